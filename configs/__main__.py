@@ -1,0 +1,10 @@
+"""Write `default.yaml` beside this file anew: `python -m whale_ray.configs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .describing import default_yaml
+
+if __name__ == "__main__":
+    Path(__file__).with_name("default.yaml").write_text(default_yaml(), encoding="utf-8")

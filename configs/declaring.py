@@ -1,0 +1,172 @@
+"""How one setting is declared: its default, what it may be, why it exists, its name in the papers.
+
+`setting(...)` is used in place of a dataclass field's default::
+
+    mms_bytes: int = setting(256 * KIB, low=KIB, high=16 * MIB, symbol="MMS", why="...")
+
+and `check_section` holds every field of a section against its declaration when the section is
+built, so that no settings object with a wrong value exists.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from .errors import SettingsError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+SettingValue = bool | int | float | str
+_Value = TypeVar("_Value", bound=SettingValue)
+
+_METADATA_KEY = "whale_ray"
+_KIND_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """What is known of one setting.
+
+    `low` and `high` are inclusive and given for every number; `choices` is empty where any text
+    will do; `symbol` is the name the papers give it, or empty.
+    """
+
+    default: SettingValue
+    why: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    power_of_two: bool = False
+    symbol: str = ""
+
+    @property
+    def kind(self) -> type:
+        """The Python type of the setting: bool, int, float or str."""
+        return type(self.default)
+
+    @property
+    def allowed(self) -> str:
+        """Say in a few words which values are allowed."""
+        if self.choices:
+            return " or ".join(repr(choice) for choice in self.choices)
+        if self.low is None:
+            return _KIND_NAMES[self.kind]
+        text = f"{self.low:,} to {self.high:,}"
+        return f"{text}, a power of two" if self.power_of_two else text
+
+    def check(self, path: str, value: object) -> SettingValue:
+        """Return `value` if the setting called `path` may have it (an int becomes a float there).
+
+        Raises SettingsError, which names the setting, the value and what is allowed.
+        """
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind:
+            msg = f"{path} must be {_KIND_NAMES[self.kind]}, not {value!r}"
+            raise SettingsError(msg)
+        if isinstance(value, str):
+            return self._check_choice(path, value)
+        assert isinstance(value, (bool, int, float))
+        if self.low is None or self.high is None:
+            return value
+        if not self.low <= value <= self.high:  # in this form NaN is refused too
+            msg = f"{path} must lie between {self.low:,} and {self.high:,}, not {value:,}"
+            raise SettingsError(msg)
+        if self.power_of_two and int(value) & (int(value) - 1):
+            below = 1 << (int(value).bit_length() - 1)
+            msg = f"{path} must be a power of two, not {value:,}; next to it are {below:,} and "
+            raise SettingsError(msg + f"{2 * below:,}")
+        return value
+
+    def parse(self, path: str, text: str) -> SettingValue:
+        """Return the value that `text`, from the environment or a command line, stands for.
+
+        Raises SettingsError if it stands for none, or for one that is not allowed.
+        """
+        value: object = text
+        if self.kind is bool:
+            value = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+        elif self.kind in {int, float}:
+            try:
+                value = self.kind(text)
+            except ValueError:
+                value = text  # refused below, with what is wanted
+        return self.check(path, value)
+
+    def _check_choice(self, path: str, value: str) -> str:
+        if self.choices and value not in self.choices:
+            msg = f"{path} must be {self.allowed}, not {value!r}"
+            raise SettingsError(msg)
+        return value
+
+
+def setting(
+    default: _Value,
+    *,
+    why: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    power_of_two: bool = False,
+    symbol: str = "",
+) -> _Value:
+    """Declare a setting: the default of a dataclass field, with all that is known of it.
+
+    Every number has a range (a limit on everything). Raises ValueError if it has none.
+    """
+    is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
+    if is_number and (low is None or high is None):
+        msg = f"the setting with default {default!r} needs a range"
+        raise ValueError(msg)
+    declaration = Declaration(default, why, low, high, choices, power_of_two, symbol)
+    field: Any = dataclasses.field(default=default, metadata={_METADATA_KEY: declaration})
+    return field  # dataclasses see the field, callers and type checkers its default
+
+
+def declarations(section: type) -> dict[str, Declaration]:
+    """Return the declarations of a section (a dataclass), by field name, in order."""
+    return {
+        field.name: field.metadata[_METADATA_KEY]
+        for field in dataclasses.fields(section)
+        if _METADATA_KEY in field.metadata
+    }
+
+
+def check_section(name: str, section: Any) -> None:
+    """Hold every field of `section`, called `name`, against its declaration (SettingsError)."""
+    for field_name, declaration in declarations(type(section)).items():
+        value = declaration.check(f"{name}.{field_name}", getattr(section, field_name))
+        # The only place that writes to a frozen section: 1 became 1.0 while it is being built.
+        object.__setattr__(section, field_name, value)
+
+
+def parse_values(
+    declared: Mapping[str, Declaration], texts: Mapping[str, object]
+) -> dict[str, SettingValue]:
+    """Return the settings of `texts` (dotted path to text or value), parsed and checked.
+
+    Raises SettingsError for an unknown path, naming the nearest, and for a value not allowed.
+    """
+    values: dict[str, SettingValue] = {}
+    for path, given in texts.items():
+        if path not in declared:
+            raise SettingsError(unknown_key(path, declared))
+        declaration = declared[path]
+        parse = isinstance(given, str) and declaration.kind is not str
+        values[path] = (
+            declaration.parse(path, str(given)) if parse else declaration.check(path, given)
+        )
+    return values
+
+
+def unknown_key(key: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return the message for the unknown `key`, behind `prefix`, naming the nearest of `known`."""
+    known = list(known)
+    same_leaf = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    nearest = difflib.get_close_matches(key, same_leaf or known, n=1, cutoff=0.0)[0]
+    return f"{prefix}{key} is not a setting; did you mean {nearest}?"

@@ -1,0 +1,138 @@
+"""Every error that whale-ray raises on purpose.
+
+::
+
+    WhaleError
+    ├── UsageError                 the caller can mend it; the command line exits with 2
+    │   ├── SettingsError          an unknown key, a value outside its range
+    │   ├── TopologyError          a mistake found while building or planning a topology
+    │   ├── ExpressionError        a column expression that does not fit its batch
+    │   └── InputError             a missing file or column, a type that is not carried
+    ├── JobError                   the job ended without its result; the command line exits with 1
+    │   ├── UserFunctionError      a user's own function raised
+    │   ├── BadRowError            a row that cannot be used, where the user chose to refuse
+    │   ├── HeldViewsError         an operator keeps views and would stall its ring
+    │   ├── WorkerDiedError        a worker died and the job could not be restarted
+    │   ├── OutputError            the result could not be written or published
+    │   └── ResourceError          no room in memory, no processor, no Java, a port in use
+    └── ProtocolError              bytes that whale-ray did not write, or not this way
+        ├── ForeignMessageError    no magic, another version, an unknown kind
+        ├── TruncatedMessageError  shorter than its header says
+        └── CorruptedMessageError  its checksum or its inner lengths do not agree
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+
+
+class WhaleError(Exception):
+    """The root of all errors of whale-ray; `str()` is one line naming the thing and the remedy."""
+
+    exit_code = EXIT_FAILURE
+
+
+class UsageError(WhaleError):
+    """Something that the caller wrote or passed is wrong."""
+
+    exit_code = EXIT_USAGE
+
+
+class SettingsError(UsageError):
+    """A setting is unknown, has the wrong type or lies outside its range."""
+
+
+class TopologyError(UsageError):
+    """The topology cannot be built or planned as written."""
+
+
+class ExpressionError(UsageError):
+    """A column expression names a column or an operation that its input does not have."""
+
+
+class InputError(UsageError):
+    """An input is missing, lacks a column or has a type that whale-ray does not carry."""
+
+
+class JobError(WhaleError):
+    """The job ended without its result."""
+
+
+class UserFunctionError(JobError):
+    """A user's function raised: their traceback comes first, then where it happened.
+
+    All arguments are text or integers, so that the error crosses process borders unchanged.
+    """
+
+    def __init__(
+        self, operator_id: str, instance: int, user_traceback: str, row_preview: str
+    ) -> None:
+        super().__init__(operator_id, instance, user_traceback, row_preview)
+        self.operator_id = operator_id
+        self.instance = instance
+        self.user_traceback = user_traceback
+        self.row_preview = row_preview
+
+    @classmethod
+    def of(
+        cls, error: BaseException, operator_id: str, instance: int, row_preview: str
+    ) -> UserFunctionError:
+        """Make the error from what the user's function raised, without our own frames above it."""
+        begin = _first_user_frame(error.__traceback__)
+        text = "".join(traceback.format_exception(type(error), error, begin))
+        return cls(operator_id, instance, text, row_preview)
+
+    def __str__(self) -> str:
+        where = f"in operator {self.operator_id!r}, instance {self.instance}"
+        return f"{self.user_traceback.rstrip()}\n{where}; input: {self.row_preview}"
+
+
+def _first_user_frame(frames: TracebackType | None) -> TracebackType | None:
+    """Skip the frames of whale-ray that lead to the user's code; keep all if there is none."""
+    frame = frames
+    while frame is not None:
+        module = str(frame.tb_frame.f_globals.get("__name__", ""))
+        if not module.startswith("whale_ray.") or module.startswith("whale_ray.applications."):
+            return frame
+        frame = frame.tb_next
+    return frames
+
+
+class BadRowError(JobError):
+    """A row cannot be used and the user chose to refuse such rows."""
+
+
+class HeldViewsError(JobError):
+    """An operator keeps views of received batches and would stall its ring: it must copy them."""
+
+
+class WorkerDiedError(JobError):
+    """A worker died and the job could not be restarted."""
+
+
+class OutputError(JobError):
+    """The result could not be written or published."""
+
+
+class ResourceError(JobError):
+    """The machine or the cluster lacks something that the job needs."""
+
+
+class ProtocolError(WhaleError):
+    """Received bytes do not follow the wire format."""
+
+
+class ForeignMessageError(ProtocolError):
+    """The bytes are not a message of this version of whale-ray."""
+
+
+class TruncatedMessageError(ProtocolError):
+    """The message is shorter than its header says."""
+
+
+class CorruptedMessageError(ProtocolError):
+    """The message's checksum or inner lengths do not agree with its bytes."""

@@ -1,0 +1,122 @@
+"""Where settings come from: defaults < YAML files < environment < explicit overrides.
+
+A YAML file holds one mapping per section::
+
+    transport:
+      mms_bytes: 131072
+
+The environment holds `WHALE_RAY_TRANSPORT__MMS_BYTES=131072` (two underscores between section and
+name). Every mistake is one line that names the file or the variable, the key and the remedy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .declaring import SettingValue, parse_values, unknown_key
+from .errors import SettingsError
+from .settings import DECLARATIONS, SECTIONS, Settings
+
+ENVIRONMENT_PREFIX = "WHALE_RAY_"
+
+
+def load_settings(
+    *yaml_paths: str | os.PathLike[str],
+    overrides: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Return the settings: defaults, then `yaml_paths` in turn, then `environ`, then `overrides`.
+
+    `overrides` maps dotted paths to values or texts: {"transport.mms_bytes": 65536}.
+    Raises SettingsError, naming the file, variable or key, for anything unknown or not allowed.
+    """
+    values: dict[str, SettingValue] = {}
+    for yaml_path in yaml_paths:
+        values.update(_read_yaml(Path(yaml_path)))
+    values.update(_read_environment(environ))
+    values.update(parse_values(DECLARATIONS, overrides or {}))
+    return Settings().with_values(values)
+
+
+def environment_name(path: str) -> str:
+    """Return the environment variable that sets the setting at the dotted `path`."""
+    return ENVIRONMENT_PREFIX + path.replace(".", "__", 1).upper()
+
+
+def _read_environment(environ: Mapping[str, str]) -> dict[str, SettingValue]:
+    by_name = {environment_name(path): path for path in DECLARATIONS}
+    sections = tuple(f"{ENVIRONMENT_PREFIX}{section.upper()}_" for section in SECTIONS)
+    values: dict[str, SettingValue] = {}
+    for name in sorted(environ):
+        if name in by_name:
+            values[by_name[name]] = DECLARATIONS[by_name[name]].parse(name, environ[name])
+        elif name.startswith(sections):
+            # Other variables of the prefix are not settings; a section's name makes it one.
+            raise SettingsError(unknown_key(name, by_name))
+    return values
+
+
+def _read_yaml(path: Path) -> dict[str, SettingValue]:
+    content = _parse_yaml(path)
+    if content is None:  # an empty file
+        return {}
+    if not isinstance(content, dict):
+        msg = (
+            f"{path}: expected a mapping of sections ({', '.join(SECTIONS)}), found {content!r:.60}"
+        )
+        raise SettingsError(msg)
+    values: dict[str, SettingValue] = {}
+    for section, fields in content.items():
+        if section not in SECTIONS:
+            # A setting written without its section is the likeliest mistake: name the setting.
+            known = SECTIONS if isinstance(fields, dict) else DECLARATIONS
+            raise SettingsError(unknown_key(str(section), known, f"{path}: "))
+        if fields is not None and not isinstance(fields, dict):
+            msg = f"{path}: {section} must be a mapping of settings, not {fields!r:.60}"
+            raise SettingsError(msg)
+        for name, value in (fields or {}).items():
+            key = f"{section}.{name}"
+            if key not in DECLARATIONS:
+                raise SettingsError(unknown_key(key, DECLARATIONS, f"{path}: "))
+            values[key] = DECLARATIONS[key].check(f"{path}: {key}", value)
+    return values
+
+
+def _parse_yaml(path: Path) -> Any:
+    import yaml  # here, so that `import whale_ray` stays light
+
+    class UniqueKeyLoader(yaml.SafeLoader):
+        """YAML's safe loader, except that a key given twice is refused."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            """Return the mapping at `node`; raise SettingsError if a key comes twice."""
+            seen: set[str] = set()
+            for key_node, _ in node.value:
+                if not isinstance(key_node, yaml.ScalarNode):
+                    continue  # YAML itself refuses what cannot be a key
+                if key_node.value in seen:
+                    line = key_node.start_mark.line + 1
+                    msg = f"{path}: {key_node.value} is given twice (line {line}); remove one"
+                    raise SettingsError(msg)
+                seen.add(key_node.value)
+            return super().construct_mapping(node, deep)
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        msg = f"{path}: no such settings file"
+        raise SettingsError(msg) from None
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read as a settings file: {error}"
+        raise SettingsError(msg) from error
+    try:
+        return yaml.load(text, Loader=UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        msg = f"{path}{where}: {problem}; write settings as `section:` and indented `name: value`"
+        raise SettingsError(msg) from error

@@ -1,0 +1,48 @@
+"""Errors: the tree in the module's docstring is the real one, and every error crosses processes."""
+
+import pickle
+import re
+
+import pytest
+
+from whale_ray.configs import errors
+
+CLASSES = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, errors.WhaleError)
+]
+
+
+def test_the_drawn_tree_is_the_hierarchy():
+    drawn = re.findall(r"^[ │├└─]*?(\w+Error)\b", errors.__doc__, re.MULTILINE)
+    assert sorted(drawn) == sorted(error.__name__ for error in CLASSES)
+    depth = {}
+    for line in errors.__doc__.splitlines():
+        found = re.match(r"^([ │├└─]*)(\w+Error)\b", line)
+        if found:
+            depth[found[2]] = (len(found[1]) - 4) // 4
+    for error in CLASSES:
+        assert depth[error.__name__] == error.__mro__.index(errors.WhaleError), error
+
+
+@pytest.mark.parametrize("error", CLASSES)
+def test_the_exit_code_tells_usage_from_failure(error):
+    is_usage = issubclass(error, errors.UsageError)
+    assert error.exit_code == (errors.EXIT_USAGE if is_usage else errors.EXIT_FAILURE)
+
+
+@pytest.mark.parametrize("error", [e for e in CLASSES if e is not errors.UserFunctionError])
+def test_errors_cross_process_borders_unchanged(error):
+    copy = pickle.loads(pickle.dumps(error("one line")))
+    assert type(copy) is error
+    assert str(copy) == "one line"
+
+
+def test_a_users_traceback_comes_first_and_survives_the_journey():
+    error = errors.UserFunctionError("match", 3, "Traceback …\nKeyError: 'x'\n", "{'id': 7}")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (
+        str(copy) == "Traceback …\nKeyError: 'x'\nin operator 'match', instance 3; input: {'id': 7}"
+    )
+    assert (copy.operator_id, copy.instance) == ("match", 3)

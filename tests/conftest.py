@@ -1,0 +1,171 @@
+"""What all tests share: the real data, the hunt for leaks, Hypothesis' profile, strict skips.
+
+Three environment variables steer a run:
+
+- `WHALE_RAY_DATA`: the folder of real data; without it the tests that need it are skipped.
+- `WHALE_RAY_FAIL_ON_SKIP=1`: a skip fails the run, unless only an RDMA device is missing.
+- `HYPOTHESIS_PROFILE=explore`: new random examples, and more of them, instead of the fixed ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import psutil
+import pytest
+
+DATA_VARIABLE = "WHALE_RAY_DATA"
+STRICT_VARIABLE = "WHALE_RAY_FAIL_ON_SKIP"
+RUN_VARIABLE = "WHALE_RAY_TEST_RUN"
+"""Inherited by every process that a test starts, so that orphans are found as well."""
+
+EXCUSED_SKIP = "RDMA device"
+END_TIMEOUT_S = 10
+SEGMENTS = Path("/dev/shm")
+
+os.environ[RUN_VARIABLE] = uuid.uuid4().hex
+
+_PROFILE = {
+    # Time limits per example would fail on a busy machine, and speed is no property.
+    "deadline": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+# The usual profile draws the same examples in every run: a failure is there again in the next.
+hypothesis.settings.register_profile(
+    "repeat", derandomize=True, database=None, max_examples=60, **_PROFILE
+)
+hypothesis.settings.register_profile(
+    "explore", derandomize=False, max_examples=1000, print_blob=True, **_PROFILE
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Return the folder of real data; skip the test where there is none."""
+    named = os.environ.get(DATA_VARIABLE)
+    if not named:
+        pytest.skip(f"no real data: {DATA_VARIABLE} is not set (generated data is tested instead)")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {DATA_VARIABLE}={named} is not a folder")
+    return folder
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves a process or a named shared-memory segment behind."""
+    processes_before, segments_before = set(_started_processes()), _segments()
+    yield
+    _assert_no_leaks(processes_before, segments_before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_leaks_of_the_run() -> Iterator[None]:
+    """Hold the whole run to the same."""
+    segments_before = _segments()
+    yield
+    _assert_no_leaks(set(), segments_before)
+
+
+def _assert_no_leaks(processes_before: set[psutil.Process], segments_before: set[str]) -> None:
+    gc.collect()
+    started = [found for found in _started_processes() if found not in processes_before]
+    psutil.wait_procs(started, timeout=END_TIMEOUT_S)
+    left = []
+    for process in started:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended
+            if process.status() != psutil.STATUS_ZOMBIE:
+                left.append(f"process {process.pid} {_command(process)}")
+                process.kill()  # so that the next test is not blamed for it
+    left += [f"segment {name}" for name in sorted(_segments() - segments_before)]
+    assert not left, f"left behind: {'; '.join(left)}"
+
+
+def _segments() -> set[str]:
+    """Return the named segments whose owner is of this run, or dead."""
+    found = set()
+    for path in SEGMENTS.glob("whale-ray-*"):
+        owners = [int(part) for part in path.name.split("-") if part.isdigit()]
+        if not any(psutil.pid_exists(pid) and not _is_of_this_run(pid) for pid in owners):
+            found.add(path.name)
+    return found
+
+
+def _started_processes() -> Iterator[psutil.Process]:
+    """Find the processes that this run started, children and orphans alike, and that should end."""
+    for process in psutil.process_iter():
+        if process.pid == os.getpid() or not _is_of_this_run(process.pid):
+            continue
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            if process.status() != psutil.STATUS_ZOMBIE and not _ends_with_us(process):
+                yield process
+
+
+def _is_of_this_run(pid: int) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # it ended meanwhile, or is another user's
+        return pid == os.getpid()
+    return f"{RUN_VARIABLE}={os.environ[RUN_VARIABLE]}".encode() in environment.split(b"\0") or (
+        pid == os.getpid()
+    )
+
+
+def _ends_with_us(process: psutil.Process) -> bool:
+    """Tell helpers that Python and pyspark keep until the interpreter ends, then end themselves."""
+    command = _command(process)
+    helpers = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "PySparkShell")
+    is_gateway = "org.apache.spark.deploy.SparkSubmit" in command
+    return is_gateway or any(helper in command for helper in helpers)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+class StrictSkips:
+    """Turn every skip into a failure of the run, unless only an RDMA device is missing."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a skipped test (an expected failure is none)."""
+        self._note(report, hasattr(report, "wasxfail"))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a skipped module."""
+        self._note(report, False)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport, expected: bool) -> None:
+        if report.skipped and not expected and EXCUSED_SKIP not in str(report.longrepr):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            self.refused.append(f"{report.nodeid}: {reason}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail the run."""
+        if self.refused and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say which skips failed the run."""
+        if self.refused:
+            terminalreporter.section(f"skips not allowed under {STRICT_VARIABLE}")
+            for line in self.refused:
+                terminalreporter.line(line)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Be strict about skips where asked to."""
+    if os.environ.get(STRICT_VARIABLE) == "1":
+        config.pluginmanager.register(StrictSkips(), "whale-ray-strict-skips")

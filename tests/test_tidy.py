@@ -1,0 +1,257 @@
+"""The house rules, enforced: each test names every offender as `file:line what`.
+
+Rules that ruff knows too are repeated only where they must hold without a way round it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("configs", "transport", "state", "operators", "whale_ray")
+MAY_PRINT = ("whale_ray/cli/", "whale_ray/bench/")
+CLOCK = "transport/clock.py"
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+COLUMNS_MAX = 100
+REASON = re.compile(r"[A-Za-z].{8,}")
+"""A reason is at least a few words."""
+
+
+def files_of(*folders: str) -> list[Path]:
+    """Return the Python files under `folders` (the links to the parts are not followed)."""
+    found = []
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            relative = path.relative_to(ROOT).parts
+            if not (relative[0] == "whale_ray" and (ROOT / "whale_ray" / relative[1]).is_symlink()):
+                found.append(path)
+    return found
+
+
+PRODUCT = files_of(*PARTS)
+TESTS = files_of("tests")
+
+
+@functools.cache
+def source_of(path: Path) -> str:
+    """Return the text of a file."""
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(source_of(path), filename=str(path))
+
+
+def name_of(path: Path) -> str:
+    """Return a file's path as the messages give it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def calls_in(path: Path) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the calls of a file with the dotted name of what is called, as far as it is one."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            yield node, ast.unparse(node.func)
+
+
+def test_there_is_something_to_check():
+    assert len(PRODUCT) > 10
+    assert {name_of(path).split("/")[0] for path in PRODUCT} == set(PARTS)
+
+
+def test_no_file_is_too_long():
+    lengths = {name_of(path): source_of(path).count("\n") for path in PRODUCT + TESTS}
+    assert not {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX}
+
+
+def test_no_line_is_too_long():
+    offenders = [
+        f"{name_of(path)}:{number}"
+        for path in PRODUCT + TESTS
+        for number, line in enumerate(source_of(path).splitlines(), 1)
+        if len(line) > COLUMNS_MAX
+    ]
+    assert not offenders
+
+
+def test_no_function_is_too_long():
+    offenders = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in PRODUCT + TESTS
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert not offenders
+
+
+def test_every_module_and_public_name_has_a_docstring():
+    offenders = [
+        f"{name_of(path)} (module)"
+        for path in PRODUCT + TESTS
+        if not ast.get_docstring(tree_of(path))
+    ]
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for path in PRODUCT:
+        scopes: list[ast.Module | ast.ClassDef] = [tree_of(path)]
+        while scopes:
+            for node in scopes.pop().body:
+                if not isinstance(node, definitions) or node.name.startswith("_"):
+                    continue
+                is_overload = any("overload" in ast.unparse(one) for one in node.decorator_list)
+                is_setter = any(".setter" in ast.unparse(one) for one in node.decorator_list)
+                if not (is_overload or is_setter or ast.get_docstring(node)):
+                    offenders.append(f"{name_of(path)}:{node.lineno} {node.name}")
+                if isinstance(node, ast.ClassDef):
+                    scopes.append(node)
+    assert not offenders
+
+
+def test_only_the_command_line_and_benchmarks_print():
+    offenders = [
+        f"{name_of(path)}:{call.lineno}"
+        for path in PRODUCT
+        if not name_of(path).startswith(MAY_PRINT)
+        for call, called in calls_in(path)
+        if called == "print"
+    ]
+    assert not offenders
+
+
+def test_no_bare_except():
+    offenders = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in PRODUCT + TESTS
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert not offenders
+
+
+def test_nothing_depends_on_pythons_hash():
+    """`hash()` of a text differs from process to process: keys go through the stable hash."""
+    offenders = []
+    for path in PRODUCT:
+        allowed = {
+            id(call)
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.FunctionDef) and node.name == "__hash__"
+            for call in ast.walk(node)
+        }
+        offenders += [
+            f"{name_of(path)}:{call.lineno}"
+            for call, called in calls_in(path)
+            if called == "hash" and id(call) not in allowed
+        ]
+    assert not offenders
+
+
+@pytest.mark.parametrize("module", ["time", "random"])
+def test_clock_and_randomness_are_passed_in(module):
+    """Wall, monotonic time and sleep come from a Clock; random numbers from a seeded generator."""
+    banned = {
+        "time": {"time", "time_ns", "monotonic", "monotonic_ns", "sleep"},
+        "random": {"random", "randint", "randrange", "choice", "shuffle", "sample", "uniform"},
+    }[module]
+    offenders = []
+    for path in PRODUCT:
+        if name_of(path) == CLOCK:
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == module:
+                used = {node.attr} & banned
+            elif isinstance(node, ast.ImportFrom) and node.module == module:
+                used = {alias.name for alias in node.names} & banned
+            else:
+                continue
+            offenders += [f"{name_of(path)}:{node.lineno} {module}.{name}" for name in used]
+    assert not offenders
+
+
+def test_no_test_sleeps():
+    offenders = [
+        f"{name_of(path)}:{call.lineno}"
+        for path in TESTS
+        for call, called in calls_in(path)
+        if called in {"time.sleep", "sleep"}
+    ]
+    assert not offenders
+
+
+def test_every_queue_is_bounded():
+    queues = {"Queue", "LifoQueue", "PriorityQueue", "JoinableQueue"}
+    offenders = []
+    for path in PRODUCT:
+        for call, called in calls_in(path):
+            kind = called.rpartition(".")[2]
+            keywords = {keyword.arg for keyword in call.keywords}
+            bounded = (
+                kind not in queues | {"deque", "SimpleQueue"}
+                or (kind == "deque" and ("maxlen" in keywords or len(call.args) > 1))
+                or (kind in queues and ("maxsize" in keywords or bool(call.args)))
+            )
+            if not bounded:
+                offenders.append(f"{name_of(path)}:{call.lineno} {called}")
+    assert not offenders
+
+
+@functools.cache
+def comments_of(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return the comments of a file with their lines."""
+    tokens = tokenize.generate_tokens(io.StringIO(source_of(path)).readline)
+    return tuple((t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT)
+
+
+def test_every_exemption_gives_its_reason():
+    code = r"[A-Z]+\d+"
+    marker = re.compile(
+        r"#\s*(?:type:\s*ignore(?:\[[\w, -]*\])?|mypy:\s*[\w-]+"
+        rf"|(?:ruff:\s*)?noqa(?::\s*{code}(?:,\s*{code})*)?|pragma:\s*no cover)(?P<reason>.*)"
+    )
+    offenders = []
+    for path in PRODUCT + TESTS:
+        for line, comment in comments_of(path):
+            found = marker.search(comment)
+            if found and not REASON.search(found["reason"]):
+                offenders.append(f"{name_of(path)}:{line} {comment}")
+    assert not offenders
+
+
+def test_nothing_is_left_to_do():
+    offenders = [
+        f"{name_of(path)}:{line} {comment}"
+        for path in PRODUCT + TESTS
+        for line, comment in comments_of(path)
+        if re.search(r"\b(TODO|FIXME|HACK)\b", comment)
+    ]
+    assert not offenders
+
+
+def test_no_file_names_the_machine_it_was_written_on():
+    machine = [str(place) for place in (ROOT.parent, Path.home()) if len(place.parts) > 1]
+    offenders = [
+        f"{name_of(path)}:{number}"
+        for path in PRODUCT + TESTS
+        for number, line in enumerate(source_of(path).splitlines(), 1)
+        if any(f"{place}/" in line for place in machine)
+    ]
+    assert not offenders
+
+
+def test_test_files_have_names_of_their_own_and_are_no_packages():
+    names = Counter(path.name for path in TESTS if path.name != "conftest.py")
+    assert not [name for name, count in names.items() if count > 1]
+    assert "__init__.py" not in names
