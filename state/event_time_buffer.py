@@ -1,0 +1,188 @@
+"""Event-time order for an operator's inputs: rows wait here until the watermark has passed them.
+
+Rows that arrive are copied (a buffer never holds received memory), kept as runs sorted by time, and
+released in one go up to a watermark. The order of what is released depends only on the rows: by
+event time, then port (left before right), then source instance, then sequence. However slices
+were cut and in whatever order they arrived, the operator sees the same.
+
+What does not fit into `memory_bytes` is spilled, latest rows first, since they are needed last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..transport.wire.batch import Batch
+from .spill import SpillFile, SpillRecord
+
+SPILL_PIECE_BYTES = 1 << 20
+"""Runs are spilled in pieces of about this size, so that a piece spans little event time."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """Rows whose time has come, in event-time order.
+
+    Attributes:
+        ports: for each port its rows, or None where it has none.
+        order: bool (rows of all ports,); for two ports, False takes the next row of the left
+            and True the next of the right. All False for one port.
+        latest_ns: the latest event time among them.
+    """
+
+    ports: tuple[Batch | None, ...]
+    order: npt.NDArray[np.bool_]
+    latest_ns: int
+
+
+@dataclass(eq=False)
+class _Run:
+    """Rows of one source instance sorted by time, in memory or in the spill file.
+
+    `place` = (source, arrival, piece) orders rows of equal time.
+    """
+
+    place: tuple[int, int, int]
+    first_ns: int
+    last_ns: int
+    nbytes: int
+    batch: Batch | None
+    record: SpillRecord | None = None
+
+
+class EventTimeBuffer:
+    """Holds the rows of one operator's ports until a watermark releases them, in order.
+
+    `open_spill` is called once, when memory first runs out.
+    """
+
+    def __init__(
+        self, ports: int, memory_bytes: int, open_spill: Callable[[], SpillFile]
+    ) -> None:
+        self._runs: tuple[list[_Run], ...] = tuple([] for _ in range(ports))
+        self._memory_bytes = memory_bytes
+        self._open_spill = open_spill
+        self._spill: SpillFile | None = None
+        self._arrivals = 0
+        self.buffered_bytes = 0
+        self.buffered_rows = 0
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes in the spill file now."""
+        return 0 if self._spill is None else self._spill.size_bytes
+
+    def add(self, port: int, source: int, batch: Batch) -> None:
+        """Keep a copy of `batch` (with times), which source instance `source` sent to `port`."""
+        if batch.num_rows == 0:
+            return
+        self._arrivals += 1
+        self._keep(self._runs[port], (source, self._arrivals, 0), _sorted_copy(batch))
+        self.buffered_rows += batch.num_rows
+        if self.buffered_bytes > self._memory_bytes:
+            self._spill_latest()
+
+    def release(self, watermark_ns: int) -> Released | None:
+        """Return the rows with a time ≤ `watermark_ns` in order, or None where there are none."""
+        batches = tuple(self._take(runs, watermark_ns) for runs in self._runs)
+        present = [batch for batch in batches if batch is not None]
+        if not present:
+            return None
+        self.buffered_rows -= sum(batch.num_rows for batch in present)
+        latest_ns = max(int(_times(batch)[-1]) for batch in present)
+        return Released(batches, _merge_order(batches), latest_ns)
+
+    def close(self) -> None:
+        """Drop everything."""
+        for runs in self._runs:
+            runs.clear()
+        self.buffered_bytes = self.buffered_rows = 0
+        if self._spill is not None:
+            self._spill.close()
+
+    def _keep(self, runs: list[_Run], place: tuple[int, int, int], batch: Batch) -> None:
+        times = _times(batch)
+        run = _Run(place, int(times[0]), int(times[-1]), batch.nbytes, batch)
+        runs.append(run)
+        self.buffered_bytes += run.nbytes
+
+    def _take(self, runs: list[_Run], watermark_ns: int) -> Batch | None:
+        due = [run for run in runs if run.first_ns <= watermark_ns]
+        if not due:
+            return None
+        runs[:] = [run for run in runs if run.first_ns > watermark_ns]
+        pieces: list[Batch] = []
+        for run in sorted(due, key=lambda run: run.place):
+            batch = self._load(run)
+            if run.last_ns > watermark_ns:
+                cut = int(np.searchsorted(_times(batch), watermark_ns, side="right"))
+                self._keep(runs, run.place, batch.slice(cut, batch.num_rows))
+                batch = batch.slice(0, cut)
+            pieces.append(batch)
+        return _sort_by_time(pieces[0] if len(pieces) == 1 else Batch.concat(pieces))
+
+    def _load(self, run: _Run) -> Batch:
+        if run.batch is not None:
+            self.buffered_bytes -= run.nbytes
+            return run.batch
+        assert self._spill is not None and run.record is not None
+        return self._spill.read(run.record)
+
+    def _spill_latest(self) -> None:
+        """Move the runs that are needed last out of memory until half of it is free."""
+        if self._spill is None:
+            self._spill = self._open_spill()
+        in_memory = [run for runs in self._runs for run in runs if run.batch is not None]
+        for run in sorted(in_memory, key=lambda run: run.first_ns, reverse=True):
+            if self.buffered_bytes <= self._memory_bytes // 2:
+                return
+            self._spill_run(next(runs for runs in self._runs if run in runs), run)
+
+    def _spill_run(self, runs: list[_Run], run: _Run) -> None:
+        assert run.batch is not None and self._spill is not None
+        batch = run.batch
+        source, arrival, first_piece = run.place
+        rows = max(1, batch.num_rows * SPILL_PIECE_BYTES // max(run.nbytes, 1))
+        runs.remove(run)
+        for number, start in enumerate(range(0, batch.num_rows, rows)):
+            piece = batch.slice(start, min(start + rows, batch.num_rows))
+            times, record = _times(piece), self._spill.append(piece)
+            place = (source, arrival, first_piece + number)
+            runs.append(_Run(place, int(times[0]), int(times[-1]), 0, None, record))
+        self.buffered_bytes -= run.nbytes
+
+
+def _times(batch: Batch) -> npt.NDArray[np.int64]:
+    if batch.times is None:
+        msg = "event-time ordering needs rows with event times"
+        raise ValueError(msg)
+    return batch.times
+
+
+def _sorted_copy(batch: Batch) -> Batch:
+    times = _times(batch)
+    if bool(np.all(times[1:] >= times[:-1])):
+        return batch if batch.owned else batch.copy()
+    return batch.take(np.argsort(times, kind="stable"))
+
+
+def _sort_by_time(batch: Batch) -> Batch:
+    times = _times(batch)
+    if bool(np.all(times[1:] >= times[:-1])):
+        return batch
+    return batch.take(np.argsort(times, kind="stable"))
+
+
+def _merge_order(batches: tuple[Batch | None, ...]) -> npt.NDArray[np.bool_]:
+    """Return which port each row of the merged ports comes from; equal times take the left first."""
+    rows = [0 if batch is None else batch.num_rows for batch in batches]
+    if len(batches) == 1 or 0 in rows:
+        return np.full(sum(rows), len(batches) == 2 and rows[0] == 0, dtype=np.bool_)
+    left, right = (_times(batch) for batch in batches if batch is not None)
+    order = np.zeros(sum(rows), dtype=np.bool_)
+    order[np.searchsorted(left, right, side="right") + np.arange(len(right))] = True
+    return order

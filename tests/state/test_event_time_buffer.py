@@ -1,0 +1,105 @@
+"""The buffer against a model: whatever arrives in whatever slices, rows come out in one order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.configs.errors import ResourceError
+from whale_ray.state.event_time_buffer import EventTimeBuffer
+from whale_ray.state.spill import SpillFile
+from whale_ray.state.watermarks import WATERMARK_END
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.types import Schema
+
+SCHEMA = Schema.of(row="int64", name="string")
+
+
+def batch_of(times: list[int], first_row: int) -> Batch:
+    rows = [{"row": first_row + i, "name": f"row {first_row + i}"} for i in range(len(times))]
+    return Batch.from_rows(rows, SCHEMA).with_times(np.array(times, dtype=np.int64))
+
+
+@dataclass
+class Model:
+    """All rows as (time, port, source, number), released by sorting everything."""
+
+    waiting: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def release(self, watermark: int) -> list[tuple[int, int]]:
+        due = sorted(row for row in self.waiting if row[0] <= watermark)
+        self.waiting = [row for row in self.waiting if row[0] > watermark]
+        return [(port, number) for _, port, _, number in due]
+
+
+slices = st.tuples(
+    st.integers(0, 1), st.integers(0, 2), st.lists(st.integers(0, 30), min_size=1, max_size=8)
+)
+steps = st.lists(slices | st.integers(0, 30), max_size=30)
+
+
+def drain(buffer: EventTimeBuffer, watermark: int) -> list[tuple[int, int]]:
+    released = buffer.release(watermark)
+    if released is None:
+        return []
+    ports = [[] if b is None else [r["row"] for r in b.rows()] for b in released.ports]
+    taken = [iter(rows) for rows in ports]
+    merged = [(int(port), next(taken[int(port)])) for port in released.order]
+    assert all(next(rest, None) is None for rest in taken)
+    return merged
+
+
+@given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 400, 0]))
+def test_rows_come_out_by_time_port_source_and_sequence(
+    steps: list[tuple[int, int, list[int]] | int], memory_bytes: int
+) -> None:
+    buffer = EventTimeBuffer(2, memory_bytes, lambda: SpillFile("join", 1 << 20))
+    model, number, watermark = Model(), 0, -1
+    for step in steps:
+        if isinstance(step, int):
+            watermark = max(watermark, step)
+            assert drain(buffer, watermark) == model.release(watermark)
+            continue
+        port, source, offsets = step
+        times = [watermark + 1 + offset for offset in offsets]
+        buffer.add(port, source, batch_of(times, number))
+        model.waiting += [(t, port, source, number + i) for i, t in enumerate(times)]
+        number += len(times)
+    assert buffer.buffered_rows == len(model.waiting)
+    assert drain(buffer, WATERMARK_END) == model.release(WATERMARK_END)
+    assert buffer.buffered_rows == buffer.buffered_bytes == buffer.spilled_bytes == 0
+    buffer.close()
+
+
+def test_memory_stays_within_its_limit_and_the_file_is_used_again() -> None:
+    buffer = EventTimeBuffer(1, 10_000, lambda: SpillFile("slow", 1 << 22))
+    for start in range(0, 20_000, 500):
+        buffer.add(0, 0, batch_of(list(range(start, start + 500)), start))
+        assert buffer.buffered_bytes <= 10_000
+    spilled = buffer.spilled_bytes
+    assert spilled > 20_000 * 8
+    numbers = [number for _, number in drain(buffer, WATERMARK_END)]
+    assert numbers == list(range(20_000))
+    assert buffer.spilled_bytes == 0
+    buffer.close()
+
+
+def test_a_full_spill_file_names_the_operator_and_the_remedy() -> None:
+    buffer = EventTimeBuffer(1, 0, lambda: SpillFile("join", 1_000))
+    with pytest.raises(ResourceError) as caught:
+        buffer.add(0, 0, batch_of(list(range(1000)), 0))
+    assert str(caught.value) == (
+        "operator 'join' would spill more than 1,000 bytes waiting for event time to advance; "
+        "raise runtime.spill_bytes_max or lower runtime.max_drift_ms"
+    )
+    buffer.close()
+
+
+def test_rows_without_times_are_refused() -> None:
+    buffer = EventTimeBuffer(1, 1000, lambda: SpillFile("join", 1_000))
+    with pytest.raises(ValueError, match="needs rows with event times"):
+        buffer.add(0, 0, Batch.from_rows([{"row": 1, "name": "a"}], SCHEMA))
