@@ -1,0 +1,209 @@
+"""The controller as a pure state machine: stories first, then random fleets with random deaths."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.configs.errors import JobError, OutputError, ResourceError, WorkerDiedError
+from whale_ray.runtime.controller import (
+    STEPS,
+    Action,
+    Call,
+    Died,
+    Discard,
+    End,
+    Event,
+    JobController,
+    Limits,
+    Phase,
+    Publish,
+    Published,
+    Raised,
+    Respawn,
+    Respawned,
+    Returned,
+    StopAsked,
+    Tick,
+)
+
+LIMITS = Limits(max_restarts=2, start_timeout_ns=100, drain_timeout_ns=50, kill_grace_ns=10)
+
+
+def complete(controller: JobController, actions: list[Action], until: str) -> list[Action]:
+    """Let every called worker return, step after step, until `until` is what they are to do."""
+    while isinstance(actions[0], Call) and actions[0].method != until:
+        calls = [action for action in actions if isinstance(action, Call)]
+        actions = []
+        for call in calls:
+            event = Returned(call.worker, call.attempt, call.method, f"{call.method}-{call.worker}")
+            actions += controller.handle(event, 0)
+    return actions
+
+
+def test_every_step_gets_what_the_one_before_returned_on_all_workers() -> None:
+    controller = JobController(2, LIMITS)
+    actions = controller.start(0)
+    for step in STEPS:
+        assert [a.method for a in actions if isinstance(a, Call)] == [step, step]
+        first, second = (
+            Returned(worker, 0, step, f"{step}-{worker}") for worker in (0, 1)
+        )
+        assert controller.handle(second, 0) == []
+        actions = controller.handle(first, 0)
+        if isinstance(actions[0], Call):
+            assert actions[0].arguments == ((f"{step}-0", f"{step}-1"),)
+    assert actions == [Publish(0, ("stage-0", "stage-1"))]
+    assert controller.handle(Published(), 0) == [End("finished")]
+    assert controller.handle(Died(0, "late"), 0) == []
+
+
+def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> None:
+    controller = JobController(3, LIMITS)
+    complete(controller, controller.start(0), "run")
+    assert controller.handle(Died(1, "signal 9"), 0) == [
+        Call(0, 0, "abort"),
+        Call(2, 0, "abort"),
+        Respawn(1),
+    ]
+    assert controller.handle(Raised(0, 0, "run", JobError("aborted")), 0) == []
+    assert controller.handle(Respawned(1), 0) == []
+    actions = controller.handle(Raised(2, 0, "run", JobError("aborted")), 0)
+    assert actions == [Discard(0), *(Call(worker, 1, "open") for worker in range(3))]
+    assert controller.handle(Returned(0, 0, "run", None), 0) == []  # of the old attempt
+
+
+def test_workers_that_do_not_abort_in_time_are_replaced() -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(0, "signal 9"), 0)
+    controller.handle(Respawned(0), 0)
+    assert controller.handle(Tick(), 9) == []
+    assert controller.handle(Tick(), 10) == [Respawn(1)]
+    assert controller.handle(Respawned(1), 11)[0] == Discard(0)
+
+
+def test_after_too_many_deaths_the_job_fails() -> None:
+    controller = JobController(1, LIMITS)
+    actions = controller.start(0)
+    for _ in range(LIMITS.max_restarts):
+        assert controller.handle(Died(0, "signal 9"), 0) == [Respawn(0)]
+        actions = controller.handle(Respawned(0), 0)
+    actions = controller.handle(Died(0, "signal 9"), 0)
+    assert actions[0] == Discard(LIMITS.max_restarts)
+    assert isinstance(actions[1], End)
+    assert str(actions[1].error) == (
+        "worker 0 died (signal 9); the job is not restarted: "
+        "it was restarted 2 times already (runtime.max_restarts)"
+    )
+
+
+def test_a_job_that_cannot_be_replayed_fails_at_the_first_death() -> None:
+    limits = Limits(2, 100, 50, 10, restart_refused="source 'feed' cannot be read again")
+    controller = JobController(1, limits)
+    controller.start(0)
+    end = controller.handle(Died(0, "signal 9"), 0)[-1]
+    assert isinstance(end, End)
+    assert isinstance(end.error, WorkerDiedError)
+    assert str(end.error).endswith("not restarted: source 'feed' cannot be read again")
+
+
+def test_a_failure_aborts_the_others_and_keeps_its_error() -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), "run")
+    failure = JobError("division by zero")
+    assert controller.handle(Raised(1, 0, "run", failure), 0) == [Call(0, 0, "abort")]
+    aborted = controller.handle(Raised(0, 0, "run", JobError("aborted")), 0)
+    assert aborted == [Discard(0), End("failed", failure)]
+
+
+def test_draining_before_the_workers_run_waits_until_they_do() -> None:
+    controller = JobController(2, LIMITS)
+    actions = controller.start(0)
+    assert controller.handle(StopAsked(drain=True), 0) == []
+    actions = complete(controller, actions, "run")
+    assert actions[2:] == [Call(0, 0, "drain"), Call(1, 0, "drain")]
+    actions = complete(controller, actions[:2], "never")
+    assert controller.handle(Published(), 0) == [End("drained")]
+
+
+def test_a_drain_that_takes_too_long_fails() -> None:
+    controller = JobController(1, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(StopAsked(drain=True), 0)
+    assert controller.handle(Tick(), 50) == [Call(0, 0, "abort")]
+    end = controller.handle(Tick(), 60)[-1]
+    assert isinstance(end, End)
+    assert "worker 0 did not drain in time; raise runtime.drain_timeout_ms" in str(end.error)
+
+
+def test_a_worker_that_does_not_start_is_named() -> None:
+    controller = JobController(2, LIMITS)
+    controller.start(0)
+    controller.handle(Returned(0, 0, "open", None), 0)
+    controller.handle(Tick(), 100)
+    end = controller.handle(Tick(), 110)[-1]
+    assert isinstance(end, End)
+    assert isinstance(end.error, ResourceError)
+    assert str(end.error).startswith("worker 1 did not start in time")
+
+
+def test_an_output_that_cannot_be_published_is_discarded() -> None:
+    controller = JobController(1, LIMITS)
+    complete(controller, controller.start(0), "never")
+    problem = OutputError("disk full")
+    assert controller.handle(Published(problem), 0) == [Discard(0), End("failed", problem)]
+
+
+@given(seed=st.integers(0, 2**32), workers=st.integers(1, 4), trouble=st.floats(0, 0.3))
+def test_whatever_happens_it_ends_and_publishes_at_most_once(
+    seed: int, workers: int, trouble: float
+) -> None:
+    """A random fleet: calls return, raise or kill in any order; aborts may be ignored."""
+    chance = random.Random(seed)
+    controller = JobController(workers, LIMITS)
+    pending: list[Event] = []
+    running: set[int] = set()
+    published = ended = 0
+    now = 0
+    actions = controller.start(now)
+    for _ in range(2000):
+        for action in actions:
+            if isinstance(action, Call) and action.method in STEPS:
+                draw = chance.random()
+                if draw < trouble / 2:
+                    pending.append(Died(action.worker, "killed"))
+                elif draw < trouble:
+                    error = JobError("user error")
+                    pending.append(Raised(action.worker, action.attempt, action.method, error))
+                elif draw < 1 - trouble / 4:  # else it hangs
+                    pending.append(Returned(action.worker, action.attempt, action.method, None))
+            elif isinstance(action, Respawn):
+                pending = [e for e in pending if getattr(e, "worker", None) != action.worker]
+                pending.append(Respawned(action.worker))
+            elif isinstance(action, Publish):
+                published += 1
+                assert not running
+                pending.append(Published(OutputError("full") if chance.random() < 0.1 else None))
+            elif isinstance(action, End):
+                ended += 1
+        if controller.phase is Phase.ENDED:
+            break
+        now += chance.choice([0, 0, 0, 20])
+        if chance.random() < 0.02:
+            event: Event = StopAsked(drain=chance.random() < 0.5)
+        elif pending:
+            event = pending.pop(chance.randrange(len(pending)))
+        else:
+            now += 50
+            event = Tick()
+            if controller.phase is Phase.RUNNING and not controller.draining:
+                event = StopAsked(drain=True)  # a hanging user function: only the user can tell
+            elif controller.phase is Phase.STAGING:
+                event = StopAsked(drain=False)
+        actions = controller.handle(event, now)
+    assert ended == 1
+    assert published <= 1
+    assert controller.attempt <= LIMITS.max_restarts

@@ -1,0 +1,52 @@
+"""`whale-ray list` and `whale-ray stop`: jobs on a running Ray."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+
+def add_list(commands: Any) -> None:
+    """Add `list`."""
+    command = commands.add_parser("list", help="jobs that run on a Ray cluster")
+    _add_address(command)
+    command.add_argument("--json", action="store_true", help="one JSON list")
+    command.set_defaults(function=_list)
+
+
+def add_stop(commands: Any) -> None:
+    """Add `stop`."""
+    command = commands.add_parser("stop", help="end a job; what it has read still comes out")
+    command.add_argument("job", metavar="JOB", help="its id, as `whale-ray list` shows it")
+    command.add_argument("--now", action="store_true", help="cancel it instead of draining it")
+    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
+    _add_address(command)
+    command.set_defaults(function=_stop)
+
+
+def _add_address(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--address", default=None, help="of Ray; found by itself if left out")
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    from ..runtime.ray_submission import list_jobs
+
+    jobs = list_jobs(parsed.address)
+    if parsed.json:
+        sys.stdout.write(json.dumps([vars(job) for job in jobs]) + "\n")
+        return 0
+    for job in jobs:
+        sys.stdout.write(f"{job.id}  {job.name}  {job.state}\n")
+    if not jobs:
+        sys.stdout.write("no job runs\n")
+    return 0
+
+
+def _stop(parsed: argparse.Namespace) -> int:
+    from ..runtime.ray_submission import stop_job
+
+    stop_job(parsed.job, not parsed.now, parsed.address, parsed.timeout)
+    sys.stdout.write(f"{parsed.job} has ended\n")
+    return 0

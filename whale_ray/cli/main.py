@@ -1,0 +1,101 @@
+"""`whale-ray`: run, explain, bench, doctor, list, stop.
+
+Every error that a user can cause ends in one line on standard error and exit code 2 (how it was
+called) or 1 (what happened); `--debug` shows the traceback. Ctrl-C drains a running job and exits
+with 130.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+
+from ..configs.errors import EXIT_FAILURE, EXIT_USAGE, UsageError, UserFunctionError, WhaleError
+from . import bench, jobs, running
+
+EXIT_INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError, and names the nearest option or command."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]  # it raises, like exit
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = _Parser(
+        prog="whale-ray", description="One-to-many stream processing on Ray, for Python and Spark."
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    running.add_run(commands)
+    running.add_explain(commands)
+    bench.add_bench(commands)
+    doctor = commands.add_parser("doctor", help="what this machine offers, and what a lack means")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+    doctor.set_defaults(function=_doctor)
+    jobs.add_list(commands)
+    jobs.add_stop(commands)
+    for command in commands.choices.values():
+        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    try:
+        parsed = build_parser().parse_args(words)
+        if parsed.version:
+            return _version()
+        if parsed.command is None:
+            build_parser().print_help()
+            return EXIT_USAGE
+        return int(parsed.function(parsed))
+    except KeyboardInterrupt:
+        sys.stderr.write("whale-ray: interrupted\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return EXIT_FAILURE
+    except WhaleError as error:
+        if debug:
+            traceback.print_exc()
+        return _report(error)
+
+
+def _report(error: WhaleError) -> int:
+    """Print an error: the user's own traceback where there is one, else one line."""
+    text = str(error)
+    if not isinstance(error, UserFunctionError):
+        text = f"whale-ray: {text}"
+    sys.stderr.write(text.rstrip() + "\n")
+    return error.exit_code
+
+
+def _version() -> int:
+    import importlib.metadata
+
+    sys.stdout.write(f"whale-ray {importlib.metadata.version('whale-ray')}\n")
+    return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from .. import doctor
+
+    findings = doctor.examine()
+    if parsed.json:
+        sys.stdout.write(json.dumps(doctor.as_dict(findings)) + "\n")
+    else:
+        sys.stdout.write(doctor.render(findings).rstrip() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

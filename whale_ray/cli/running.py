@@ -1,0 +1,152 @@
+"""`whale-ray run APP` and `whale-ray explain APP`.
+
+APP is an application that comes with whale-ray, or a topology of the user's own as
+`path/to/file.py:name`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import UsageError
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+    from ..topology import Topology
+
+APPLICATIONS = ("ride-hailing",)
+
+
+def add_run(commands: Any) -> None:
+    """Add `run`, with a subcommand for every application."""
+    command = commands.add_parser("run", help="run an application or a topology of your own")
+    command.add_argument("app", metavar="APP", help=_APP_HELP)
+    command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    command.set_defaults(function=_run)
+
+
+def add_explain(commands: Any) -> None:
+    """Add `explain`."""
+    command = commands.add_parser("explain", help="print the plan of an application; starts nothing")
+    command.add_argument("app", metavar="APP", help=_APP_HELP)
+    add_settings(command)
+    command.set_defaults(function=_explain)
+
+
+_APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py:topology"
+
+
+def add_settings(command: argparse.ArgumentParser) -> None:
+    """Add the options that all commands with settings share."""
+    command.add_argument("--workers", type=int, default=None, help="worker processes")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="a setting, such as transport.mms_bytes=65536 (may be repeated)",
+    )
+    command.add_argument(
+        "--settings", action="append", default=[], metavar="FILE", help="a YAML file of settings"
+    )
+
+
+def add_placement(command: argparse.ArgumentParser) -> None:
+    """Add the options that say where a job runs."""
+    command.add_argument(
+        "--on",
+        choices=("ray", "processes", "inline"),
+        default="ray",
+        help="Ray actors, plain processes, or this process alone",
+    )
+    command.add_argument("--address", default=None, help="of a running Ray; else one is started")
+    command.add_argument("--detach", action="store_true", help="let the job outlive this command")
+    command.add_argument("--watch", action="store_true", help="print what every operator does")
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """Return the settings that the options give; raises SettingsError."""
+    from ..configs.loading import load_settings
+
+    overrides: dict[str, object] = {}
+    for entry in parsed.overrides:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            msg = f"--set {entry} lacks its value; write --set {key}=VALUE"
+            raise UsageError(msg)
+        overrides[key] = value
+    return load_settings(*parsed.settings, overrides=overrides)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if parsed.app == "ride-hailing":
+        from ..applications.ride_hailing.command import main
+
+        return main(parsed.rest)
+    parser = argparse.ArgumentParser(prog=f"whale-ray run {parsed.app}")
+    add_settings(parser)
+    add_placement(parser)
+    return _run_topology(load_topology(parsed.app), parser.parse_args(parsed.rest))
+
+
+def _run_topology(topology: Topology, options: argparse.Namespace) -> int:
+    from ..runtime.api import run, submit
+
+    settings = settings_of(options)
+    if options.on == "inline":
+        job = run(topology, settings=settings)
+    else:
+        job = submit(
+            topology,
+            on=options.on,
+            address=options.address,
+            workers=options.workers,
+            settings=settings,
+            detach=options.detach,
+        )
+        if options.detach:
+            sys.stdout.write(f"{job.id}\n")
+            return 0
+        job.wait(watch=sys.stderr if options.watch else None)
+    for name, result in job.outcome().results.items():
+        sys.stdout.write(f"{name}: {result.rows:,} rows in {result.path or 'memory'}\n")
+    return 0 if job.state == "finished" else 130
+
+
+def _explain(parsed: argparse.Namespace) -> int:
+    if parsed.app == "ride-hailing":
+        from ..applications.ride_hailing.command import example_topology
+
+        topology = example_topology()
+    else:
+        topology = load_topology(parsed.app)
+    plan = topology.explain(workers=parsed.workers, settings=settings_of(parsed))
+    sys.stdout.write(f"{plan}\n")
+    return 0
+
+
+def load_topology(app: str) -> Topology:
+    """Return the topology that `file.py:name` names; raises UsageError if there is none."""
+    from ..topology import Topology
+
+    path, colon, name = app.rpartition(":")
+    if not colon:
+        near = difflib.get_close_matches(app, APPLICATIONS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(APPLICATIONS)}"
+        msg = f"unknown application {app!r}; {hint} (or name your own: file.py:topology)"
+        raise UsageError(msg)
+    if not Path(path).is_file():
+        msg = f"{path}: no such file; write path/to/file.py:{name}"
+        raise UsageError(msg)
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    found = runpy.run_path(path, run_name="__whale_ray__").get(name)
+    if not isinstance(found, Topology):
+        msg = f"{path} has no topology called {name!r}; assign whale.Topology(...) to it"
+        raise UsageError(msg)
+    return found

@@ -1,0 +1,191 @@
+"""`run` and `submit`: how a topology becomes a job."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import secrets
+import sys
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ..configs.errors import UsageError
+from ..configs.loading import load_settings
+from ..configs.settings import Settings
+from ..plan.logical import LogicalPlan, OperatorKind
+from ..plan.physical import PhysicalPlan
+from ..plan.planner import plan
+from ..transport.clock import Clock, SystemClock
+from .fleet import Assignment
+from .job import Job, JobRunner, ThreadRunner
+from .local_fleet import LocalFleet
+from .metrics import JobMetrics
+from .signals import draining_signals
+from .supervisor import JobOutcome, Supervisor
+
+if TYPE_CHECKING:
+    from ..topology import Topology
+
+SettingsLike = Settings | Mapping[str, object] | None
+"""Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
+
+_active: weakref.WeakSet[Job] = weakref.WeakSet()
+
+
+def run(
+    topology: Topology, *, settings: SettingsLike = None, clock: Clock | None = None
+) -> Job:
+    """Run a topology to its end in the calling thread, without Ray or Java, and return the job.
+
+    The quickest way to try and to test. All instances share one worker. Ctrl-C drains: the
+    sources end, what was read comes out. With a virtual clock waiting takes no time.
+
+    Raises:
+        WhaleError: what the job failed with.
+    """
+    resolved = _settings(settings)
+    clock = clock or SystemClock()
+    assignment = _assign(topology, resolved, 1, needs_cluster=False)
+    supervisor = Supervisor(assignment, LocalFleet(clock), clock)
+    with draining_signals(supervisor.stop):
+        outcome = supervisor.run()
+    job = Job(assignment.job_id, topology.name, _Ended(outcome))
+    return job.wait()
+
+
+def submit(
+    topology: Topology,
+    *,
+    on: Literal["ray", "processes"] = "ray",
+    address: str | None = None,
+    workers: int | None = None,
+    settings: SettingsLike = None,
+    detach: bool = False,
+) -> Job:
+    """Start a topology and return at once.
+
+    Args:
+        topology: what to run.
+        on: Ray actors, or plain processes of this host.
+        address: of a running Ray ("auto" finds it); None joins the one this process is connected
+            to or finds, else starts one. Ray is neither stopped nor reconfigured.
+        workers: worker processes; None leaves it to the settings.
+        settings: settings, or a mapping of overrides.
+        detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`.
+
+    Raises:
+        UsageError: the topology cannot be planned or sent to workers.
+        ResourceError: there is no room for its rings, or no Ray.
+    """
+    resolved = _settings(settings)
+    if on == "processes":
+        if detach:
+            msg = "only a job on Ray can be detached; leave out on='processes'"
+            raise UsageError(msg)
+        return _submit_to_processes(topology, resolved, workers)
+    if on != "ray":
+        msg = f"on={on!r} is not known; use on='ray' or on='processes'"
+        raise UsageError(msg)
+    from .ray_submission import submit_to_ray
+
+    _replace_earlier(topology.name)
+    job = submit_to_ray(topology, resolved, workers, address, detach, assign)
+    if not detach:
+        _active.add(job)
+    return job
+
+
+def _submit_to_processes(topology: Topology, settings: Settings, workers: int | None) -> Job:
+    from .process_fleet import ProcessFleet
+
+    assignment = _assign(topology, settings, workers, needs_cluster=False)
+    _replace_earlier(topology.name)
+    supervisor = Supervisor(assignment, ProcessFleet(assignment.plan.workers), SystemClock())
+    runner = ThreadRunner(
+        topology.name,
+        supervisor.run,
+        lambda: supervisor.state,
+        supervisor.metrics,
+        supervisor.stop,
+    )
+    job = Job(assignment.job_id, topology.name, runner)
+    _active.add(job)
+    return job
+
+
+def assign(topology: Topology, settings: Settings, workers: int | None) -> Assignment:
+    """Plan a topology for a cluster; its sources may use Ray."""
+    return _assign(topology, settings, workers, needs_cluster=True)
+
+
+def _assign(
+    topology: Topology, settings: Settings, workers: int | None, *, needs_cluster: bool
+) -> Assignment:
+    logical = _prepare(topology.logical_plan(), settings, needs_cluster)
+    physical: PhysicalPlan = plan(logical, settings, workers)
+    return Assignment(new_job_id(topology.name), physical, settings)
+
+
+def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> LogicalPlan:
+    """Let sources turn what only the driver has into what travels, and sinks take the settings."""
+    nodes = []
+    for node in logical.nodes:
+        payload = node.payload
+        if node.kind is OperatorKind.SOURCE:
+            payload = payload.materialize(cluster=cluster)  # type: ignore[union-attr]  # a Source
+        elif node.kind is OperatorKind.SINK:
+            payload = payload.configured(settings)  # type: ignore[union-attr]  # a Sink
+        nodes.append(replace(node, payload=payload))
+    return replace(logical, nodes=tuple(nodes))
+
+
+def new_job_id(name: str) -> str:
+    """Return a unique id, fit for the name of a file or an actor."""
+    return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:40]}-{secrets.token_hex(4)}"
+
+
+def _settings(settings: SettingsLike) -> Settings:
+    if isinstance(settings, Settings):
+        return settings
+    return load_settings(overrides=settings)
+
+
+def _replace_earlier(name: str) -> None:
+    """In a notebook or an interactive session, end the job that an earlier run of a cell left."""
+    if not hasattr(sys, "ps1") and "ipykernel" not in sys.modules:
+        return
+    for job in list(_active):
+        if job.name == name and job.state in ("starting", "running", "draining"):
+            job.stop(drain=False)
+
+
+@atexit.register
+def _end_with_the_driver() -> None:
+    """End what still runs: a job that was not detached dies with its driver."""
+    for job in list(_active):
+        if job.state in ("starting", "running", "draining", "finishing"):
+            job.abandon()
+
+
+class _Ended(JobRunner):
+    """A job that has ended already."""
+
+    def __init__(self, outcome: JobOutcome) -> None:
+        self._outcome = outcome
+
+    def state(self) -> str:
+        """Return how it ended."""
+        return self._outcome.state
+
+    def metrics(self) -> JobMetrics:
+        """Return the last counters."""
+        return self._outcome.metrics
+
+    def stop(self, drain: bool) -> None:
+        """Do nothing."""
+
+    def join(self, timeout_s: float) -> JobOutcome:
+        """Return how it ended."""
+        return self._outcome

@@ -1,0 +1,349 @@
+"""The controller: leads a job's workers through an attempt, and through the next one if one dies.
+
+A pure state machine: `handle` takes an event and returns the actions to carry out; time comes in
+with `Tick`. A supervisor does the I/O.
+
+::
+
+    STARTING ──────► RUNNING ──► STAGING ──► PUBLISHING ──► ended (finished or drained)
+    open, link,         │           │            │
+    connect             │           │            │
+       ▲                ▼           ▼            ▼
+       └── RESTARTING ◄── a worker died       FAILING ──► ended (failed or cancelled)
+
+An attempt is all or nothing. All workers take its steps together, each step given what the one
+before it returned on all of them: open, link and connect their rings, run until their inputs end,
+stage the output of their sinks. Only then is the output published, once. If a worker dies before
+that, the others are aborted, the dead one is replaced, what was staged is discarded, and the next
+attempt reads the sources again from the start (DESIGN: death of a worker).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ..configs.errors import ResourceError, WhaleError, WorkerDiedError
+
+WorkerResult = object
+"""What a worker's call returned; the controller passes it on without looking into it."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Event: `worker` carried out the call of `attempt` to `method`."""
+
+    worker: int
+    attempt: int
+    method: str
+    result: WorkerResult
+
+
+@dataclass(frozen=True)
+class Raised:
+    """Event: the call ended with an error; the worker itself lives."""
+
+    worker: int
+    attempt: int
+    method: str
+    error: WhaleError
+
+
+@dataclass(frozen=True)
+class Died:
+    """Event: the worker's process is gone."""
+
+    worker: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class Respawned:
+    """Event: a new process takes the place of a dead worker."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """Event: the user wants the job to end; with `drain`, after all that was read has come out."""
+
+    drain: bool
+
+
+@dataclass(frozen=True)
+class Published:
+    """Event: the output of all sinks is where the user wants it, or `error` says why not."""
+
+    error: WhaleError | None = None
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time passes."""
+
+
+Event = Returned | Raised | Died | Respawned | StopAsked | Published | Tick
+
+
+@dataclass(frozen=True)
+class Call:
+    """Action: call `method` of `worker`."""
+
+    worker: int
+    attempt: int
+    method: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True)
+class Respawn:
+    """Action: replace the worker's process, killing it first if it still lives."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Action: publish what the workers staged; `staged` has each worker's result of `stage`."""
+
+    attempt: int
+    staged: tuple[WorkerResult, ...]
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Action: remove whatever `attempt` staged."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class End:
+    """Action: the job is over; `state` is finished, drained, cancelled or failed."""
+
+    state: str
+    error: WhaleError | None = None
+
+
+Action = Call | Respawn | Publish | Discard | End
+
+
+class Phase(Enum):
+    """Where the job is."""
+
+    STARTING = auto()
+    RUNNING = auto()
+    STAGING = auto()
+    PUBLISHING = auto()
+    RESTARTING = auto()
+    FAILING = auto()
+    ENDED = auto()
+
+
+STEPS = ("open", "link", "connect", "run", "stage")
+"""What every worker does in an attempt, in this order; methods of `Worker`."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How often and how long the controller tries; all times in ns.
+
+    `restart_refused` says why a job of these sources may not be restarted; None if it may.
+    """
+
+    max_restarts: int
+    start_timeout_ns: int
+    drain_timeout_ns: int
+    kill_grace_ns: int
+    restart_refused: str | None = None
+
+
+class JobController:
+    """Leads `workers` workers; see the module's diagram."""
+
+    def __init__(self, workers: int, limits: Limits) -> None:
+        self.phase = Phase.STARTING
+        self.attempt = 0
+        self._step = 0
+        self._workers = workers
+        self._limits = limits
+        self._results: dict[int, WorkerResult] = {}
+        self._unspawned: set[int] = set()
+        self._busy: set[int] = set()
+        self._deadline_ns: int | None = None
+        self._stop: StopAsked | None = None
+        self._error: WhaleError | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Whether the user asked for an orderly end."""
+        return self._stop is not None and self._stop.drain
+
+    def start(self, now_ns: int) -> list[Action]:
+        """Open the first attempt."""
+        return self._open(now_ns)
+
+    def handle(self, event: Event, now_ns: int) -> list[Action]:
+        """Take one event; return what to do, in order."""
+        if self.phase is Phase.ENDED:
+            return []
+        match event:
+            case Returned() | Raised() if event.attempt != self.attempt:
+                return []
+            case Returned():
+                self._busy.discard(event.worker)
+                return self._returned(event, now_ns)
+            case Raised():
+                self._busy.discard(event.worker)
+                return self._raised(event, now_ns)
+            case Died():
+                self._busy.discard(event.worker)
+                return self._died(event, now_ns)
+            case Respawned():
+                self._unspawned.discard(event.worker)
+                return self._reopen_when_ready(now_ns)
+            case StopAsked():
+                return self._stop_asked(event, now_ns)
+            case Published():
+                return self._published(event)
+            case Tick():
+                return self._tick(now_ns)
+
+    def _open(self, now_ns: int) -> list[Action]:
+        self.phase = Phase.STARTING
+        self._deadline_ns = now_ns + self._limits.start_timeout_ns
+        return self._take_step(0, ())
+
+    def _take_step(self, step: int, arguments: tuple[object, ...]) -> list[Action]:
+        self._step = step
+        self._results.clear()
+        self._busy = set(range(self._workers))
+        return [Call(w, self.attempt, STEPS[step], arguments) for w in range(self._workers)]
+
+    def _returned(self, event: Returned, now_ns: int) -> list[Action]:
+        if self.phase is Phase.RESTARTING:
+            return self._reopen_when_ready(now_ns)
+        if self.phase is Phase.FAILING:
+            return self._end_when_quiet()
+        self._results[event.worker] = event.result
+        if len(self._results) < self._workers:
+            return []
+        results = tuple(self._results[worker] for worker in range(self._workers))
+        if STEPS[self._step] == "stage":
+            self.phase = Phase.PUBLISHING
+            return [Publish(self.attempt, results)]
+        actions = self._take_step(self._step + 1, (results,))
+        if STEPS[self._step] == "run":
+            self.phase, self._deadline_ns = Phase.RUNNING, None
+            actions += self._drain_if_asked(now_ns)
+        elif STEPS[self._step] == "stage":
+            self.phase, self._deadline_ns = Phase.STAGING, None
+        return actions
+
+    def _raised(self, event: Raised, now_ns: int) -> list[Action]:
+        if self.phase is Phase.RESTARTING:
+            return self._reopen_when_ready(now_ns)
+        if self.phase is Phase.FAILING:
+            return self._end_when_quiet()
+        return self._fail(event.error, now_ns)
+
+    def _died(self, event: Died, now_ns: int) -> list[Action]:
+        if self.phase is Phase.FAILING:
+            return self._end_when_quiet()
+        if self.phase is Phase.PUBLISHING:
+            return []  # its output is staged already; nothing more is asked of it
+        if self.phase is Phase.RESTARTING:
+            if event.worker in self._unspawned:
+                return []
+            self._unspawned.add(event.worker)
+            return [Respawn(event.worker)]
+        refused = self._limits.restart_refused
+        if refused is None and self.attempt >= self._limits.max_restarts:
+            refused = f"it was restarted {self.attempt} times already (runtime.max_restarts)"
+        if refused is not None:
+            msg = f"worker {event.worker} died ({event.detail}); the job is not restarted: {refused}"
+            return self._fail(WorkerDiedError(msg), now_ns)
+        return self._restart(event.worker, now_ns)
+
+    def _restart(self, dead: int, now_ns: int) -> list[Action]:
+        self.phase = Phase.RESTARTING
+        self._deadline_ns = now_ns + self._limits.kill_grace_ns
+        self._unspawned = {dead}
+        aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
+        return [*aborts, Respawn(dead), *self._reopen_when_ready(now_ns)]
+
+    def _reopen_when_ready(self, now_ns: int) -> list[Action]:
+        if self.phase is not Phase.RESTARTING or self._busy or self._unspawned:
+            return []
+        actions: list[Action] = [Discard(self.attempt)]
+        self.attempt += 1
+        return [*actions, *self._open(now_ns)]
+
+    def _stop_asked(self, event: StopAsked, now_ns: int) -> list[Action]:
+        if self.phase in (Phase.PUBLISHING, Phase.FAILING):
+            return []  # too late to change the outcome
+        if not event.drain:
+            return self._fail(None, now_ns)
+        self._stop = event
+        return self._drain_if_asked(now_ns)
+
+    def _drain_if_asked(self, now_ns: int) -> list[Action]:
+        if not self.draining or self.phase is not Phase.RUNNING:
+            return []
+        self._deadline_ns = now_ns + self._limits.drain_timeout_ns
+        return [Call(worker, self.attempt, "drain") for worker in sorted(self._busy)]
+
+    def _published(self, event: Published) -> list[Action]:
+        if event.error is not None:
+            self.phase = Phase.ENDED
+            return [Discard(self.attempt), End("failed", event.error)]
+        self.phase = Phase.ENDED
+        return [End("drained" if self.draining else "finished")]
+
+    def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
+        """Abort everything; without an error, because the user asked for it."""
+        self.phase = Phase.FAILING
+        self._error = error
+        self._deadline_ns = now_ns + self._limits.kill_grace_ns
+        aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
+        return [*aborts, *self._end_when_quiet()]
+
+    def _end_when_quiet(self) -> list[Action]:
+        if self._busy:
+            return []
+        self.phase = Phase.ENDED
+        state = "cancelled" if self._error is None else "failed"
+        return [Discard(self.attempt), End(state, self._error)]
+
+    def _tick(self, now_ns: int) -> list[Action]:
+        if self._deadline_ns is None or now_ns < self._deadline_ns:
+            return []
+        self._deadline_ns = None
+        late = sorted(self._busy | self._unspawned)
+        if self.phase is Phase.FAILING:
+            self._busy.clear()
+            return self._end_when_quiet()
+        if self.phase is Phase.RESTARTING:
+            self._deadline_ns = now_ns + self._limits.start_timeout_ns
+            hanging = sorted(self._busy)
+            if not hanging:
+                return self._fail(ResourceError(_no_worker(late, "come back")), now_ns)
+            self._unspawned |= self._busy
+            self._busy.clear()
+            return [Respawn(worker) for worker in hanging]
+        if self.phase is Phase.RUNNING:
+            msg = f"{_workers(late)} did not drain in time; raise runtime.drain_timeout_ms"
+            return self._fail(WorkerDiedError(msg), now_ns)
+        return self._fail(ResourceError(_no_worker(late, "start")), now_ns)
+
+
+def _workers(workers: list[int]) -> str:
+    return f"worker{'s' if len(workers) != 1 else ''} {', '.join(map(str, workers))}"
+
+
+def _no_worker(workers: list[int], what: str) -> str:
+    return (
+        f"{_workers(workers)} did not {what} in time: free processors or memory, "
+        "use fewer --workers, or raise runtime.start_timeout_ms"
+    )

@@ -1,0 +1,338 @@
+"""Sends what one producer emits on one edge: slicing, grouping, numbering, watermarks, the end.
+
+Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed), are then spread over
+the edge's rings by its grouping, cut into frames that a ring takes, and put one after the other. A
+full ring blocks this writer alone: its frames wait here, and the operators that feed it are not
+called until they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..configs.errors import JobError
+from ..operators.keys import stable_partition
+from ..plan.physical import Edge
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..transport.channel import Channel, Outcome
+from ..transport.slicing import StreamSlicer
+from ..transport.wire import codec
+from ..transport.wire.batch import Batch
+from ..transport.wire.header import HEADER_BYTES
+from ..transport.wire.types import Schema
+from .partitioner import Partitioner
+
+Destinations = npt.NDArray[np.uint32]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass
+class OutRing:
+    """A ring that this worker writes; the producers of one edge share it.
+
+    Attributes:
+        channel: the producer's end.
+        instances: the target's instances behind it, ascending.
+        max_frame_bytes: what it takes at most in one frame.
+        schemas_sent: ids of the schemas that its readers know.
+    """
+
+    channel: Channel
+    instances: tuple[int, ...]
+    max_frame_bytes: int
+    schemas_sent: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What stands in the header of every frame of a writer."""
+
+    stream: int
+    source: int
+    attempt: int
+    with_times: bool
+    checksum: bool
+
+
+@dataclass
+class _Rows:
+    """Rows that wait for their ring: `batch[indices]`, or `batch[start:stop]` without indices."""
+
+    batch: Batch
+    indices: Indices | None
+    instances: npt.NDArray[np.int64] | None
+    watermark_ns: int
+
+
+@dataclass
+class _Mark:
+    """A watermark, or with `WATERMARK_END` the end, that waits for its ring."""
+
+    watermark_ns: int
+
+
+class _Outbox:
+    """What waits for one ring, and how far its numbering has come."""
+
+    def __init__(self, ring: OutRing) -> None:
+        self.ring = ring
+        self.waiting: list[_Rows | _Mark] = []
+        self.sequence = 0
+
+
+class EdgeWriter:
+    """One producer's way into one edge; a `Downstream`.
+
+    `partitioner` is None for the all grouping, which has a single ring.
+    """
+
+    def __init__(
+        self,
+        edge: Edge,
+        stamp: Stamp,
+        rings: Sequence[OutRing],
+        partitioner: Partitioner | None,
+        slicer: StreamSlicer,
+        parallelism: int,
+        wtl_ns: int,
+    ) -> None:
+        self.edge = edge
+        self.rows_dropped = 0
+        self._stamp = stamp
+        self._outboxes = [_Outbox(ring) for ring in rings]
+        self._partitioner = partitioner
+        self._slicer = slicer
+        self._parallelism = parallelism
+        self._wtl_ns = wtl_ns
+        self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
+        self._advanced_at_ns: int | None = None
+        self._now_ns = 0
+        self.ended = False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether frames wait for room in a ring."""
+        return any(outbox.waiting for outbox in self._outboxes)
+
+    @property
+    def done(self) -> bool:
+        """Whether the end has been sent to everybody."""
+        return self.ended and self._sent_watermark_ns == WATERMARK_END and not self.blocked
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When the next slice or watermark is due, monotonic ns; None if nothing waits."""
+        deadline = self._slicer.deadline_ns
+        if self._advanced_at_ns is None:
+            return deadline
+        due = self._advanced_at_ns + self._wtl_ns
+        return due if deadline is None else min(due, deadline)
+
+    def emit(self, batch: Batch) -> None:
+        """Take rows; views in them stay valid only until `settle`."""
+        if batch.num_rows:
+            self._slicer.add(batch, self._now_ns)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Take a watermark; it travels behind all rows that were emitted before it."""
+        if watermark_ns > self._watermark_ns:
+            self._watermark_ns = watermark_ns
+            if self._advanced_at_ns is None:
+                self._advanced_at_ns = self._now_ns
+
+    def end(self) -> None:
+        """Take the end: everything that waits is sent at once."""
+        self.ended = True
+        self.advance(WATERMARK_END)
+
+    def settle(self, now_ns: int) -> None:
+        """Send what is due; copy what has to wait, since its memory may go after this call."""
+        self.pump(now_ns)
+        self._slicer.own()
+        for outbox in self._outboxes:
+            for item in outbox.waiting:
+                if isinstance(item, _Rows) and not item.batch.owned:
+                    item.batch = item.batch.copy()
+
+    def pump(self, now_ns: int) -> bool:
+        """Send what is due and what the rings have room for; return whether anything was sent."""
+        self._now_ns = now_ns
+        sent = self._push()
+        if self.blocked or not self._due(now_ns):
+            return sent
+        self._cut()
+        return self._push() or sent
+
+    def _due(self, now_ns: int) -> bool:
+        if self.ended:
+            return self._sent_watermark_ns != WATERMARK_END
+        if self._slicer.ready(now_ns):
+            return True
+        return self._advanced_at_ns is not None and now_ns >= self._advanced_at_ns + self._wtl_ns
+
+    def _cut(self) -> None:
+        """Turn everything pending into frames, the watermark last."""
+        batch = self._slicer.take()
+        if batch is not None:
+            self._spread(batch)
+        if self._watermark_ns > self._sent_watermark_ns:
+            for outbox in self._outboxes:
+                self._mark(outbox)
+            self._sent_watermark_ns = self._watermark_ns
+        self._advanced_at_ns = None
+
+    def _mark(self, outbox: _Outbox) -> None:
+        """Let the last rows carry the watermark; send it by itself where there are none."""
+        last = outbox.waiting[-1] if outbox.waiting else None
+        if isinstance(last, _Rows) and self._watermark_ns != WATERMARK_END:
+            last.watermark_ns = self._watermark_ns
+        else:
+            outbox.waiting.append(_Mark(self._watermark_ns))
+
+    def _spread(self, batch: Batch) -> None:
+        if self._partitioner is None:
+            self._enqueue(self._outboxes[0], batch, None, None)
+            return
+        batch, instances, dropped = self._partitioner(batch)
+        self.rows_dropped += dropped
+        if batch.num_rows == 0:
+            return
+        order, counts = stable_partition(instances, self._parallelism)
+        ends = np.cumsum(counts)
+        sorted_instances = np.repeat(np.arange(self._parallelism), counts)
+        for outbox in self._outboxes:
+            first, last = outbox.ring.instances[0], outbox.ring.instances[-1]
+            start, stop = int(ends[first] - counts[first]), int(ends[last])
+            if stop > start:
+                rows = slice(start, stop)
+                self._enqueue(outbox, batch, order[rows], sorted_instances[rows])
+
+    def _enqueue(
+        self,
+        outbox: _Outbox,
+        batch: Batch,
+        indices: Indices | None,
+        instances: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """Queue rows in pieces that the ring takes in one frame each."""
+        size = self._size(batch, indices, len(outbox.ring.instances))
+        rows = batch.num_rows if indices is None else len(indices)
+        if size <= outbox.ring.max_frame_bytes:
+            outbox.waiting.append(_Rows(batch, indices, instances, self._sent_watermark_ns))
+            return
+        if rows == 1:
+            self._raise_too_large(outbox, batch, 0 if indices is None else int(indices[0]), size)
+        half = rows // 2
+        for part in (slice(0, half), slice(half, rows)):
+            if indices is None:
+                self._enqueue(outbox, batch.slice(part.start, part.stop), None, None)
+            else:
+                assert instances is not None
+                self._enqueue(outbox, batch, indices[part], instances[part])
+
+    def _size(self, batch: Batch, indices: Indices | None, destinations: int) -> int:
+        with_times = self._stamp.with_times
+        if indices is None:
+            return codec.message_size(batch, 0, with_times)
+        return codec.gather_size(batch, indices, destinations, with_times)
+
+    def _raise_too_large(self, outbox: _Outbox, batch: Batch, row: int, size: int) -> None:
+        msg = (
+            f"operator {self.edge.source_operator!r} emitted a row of {size:,} bytes, but the ring "
+            f"to {self.edge.target_operator!r} takes {outbox.ring.max_frame_bytes:,} at most; raise "
+            f"transport.ring_bytes to {4 * size:,} or more (row: {batch.preview(row)})"
+        )
+        raise JobError(msg)
+
+    def _push(self) -> bool:
+        sent = False
+        for outbox in self._outboxes:
+            while outbox.waiting and self._put(outbox, outbox.waiting[0]):
+                outbox.waiting.pop(0)
+                sent = True
+        return sent
+
+    def _put(self, outbox: _Outbox, item: _Rows | _Mark) -> bool:
+        ring = outbox.ring
+        if isinstance(item, _Mark):
+            outcome = ring.channel.put(
+                HEADER_BYTES,
+                lambda buffer: self._encode_mark(buffer, outbox, item),
+            )
+            return self._accepted(outcome)
+        schema = item.batch.schema
+        if schema.schema_id not in ring.schemas_sent and not self._put_schema(ring, schema):
+            return False
+        size = self._size(item.batch, item.indices, len(ring.instances))
+        outcome = ring.channel.put(size, lambda buffer: self._encode_rows(buffer, outbox, item))
+        if not self._accepted(outcome):
+            return False
+        outbox.sequence += item.batch.num_rows if item.indices is None else len(item.indices)
+        return True
+
+    def _put_schema(self, ring: OutRing, schema: Schema) -> bool:
+        stamp = self._stamp
+        outcome = ring.channel.put(
+            codec.schema_message_size(schema),
+            lambda buffer: codec.encode_schema_into(
+                buffer,
+                schema,
+                stream=stamp.stream,
+                source=stamp.source,
+                attempt=stamp.attempt,
+            ),
+        )
+        if not self._accepted(outcome):
+            return False
+        ring.schemas_sent.add(schema.schema_id)
+        return True
+
+    def _accepted(self, outcome: Outcome) -> bool:
+        """Tell sent from back-pressured; a closed ring swallows (all its readers are gone)."""
+        if outcome is Outcome.TOO_LARGE:
+            msg = f"edge {self.edge.id}: a frame was measured smaller than it is"
+            raise AssertionError(msg)
+        return outcome is not Outcome.BACK_PRESSURED
+
+    def _encode_mark(
+        self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, mark: _Mark
+    ) -> int:
+        stamp = self._stamp
+        return codec.encode_watermark_into(
+            buffer,
+            stream=stamp.stream,
+            source=stamp.source,
+            attempt=stamp.attempt,
+            sequence=outbox.sequence,
+            watermark_ns=mark.watermark_ns,
+            end=mark.watermark_ns == WATERMARK_END,
+        )
+
+    def _encode_rows(
+        self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, rows: _Rows
+    ) -> int:
+        stamp = self._stamp
+        fields: codec.MessageFields = {
+            "stream": stamp.stream,
+            "source": stamp.source,
+            "attempt": stamp.attempt,
+            "sequence": outbox.sequence,
+            "watermark_ns": rows.watermark_ns,
+            "with_times": stamp.with_times,
+            "checksum": stamp.checksum,
+        }
+        if rows.indices is None:
+            return codec.encode_into(buffer, rows.batch, **fields)
+        assert rows.instances is not None
+        fields["destinations"] = _destinations(rows.instances)
+        return codec.encode_gather_into(buffer, rows.batch, rows.indices, **fields)
+
+
+def _destinations(instances: npt.NDArray[np.int64]) -> Destinations:
+    """Return (instance, row end) of each run of ascending `instances`; uint32 (runs, 2)."""
+    ends = np.append(np.flatnonzero(np.diff(instances)) + 1, len(instances))
+    return np.stack([instances[ends - 1], ends], axis=1).astype(np.uint32)

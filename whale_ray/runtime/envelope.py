@@ -1,0 +1,98 @@
+"""How an assignment travels: pickled, in an envelope that tells what is needed to unpickle it.
+
+Functions of the user's script or notebook travel by value (cloudpickle); those of the user's own
+modules by name, so the driver's module path has to be in force before the inside is opened.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pickle
+import sys
+from dataclasses import dataclass
+
+import cloudpickle
+
+from ..configs.errors import JobError, UsageError
+from .fleet import Assignment
+
+_COMPARED = ("whale-ray", "numpy", "numba", "pyarrow", "cloudpickle")
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """An assignment on its way to a worker.
+
+    Attributes:
+        versions: what the driver runs, by name; a worker refuses to differ.
+        working_directory: the driver's, since users give relative paths.
+        module_path: the driver's `sys.path`.
+        inside: the pickled assignment.
+    """
+
+    versions: dict[str, str]
+    working_directory: str
+    module_path: tuple[str, ...]
+    inside: bytes
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions that driver and workers must share, Python's first."""
+    versions = {"python": ".".join(map(str, sys.version_info[:2]))}
+    for name in _COMPARED:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed as a package"
+    return versions
+
+
+def seal(assignment: Assignment) -> Envelope:
+    """Pack an assignment; raises UsageError for a function or an object that cannot travel."""
+    try:
+        inside = cloudpickle.dumps(assignment)
+    except Exception as error:
+        culprit = _culprit(assignment)
+        msg = (
+            f"{culprit} cannot be sent to a worker: {error}; create files, locks and connections "
+            "in open(), on the worker, rather than beforehand"
+        )
+        raise UsageError(msg) from error
+    module_path = tuple(os.path.abspath(entry) for entry in sys.path)
+    return Envelope(installed_versions(), os.getcwd(), module_path, inside)
+
+
+def unseal(envelope: Envelope) -> Assignment:
+    """Unpack an assignment on a worker, taking over the driver's directory and module path.
+
+    Raises JobError if the versions differ or a module is missing here.
+    """
+    mine = installed_versions()
+    for name, version in envelope.versions.items():
+        if mine.get(name) != version:
+            msg = (
+                f"a worker runs {name} {mine.get(name)}, the driver {version}; "
+                "install the same version on every host"
+            )
+            raise JobError(msg)
+    if os.path.isdir(envelope.working_directory):
+        os.chdir(envelope.working_directory)
+    sys.path.extend(path for path in envelope.module_path if path not in sys.path)
+    try:
+        assignment = pickle.loads(envelope.inside)  # noqa: S301  # from our own driver
+    except ImportError as error:
+        msg = f"a worker cannot import what the topology uses: {error}; install it on every host"
+        raise JobError(msg) from error
+    assert isinstance(assignment, Assignment)
+    return assignment
+
+
+def _culprit(assignment: Assignment) -> str:
+    """Name the operator whose payload does not pickle."""
+    for node in assignment.plan.logical.nodes:
+        try:
+            cloudpickle.dumps(node.payload)
+        except Exception:  # noqa: BLE001  # whatever a user's object raises when pickled
+            return f"operator {node.id!r} ({node.location})"
+    return "the topology"

@@ -1,0 +1,66 @@
+"""A job's workers, wherever they live: the one seam between the controller and the outside."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from ..configs.settings import Settings
+from ..plan.physical import PhysicalPlan
+from .controller import Event
+from .metrics import WorkerSnapshot
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What every worker is told once.
+
+    Attributes:
+        job_id: the job's unique id, fit for a file name.
+        plan: the physical plan.
+        settings: all settings.
+    """
+
+    job_id: str
+    plan: PhysicalPlan
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class SnapshotTaken:
+    """A worker's counters, on their way to whoever watches the job."""
+
+    snapshot: WorkerSnapshot
+
+
+FleetEvent = Event | SnapshotTaken
+
+
+class Fleet(ABC):
+    """Workers 0 … n − 1. Calls do not wait: what becomes of them arrives as an event."""
+
+    @abstractmethod
+    def start(self, assignment: Assignment) -> None:
+        """Bring the workers to life; raises ResourceError if there is no room for them."""
+
+    @abstractmethod
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Let a worker carry out open, connect, run or stage, one after another; or, at any
+        moment, the commands drain, abort and snapshot, which return nothing."""
+
+    @abstractmethod
+    def respawn(self, worker: int) -> None:
+        """Replace a worker's process; `Respawned` follows when the new one is ready."""
+
+    @abstractmethod
+    def next_event(self, timeout_ns: int) -> FleetEvent | None:
+        """Return the next event, or None when `timeout_ns` has passed without one."""
+
+    @abstractmethod
+    def shutdown(self, grace_ns: int) -> None:
+        """End all workers, killing those that do not end in time. May be called twice."""
+
+    def describe(self, worker: int) -> str:
+        """Return what a person can look up: a process id, an actor id."""
+        return f"worker {worker}"

@@ -1,0 +1,43 @@
+"""What follows an operator: the next fused operator, or the writer of an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..transport.wire.batch import Batch
+
+
+class Downstream(Protocol):
+    """Takes one producer's rows and watermarks, in order."""
+
+    def emit(self, batch: Batch) -> None:
+        """Take rows."""
+
+    def advance(self, watermark_ns: int) -> None:
+        """Learn that no row with an event time ≤ `watermark_ns` follows."""
+
+    def end(self) -> None:
+        """Learn that no row follows at all."""
+
+
+class FanOut:
+    """Everything that follows one operator; most often one thing."""
+
+    def __init__(self, targets: Sequence[Downstream]) -> None:
+        self.targets = tuple(targets)
+
+    def emit(self, batch: Batch) -> None:
+        """Pass rows to all; they share the batch, which nobody may change."""
+        for target in self.targets:
+            target.emit(batch)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Pass a watermark to all."""
+        for target in self.targets:
+            target.advance(watermark_ns)
+
+    def end(self) -> None:
+        """Pass the end to all."""
+        for target in self.targets:
+            target.end()

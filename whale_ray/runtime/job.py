@@ -1,0 +1,235 @@
+"""A submitted job, as its user holds it: status, metrics, wait, results, stop."""
+
+from __future__ import annotations
+
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, TextIO
+
+from ..configs.errors import JobError, UsageError
+from .metrics import JobMetrics
+from .signals import draining_signals
+
+if TYPE_CHECKING:
+    from ..operators.sinks.base import SinkResult
+    from .supervisor import JobOutcome
+
+_POLL_S = 0.2
+
+
+class JobRunner(ABC):
+    """What carries a job out somewhere else, and answers questions about it."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """Return starting, running, draining, finishing, finished, drained, cancelled, failed."""
+
+    @abstractmethod
+    def metrics(self) -> JobMetrics:
+        """Return the newest counters."""
+
+    @abstractmethod
+    def stop(self, drain: bool) -> None:
+        """Ask for the end."""
+
+    @abstractmethod
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """Wait for the end; return how it ended, or None if it has not within `timeout_s`."""
+
+
+class Job:
+    """A job that runs, or has run. Made by `submit` and `run`."""
+
+    def __init__(self, job_id: str, name: str, runner: JobRunner) -> None:
+        self.id = job_id
+        self.name = name
+        self._runner = runner
+        self._outcome: JobOutcome | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def state(self) -> str:
+        """starting, running, draining or finishing; then finished, drained, cancelled or failed."""
+        return self._runner.state() if self._outcome is None else self._outcome.state
+
+    def status(self) -> str:
+        """Return the state and one line on what every operator does."""
+        return f"{self.name}: {self.state} | {self.metrics().watch_line()}"
+
+    def metrics(self) -> JobMetrics:
+        """Return rate, lag, busiest instance and back-pressure, per operator."""
+        return self._runner.metrics() if self._outcome is None else self._outcome.metrics
+
+    def wait(
+        self,
+        timeout_s: float | None = None,
+        *,
+        watch: TextIO | None = None,
+        interval_s: float = 1.0,
+    ) -> Job:
+        """Wait for the end and return the job itself.
+
+        Ctrl-C (and SIGTERM) drain the job: its sources end, what was read comes out. A second
+        one cancels it. With `watch` (a stream such as `sys.stderr`), print a line every
+        `interval_s` that tells rate, lag and back-pressure of every operator.
+
+        Raises:
+            WhaleError: what the job failed with.
+            TimeoutError: it has not ended within `timeout_s`; it goes on.
+        """
+        waited_s, next_line_s = 0.0, interval_s
+        with draining_signals(self.stop_from_signal):
+            while (outcome := self._join(_POLL_S)) is None:
+                waited_s += _POLL_S
+                if watch is not None and waited_s >= next_line_s:
+                    next_line_s += interval_s
+                    _show(watch, self.status())
+                if timeout_s is not None and waited_s >= timeout_s:
+                    msg = f"job {self.name!r} has not ended within {timeout_s:g} s; it goes on"
+                    raise TimeoutError(msg)
+        if outcome.error is not None:
+            raise outcome.error
+        return self
+
+    def results(self, sink_id: str | None = None) -> SinkResult:
+        """Wait, and return what a sink published; the id may be left out if there is one sink.
+
+        Raises:
+            UsageError: there is no such sink, or several to choose from.
+            WhaleError: what the job failed with, or that it was cancelled.
+        """
+        published = self.outcome().results
+        if sink_id is None:
+            if len(published) == 1:
+                return next(iter(published.values()))
+            known = ", ".join(map(repr, published)) or "none"
+            msg = f"job {self.name!r} has several sinks; name one of: {known}"
+            raise UsageError(msg)
+        if sink_id not in published:
+            known = ", ".join(map(repr, published)) or "none (an unbounded job publishes parts)"
+            msg = f"job {self.name!r} published nothing through {sink_id!r}; it has: {known}"
+            raise UsageError(msg)
+        return published[sink_id]
+
+    def outcome(self) -> JobOutcome:
+        """Wait, and return how the job ended; raises what it failed with."""
+        self.wait()
+        assert self._outcome is not None
+        if self._outcome.state == "cancelled":
+            msg = f"job {self.name!r} was cancelled; it published nothing"
+            raise JobError(msg)
+        return self._outcome
+
+    def stop(self, drain: bool = True, timeout_s: float | None = None) -> Job:
+        """End the job and wait for it; with `drain`, after everything that was read has come out.
+
+        Raises WhaleError if the job fails meanwhile; TimeoutError as `wait`.
+        """
+        if self._outcome is None:
+            self._runner.stop(drain)
+        return self.wait(timeout_s)
+
+    def stop_from_signal(self, drain: bool) -> None:
+        """Ask for the end without waiting; fit for a signal handler."""
+        self._runner.stop(drain)
+
+    def abandon(self, timeout_s: float = 10.0) -> None:
+        """Cancel the job and wait a moment for its end, whatever it is."""
+        self._runner.stop(False)
+        self._join(timeout_s)
+
+    def _join(self, timeout_s: float) -> JobOutcome | None:
+        if self._outcome is None:
+            outcome = self._runner.join(timeout_s)
+            with self._lock:
+                self._outcome = self._outcome or outcome
+        return self._outcome
+
+    def __repr__(self) -> str:
+        """Return name, id and state."""
+        return f"<Job {self.name!r} {self.id} {self.state}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the operators, for notebooks."""
+        metrics = self.metrics()
+        head = ("operator", "instances", "rows in", "rows out", "rows/s", "lag ms", "busy", "blocked")
+        rows = [
+            (
+                m.operator_id,
+                m.instances,
+                f"{m.rows_in:,}",
+                f"{m.rows_out:,}",
+                f"{m.rate_per_s:,.0f}",
+                "" if m.lag_ms is None else f"{m.lag_ms:,.0f}",
+                f"{m.busy:.0%}",
+                f"{m.back_pressured:.0%}",
+            )
+            for m in metrics.operators
+        ]
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+            for row in rows
+        )
+        header = "".join(f"<th>{name}</th>" for name in head)
+        title = f"<b>{escape(self.name)}</b> <code>{escape(self.id)}</code>: {self.state}"
+        return f"<div>{title}<table><tr>{header}</tr>{cells}</table></div>"
+
+
+class ThreadRunner(JobRunner):
+    """Runs a job's supervisor in a thread of this process."""
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[], JobOutcome],
+        state: Callable[[], str],
+        metrics: Callable[[], JobMetrics],
+        stop: Callable[[bool], None],
+    ) -> None:
+        self._run = run
+        self._state = state
+        self._metrics = metrics
+        self._stop = stop
+        self._outcome: JobOutcome | None = None
+        self._crash: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name=f"job {name}", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        try:
+            self._outcome = self._run()
+        except BaseException as error:  # noqa: BLE001  # raised again by join, in the user's thread
+            self._crash = error
+
+    def state(self) -> str:
+        """See `JobRunner.state`."""
+        return self._state() if self._crash is None else "failed"
+
+    def metrics(self) -> JobMetrics:
+        """See `JobRunner.metrics`."""
+        return self._metrics()
+
+    def stop(self, drain: bool) -> None:
+        """See `JobRunner.stop`."""
+        self._stop(drain)
+
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """See `JobRunner.join`."""
+        self._thread.join(timeout_s)
+        if self._crash is not None:
+            raise self._crash
+        return self._outcome
+
+
+def _show(stream: TextIO, line: str) -> None:
+    """Print a line; on a terminal, over the one before."""
+    if stream.isatty():
+        stream.write(f"\r\033[K{line}")
+    else:
+        stream.write(f"{line}\n")
+    stream.flush()
+
+

@@ -1,0 +1,144 @@
+"""Which instance each row of a batch goes to: the groupings, carried out on whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..configs.errors import BadRowError, UserFunctionError
+from ..operators import groupings, keys
+from ..plan.physical import Edge
+from ..transport.wire.batch import Batch
+
+Instances = npt.NDArray[np.int64]
+Partitioner = Callable[[Batch], tuple[Batch, Instances, int]]
+"""Takes a batch; returns it without refused rows, each row's instance, int64 (num_rows,), and how
+many rows were left out for a null key."""
+
+
+def make_partitioner(
+    edge: Edge, parallelism: int, virtual_nodes: int, local: tuple[int, ...], first: int
+) -> Partitioner:
+    """Return the partitioner of an edge to `parallelism` instances.
+
+    Args:
+        edge: the edge; its grouping must not be `All`.
+        parallelism: instances of the target.
+        virtual_nodes: how many a key is hashed to.
+        local: the target's instances on the producing worker.
+        first: where a shuffle begins; the producers' numbers keep them from beginning alike.
+
+    The partitioner raises BadRowError for a null key (where the edge refuses it) or an instance
+    number that does not exist, and UserFunctionError for what a user's function raised.
+    """
+    match edge.grouping:
+        case groupings.Key(columns):
+            return _by_key(edge, columns, parallelism, virtual_nodes)
+        case groupings.Direct(column):
+            return _direct(edge, column, parallelism)
+        case groupings.Custom(function):
+            return _custom(edge, function, parallelism)
+        case groupings.Global():
+            return lambda batch: (batch, np.zeros(batch.num_rows, dtype=np.int64), 0)
+        case groupings.LocalOrShuffle() if local:
+            return _in_turn(np.array(local, dtype=np.int64), first)
+        case groupings.Shuffle() | groupings.LocalOrShuffle():
+            return _in_turn(np.arange(parallelism, dtype=np.int64), first)
+        case _:
+            msg = f"edge {edge.id} cannot be partitioned by {edge.grouping.describe()}"
+            raise ValueError(msg)
+
+
+def _by_key(
+    edge: Edge, columns: tuple[str, ...], parallelism: int, virtual_nodes: int
+) -> Partitioner:
+    def partition(batch: Batch) -> tuple[Batch, Instances, int]:
+        hashes, null_rows = keys.hash_keys(batch, columns)
+        dropped = 0
+        if null_rows is not None:
+            if edge.on_null_key == "fail":
+                row = int(np.flatnonzero(null_rows)[0])
+                raise BadRowError(_null_key(edge, columns, batch.preview(row)))
+            dropped = int(null_rows.sum())
+            batch, hashes = batch.filter(~null_rows), hashes[~null_rows]
+        nodes = keys.virtual_node_of(hashes, virtual_nodes)
+        return batch, keys.instance_of(nodes, virtual_nodes, parallelism), dropped
+
+    return partition
+
+
+def _null_key(edge: Edge, columns: tuple[str, ...], preview: str) -> str:
+    return (
+        f"operator {edge.source_operator!r} sends a row with a null key to "
+        f"{edge.target_operator!r} (key_by {', '.join(columns)}): {preview}; "
+        "filter such rows, or let key_by drop and count them with on_null='drop'"
+    )
+
+
+def _in_turn(instances: Instances, first: int) -> Partitioner:
+    """Deal each batch out in contiguous shares, beginning one instance further each time."""
+    turn = first
+
+    def partition(batch: Batch) -> tuple[Batch, Instances, int]:
+        nonlocal turn
+        count = len(instances)
+        shares = np.arange(batch.num_rows, dtype=np.int64) * count // max(batch.num_rows, count)
+        chosen = instances[(shares + turn) % count]
+        turn += 1 if batch.num_rows >= count else batch.num_rows
+        return batch, chosen, 0
+
+    return partition
+
+
+def _direct(edge: Edge, column: str, parallelism: int) -> Partitioner:
+    def partition(batch: Batch) -> tuple[Batch, Instances, int]:
+        named = batch[column]
+        if not isinstance(named, np.ndarray) or named.dtype.kind not in "iu":
+            msg = (
+                f"direct({column!r}) after operator {edge.source_operator!r} needs an integer "
+                f"column, not {batch.schema.field(column).type.name}; cast it first"
+            )
+            raise BadRowError(msg)
+        numbers = np.ma.filled(named, -1)
+        return batch, _checked(edge, batch, numbers, parallelism), 0
+
+    return partition
+
+
+def _custom(
+    edge: Edge, function: Callable[[Batch, int], object], parallelism: int
+) -> Partitioner:
+    def partition(batch: Batch) -> tuple[Batch, Instances, int]:
+        try:
+            named = np.asarray(function(batch, parallelism))
+        except Exception as error:
+            preview = batch.preview(0)
+            raise UserFunctionError.of(error, edge.source_operator, 0, preview) from error
+        if named.shape != (batch.num_rows,) or named.dtype.kind not in "iu":
+            msg = (
+                f"the partition_by function after operator {edge.source_operator!r} returned "
+                f"{named.dtype} of shape {named.shape}; return one integer per row, "
+                f"shape ({batch.num_rows},)"
+            )
+            raise BadRowError(msg)
+        return batch, _checked(edge, batch, named, parallelism), 0
+
+    return partition
+
+
+def _checked(
+    edge: Edge, batch: Batch, numbers: npt.NDArray[np.integer[Any]], parallelism: int
+) -> Instances:
+    wrong = (numbers < 0) | (numbers >= parallelism)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        msg = (
+            f"operator {edge.source_operator!r} sends a row to instance {numbers[row]} of "
+            f"{edge.target_operator!r}, which has instances 0 to {parallelism - 1}: "
+            f"{batch.preview(row)}"
+        )
+        raise BadRowError(msg)
+    return numbers.astype(np.int64)

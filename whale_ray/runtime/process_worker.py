@@ -1,0 +1,116 @@
+"""The main program of a worker process: `python -m whale_ray.runtime.process_worker FD INDEX`.
+
+One thread listens to the driver and obeys commands at once; the main thread carries out calls one
+after another. When the driver's socket closes, the job is over: the attempt is aborted, what it
+left unpublished is dropped, and the process ends, at the latest after `kill_grace_ms`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from ..configs.errors import WhaleError
+from .controller import Raised
+from .envelope import Envelope, unseal
+from .fleet import SnapshotTaken
+from .host import COMMANDS, WorkerHost
+
+_Call = tuple[int, str, tuple[Any, ...]]
+_CALLS_MAX = 64
+
+
+class ProcessWorker:
+    """Serves one connection to the driver."""
+
+    def __init__(self, connection: Connection, index: int) -> None:
+        self._connection = connection
+        self._index = index
+        self._calls: queue.Queue[_Call | None] = queue.Queue(_CALLS_MAX)
+        self._sending = threading.Lock()
+        self._host: WorkerHost | None = None
+        self._refused: WhaleError | None = None
+        self._attempt = 0
+        self._grace_s = 3.0
+
+    def serve(self) -> None:
+        """Run until the driver's socket closes."""
+        self._start(pickle.loads(self._connection.recv_bytes()))  # noqa: S301  # from the driver
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        self._send("ready")
+        while (call := self._calls.get()) is not None:
+            self._send(self._carry_out(*call))
+        if self._host is not None:
+            self._host.close()
+
+    def _start(self, envelope: Envelope) -> None:
+        try:
+            assignment = unseal(envelope)
+            self._grace_s = assignment.settings.runtime.kill_grace_ms / 1000
+            self._host = WorkerHost(self._index, assignment)
+        except WhaleError as error:
+            self._refused = error
+
+    def _carry_out(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> object:
+        if self._host is None:
+            assert self._refused is not None
+            return Raised(self._index, attempt, method, self._refused)
+        return self._host.execute(attempt, method, arguments)
+
+    def _listen(self) -> None:
+        """Take the driver's messages until it is gone."""
+        while True:
+            try:
+                attempt, method, arguments = pickle.loads(  # noqa: S301  # from the driver
+                    self._connection.recv_bytes()
+                )
+            except (EOFError, OSError):
+                break
+            self._attempt = max(self._attempt, attempt)
+            if method == "snapshot":
+                if self._host is not None:
+                    self._send(SnapshotTaken(self._host.snapshot()))
+            elif method in COMMANDS:
+                if self._host is not None:
+                    self._host.command(attempt, method)
+            else:
+                self._calls.put((attempt, method, arguments))
+        self._leave()
+
+    def _leave(self) -> None:
+        """End the process in order, or without it once the grace is over."""
+        threading.Timer(self._grace_s, os._exit, (1,)).start()
+        if self._host is not None:
+            self._host.command(self._attempt, "abort")
+        self._calls.put(None)
+
+    def _send(self, message: object) -> None:
+        data = cloudpickle.dumps(message)
+        try:
+            with self._sending:
+                self._connection.send_bytes(data)
+        except OSError:
+            pass  # the driver is gone; the listener notices, too
+
+
+def main() -> None:
+    """Serve the connection on file descriptor FD."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    connection = Connection(int(sys.argv[1]))
+    ProcessWorker(connection, int(sys.argv[2])).serve()
+    # What user code left behind (threads that do not end) must not keep the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

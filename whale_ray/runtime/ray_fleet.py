@@ -1,0 +1,190 @@
+"""Workers as Ray actors. Ray carries control only: no tuple passes through a call or the object store.
+
+The driver creates all actors, the controller's too, since Ray kills the actors whose creator dies.
+A worker actor that dies is restarted by Ray, as often as the controller asks for it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..configs.errors import ResourceError, WhaleError
+from .controller import Died, Raised, Respawned
+from .envelope import Envelope, unseal
+from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
+from .host import COMMANDS, WorkerHost
+
+_THREADS = 4
+"""An actor's threads: one runs the loop, the others take commands and questions meanwhile."""
+
+_EVENT_METHODS = ("execute", "snapshot")
+
+
+class WorkerActor:
+    """A worker inside a Ray actor; see `WorkerHost`."""
+
+    def __init__(self, index: int, envelope: bytes) -> None:
+        self._index = index
+        self._host: WorkerHost | None = None
+        self._refused: WhaleError | None = None
+        opened: Envelope = pickle.loads(envelope)  # noqa: S301  # from our own driver
+        try:
+            self._host = WorkerHost(index, unseal(opened))
+        except WhaleError as error:
+            self._refused = error
+
+    def ready(self) -> int:
+        """Return the worker's index, as soon as it can be called."""
+        return self._index
+
+    def execute(self, attempt: int, method: str, arguments: bytes) -> bytes:
+        """Carry out one step; return the pickled event."""
+        if self._host is None:
+            assert self._refused is not None
+            return cloudpickle.dumps(Raised(self._index, attempt, method, self._refused))
+        given = pickle.loads(arguments)  # noqa: S301  # from our own controller
+        return cloudpickle.dumps(self._host.execute(attempt, method, given))
+
+    def command(self, attempt: int, name: str) -> None:
+        """Tell the running worker something."""
+        if self._host is not None:
+            self._host.command(attempt, name)
+
+    def snapshot(self) -> bytes | None:
+        """Return the pickled counters."""
+        if self._host is None:
+            return None
+        return cloudpickle.dumps(SnapshotTaken(self._host.snapshot()))
+
+    def close(self) -> None:
+        """Give back everything."""
+        if self._host is not None:
+            self._host.close()
+
+
+def create_workers(
+    count: int, envelope: Envelope, worker_cpus: float, names: str, detached: bool
+) -> list[ActorHandle[Any]]:
+    """Create `count` worker actors on this node; the caller's process owns them.
+
+    Ray places them when there are processors for them; `RayFleet.start` waits for that.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    remote = ray.remote(WorkerActor)
+    packed = pickle.dumps(envelope)
+    return [
+        remote.options(
+            num_cpus=worker_cpus,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_THREADS,
+            scheduling_strategy=here,
+            name=f"{names}:worker-{index}" if detached else None,
+            lifetime="detached" if detached else None,
+        ).remote(index, packed)
+        for index in range(count)
+    ]
+
+
+class RayFleet(Fleet):
+    """Drives worker actors; lives in the controller's actor."""
+
+    def __init__(self, workers: list[ActorHandle[Any]], start_timeout_ns: int) -> None:
+        self._workers = workers
+        self._start_timeout_ns = start_timeout_ns
+        self._pending: dict[Any, tuple[int, str, int]] = {}
+
+    def start(self, assignment: Assignment) -> None:
+        """Wait until Ray has placed all workers."""
+        waiting = [worker.ready.remote() for worker in self._workers]
+        placed, missing = ray.wait(
+            waiting, num_returns=len(waiting), timeout=self._start_timeout_ns / 1e9
+        )
+        if missing:
+            raise ResourceError(_cannot_place(len(waiting), len(missing)))
+        try:
+            ray.get(placed)
+        except RayActorError as error:
+            msg = f"a worker actor died while starting: {_first_line(error)}"
+            raise ResourceError(msg) from error
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Call a worker's actor."""
+        actor = self._workers[worker]
+        if method in COMMANDS:
+            actor.command.remote(attempt, method)
+        elif method == "snapshot":
+            self._pending[actor.snapshot.remote()] = (worker, method, attempt)
+        else:
+            packed = cloudpickle.dumps(arguments)
+            self._pending[actor.execute.remote(attempt, method, packed)] = (worker, method, attempt)
+
+    def respawn(self, worker: int) -> None:
+        """Let Ray restart the actor, killing what is left of it."""
+        actor = self._workers[worker]
+        self._pending = {ref: told for ref, told in self._pending.items() if told[0] != worker}
+        try:
+            ray.kill(actor, no_restart=False)
+        except RayActorError:
+            pass  # it is dead already, and Ray restarts it
+        self._pending[actor.ready.remote()] = (worker, "ready", 0)
+
+    def next_event(self, timeout_ns: int) -> FleetEvent | None:
+        """Wait for the next call to return."""
+        if not self._pending:
+            return None
+        done, _ = ray.wait(list(self._pending), num_returns=1, timeout=timeout_ns / 1e9)
+        if not done:
+            return None
+        worker, method, attempt = self._pending.pop(done[0])
+        try:
+            value = ray.get(done[0])
+        except (ActorDiedError, ActorUnavailableError, RayActorError) as error:
+            return self._lost(worker, method, error)
+        except RayTaskError as error:
+            failure = ResourceError(f"worker {worker} failed in {method}: {_first_line(error)}")
+            return Raised(worker, attempt, method, failure)
+        if method == "ready":
+            return Respawned(worker)
+        return None if value is None else pickle.loads(value)  # noqa: S301  # from our workers
+
+    def _lost(self, worker: int, method: str, error: RayActorError) -> FleetEvent | None:
+        """A call failed because its actor is gone; a mere question does not tell of it twice."""
+        if method == "ready":  # between death and restart
+            self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
+            return None
+        if method == "snapshot":
+            return None
+        return Died(worker, _first_line(error))
+
+    def shutdown(self, grace_ns: int) -> None:
+        """Let the workers close what they hold, then kill their actors."""
+        closing = [worker.close.remote() for worker in self._workers]
+        ray.wait(closing, num_returns=len(closing), timeout=grace_ns / 1e9)
+        for worker in self._workers:
+            ray.kill(worker)
+
+    def describe(self, worker: int) -> str:
+        """Return the actor's id."""
+        return f"worker {worker} (actor {self._workers[worker]._actor_id.hex()})"
+
+
+def _cannot_place(count: int, missing: int) -> str:
+    free = ray.available_resources().get("CPU", 0.0)
+    total = ray.cluster_resources().get("CPU", 0.0)
+    return (
+        f"Ray cannot place {missing} of {count} workers: {free:g} of {total:g} CPUs are free "
+        "(Spark's executors hold theirs until Spark stops); use fewer --workers, start Ray with "
+        "more CPUs, or stop what holds them"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

@@ -1,0 +1,181 @@
+"""Submits a job to Ray, and finds jobs that were submitted before."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..configs.errors import ResourceError, UsageError, WorkerDiedError
+from ..configs.settings import Settings
+from ..plan.planner import worker_count
+from ..ray_bridge.session import RaySession, connect_ray
+from ..topology import Topology
+from .envelope import seal
+from .fleet import Assignment
+from .job import Job, JobRunner
+from .metrics import JobMetrics
+from .ray_controller import NAMESPACE, THREADS, ControllerActor, controller_name, job_of
+from .ray_fleet import create_workers
+from .supervisor import JobOutcome
+
+Assign = Callable[[Topology, Settings, int | None], Assignment]
+
+_ANSWER_TIMEOUT_S = 10.0
+
+
+def submit_to_ray(
+    topology: Topology,
+    settings: Settings,
+    workers: int | None,
+    address: str | None,
+    detach: bool,
+    assign: Assign,
+) -> Job:
+    """Start a job's actors and return its handle; see `api.submit`."""
+    with ExitStack() as undo:
+        session = undo.enter_context(connect_ray(address))
+        assignment = assign(topology, settings, workers)
+        envelope = seal(assignment)
+        names = f"whale-ray:{assignment.job_id}"
+        count = worker_count(settings, workers)
+        actors = create_workers(count, envelope, session.worker_cpus, names, detach)
+        undo.callback(_kill_all, actors)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        controller = (
+            ray.remote(ControllerActor)
+            .options(
+                num_cpus=0,
+                max_concurrency=THREADS,
+                scheduling_strategy=here,
+                name=controller_name(assignment.job_id),
+                namespace=NAMESPACE,
+                lifetime="detached" if detach else None,
+            )
+            .remote(pickle.dumps(envelope), actors)
+        )
+        runner = RayRunner(controller, actors, session, detach)
+        undo.pop_all()
+    return Job(assignment.job_id, topology.name, runner)
+
+
+class RayRunner(JobRunner):
+    """A job that a controller actor leads."""
+
+    def __init__(
+        self,
+        controller: ActorHandle[Any],
+        workers: list[ActorHandle[Any]],
+        session: RaySession | None,
+        detached: bool,
+    ) -> None:
+        self._controller = controller
+        self._workers = workers
+        self._session = session
+        method = controller.run_detached if detached else controller.run
+        self._run = method.remote()
+        self._outcome: JobOutcome | None = None
+
+    def state(self) -> str:
+        """See `JobRunner.state`."""
+        if self._outcome is not None:
+            return self._outcome.state
+        try:
+            return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
+        except GetTimeoutError:
+            return "starting"
+        except RayActorError:
+            return "failed"
+
+    def metrics(self) -> JobMetrics:
+        """See `JobRunner.metrics`."""
+        try:
+            packed = ray.get(self._controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
+        except (GetTimeoutError, RayActorError):
+            return JobMetrics((), 0.0, 0)
+        metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
+        assert isinstance(metrics, JobMetrics)
+        return metrics
+
+    def stop(self, drain: bool) -> None:
+        """See `JobRunner.stop`."""
+        self._controller.stop.remote(drain)
+
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """See `JobRunner.join`; after the end no actor of the job is left."""
+        if self._outcome is not None:
+            return self._outcome
+        done, _ = ray.wait([self._run], timeout=timeout_s)
+        if not done:
+            return None
+        try:
+            packed = ray.get(self._run)
+        except RayActorError as error:
+            _kill_all(self._workers)
+            reason = next(iter(str(error).splitlines()), repr(error))
+            lost = WorkerDiedError(f"the job's controller died, and the job with it: {reason}")
+            self._outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, lost)
+            return self._outcome
+        outcome = pickle.loads(packed)  # noqa: S301  # from our own controller
+        assert isinstance(outcome, JobOutcome)
+        _kill_all([self._controller])
+        self._outcome = outcome
+        return outcome
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job found on a cluster."""
+
+    id: str
+    name: str
+    state: str
+
+
+def list_jobs(address: str | None) -> list[RunningJob]:
+    """Return the jobs that run on a cluster, detached or not; raises ResourceError without one."""
+    with connect_ray(address or "auto"):
+        found = []
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            if entry["namespace"] == NAMESPACE and job_of(entry["name"]) is not None:
+                controller = ray.get_actor(entry["name"], namespace=NAMESPACE)
+                try:
+                    answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
+                except (GetTimeoutError, RayActorError):
+                    answer = (job_of(entry["name"]), "?", "does not answer")
+                found.append(RunningJob(*answer))
+        return sorted(found, key=lambda job: job.id)
+
+
+def stop_job(job_id: str, drain: bool, address: str | None, timeout_s: float) -> None:
+    """End a job on a cluster and wait until its controller is gone.
+
+    Raises:
+        UsageError: there is no such job; the message lists those there are.
+        ResourceError: it did not end in time.
+    """
+    running = list_jobs(address)
+    if job_id not in {job.id for job in running}:
+        known = ", ".join(job.id for job in running) or "none runs"
+        msg = f"there is no job {job_id!r}; running: {known}"
+        raise UsageError(msg)
+    with connect_ray(address or "auto"):
+        controller = ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
+        ray.get(controller.stop.remote(drain), timeout=_ANSWER_TIMEOUT_S)
+        waiting = controller.wait_for_end.remote()
+        done, _ = ray.wait([waiting], timeout=timeout_s)
+        if not done:
+            msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
+            raise ResourceError(msg)
+
+
+def _kill_all(actors: list[ActorHandle[Any]]) -> None:
+    for actor in actors:
+        ray.kill(actor)

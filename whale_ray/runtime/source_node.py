@@ -1,0 +1,137 @@
+"""A source's instance as a worker runs it: reads, assigns event time, keeps step with the others.
+
+Sources with event time are aligned: one that is `max_drift_ms` ahead of the slowest waits, so that
+what must wait for event time stays small. The slowest always reads, so alignment cannot stop a job.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..operators.event_time import EventTimeAssigner
+from ..operators.process import InstanceContext
+from ..operators.sources.base import SourceReader
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from .flow import Downstream
+from .nodes import Node
+
+
+class WatermarkBoard(Protocol):
+    """Where the sources of a job see each other's watermarks (`transport.doorbell`)."""
+
+    def set_watermark(self, slot: int, watermark_ns: int) -> None:
+        """Publish this instance's watermark."""
+
+    def min_watermark(self) -> int:
+        """Return the least watermark of all sources with event time."""
+
+
+class SourceNode(Node):
+    """Reads one instance of a source.
+
+    `slot` is its place on the board, None without event time.
+    """
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        worker: int,
+        reader: SourceReader,
+        output: Downstream,
+        assigner: EventTimeAssigner | None,
+        slot: int | None,
+        batch_rows: int,
+        max_drift_ns: int,
+    ) -> None:
+        super().__init__(context, worker)
+        self._reader = reader
+        self._output = output
+        self._assigner = assigner
+        self._slot = slot
+        self._batch_rows = batch_rows
+        self._max_drift_ns = max_drift_ns
+        self._board: WatermarkBoard | None = None
+        self._draining = False
+        self.ended = False
+        self.waits_for_others = False
+        self.ready_at_ns: int | None = None
+
+    def join(self, board: WatermarkBoard) -> None:
+        """Take the board to align on."""
+        self._board = board
+
+    def drain(self) -> None:
+        """Read no more: the next poll ends the source."""
+        self._draining = True
+
+    def poll(self, now_ns: int) -> bool:
+        """Read and pass on one batch if there is one; return whether anything happened."""
+        if self.ended or (self.ready_at_ns is not None and now_ns < self.ready_at_ns):
+            if not (self._draining and not self.ended):
+                return False
+        if self._draining or self._reader.finished:
+            self._end()
+            return True
+        self.waits_for_others = self._ahead()
+        if self.waits_for_others:
+            return False
+        return self._read(now_ns)
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _ahead(self) -> bool:
+        if self._board is None or self._slot is None:
+            return False
+        mine = self.metrics.watermark_ns
+        if mine == WATERMARK_NONE:
+            return False
+        others = self._board.min_watermark()
+        return mine > others and mine - others > self._max_drift_ns
+
+    def _read(self, now_ns: int) -> bool:
+        with self.guard():
+            batch = self._reader.read(self._batch_rows)
+        if batch is None:
+            if self._reader.finished:
+                self._end()
+                return True
+            self.ready_at_ns = self._reader.next_ready_ns()
+            return False
+        self.ready_at_ns = None
+        self.metrics.rows_in += batch.num_rows
+        if not batch.origin_ns:
+            batch = batch.with_origin(now_ns)
+        if self._assigner is not None:
+            with self.guard():
+                batch, dropped = self._assigner.assign(batch)
+            self.metrics.drop(dropped)
+        if batch.num_rows:
+            self.metrics.rows_out += batch.num_rows
+            self._output.emit(batch)
+        if self._assigner is not None:
+            self._advance(self._assigner.watermark_ns)
+        return True
+
+    def _advance(self, watermark_ns: int) -> None:
+        if watermark_ns <= self.metrics.watermark_ns:
+            return
+        self.metrics.watermark_ns = watermark_ns
+        self._show(watermark_ns)
+        self._output.advance(watermark_ns)
+
+    def _show(self, watermark_ns: int) -> None:
+        if self._board is not None and self._slot is not None:
+            self._board.set_watermark(self._slot, watermark_ns)
+
+    def _end(self) -> None:
+        self.ended = True
+        self.metrics.watermark_ns = WATERMARK_END
+        self._count_rejected()
+        self._show(WATERMARK_END)
+        self._output.end()
+
+    def _count_rejected(self) -> None:
+        """Add the rows that the reader itself left out; it counts from its start."""
+        self.metrics.drop(dict(self._reader.rejected))

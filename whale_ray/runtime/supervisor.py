@@ -1,0 +1,241 @@
+"""Carries out what a controller decides: calls workers, publishes outputs, keeps the counters."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..configs.errors import OutputError, WhaleError
+from ..operators.sinks.base import Sink, SinkResult, Staged
+from ..plan.logical import OperatorKind
+from ..transport.clock import Clock
+from . import controller as c
+from .fleet import Assignment, Fleet, SnapshotTaken
+from .metrics import JobMetrics, WorkerSnapshot, summarize
+
+_COMMANDS_MAX = 16
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """How a job ended.
+
+    Attributes:
+        state: finished, drained, cancelled or failed.
+        results: what each sink published, by operator id.
+        metrics: the last counters.
+        seconds: time from the first tuple to the last, without start-up.
+        restarts: how often the job began anew.
+        error: why it failed, or None.
+    """
+
+    state: str
+    results: Mapping[str, SinkResult]
+    metrics: JobMetrics
+    seconds: float
+    restarts: int
+    error: WhaleError | None = None
+
+
+@dataclass
+class _Counters:
+    """The newest and the previous snapshot of every worker."""
+
+    newest: dict[int, WorkerSnapshot] = field(default_factory=dict)
+    previous: dict[int, WorkerSnapshot] = field(default_factory=dict)
+
+    def take(self, snapshot: WorkerSnapshot) -> None:
+        if snapshot.worker in self.newest:
+            self.previous[snapshot.worker] = self.newest[snapshot.worker]
+        self.newest[snapshot.worker] = snapshot
+
+
+class Supervisor:
+    """Runs one job on a fleet. `run` blocks; `stop`, `metrics` and `state` serve other threads."""
+
+    def __init__(self, assignment: Assignment, fleet: Fleet, clock: Clock) -> None:
+        self._assignment = assignment
+        self._fleet = fleet
+        self._clock = clock
+        self._controller = c.JobController(assignment.plan.workers, _limits(assignment))
+        self._commands: queue.Queue[c.Event] = queue.Queue(_COMMANDS_MAX)
+        self._counters = _Counters()
+        self._results: dict[str, SinkResult] = {}
+        self._outcome: JobOutcome | None = None
+        self._running_since_ns: int | None = None
+        self._ran_ns = 0
+        self._next_snapshot_ns = 0
+
+    @property
+    def state(self) -> str:
+        """starting, running, draining, or how the job ended."""
+        if self._outcome is not None:
+            return self._outcome.state
+        if self._controller.phase is not c.Phase.RUNNING:
+            return "starting" if self._running_since_ns is None else "finishing"
+        return "draining" if self._controller.draining else "running"
+
+    def metrics(self) -> JobMetrics:
+        """Return the newest counters of all operators; at the end, averages over the whole run."""
+        order = [node.id for node in self._assignment.plan.logical.nodes]
+        counters = self._counters
+        newest, previous = list(counters.newest.values()), list(counters.previous.values())
+        since_ns = self._running_since_ns if self._ran_ns else None
+        return summarize(order, newest, previous, self._controller.attempt, since_ns)
+
+    def stop(self, drain: bool) -> None:
+        """Ask for the end; with `drain` after everything that was read has come out."""
+        try:
+            self._commands.put_nowait(c.StopAsked(drain))
+        except queue.Full:
+            pass  # sixteen requests to stop wait already
+
+    def run(self) -> JobOutcome:
+        """Run the job to its end; always returns, and leaves no worker behind."""
+        settings = self._assignment.settings.runtime
+        try:
+            for sink in self._sinks().values():
+                sink.prepare(self._assignment.job_id, bounded=self._bounded)
+            self._fleet.start(self._assignment)
+            self._lead(settings.poll_interval_ms * 1_000_000)
+        except WhaleError as error:
+            self._finish(c.End("failed", error))
+        finally:
+            self._fleet.shutdown(settings.kill_grace_ms * 1_000_000)
+        assert self._outcome is not None
+        return self._outcome
+
+    def _lead(self, interval_ns: int) -> None:
+        actions = self._controller.start(self._clock.monotonic_ns())
+        while self._outcome is None:
+            for action in actions:
+                self._perform(action)
+            actions = []
+            self._ask_for_snapshots(interval_ns)
+            event = self._next_event(interval_ns)
+            if isinstance(event, SnapshotTaken):
+                self._counters.take(event.snapshot)
+                event = c.Tick()
+            if isinstance(event, c.Returned) and event.method == "run":
+                self._keep_final(event.result)
+            actions = self._controller.handle(event, self._clock.monotonic_ns())
+            self._keep_time()
+
+    def _next_event(self, interval_ns: int) -> c.Event | SnapshotTaken:
+        try:
+            return self._commands.get_nowait()
+        except queue.Empty:
+            return self._fleet.next_event(interval_ns) or c.Tick()
+
+    def _ask_for_snapshots(self, interval_ns: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if self._controller.phase is c.Phase.RUNNING and now_ns >= self._next_snapshot_ns:
+            self._next_snapshot_ns = now_ns + interval_ns
+            for worker in range(self._assignment.plan.workers):
+                self._fleet.call(worker, self._controller.attempt, "snapshot", ())
+
+    def _keep_final(self, result: object) -> None:
+        if isinstance(result, WorkerSnapshot):
+            self._counters.take(result)
+
+    def _keep_time(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if self._controller.phase is c.Phase.RUNNING:
+            if self._running_since_ns is None:
+                self._running_since_ns = now_ns
+        elif self._running_since_ns is not None and not self._ran_ns:
+            self._ran_ns = now_ns - self._running_since_ns
+
+    def _perform(self, action: c.Action) -> None:
+        match action:
+            case c.Call(worker, attempt, method, arguments):
+                self._fleet.call(worker, attempt, method, arguments)
+            case c.Respawn(worker):
+                self._counters.newest.pop(worker, None)
+                self._fleet.respawn(worker)
+            case c.Publish(attempt, staged):
+                event = self._publish(attempt, staged)
+                for follow_up in self._controller.handle(event, self._clock.monotonic_ns()):
+                    self._perform(follow_up)
+            case c.Discard(attempt):
+                self._running_since_ns, self._ran_ns = None, 0
+                for sink in self._sinks().values():
+                    sink.discard(self._token(attempt))
+            case c.End():
+                self._finish(action)
+
+    def _publish(self, attempt: int, staged: tuple[object, ...]) -> c.Published:
+        by_sink: dict[str, list[Staged]] = {name: [] for name in self._sinks()}
+        for of_worker in staged:
+            assert isinstance(of_worker, dict)
+            for name, parts in of_worker.items():
+                by_sink[name].extend(parts)
+        try:
+            if self._bounded:
+                for name, sink in self._sinks().items():
+                    self._results[name] = sink.publish(self._token(attempt), by_sink[name])
+        except WhaleError as error:
+            return c.Published(error)
+        except OSError as error:
+            return c.Published(OutputError(f"the output cannot be published: {error}"))
+        return c.Published()
+
+    def _finish(self, end: c.End) -> None:
+        self._outcome = JobOutcome(
+            end.state,
+            dict(self._results),
+            self.metrics(),
+            self._ran_ns / 1e9,
+            self._controller.attempt,
+            end.error,
+        )
+
+    def _token(self, attempt: int) -> str:
+        return attempt_token(self._assignment.job_id, attempt)
+
+    @property
+    def _bounded(self) -> bool:
+        return job_is_bounded(self._assignment)
+
+    def _sinks(self) -> dict[str, Sink]:
+        return {
+            node.id: node.payload
+            for node in self._assignment.plan.logical.of_kind(OperatorKind.SINK)
+            if isinstance(node.payload, Sink)
+        }
+
+
+def attempt_token(job_id: str, attempt: int) -> str:
+    """Return the name under which an attempt's unpublished output goes."""
+    return f"{job_id}-{attempt}"
+
+
+def job_is_bounded(assignment: Assignment) -> bool:
+    """Tell whether all sources of a job end by themselves."""
+    sources = assignment.plan.logical.of_kind(OperatorKind.SOURCE)
+    return all(getattr(node.payload, "bounded", True) for node in sources)
+
+
+def _limits(assignment: Assignment) -> c.Limits:
+    runtime = assignment.settings.runtime
+    return c.Limits(
+        max_restarts=runtime.max_restarts,
+        start_timeout_ns=runtime.start_timeout_ms * 1_000_000,
+        drain_timeout_ns=runtime.drain_timeout_ms * 1_000_000,
+        kill_grace_ns=runtime.kill_grace_ms * 1_000_000,
+        restart_refused=_restart_refused(assignment),
+    )
+
+
+def _restart_refused(assignment: Assignment) -> str | None:
+    sources = assignment.plan.logical.of_kind(OperatorKind.SOURCE)
+    for node in sources:
+        if not getattr(node.payload, "replayable", True):
+            return f"source {node.id!r} cannot be read again from its start"
+    if not job_is_bounded(assignment) and assignment.settings.runtime.on_loss == "fail":
+        return (
+            "it is unbounded and has published parts already; set "
+            "runtime.on_loss=restart-at-least-once to accept rows twice"
+        )
+    return None

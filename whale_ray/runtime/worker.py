@@ -1,0 +1,245 @@
+"""A worker: one loop that moves rows from its rings through its operators into its rings.
+
+::
+
+    open()            one worker makes the board of doorbells and watermarks
+    link(boards)      make the rings it writes; open its sources, operators and sinks
+    connect(offers)   attach the rings it reads
+    run()             until all its inputs have ended and all its output is in the rings
+    stage()           finish the files of its sinks
+    close()           give everything back
+
+Every step takes what the step before it returned on all workers.
+
+Each turn of the loop takes at most one frame from every ring and one batch from every source, hands
+it through the operators, and sends what is due. When a turn moved nothing, the worker sleeps on its
+doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
+"""
+
+from __future__ import annotations
+
+from ..configs.errors import JobError
+from ..operators.sinks.base import Staged
+from ..transport.clock import Clock, SystemClock
+from ..transport.doorbell import BoardHandle
+from .edge_reader import EdgeReader
+from .fleet import Assignment
+from .metrics import WorkerSnapshot
+from .rings import RingOffer, RingSet
+from .supervisor import job_is_bounded
+from .unit import Unit
+from .wiring import UnitBuilder, watermark_slots
+
+ALIGNMENT_POLL_NS = 1_000_000
+"""How soon a source that waits for slower ones looks again; they do not ring for it."""
+
+BLOCKED_POLL_NS = 1_000_000
+"""How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
+
+
+class _Aborted(JobError):
+    """The controller ended the attempt."""
+
+
+class Worker:
+    """Worker `index` of a job, for one attempt after the other.
+
+    The steps and `close` are called from one thread; `drain`, `abort` and
+    `snapshot` from any.
+    """
+
+    def __init__(self, index: int, assignment: Assignment, clock: Clock) -> None:
+        self._index = index
+        self._assignment = assignment
+        self._clock = clock
+        self._bounded = job_is_bounded(assignment)
+        self._attempt = -1
+        self._rings: RingSet | None = None
+        self._units: list[Unit] = []
+        self._readers: list[EdgeReader] = []
+        self._aborted = -1
+        self._drained = -1
+        self._draining = False
+        self._next_part_ns = 0
+
+    def open(self, attempt: int) -> BoardHandle | None:
+        """Begin an attempt; whatever an earlier one left is closed."""
+        self.close()
+        self._attempt = attempt
+        self._draining = False
+        slots = len(watermark_slots(self._assignment.plan))
+        self._rings = RingSet(self._assignment, self._index, attempt, slots)
+        return self._rings.make_board()
+
+    def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
+        """Make the rings that this worker writes, and open its sources, operators and sinks."""
+        rings = self._opened
+        offer = rings.make_rings(boards)
+        self._units = UnitBuilder(
+            self._assignment, self._index, attempt, self._clock, rings.out_rings
+        ).build()
+        return offer
+
+    def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
+        """Attach the rings that the other workers (and this one) write for this worker."""
+        rings = self._opened
+        rings.attach_rings(offers)
+        self._readers = [
+            EdgeReader(edge, channel, attempt, self._units_of(edge.target_stage))
+            for edge, channel in rings.in_channels
+        ]
+        for unit in self._units:
+            if unit.reader is not None:
+                unit.reader.join(rings.board)
+            unit.begin()
+
+    def run(
+        self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
+    ) -> WorkerSnapshot | None:
+        """Work until everything has ended; return the final counters.
+
+        With `budget_ns`, return None when that much time has passed before.
+        """
+        stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
+        while not all(unit.done for unit in self._units):
+            now_ns = self._clock.monotonic_ns()
+            if stop_at_ns is not None and now_ns >= stop_at_ns:
+                return None
+            self._obey(attempt)
+            if not self._turn(now_ns):
+                self._sleep(now_ns, stop_at_ns)
+        return self.snapshot()
+
+    def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> dict[str, list[Staged]]:
+        """Finish the output of its sinks, by operator id."""
+        staged: dict[str, list[Staged]] = {}
+        if not self._bounded:
+            return staged
+        for unit in self._units:
+            for sink in unit.sinks:
+                staged.setdefault(sink.context.operator_id, []).append(sink.stage())
+        return staged
+
+    def drain(self, attempt: int) -> None:
+        """Let the sources end where they are; everything read so far still comes out."""
+        self._drained = attempt
+        self._wake()
+
+    def abort(self, attempt: int) -> None:
+        """End the attempt as soon as the loop gets its turn."""
+        self._aborted = attempt
+        self._wake()
+
+    def snapshot(self) -> WorkerSnapshot:
+        """Return the counters of all local operators."""
+        for unit in self._units:
+            unit.update_metrics()
+        metrics = tuple(metrics for unit in self._units for metrics in unit.metrics)
+        cpu_ns = cpu_time_ns()
+        return WorkerSnapshot(self._index, self._clock.monotonic_ns(), cpu_ns, metrics)
+
+    def close(self) -> None:
+        """Give back rings, files and whatever was not published."""
+        for unit in self._units:
+            unit.close()
+        self._units, self._readers = [], []
+        if self._rings is not None:
+            self._rings.close()
+            self._rings = None
+
+    @property
+    def _opened(self) -> RingSet:
+        assert self._rings is not None, "open() comes first"
+        return self._rings
+
+    def _units_of(self, stage_id: int) -> dict[int, Unit]:
+        return {
+            instance: unit
+            for unit in self._units
+            if unit.stage.id == stage_id
+            for instance in unit.instances
+        }
+
+    def _wake(self) -> None:
+        rings = self._rings
+        if rings is not None:
+            rings.wake()
+
+    def _obey(self, attempt: int) -> None:
+        if self._aborted >= attempt:
+            msg = "the attempt was aborted"
+            raise _Aborted(msg)
+        if self._drained >= attempt and not self._draining:
+            self._draining = True
+            for unit in self._units:
+                if unit.reader is not None:
+                    unit.reader.drain()
+
+    def _turn(self, now_ns: int) -> bool:
+        progress = False
+        for reader in self._readers:
+            progress |= reader.poll(now_ns)
+        for unit in self._units:
+            progress |= unit.poll(now_ns)
+            for writer in unit.writers:
+                progress |= writer.pump(now_ns)
+        if not self._bounded:
+            self._publish_parts(now_ns)
+        return progress
+
+    def _publish_parts(self, now_ns: int) -> None:
+        if now_ns < self._next_part_ns:
+            return
+        interval_ns = self._assignment.settings.runtime.commit_interval_ms * 1_000_000
+        if self._next_part_ns:
+            for unit in self._units:
+                for sink in unit.sinks:
+                    sink.publish_part()
+        self._next_part_ns = now_ns + interval_ns
+
+    def _sleep(self, now_ns: int, stop_at_ns: int | None) -> None:
+        """Sleep until the doorbell rings or something falls due; charge the blocked units."""
+        timeout_ns = self._timeout_ns(now_ns, stop_at_ns)
+        if timeout_ns <= 0:
+            return
+        if isinstance(self._clock, SystemClock):
+            self._opened.sleep(timeout_ns, self._has_work)
+        else:
+            self._clock.sleep_ns(timeout_ns)
+        elapsed_ns = self._clock.monotonic_ns() - now_ns
+        for unit in self._units:
+            if unit.blocked:
+                unit.count_blocked(elapsed_ns)
+
+    def _timeout_ns(self, now_ns: int, stop_at_ns: int | None) -> int:
+        transport = self._assignment.settings.transport
+        due = [now_ns + int(transport.doorbell_timeout_ms * 1e6)]
+        if stop_at_ns is not None:
+            due.append(stop_at_ns)
+        for unit in self._units:
+            due.extend(w.deadline_ns for w in unit.writers if w.deadline_ns is not None)
+            if unit.blocked:
+                due.append(now_ns + BLOCKED_POLL_NS)
+            elif unit.reader is not None and not unit.reader.ended:
+                due.append(self._source_due_ns(unit, now_ns))
+        return max(min(due) - now_ns, 0)
+
+    def _source_due_ns(self, unit: Unit, now_ns: int) -> int:
+        assert unit.reader is not None
+        if unit.reader.waits_for_others:
+            return now_ns + ALIGNMENT_POLL_NS
+        return unit.reader.ready_at_ns or now_ns
+
+    def _has_work(self) -> bool:
+        """Whether something came up between the last turn and falling asleep."""
+        if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
+            return True
+        return any(reader.available() for reader in self._readers)
+
+
+def cpu_time_ns() -> int:
+    """Return the processor time of this process."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return int((usage.ru_utime + usage.ru_stime) * 1e9)
