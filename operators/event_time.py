@@ -1,0 +1,257 @@
+"""Event time: from a column to a hidden nanosecond time per row, and the watermark behind it.
+
+An instance's watermark W says that every row with time ≤ W has come. It follows the latest time
+seen at a fixed distance::
+
+    W = latest − max_out_of_order − 1 ns
+
+A row is late if it comes after a watermark that covers it, that is, if its time lies more than
+`max_out_of_order_ms` behind the latest time of the rows before it. This is judged row by row, so it
+does not depend on how rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from ..configs.errors import BadRowError, InputError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..transport.wire.batch import Batch
+    from ..transport.wire.types import DataType
+
+    Int64s: TypeAlias = npt.NDArray[np.int64]
+
+Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
+Policy: TypeAlias = Literal["fail", "drop"]
+
+NO_WATERMARK_NS = -(1 << 63)
+"""The watermark before the first row."""
+
+_LATEST_NS = (1 << 63) - 1
+_NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_NS_PER_DAY = 86_400 * 1_000_000_000
+_NS_PER_MS = 1_000_000
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+LATE = "late"
+NULL_TIME = "null event time"
+TIME_OUT_OF_RANGE = "event time out of range"
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """Which column says when a row happened, and how far out of order rows may come.
+
+    Attributes:
+        column: a timestamp of any unit (without a zone: UTC), a date, or integers since 1970.
+        max_out_of_order_ms: how far a row may lie behind the latest row before it.
+        unit: of an integer column: `s`, `ms`, `us` or `ns`.
+        on_late: `fail` at the first row further behind, or `drop` such rows and count them.
+        on_null: the same for rows whose time is null or beyond what 64-bit nanoseconds hold
+            (the years 1677 to 2262).
+
+    Raises:
+        InputError: a value is none of these.
+    """
+
+    column: str
+    max_out_of_order_ms: float = 0
+    unit: Unit | None = None
+    on_late: Policy = "fail"
+    on_null: Policy = "fail"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_out_of_order_ms * _NS_PER_MS <= _LATEST_NS:
+            msg = (
+                f"max_out_of_order_ms={self.max_out_of_order_ms} is out of range; "
+                "it says by how many milliseconds a row may lie behind the latest, 0 for not at all"
+            )
+            raise InputError(msg)
+        if self.unit is not None and self.unit not in get_args(Unit):
+            msg = f"event_time_unit={self.unit!r} is unknown; use 's', 'ms', 'us' or 'ns'"
+            raise InputError(msg)
+        for name, policy in (("on_late", self.on_late), ("on_bad_rows", self.on_null)):
+            if policy not in get_args(Policy):
+                msg = f"{name}={policy!r} is unknown; use 'fail' or 'drop'"
+                raise InputError(msg)
+
+    @property
+    def max_out_of_order_ns(self) -> int:
+        """The same in nanoseconds."""
+        return round(self.max_out_of_order_ms * _NS_PER_MS)
+
+    def ns_per_tick(self, kind: DataType) -> int:
+        """Return how many nanoseconds a column's integers count in.
+
+        Raises:
+            InputError: the type cannot say when a row happened, or not in this unit.
+        """
+        what = f"the event time column {self.column!r} has type {kind}"
+        if kind.family in _INTEGERS:
+            if self.unit is None:
+                msg = f"{what}; pass event_time_unit='s', 'ms', 'us' or 'ns'"
+                raise InputError(msg)
+            return _NS_PER_UNIT[self.unit]
+        if kind.family == "date32":
+            unit, ticks = "days", _NS_PER_DAY
+        elif kind.family == "date64":
+            unit, ticks = "ms", _NS_PER_UNIT["ms"]
+        elif kind.family == "timestamp" and kind.unit is not None:
+            unit, ticks = kind.unit, _NS_PER_UNIT[kind.unit]
+        else:
+            msg = (
+                f"{what}; name a timestamp, a date or an integer column, "
+                "or make one with to_timestamp() before"
+            )
+            raise InputError(msg)
+        if self.unit is not None and self.unit != unit:
+            msg = f"{what}, which counts in {unit}; leave out event_time_unit={self.unit!r}"
+            raise InputError(msg)
+        return ticks
+
+
+class EventTimeAssigner:
+    """Gives the rows of one source instance their event times and keeps its watermark.
+
+    Attributes:
+        watermark_ns: rows with a time up to this have all come; `NO_WATERMARK_NS` at first.
+    """
+
+    def __init__(self, event_time: EventTime, source_id: str) -> None:
+        self._event_time = event_time
+        self._source_id = source_id
+        self._behind_ns = event_time.max_out_of_order_ns
+        # The least latest time from which `latest − behind` does not leave 64 bits: no row is
+        # late against it.
+        self._latest_ns = NO_WATERMARK_NS + self._behind_ns
+        self._rows = 0
+        self.watermark_ns = NO_WATERMARK_NS
+
+    def assign(self, batch: Batch) -> tuple[Batch, dict[str, int]]:
+        """Return the batch with `times`, and the rows left out, counted by reason.
+
+        Raises:
+            BadRowError: a row is late or without a time, and the policy is to refuse it.
+            InputError: the column is missing or of an unsuitable type, or a time is out of range
+                and the policy is to refuse it.
+        """
+        column = batch.column(self._event_time.column)
+        ticks = self._event_time.ns_per_tick(column.type)
+        raw = column.data
+        dropped: dict[str, int] = {}
+        usable = self._usable(column.type, raw, column.validity, ticks, dropped)
+        if usable is None:
+            times = _scaled(raw, ticks)
+        else:
+            times = _scaled(raw[usable], ticks)
+        late = self._late(times, usable)
+        self._rows += batch.num_rows
+        if late is not None:
+            dropped[LATE] = int(np.count_nonzero(late))
+            usable = ~late if usable is None else _narrow(usable, ~late)
+            times = times[~late]
+        if usable is not None:
+            batch = batch.filter(usable)
+        return batch.with_times(times), dropped
+
+    def _usable(
+        self,
+        kind: DataType,
+        raw: npt.NDArray[np.integer],
+        valid: npt.NDArray[np.bool_] | None,
+        ticks: int,
+        dropped: dict[str, int],
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which rows have a time that 64-bit nanoseconds hold; None if all do."""
+        if valid is not None and bool(valid.all()):
+            valid = None
+        if valid is not None:
+            if self._event_time.on_null == "fail":
+                raise BadRowError(self._null_message(int(np.argmin(valid))))
+            dropped[NULL_TIME] = int(np.count_nonzero(~valid))
+        earliest, latest = -(_LATEST_NS // ticks), _LATEST_NS // ticks
+        if not raw.size or (int(raw.min()) >= earliest and int(raw.max()) <= latest):
+            return valid
+        bounds = np.iinfo(raw.dtype)
+        beyond = (raw < max(earliest, int(bounds.min))) | (raw > min(latest, int(bounds.max)))
+        if valid is not None:
+            beyond &= valid
+        if not beyond.any():
+            return valid
+        if self._event_time.on_null == "fail":
+            raise InputError(self._range_message(kind, raw, int(np.argmax(beyond))))
+        dropped[TIME_OUT_OF_RANGE] = int(np.count_nonzero(beyond))
+        return ~beyond if valid is None else valid & ~beyond
+
+    def _late(
+        self, times: Int64s, usable: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which of the times are late, None if none is, and move the watermark on."""
+        if not times.size:
+            return None
+        before = np.empty(times.size + 1, np.int64)
+        before[0] = self._latest_ns
+        np.maximum.accumulate(times, out=before[1:])
+        if before[1] < self._latest_ns:
+            np.maximum(before[1:], self._latest_ns, out=before[1:])
+        late = times < before[:-1] - self._behind_ns
+        any_late = bool(late.any())
+        if any_late and self._event_time.on_late == "fail":
+            index = int(np.argmax(late))
+            row = index if usable is None else int(np.flatnonzero(usable)[index])
+            raise BadRowError(self._late_message(row, int(times[index]), int(before[index])))
+        self._latest_ns = int(before[-1])
+        self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
+        return late if any_late else None
+
+    def _where(self, row: int) -> str:
+        return f"source {self._source_id!r}, row {self._rows + row}"
+
+    def _null_message(self, row: int) -> str:
+        return (
+            f"{self._where(row)}: the event time column {self._event_time.column!r} is null; "
+            "fill it before, or pass on_bad_rows='drop' to leave such rows out and count them"
+        )
+
+    def _range_message(self, kind: DataType, raw: npt.NDArray[np.integer], row: int) -> str:
+        unit = self._event_time.unit or kind.unit or {"date32": "days", "date64": "ms"}[kind.family]
+        return (
+            f"{self._where(row)}: the event time {int(raw[row])} {unit} since 1970 of column "
+            f"{self._event_time.column!r} lies outside the years 1677 to 2262; correct it or the "
+            "unit, or pass on_bad_rows='drop' to leave such rows out and count them"
+        )
+
+    def _late_message(self, row: int, time_ns: int, latest_ns: int) -> str:
+        allowed_ms = self._event_time.max_out_of_order_ms
+        needed_ms = -(-(latest_ns - time_ns) // _NS_PER_MS)
+        return (
+            f"{self._where(row)}: the event time {_text(time_ns)} comes after {_text(latest_ns)}, "
+            f"further behind than max_out_of_order_ms={allowed_ms:g} allows; sort the input, allow "
+            f"{needed_ms} ms or more, or pass on_late='drop' to leave late rows out and count them"
+        )
+
+
+def _scaled(raw: npt.NDArray[np.integer], ticks: int) -> Int64s:
+    """Return the times in nanoseconds; what was null or out of range is not among them."""
+    if ticks == 1 and raw.dtype == np.int64:
+        return raw.view(np.int64)
+    return np.multiply(raw, np.int64(ticks), dtype=np.int64, casting="unsafe")
+
+
+def _narrow(usable: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the rows that are usable and, among the usable ones, kept."""
+    narrowed = usable.copy()
+    narrowed[usable] = kept
+    return narrowed
+
+
+def _text(time_ns: int) -> str:
+    """Return a time as ISO 8601, with no more digits than it needs."""
+    text = str(np.datetime64(time_ns, "ns"))
+    return text.rstrip("0").rstrip(".") + "Z"

@@ -1,0 +1,20 @@
+"""Sinks: where results go.
+
+Each function makes a small description that travels to the workers; nothing is created and no
+heavy library imported until rows arrive.
+"""
+
+from .base import Sink, SinkResult, SinkWriter, Staged
+from .collect import collect
+from .files import csv, json_lines, parquet
+
+__all__ = [
+    "Sink",
+    "SinkResult",
+    "SinkWriter",
+    "Staged",
+    "collect",
+    "csv",
+    "json_lines",
+    "parquet",
+]

@@ -1,0 +1,219 @@
+"""What a sink is: a description that travels, its writers, and one publication at the end.
+
+The life of a bounded job's sink::
+
+    coordinator   check()   prepare(token)                             publish(token, staged)
+    instance 0                        open ── write … write ── stage ──┘    (or discard(token))
+    instance 1                        open ── write … write ── stage ──┘
+
+Nothing is visible before `publish`, and `publish` makes everything visible at once. A writer of
+an unbounded job never stages: it calls `publish_part` every commit interval and once at its end.
+
+The runtime stages only when every instance has ended, and keeps the writers until `publish` or
+`discard` returned: the less time lies between the two, the less a killed machine can leave behind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...configs.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any, Self
+
+    import pandas
+    import pyarrow
+
+    from ...configs.settings import Settings
+    from ...transport.wire.batch import Batch
+    from ..process import InstanceContext
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What one writer hands to the coordinator: finished, picklable, not yet visible.
+
+    Attributes:
+        instance: the sink's instance.
+        rows: rows written.
+        nbytes: bytes of the file or payload.
+        schema: the serialized Arrow schema of the rows, None if the writer saw no batch.
+        path: the file, None if there is none (no rows, or a sink without files).
+        payload: the rows themselves as an Arrow IPC stream, for sinks without files.
+    """
+
+    instance: int
+    rows: int
+    nbytes: int = 0
+    schema: bytes | None = None
+    path: str | None = None
+    payload: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class SinkResult:
+    """What a job published through one sink.
+
+    Attributes:
+        rows: rows published.
+        nbytes: bytes published.
+        path: the output folder, None for a sink without files.
+        parts: the files in it, absolute, in the order of their names.
+        format: the name of the files' format, such as `parquet`.
+        schema: the serialized Arrow schema, None if no row was seen.
+        load_line: a line of Python that loads the output.
+        table: the rows of a sink without files, else None.
+    """
+
+    rows: int
+    nbytes: int = 0
+    path: str | None = None
+    parts: tuple[str, ...] = ()
+    format: str = ""
+    schema: bytes | None = None
+    load_line: str = ""
+    table: pyarrow.Table | None = field(default=None, repr=False)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return all rows as an Arrow table, read from the files if need be."""
+        import pyarrow as pa
+
+        if self.table is not None:
+            return self.table
+        return pa.Table.from_batches(list(self._batches()), self._schema())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows as a pandas frame.
+
+        Integer columns with nulls become pandas' nullable integers: as floats they would not be
+        exact beyond 2^53.
+        """
+        return to_pandas(self.to_arrow())
+
+    def preview(self, rows: int = 5) -> list[dict[str, Any]]:
+        """Return the first rows, reading no more than needed."""
+        head: list[dict[str, Any]] = []
+        batches = self.table.to_batches() if self.table is not None else self._batches()
+        for batch in batches:
+            head += batch.slice(0, rows - len(head)).to_pylist()
+            if len(head) >= rows:
+                break
+        return head
+
+    def _schema(self) -> pyarrow.Schema:
+        import pyarrow as pa
+
+        if self.schema is None:
+            return pa.schema([])
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
+        from .formats import FORMATS
+
+        if not self.parts:
+            return iter(())
+        return FORMATS[self.format].batches(self.parts, self._schema())
+
+
+def to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
+    """Return a table as a pandas frame without losing integers; see `SinkResult.to_pandas`."""
+    import pandas as pd
+    import pyarrow as pa
+
+    nullable = {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.uint8(): pd.UInt8Dtype(),
+        pa.uint16(): pd.UInt16Dtype(),
+        pa.uint32(): pd.UInt32Dtype(),
+        pa.uint64(): pd.UInt64Dtype(),
+    }
+    frame = table.to_pandas()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count and column.type in nullable:
+            frame[name] = column.to_pandas(types_mapper=nullable.get)
+    return frame
+
+
+class Sink(ABC):
+    """The picklable description of an output."""
+
+    def check(self) -> None:
+        """Raise `OutputError` if the output plainly cannot be written (it exists, no permission).
+
+        Called while the topology is built or planned; changes nothing.
+        """
+        return
+
+    def configured(self, settings: Settings) -> Self:
+        """Return this sink with the settings filled in that its user left open."""
+        return self
+
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """Clear the way, once per job, before the first writer opens (not per attempt).
+
+        Raises:
+            OutputError: as `check`.
+        """
+        return
+
+    @abstractmethod
+    def open(self, context: InstanceContext, token: str) -> SinkWriter:
+        """Open the writer of one instance; `token` is one text per job attempt, fit for a name."""
+
+    @abstractmethod
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Make the staged parts of all instances visible at once; called once, by the coordinator.
+
+        Raises:
+            OutputError: the parts do not fit together or cannot be published; nothing is visible.
+        """
+
+    def discard(self, token: str) -> None:
+        """Remove whatever an attempt that will not be published left; may be called twice."""
+        return
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return one line for `explain`, such as `parquet out/`."""
+
+
+class SinkWriter(ABC):
+    """One instance's open output."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Take the rows of a batch; what is kept beyond the call is copied.
+
+        Raises:
+            OutputError: the rows do not fit the rows before them, or there is no room.
+        """
+
+    @abstractmethod
+    def stage(self) -> Staged:
+        """Finish the output so that the coordinator can publish it; nothing becomes visible."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop whatever was written and not published, and let go of everything held.
+
+        Every writer's last call, also after a publication; may be called twice.
+        """
+
+    def publish_part(self) -> Staged | None:
+        """Publish the rows since the last call at once, for unbounded jobs; None if there are none.
+
+        Raises:
+            OutputError: this sink is for bounded jobs only, or the part cannot be published.
+        """
+        msg = (
+            f"{type(self).__name__}: this sink publishes once, at the end of a bounded job; "
+            "use a sink of files (parquet, csv, json_lines) for an unbounded one"
+        )
+        raise OutputError(msg)

@@ -1,0 +1,133 @@
+"""The collecting sink: the rows come back to whoever runs the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...configs.errors import OutputError
+from .base import Sink, SinkResult, SinkWriter, Staged
+from .row_buffer import RowBuffer
+from .shape import RowShape, common_schema
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ...configs.settings import Settings
+    from ...transport.wire.batch import Batch
+    from ..process import InstanceContext
+
+_BYTES_MAX = 512 << 20
+
+
+@dataclass(frozen=True)
+class CollectSink(Sink):
+    """Rows gathered in memory, at most `max_bytes` of them over all instances."""
+
+    max_bytes: int | None = None
+
+    def configured(self, settings: Settings) -> Self:
+        """Return this sink with `runtime.collect_bytes_max` unless a limit was given."""
+        if self.max_bytes is not None:
+            return self
+        return replace(self, max_bytes=settings.runtime.collect_bytes_max)
+
+    def open(self, context: InstanceContext, token: str) -> SinkWriter:
+        """Open one instance's buffer."""
+        return CollectWriter(context.operator_id, context.instance, self._limit)
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Put the instances' rows together, in the order of the instances."""
+        import pyarrow as pa
+
+        if sum(part.nbytes for part in staged) > self._limit:
+            raise OutputError(_too_large("the collected result", self._limit))
+        schema = common_schema(staged, self.describe())
+        if schema is None:
+            return SinkResult(rows=0, table=pa.table({}))
+        parts = sorted(staged, key=lambda part: part.instance)
+        tables = [pa.ipc.open_stream(part.payload).read_all() for part in parts if part.payload]
+        table = pa.concat_tables([schema.empty_table(), *tables])
+        serialized = schema.serialize().to_pybytes()
+        return SinkResult(table.num_rows, table.nbytes, schema=serialized, table=table)
+
+    def describe(self) -> str:
+        """Return the limit, if one was given."""
+        return "collect" if self.max_bytes is None else f"collect up to {_size(self.max_bytes)}"
+
+    @property
+    def _limit(self) -> int:
+        return _BYTES_MAX if self.max_bytes is None else self.max_bytes
+
+
+class CollectWriter(SinkWriter):
+    """Keeps copies of one instance's rows."""
+
+    def __init__(self, operator_id: str, instance: int, max_bytes: int) -> None:
+        self._operator_id = operator_id
+        self._instance = instance
+        self._max_bytes = max_bytes
+        self._shape = RowShape(operator_id)
+        self._buffer: RowBuffer | None = None
+
+    def write(self, batch: Batch) -> None:
+        """Copy the rows; see `SinkWriter.write`."""
+        record = self._shape.fit(batch if batch.owned else batch.copy())
+        if self._buffer is None:
+            self._buffer = RowBuffer(record.schema)
+        self._buffer.add(record)
+        if self._buffer.nbytes > self._max_bytes:
+            self._buffer = None
+            what = f"sink {self._operator_id!r}: the collected result"
+            raise OutputError(_too_large(what, self._max_bytes))
+
+    def stage(self) -> Staged:
+        """Serialize the rows as an Arrow IPC stream."""
+        import pyarrow as pa
+
+        if self._buffer is None or self._shape.schema is None:
+            return Staged(self._instance, 0)
+        table = self._buffer.take()
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, table.schema) as writer:
+            writer.write_table(table)
+        payload = stream.getvalue().to_pybytes()
+        schema = table.schema.serialize().to_pybytes()
+        return Staged(self._instance, table.num_rows, table.nbytes, schema, None, payload)
+
+    def abort(self) -> None:
+        """Forget the rows."""
+        self._buffer = None
+
+
+def _too_large(what: str, max_bytes: int) -> str:
+    return (
+        f"{what} is larger than {_size(max_bytes)}; write it to files with "
+        "whale.sinks.parquet('out/'), or raise the setting runtime.collect_bytes_max"
+    )
+
+
+def _size(nbytes: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:g} {unit}"
+    return f"{nbytes} bytes"
+
+
+def collect(max_bytes: int | None = None) -> Sink:
+    """Bring the rows back: `job.results(id)` returns them as Arrow or pandas.
+
+    Rows come in the order of the sink's instances, and within an instance as they arrived.
+
+    Args:
+        max_bytes: how much may be collected in all; the setting `runtime.collect_bytes_max`
+            (512 MiB) if left out.
+
+    Raises:
+        OutputError: while running: the rows are more than that.
+    """
+    if max_bytes is not None and max_bytes <= 0:
+        msg = f"collect(max_bytes={max_bytes}) must be above 0"
+        raise OutputError(msg)
+    return CollectSink(max_bytes)

@@ -1,0 +1,262 @@
+"""The sinks of files: Parquet, CSV and JSON lines.
+
+The output is always a folder of parts, one per sink instance that had rows, as with Spark:
+`out/part-00003.parquet` is instance 3's. All parts have the same schema. A result without rows is
+one empty part if its columns are known. Missing folders above the output are made at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...configs.errors import OutputError
+from .base import Sink, SinkResult, SinkWriter, Staged
+from .formats import CsvFormat, JsonLinesFormat, ParquetFormat, PartEncoder, PartFormat
+from .shape import RowShape, common_schema
+from .staging import PART_PREFIX, FolderLock, OutputFolder, PartFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...transport.wire.batch import Batch
+    from ..process import InstanceContext
+
+
+@dataclass(frozen=True)
+class FileSink(Sink):
+    """A folder of parts in one format."""
+
+    folder: OutputFolder
+    format: PartFormat
+    given_path: str
+
+    def check(self) -> None:
+        """Raise `OutputError` if the output exists or cannot be written."""
+        self.folder.check()
+
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """Remove what dead jobs left; for an unbounded job also the output to be overwritten."""
+        with _as_output_error(self.given_path):
+            self.folder.check()
+            self.folder.sweep()
+            if not bounded:
+                self.folder.remove(token)
+
+    def open(self, context: InstanceContext, token: str) -> SinkWriter:
+        """Open one instance's part; nothing is created before the first row."""
+        return FileWriter(self, context.operator_id, context.instance, token)
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Give the folder of staged parts its name, in one rename."""
+        with _as_output_error(self.given_path):
+            schema = common_schema(staged, self.describe())
+            hidden = self.folder.make_hidden(token)
+            names = sorted(os.path.basename(part.path) for part in staged if part.path)
+            if not names and schema is not None:
+                names = [self._write_empty(hidden, schema)]
+            found = sorted(os.listdir(hidden))
+            if found != names:
+                msg = (
+                    f"the staged parts of {self.given_path!r} are {found} instead of {names}; "
+                    "did something else write there?"
+                )
+                raise OutputError(msg)
+            nbytes = sum(os.path.getsize(os.path.join(hidden, name)) for name in names)
+            self.folder.publish(token)
+        path = self.folder.path
+        return SinkResult(
+            rows=sum(part.rows for part in staged),
+            nbytes=nbytes,
+            path=path,
+            parts=tuple(os.path.join(path, name) for name in names),
+            format=self.format.name,
+            schema=None if schema is None else schema.serialize().to_pybytes(),
+            load_line=self.format.load_line(path),
+        )
+
+    def discard(self, token: str) -> None:
+        """Remove what an attempt staged."""
+        self.folder.discard(token)
+
+    def describe(self) -> str:
+        """Return format and path, as the user wrote it."""
+        return f"{self.format.name} {self.given_path}"
+
+    def _write_empty(self, hidden: str, schema: pa.Schema) -> str:
+        name = f"{PART_PREFIX}{0:05d}{self.format.suffix}"
+        with open(os.path.join(hidden, name), "wb") as stream:
+            self.format.encoder(stream, schema).close()
+            stream.flush()
+            os.fsync(stream.fileno())
+        return name
+
+
+class FileWriter(SinkWriter):
+    """Writes one instance's part into a file without a name."""
+
+    def __init__(self, sink: FileSink, operator_id: str, instance: int, token: str) -> None:
+        self._sink = sink
+        self._instance = instance
+        self._token = token
+        self._shape = RowShape(operator_id)
+        self._file: PartFile | None = None
+        self._encoder: PartEncoder | None = None
+        self._rows = 0
+        self._parts = 0
+        self._staged: str | None = None
+        self._lock: FolderLock | None = None
+
+    def write(self, batch: Batch) -> None:
+        """Encode the rows; see `SinkWriter.write`."""
+        if self._sink.format.keeps_rows and not batch.owned:
+            batch = batch.copy()
+        with _as_output_error(self._sink.given_path):
+            record = self._shape.fit(batch)
+            if not record.num_rows:
+                return
+            if self._encoder is None:
+                self._encoder = self._start(record.schema)
+            self._encoder.write(record)
+            self._rows += record.num_rows
+
+    def stage(self) -> Staged:
+        """Complete the part and link it into the hidden folder."""
+        with _as_output_error(self._sink.given_path):
+            if self._finish() is None:
+                return self._receipt(None)
+            hidden = self._sink.folder.make_hidden(self._token)
+            self._lock = self._lock or FolderLock(hidden)
+            name = f"{PART_PREFIX}{self._instance:05d}{self._sink.format.suffix}"
+            self._staged = os.path.join(hidden, name)
+            self._link(self._staged)
+            return self._receipt(self._staged)
+
+    def publish_part(self) -> Staged | None:
+        """Complete a part and link it into the output at once."""
+        with _as_output_error(self._sink.given_path):
+            file = self._finish()
+            if file is None:
+                return None
+            folder = self._sink.folder
+            suffix = self._sink.format.suffix
+            path, number = folder.add_part(file, self._instance, suffix, self._parts)
+            self._parts = number + 1
+            self._drop_file()
+            receipt = self._receipt(path)
+            self._rows = 0
+            return receipt
+
+    def abort(self) -> None:
+        """Drop what was not published; the kernel frees a file without a name."""
+        self._encoder = None
+        self._drop_file()
+        if self._staged is not None:
+            with suppress(OSError):
+                os.unlink(self._staged)
+            self._staged = None
+        with suppress(OSError):
+            os.rmdir(self._sink.folder.hidden(self._token))
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _start(self, schema: pa.Schema) -> PartEncoder:
+        self._sink.format.check(schema)
+        name = f"{PART_PREFIX}{self._instance:05d}{self._sink.format.suffix}"
+        self._file = self._sink.folder.new_file(self._token, name)
+        return self._sink.format.encoder(self._file.stream, schema)
+
+    def _finish(self) -> PartFile | None:
+        """Write the file's end, once; None if there is no row."""
+        if self._encoder is not None:
+            self._encoder.close()
+            self._encoder = None
+        return self._file
+
+    def _link(self, path: str) -> None:
+        if self._file is not None:
+            self._file.link(path)
+            self._drop_file()
+
+    def _drop_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _receipt(self, path: str | None) -> Staged:
+        schema = self._shape.schema
+        return Staged(
+            instance=self._instance,
+            rows=self._rows,
+            nbytes=0 if path is None else os.path.getsize(path),
+            schema=None if schema is None else schema.serialize().to_pybytes(),
+            path=path,
+        )
+
+
+@contextmanager
+def _as_output_error(path: str) -> Iterator[None]:
+    """Turn what the file system or the format says into one line that names the output."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except OSError as error:
+        msg = (
+            f"cannot write the output {path!r}: {error.strerror or error}; "
+            "make room or mend the folder, or name another output"
+        )
+        raise OutputError(msg) from error
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        msg = f"cannot write the output {path!r}: {reason}; cast the column, or use another format"
+        raise OutputError(msg) from error
+
+
+def parquet(
+    path: str | os.PathLike[str], *, overwrite: bool = False, compression: str = "zstd"
+) -> Sink:
+    """Write a folder of Parquet files.
+
+    Nothing is visible before the job has ended well; then the folder appears as a whole. An
+    unbounded job adds numbered parts to it as it runs, each of them complete.
+
+    Args:
+        path: the folder; those above it are made if missing.
+        overwrite: replace an output that exists (a folder of parts, nothing else).
+        compression: `zstd`, `snappy`, `gzip`, `lz4`, `brotli` or `none`.
+
+    Raises:
+        OutputError: the output exists, or cannot be written; raised when the topology is planned
+            and again when it is published.
+    """
+    return _file_sink(path, ParquetFormat(compression), overwrite)
+
+
+def csv(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink:
+    """Write a folder of CSV files with a header each; texts in double quotes, nulls empty.
+
+    See `parquet` for the arguments and for when the output appears.
+    """
+    return _file_sink(path, CsvFormat(), overwrite)
+
+
+def json_lines(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink:
+    """Write a folder of files with one JSON object per line.
+
+    See `parquet` for the arguments and for when the output appears.
+    """
+    return _file_sink(path, JsonLinesFormat(), overwrite)
+
+
+def _file_sink(path: str | os.PathLike[str], format: PartFormat, overwrite: bool) -> FileSink:
+    given = os.fspath(path)
+    if not given or "://" in given:
+        msg = f"the output path {given!r} must be a folder on a local or mounted file system"
+        raise OutputError(msg)
+    absolute = os.path.abspath(os.path.expanduser(given))
+    return FileSink(OutputFolder(absolute, overwrite), format, given)

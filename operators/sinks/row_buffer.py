@@ -1,0 +1,50 @@
+"""Rows kept in memory, many small batches packed into few large ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SMALL_BATCHES = 256
+
+
+class RowBuffer:
+    """Record batches of one schema, packed once 256 have come.
+
+    A record batch of one row costs about a KiB; packed, it costs its bytes.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._small: list[pa.RecordBatch] = []
+        self._packed: list[pa.Table] = []
+        self.rows = 0
+        self.nbytes = 0
+
+    def add(self, record: pa.RecordBatch) -> None:
+        """Keep a batch, which must own its memory."""
+        self._small.append(record)
+        self.rows += record.num_rows
+        self.nbytes += record.nbytes
+        if len(self._small) >= _SMALL_BATCHES:
+            self._pack()
+
+    def take(self) -> pa.Table:
+        """Return all rows and forget them."""
+        import pyarrow as pa
+
+        self._pack()
+        table = pa.concat_tables([self._schema.empty_table(), *self._packed])
+        self._packed = []
+        self.rows = self.nbytes = 0
+        return table
+
+    def _pack(self) -> None:
+        import pyarrow as pa
+
+        if self._small:
+            table = pa.Table.from_batches(self._small, self._schema)
+            self._packed.append(table.combine_chunks())
+            self._small = []

@@ -1,0 +1,26 @@
+"""Sources: where tuples come from.
+
+Each function makes a small description that travels to the workers; nothing is opened and no
+heavy library imported until a worker opens its share.
+"""
+
+from .base import BadRows, Source, SourceReader
+from .csv_files import csv
+from .json_lines_files import json_lines
+from .parquet_files import parquet
+from .poisson_rate import poisson
+from .rows import iterable
+from .tables import arrow, pandas
+
+__all__ = [
+    "BadRows",
+    "Source",
+    "SourceReader",
+    "arrow",
+    "csv",
+    "iterable",
+    "json_lines",
+    "pandas",
+    "parquet",
+    "poisson",
+]

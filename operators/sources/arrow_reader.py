@@ -1,0 +1,134 @@
+"""What all sources that read through Arrow share: reading in pieces, and the types let in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from ...configs.errors import InputError
+from .base import NOTHING_REJECTED, SourceReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...transport.wire.batch import Batch
+
+
+class ArrowReader(SourceReader):
+    """Cuts the record batches of an iterator into pieces of at most `max_rows` rows.
+
+    The iterator may yield empty batches: then `read` returns None, so that a long stretch without
+    a usable row does not hold up the worker's loop.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        rejected: Mapping[str, int] = NOTHING_REJECTED,
+    ) -> None:
+        self._batches = batches
+        self._rejected = rejected
+        self._pending: pa.RecordBatch | None = None
+        self._start = 0
+        self._finished = False
+
+    def read(self, max_rows: int) -> Batch | None:
+        """Return the next rows, None if the next piece of input held none."""
+        from ...transport.wire.batch import Batch
+
+        if self._pending is None and not self._finished:
+            self._pending = next(self._batches, None)
+            self._start = 0
+            self._finished = self._pending is None
+        if self._pending is None:
+            return None
+        piece = self._pending.slice(self._start, max_rows)
+        self._start += piece.num_rows
+        if self._start >= self._pending.num_rows:
+            self._pending = None
+        return Batch.from_arrow(piece) if piece.num_rows else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the iterator has ended."""
+        return self._finished
+
+    @property
+    def rejected(self) -> Mapping[str, int]:
+        """The rows left out so far, counted by reason."""
+        return self._rejected
+
+    def close(self) -> None:
+        """Drop the iterator and with it the files that it holds open."""
+        self._batches = iter(())
+        self._pending = None
+
+
+def carried(schema: pa.Schema) -> pa.Schema:
+    """Return the schema in which a source delivers: plain types, every field nullable.
+
+    Dictionary-encoded columns are delivered as their values, string views as strings; metadata is
+    dropped. As in Spark, whether a file calls a column required does not matter.
+    """
+    import pyarrow as pa
+
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return kind
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema` (as made by `carried`) from the batch, decoded if need be."""
+    import pyarrow as pa
+
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def wanted_columns(names: Sequence[str], columns: Sequence[str] | None, where: str) -> list[str]:
+    """Return the columns to read, in the order asked for.
+
+    Raises:
+        InputError: a column is missing, or a name occurs twice.
+    """
+    wanted = list(names if columns is None else columns)
+    for name in wanted:
+        if names.count(name) > 1:
+            msg = f"{where}: the column {name!r} occurs twice; rename one of them"
+            raise InputError(msg)
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {_some(names)}"
+            msg = f"{where}: no column {name!r}; {hint}"
+            raise InputError(msg)
+    return wanted
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def check_carried(schema: pa.Schema, where: str) -> None:
+    """Raise `InputError` naming the first column whose type is not carried."""
+    from ...transport.wire.types import Schema
+
+    try:
+        Schema.from_arrow(schema)
+    except InputError as error:
+        msg = f"{where}: {error}"
+        raise InputError(msg) from None

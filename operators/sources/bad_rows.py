@@ -1,0 +1,54 @@
+"""Finding the rows that cannot be read among many that can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Row = TypeVar("Row")
+Converted = TypeVar("Converted")
+
+
+@dataclass(frozen=True)
+class Good(Generic[Converted]):
+    """Consecutive rows that were converted together; `first` is the index of the first."""
+
+    first: int
+    value: Converted
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A single row that cannot be converted, and why."""
+
+    index: int
+    error: Exception
+
+
+def separate(
+    rows: Sequence[Row],
+    convert: Callable[[Sequence[Row]], Converted],
+    errors: tuple[type[Exception], ...],
+    first: int = 0,
+) -> Iterator[Good[Converted] | Bad]:
+    """Convert the rows in order, halving wherever `convert` raises one of `errors`.
+
+    Costs one call of `convert` if all rows are good and O(k·log n) calls for k bad ones of n.
+    Stops working as soon as the caller stops taking: whoever refuses the first bad row pays for
+    that one only.
+    """
+    if not rows:
+        return
+    try:
+        good = Good(first, convert(rows))
+    except errors as error:
+        if len(rows) == 1:
+            yield Bad(first, error)
+            return
+    else:
+        yield good
+        return
+    middle = len(rows) // 2
+    yield from separate(rows[:middle], convert, errors, first)
+    yield from separate(rows[middle:], convert, errors, first + middle)

@@ -1,0 +1,119 @@
+"""What a source is: a description that travels, and the reader that it opens on a worker.
+
+A `Source` is a small frozen value: it is made while the topology is built, pickled to every
+worker and opened there once per instance. It therefore keeps paths and settings, never open
+files. A `SourceReader` is the open half; the worker's loop polls it and nothing in it may wait.
+
+Parallelism: instance `context.instance` of `context.parallelism` reads its share of the input.
+Shares are disjoint, cover the input and depend on nothing but those two numbers, so that a new
+attempt reads the same rows. With one instance the input's order is kept.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+
+BadRows: TypeAlias = Literal["fail", "drop"]
+
+NOTHING_REJECTED: Mapping[str, int] = MappingProxyType({})
+
+
+class Source(ABC):
+    """The picklable description of an input.
+
+    Attributes:
+        replayable: a new attempt can read the same rows again from the start.
+        bounded: the input ends by itself.
+    """
+
+    replayable: bool = True
+    bounded: bool = True
+
+    def check(self) -> None:
+        """Raise `InputError` if the input is plainly unusable (a missing file, an empty folder).
+
+        Called while the topology is built or planned: looks at names, opens and imports nothing.
+        """
+        return
+
+    def schema(self) -> Schema | None:
+        """Return the columns if that is cheap (a table at hand, a file's footer), else None.
+
+        Raises:
+            InputError: a wanted column is missing, or has a type that is not carried.
+        """
+        return None
+
+    def materialize(self, *, cluster: bool) -> Source:
+        """Return the source as it travels to workers; called once, by the driver, at submission.
+
+        A source over something that only the driver holds (a Spark DataFrame) makes it readable
+        from elsewhere here. `cluster` says whether the workers are Ray actors.
+        """
+        return self
+
+    @abstractmethod
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open the share of `context.instance` out of `context.parallelism` instances.
+
+        Raises:
+            InputError: the input is missing, damaged or lacks a column.
+        """
+
+    def with_bad_rows(self, policy: BadRows) -> Self:
+        """Return this source with another policy for rows that cannot be read.
+
+        Sources that cannot meet such rows return themselves.
+        """
+        return self
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return one line for `explain`, such as `parquet gps/`."""
+
+
+class SourceReader(ABC):
+    """One instance's open input, polled by its worker's loop."""
+
+    @abstractmethod
+    def read(self, max_rows: int) -> Batch | None:
+        """Return the next rows, at least one and at most `max_rows`, or None for nothing now.
+
+        A batch's `origin_ns` is left 0, meaning the moment of this call, unless the reader knows
+        better (a rate generator gives the scheduled emission of the oldest row).
+
+        Raises:
+            BadRowError: a row cannot be read and the policy is to refuse such rows.
+            InputError: the input is damaged.
+        """
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether the input has ended: `read` will only return None from now on."""
+
+    def next_ready_ns(self) -> int | None:
+        """Return when to poll again, in the context clock's monotonic ns; None means at once.
+
+        Asked after `read` returned None and `finished` is false.
+        """
+        return None
+
+    @property
+    def rejected(self) -> Mapping[str, int]:
+        """The rows left out so far, counted by reason."""
+        return NOTHING_REJECTED
+
+    def close(self) -> None:
+        """Release files and memory; may be called twice."""
+        return

@@ -1,0 +1,139 @@
+"""The Parquet source: row groups read one after the other, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...configs.errors import InputError
+from .arrow_reader import ArrowReader, carried, check_carried, fit, wanted_columns
+from .base import Source
+from .files import FileSet, PathLike
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+    from .base import SourceReader
+
+_BATCH_ROWS = 8192
+_READ_AHEAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ParquetSource(Source):
+    """Parquet files; the unit that is dealt out to instances is a row group of a file."""
+
+    paths: FileSet
+    columns: tuple[str, ...] | None = None
+
+    def check(self) -> None:
+        """Raise `InputError` if a path is missing or matches no file."""
+        self.paths.files()
+
+    def schema(self) -> Schema:
+        """Return the columns, from the first file's footer."""
+        from ...transport.wire.types import Schema
+
+        with _open(self.paths.files()[0]) as file:
+            return Schema.from_arrow(self._columns_of(file, self.paths.files()[0]))
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open this instance's row groups; with one instance they come in file order."""
+        return ArrowReader(self._batches(context.instance, context.parallelism))
+
+    def describe(self) -> str:
+        """Return the paths as the user wrote them."""
+        return f"parquet {self.paths.describe()}"
+
+    def _columns_of(self, file: pq.ParquetFile, path: str) -> pa.Schema:
+        import pyarrow as pa
+
+        schema = carried(file.schema_arrow)
+        wanted = wanted_columns(schema.names, self.columns, path)
+        schema = pa.schema([schema.field(name) for name in wanted])
+        check_carried(schema, path)
+        return schema
+
+    def _batches(self, instance: int, parallelism: int) -> Iterator[pa.RecordBatch]:
+        paths = self.paths.files()
+        first_unit = 0
+        expected: pa.Schema | None = None
+        for path in paths:
+            with _open(path) as file:
+                schema = self._columns_of(file, path)
+                expected = expected or schema
+                _check_alike(schema, path, expected, paths[0])
+                units = file.metadata.num_row_groups
+                groups = range((instance - first_unit) % parallelism, units, parallelism)
+                first_unit += units
+                yield from _read(file, path, list(groups), expected)
+
+
+def _read(
+    file: pq.ParquetFile, path: str, groups: list[int], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    if not groups:
+        return
+    try:
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
+            yield fit(batch, schema)
+    except (pa.ArrowException, OSError) as error:
+        msg = f"{path}: the Parquet file is damaged ({_first_line(error)}); write it again"
+        raise InputError(msg) from error
+
+
+def _open(path: str) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, buffer_size=_READ_AHEAD_BYTES, pre_buffer=False)
+    except (pa.ArrowException, OSError) as error:
+        msg = (
+            f"{path}: not a complete Parquet file ({_first_line(error)}); "
+            "write it again or leave it out"
+        )
+        raise InputError(msg) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split(". ")[0].splitlines()[0].rstrip(".")
+
+
+def _check_alike(schema: pa.Schema, path: str, expected: pa.Schema, first: str) -> None:
+    here = {field.name: str(field.type) for field in schema}
+    there = {field.name: str(field.type) for field in expected}
+    for name in {**there, **here}:
+        if here.get(name) != there.get(name):
+            msg = (
+                f"{path}: the column {name!r} is {here.get(name, 'missing')} here "
+                f"but {there.get(name, 'missing')} in {first}; "
+                "name the columns= wanted, or write the files alike"
+            )
+            raise InputError(msg)
+
+
+def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None = None) -> Source:
+    """Read Parquet files.
+
+    Files of a folder or pattern are read in the order of their names. Row groups are read as
+    they are needed, so that memory does not grow with the input. With several instances, row
+    groups are dealt out in turn: a file written as a single row group is read by one instance.
+
+    Args:
+        path: a file, a folder (its `.parquet` and `.pq` files), a pattern such as
+            `"gps/2008-*.parquet"`, or a list of these.
+        columns: the columns to read, in this order; all if left out.
+
+    Raises:
+        InputError: a missing file or column, a damaged file, or files that differ in a column's
+            type; raised when the topology is planned or the file is reached.
+    """
+    files = FileSet.of(path, "Parquet", (".parquet", ".pq"))
+    return ParquetSource(files, None if columns is None else tuple(columns))

@@ -1,0 +1,200 @@
+"""The rate generator: rows that arrive as a Poisson process, as Whale drives its tests.
+
+Open loop: each row has a scheduled moment that depends on the seed and the rate alone, never on
+how fast the job takes rows. A batch's `origin_ns` is the scheduled moment of its oldest row, so
+that latencies measured from it include the time a row waited to be taken.
+
+The content of a row depends on the seed and the row's number only, not on the rate, the number of
+instances or how the rows are cut into batches: rows are made in chunks of 1,024, each with its own
+random generator, and the chunks are dealt out to the instances in turn. p instances emit at a
+p-th of the rate each, which together is a Poisson process of the whole rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...configs.errors import InputError
+from .base import Source, SourceReader
+from .text_source import take_schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+    from .text_source import SchemaLike
+
+    Columns: TypeAlias = Callable[[npt.NDArray[np.int64], np.random.Generator], Mapping[str, Any]]
+
+CHUNK_ROWS = 1024
+
+_CONTENT, _GAPS = 0, 1
+
+
+@dataclass(frozen=True)
+class PoissonSource(Source):
+    """Generated rows at exponential distances."""
+
+    rate_per_s: float
+    columns: Columns
+    limit: int | None
+    seed: int
+    time_column: str | None
+    given_schema: Schema | None
+    bounded: bool
+
+    def schema(self) -> Schema | None:
+        """Return the schema if it was given."""
+        return self.given_schema
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Start the schedule now, by the context's clock."""
+        return PoissonReader(self, context)
+
+    def describe(self) -> str:
+        """Return rate, limit and seed."""
+        limit = "no limit" if self.limit is None else f"{self.limit:,} rows"
+        return f"poisson {self.rate_per_s:,g} rows/s, {limit}, seed {self.seed}"
+
+
+class PoissonReader(SourceReader):
+    """Emits the rows whose moment has come."""
+
+    def __init__(self, source: PoissonSource, context: InstanceContext) -> None:
+        import numpy as np
+
+        self._source = source
+        self._clock = context.clock
+        self._chunk = context.instance
+        self._stride = context.parallelism
+        self._mean_gap_ns = 1e9 * context.parallelism / source.rate_per_s
+        self._gaps = np.random.default_rng([source.seed, _GAPS, context.instance])
+        self._start_ns = context.clock.monotonic_ns()
+        self._last_ns = 0
+        self._position = 0
+        self._rows: Batch | None = None
+        self._due_ns: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        self._advance()
+
+    def read(self, max_rows: int) -> Batch | None:
+        """Return the rows that are due, the oldest first, None if none is."""
+        if self._rows is None:
+            return None
+        now_ns = self._clock.monotonic_ns()
+        first = self._position
+        due = int(self._due_ns.searchsorted(now_ns - self._start_ns, side="right"))
+        last = min(due, first + max_rows)
+        if last <= first:
+            return None
+        batch = self._rows.slice(first, last)
+        paced = self._mean_gap_ns > 0
+        origin_ns = self._start_ns + int(self._due_ns[first]) if paced else now_ns
+        self._position = last
+        if last == self._rows.num_rows:
+            self._advance()
+        return batch.with_origin(origin_ns)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the limit is reached."""
+        return self._rows is None
+
+    def next_ready_ns(self) -> int | None:
+        """Return the next row's scheduled moment."""
+        if self._rows is None:
+            return None
+        return self._start_ns + int(self._due_ns[self._position])
+
+    def _advance(self) -> None:
+        """Make this instance's next chunk and its schedule."""
+        import numpy as np
+
+        from ...transport.wire.batch import Batch
+
+        source = self._source
+        first = self._chunk * CHUNK_ROWS
+        count = CHUNK_ROWS if source.limit is None else min(CHUNK_ROWS, source.limit - first)
+        self._position = 0
+        self._rows = None
+        if count <= 0:
+            return
+        random = np.random.default_rng([source.seed, _CONTENT, self._chunk])
+        made = source.columns(np.arange(first, first + CHUNK_ROWS), random)
+        gaps_ns = self._gaps.exponential(1.0, CHUNK_ROWS) * self._mean_gap_ns
+        self._due_ns = (self._last_ns + np.cumsum(gaps_ns).astype(np.int64))[:count]
+        self._last_ns = int(self._due_ns[-1])
+        self._chunk += self._stride
+        columns = {name: _cut(name, values, count) for name, values in made.items()}
+        if source.time_column is not None:
+            columns[source.time_column] = self._due_ns.view("datetime64[ns]")
+        self._rows = Batch.from_pydict(columns, source.given_schema)
+
+
+def _cut(name: str, values: Any, count: int) -> Any:
+    if len(values) != CHUNK_ROWS:
+        msg = (
+            f"poisson: columns() returned {len(values)} values for {name!r}; "
+            f"return one for each of the {CHUNK_ROWS} row numbers"
+        )
+        raise InputError(msg)
+    return values[:count]
+
+
+def poisson(
+    rate_per_s: float,
+    columns: Columns,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    time_column: str | None = None,
+    schema: SchemaLike | None = None,
+) -> Source:
+    """Generate rows that arrive as a Poisson process, in an open loop.
+
+    Args:
+        rate_per_s: mean rows per second of the whole job; `math.inf` for as fast as they are taken.
+        columns: makes the rows of a chunk: called with the rows' numbers (int64, shape (1024,)),
+            and a `numpy.random.Generator` of that chunk's own; returns a mapping of column name
+            to an array or list of 1,024 values.
+        limit: how many rows in all; without it the source never ends.
+        seed: the same seed gives the same rows and the same distances.
+        time_column: a further column of this name holds each row's scheduled moment, as
+            timestamp[ns] from the start of the source as 1970-01-01.
+        schema: the columns and their types; inferred from the first chunk if left out.
+
+    Raises:
+        InputError: a rate, limit or seed out of range.
+
+    Example:
+        >>> from whale_ray.operators.sources import poisson
+        >>> source = poisson(
+        ...     1000.0,
+        ...     lambda rows, random: {"id": rows, "x": random.random(len(rows))},
+        ...     limit=10_000,
+        ... )
+        >>> source.describe()
+        'poisson 1,000 rows/s, 10,000 rows, seed 0'
+    """
+    if not rate_per_s > 0:
+        msg = f"rate_per_s={rate_per_s} must be above 0; use math.inf for no pacing"
+        raise InputError(msg)
+    if limit is not None and limit < 0:
+        msg = f"limit={limit} must not be negative; leave it out for no limit"
+        raise InputError(msg)
+    if seed < 0:
+        msg = f"seed={seed} must not be negative"
+        raise InputError(msg)
+    if not callable(columns):
+        msg = (
+            "poisson() needs a function columns(rows, random) that returns a mapping of column "
+            "name to values"
+        )
+        raise InputError(msg)
+    rate = float(rate_per_s)
+    bounded = limit is not None
+    return PoissonSource(rate, columns, limit, seed, time_column, take_schema(schema), bounded)

@@ -1,0 +1,110 @@
+"""Tables that are already in memory: Arrow and pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...configs.errors import InputError
+from .arrow_reader import ArrowReader, carried, check_carried, fit
+from .base import Source
+from .files import share
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+    from .base import SourceReader
+
+_UNIT_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class TableSource(Source):
+    """An Arrow table; the unit dealt out to instances is a run of 8,192 rows."""
+
+    table: pa.Table = field(repr=False)
+    kind: str = "arrow"
+
+    def schema(self) -> Schema:
+        """Return the table's columns."""
+        from ...transport.wire.types import Schema
+
+        return Schema.from_arrow(carried(self.table.schema))
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open this instance's rows."""
+        return ArrowReader(self._batches(context.instance, context.parallelism))
+
+    def describe(self) -> str:
+        """Return the table's size."""
+        return f"{self.kind} {self.table.num_rows:,} rows"
+
+    def _batches(self, instance: int, parallelism: int) -> Iterator[pa.RecordBatch]:
+        schema = carried(self.table.schema)
+        units = -(-self.table.num_rows // _UNIT_ROWS)
+        for unit in share(units, instance, parallelism):
+            for batch in self.table.slice(unit * _UNIT_ROWS, _UNIT_ROWS).to_batches():
+                yield fit(batch, schema)
+
+
+def arrow(table: Any) -> Source:
+    """Read an Arrow table, or anything that offers the Arrow stream interface.
+
+    Args:
+        table: a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader` (read whole), a Polars
+            frame, a DuckDB relation …
+
+    Raises:
+        InputError: it is nothing of the kind, or a column has a type that is not carried.
+    """
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    elif not isinstance(table, pa.Table):
+        if not hasattr(table, "__arrow_c_stream__"):
+            msg = (
+                f"arrow() got a {type(table).__name__}; pass a pyarrow Table, or use "
+                "whale.sources.iterable for rows and whale.sources.pandas for a frame"
+            )
+            raise InputError(msg)
+        table = pa.table(table)
+    return _checked(TableSource(table), "the Arrow table")
+
+
+def pandas(frame: pd.DataFrame) -> Source:
+    """Read a pandas frame as it is now; later changes to it are not seen.
+
+    The index is left out (call `reset_index()` to keep it); NaN and None are nulls, as in pandas.
+
+    Raises:
+        InputError: a column's values do not have one type, or one that is not carried.
+    """
+    import pyarrow as pa
+
+    names = [str(name) for name in frame.columns]
+    _refuse_twins(names, "the pandas frame")
+    try:
+        table = pa.Table.from_pandas(frame.set_axis(names, axis=1), preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = "; ".join(str(part) for part in error.args)
+        msg = f"the pandas frame: {reason}; give the column one type with astype()"
+        raise InputError(msg) from error
+    return _checked(TableSource(table.replace_schema_metadata(None), "pandas"), "the pandas frame")
+
+
+def _checked(source: TableSource, where: str) -> TableSource:
+    _refuse_twins(source.table.column_names, where)
+    check_carried(carried(source.table.schema), where)
+    return source
+
+
+def _refuse_twins(names: list[str], where: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"{where}: the column {name!r} occurs twice; rename one of them"
+            raise InputError(msg)

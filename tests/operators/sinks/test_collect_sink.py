@@ -1,0 +1,83 @@
+"""The collecting sink: rows back in order, bounded memory."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whale_ray.configs.errors import OutputError
+from whale_ray.configs.settings import Settings
+from whale_ray.operators import sinks
+from whale_ray.testing import instance_context, write_all
+from whale_ray.transport.wire.batch import Batch
+
+
+def batch(*rows: int) -> Batch:
+    return Batch.from_pydict({"id": np.array(rows, np.int64)})
+
+
+def test_rows_come_in_the_order_of_the_instances() -> None:
+    result = write_all(sinks.collect(), [batch(5, 4), batch(3)], [], [batch(1)])
+    assert result.rows == 4
+    assert result.to_arrow()["id"].to_pylist() == [5, 4, 3, 1]
+    assert result.to_pandas()["id"].tolist() == [5, 4, 3, 1]
+    assert result.preview(2) == [{"id": 5}, {"id": 4}]
+    assert result.path is None
+
+
+def test_what_is_staged_travels() -> None:
+    sink = sinks.collect()
+    writer = pickle.loads(pickle.dumps(sink)).open(instance_context(), "t")
+    writer.write(batch(1, 2))
+    staged = pickle.loads(pickle.dumps(writer.stage()))
+    assert sink.publish("t", [staged]).to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_nothing_collected_is_an_empty_table() -> None:
+    assert write_all(sinks.collect(), []).to_arrow().num_rows == 0
+    empty = write_all(sinks.collect(), [batch()], []).to_arrow()
+    assert empty.schema.names == ["id"]
+
+
+REMEDY = (
+    "; write it to files with whale.sinks.parquet('out/'), "
+    "or raise the setting runtime.collect_bytes_max"
+)
+
+
+def test_memory_is_bounded_per_instance_and_in_all() -> None:
+    with pytest.raises(OutputError) as error:
+        write_all(sinks.collect(max_bytes=1024), [batch(*range(100)), batch(*range(100))])
+    assert str(error.value) == (
+        f"sink 'operator': the collected result is larger than 1 KiB{REMEDY}"
+    )
+    with pytest.raises(OutputError) as error:
+        write_all(sinks.collect(max_bytes=1024), [batch(*range(100))], [batch(*range(100))])
+    assert str(error.value) == f"the collected result is larger than 1 KiB{REMEDY}"
+    with pytest.raises(OutputError) as error:
+        sinks.collect(max_bytes=0)
+    assert str(error.value) == "collect(max_bytes=0) must be above 0"
+
+
+def test_the_setting_fills_in_an_open_limit() -> None:
+    settings = Settings().with_overrides({"runtime.collect_bytes_max": 1 << 20})
+    assert sinks.collect().describe() == "collect"
+    assert sinks.collect().configured(settings).describe() == "collect up to 1 MiB"
+    assert sinks.collect(5 << 20).configured(settings).describe() == "collect up to 5 MiB"
+
+
+def test_instances_must_agree_on_the_columns() -> None:
+    with pytest.raises(OutputError, match="column 'id' is string instead of int64"):
+        write_all(sinks.collect(), [batch(1)], [Batch.from_pydict({"id": ["a"]})])
+
+
+def test_it_is_for_bounded_jobs(tmp_path: Path) -> None:
+    with pytest.raises(OutputError) as error:
+        sinks.collect().open(instance_context(), "t").publish_part()
+    assert str(error.value) == (
+        "CollectWriter: this sink publishes once, at the end of a bounded job; "
+        "use a sink of files (parquet, csv, json_lines) for an unbounded one"
+    )

@@ -1,0 +1,268 @@
+"""Nothing half-written is ever seen, and nothing is left by whoever aborts or is killed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whale_ray.configs.errors import OutputError
+from whale_ray.operators import sinks
+from whale_ray.operators.sinks import staging
+from whale_ray.testing import instance_context, write_all
+from whale_ray.transport.wire.batch import Batch
+
+BATCH = Batch.from_pydict({"id": np.arange(3)})
+
+CHILD = """
+import sys, numpy as np
+from whale_ray.operators import sinks
+from whale_ray.operators.sinks import staging
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+path, mode, names = sys.argv[1:]
+if names == "named":
+    staging._nameless = lambda folder: None
+writer = sinks.csv(path).open(instance_context(), "dead")
+writer.write(Batch.from_pydict({"id": np.arange(100_000)}))
+if mode == "staged":
+    writer.stage()
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def child(out: Path, mode: str, names: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that has written, or staged, and waits."""
+    command = [sys.executable, "-c", CHILD, str(out), mode, names]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def test_a_killed_writer_leaves_nothing(tmp_path: Path) -> None:
+    with child(tmp_path / "out", "writing", "nameless") as process:
+        assert os.listdir(tmp_path) == []
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("mode", "names"), [("staged", "nameless"), ("writing", "named")])
+def test_what_a_killed_writer_staged_is_swept_by_the_next_job(
+    tmp_path: Path, mode: str, names: str
+) -> None:
+    sink = sinks.csv(tmp_path / "out")
+    with child(tmp_path / "out", mode, names):
+        sink.prepare("next", bounded=True)
+        assert os.listdir(tmp_path) == [".out.whale-dead"]  # its owner lives
+    sink.prepare("next", bounded=True)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_the_states_of_an_output(
+    tmp_path: Path, nameless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not nameless:
+        monkeypatch.setattr(staging, "_nameless", lambda folder: None)
+    sink = sinks.csv(tmp_path / "out")
+    writer = sink.open(instance_context(3, 4), "t")
+    hidden = tmp_path / ".out.whale-t"
+    assert os.listdir(tmp_path) == []
+    writer.write(BATCH)
+    if nameless:
+        assert os.listdir(tmp_path) == []
+    else:
+        assert os.listdir(hidden) == ["part-00003.csv.open"]
+    staged = writer.stage()
+    assert os.listdir(tmp_path) == [".out.whale-t"]
+    assert os.listdir(hidden) == ["part-00003.csv"]
+    assert sink.publish("t", [staged]).rows == 3
+    writer.abort()
+    writer.abort()
+    assert os.listdir(tmp_path) == ["out"]
+    assert (tmp_path / "out/part-00003.csv").read_text() == '"id"\n0\n1\n2\n'
+    assert (tmp_path / "out/part-00003.csv").stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("stage", [False, True])
+def test_an_aborted_writer_leaves_nothing(
+    tmp_path: Path, nameless: bool, stage: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not nameless:
+        monkeypatch.setattr(staging, "_nameless", lambda folder: None)
+    writer = sinks.parquet(tmp_path / "out").open(instance_context(), "t")
+    writer.write(BATCH)
+    if stage:
+        writer.stage()
+    writer.abort()
+    writer.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_discard_removes_what_other_instances_staged(tmp_path: Path) -> None:
+    sink = sinks.parquet(tmp_path / "out")
+    for instance in range(3):
+        writer = sink.open(instance_context(instance, 3), "t")
+        writer.write(BATCH)
+        writer.stage()
+    sink.discard("t")
+    sink.discard("t")
+    assert os.listdir(tmp_path) == []
+
+
+def test_attempts_do_not_see_each_other(tmp_path: Path) -> None:
+    sink = sinks.csv(tmp_path / "out")
+    first, second = (sink.open(instance_context(), token) for token in ("1", "2"))
+    first.write(BATCH)
+    first.stage()
+    second.write(BATCH)
+    result = sink.publish("2", [second.stage()])
+    assert result.rows == 3
+    first.abort()
+    assert os.listdir(tmp_path) == ["out"]
+    assert os.listdir(tmp_path / "out") == ["part-00000.csv"]
+
+
+def put_old(out: Path) -> None:
+    write_all(
+        sinks.parquet(out), [Batch.from_pydict({"old": [1]})], [Batch.from_pydict({"old": [2]})]
+    )
+
+
+def test_an_existing_output_is_refused_early_and_late(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    message = f"the output '{out}' exists; name another, remove it, or pass overwrite=True"
+    sink = sinks.csv(out)
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH)
+    staged = writer.stage()
+    put_old(out)
+    for call in (
+        sink.check,
+        lambda: sink.prepare("t", bounded=True),
+        lambda: sink.publish("t", [staged]),
+    ):
+        with pytest.raises(OutputError) as error:
+            call()
+        assert str(error.value) == message
+    writer.abort()
+    assert os.listdir(tmp_path) == ["out"]
+    assert sorted(os.listdir(out)) == ["part-00000.parquet", "part-00001.parquet"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_overwriting_swaps_the_folders(
+    tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    put_old(out)
+    if not exchange:
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    write_all(sinks.csv(out, overwrite=True), [BATCH])
+    assert os.listdir(tmp_path) == ["out"]
+    assert os.listdir(out) == ["part-00000.csv"]
+
+
+def test_a_failing_job_leaves_the_old_output(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    put_old(out)
+    sink = sinks.parquet(out, overwrite=True)
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH)
+    writer.stage()
+    writer.abort()
+    sink.discard("t")
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(os.listdir(out)) == 2
+
+
+def test_overwriting_removes_nothing_but_parts(tmp_path: Path) -> None:
+    out = tmp_path / "home"
+    put_old(out)
+    (out / "_SUCCESS").touch()  # Spark's mark does not hinder
+    (out / ".part-00000.parquet.crc").touch()
+    sinks.parquet(out, overwrite=True).check()
+    (out / "thesis.tex").touch()
+    with pytest.raises(OutputError) as error:
+        sinks.parquet(out, overwrite=True).check()
+    assert str(error.value) == (
+        f"overwrite=True replaces only a folder of parts, but '{out}/thesis.tex' is none; "
+        "remove it yourself or name another output"
+    )
+    with pytest.raises(OutputError, match="thesis.tex' is none"):
+        sinks.parquet(out / "thesis.tex", overwrite=True).check()
+
+
+def test_an_empty_folder_is_no_output(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    write_all(sinks.csv(tmp_path / "out"), [BATCH])
+    assert os.listdir(tmp_path / "out") == ["part-00000.csv"]
+
+
+def test_folders_above_are_made_when_staging(tmp_path: Path) -> None:
+    sink = sinks.csv(tmp_path / "a" / "b" / "out")
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH)
+    assert os.listdir(tmp_path) == []
+    sink.publish("t", [writer.stage()])
+    writer.abort()
+    assert os.listdir(tmp_path / "a" / "b") == ["out"]
+
+
+def test_foreign_files_among_the_parts_are_noticed(tmp_path: Path) -> None:
+    sink = sinks.csv(tmp_path / "out")
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH)
+    staged = writer.stage()
+    (tmp_path / ".out.whale-t" / "x").touch()
+    with pytest.raises(OutputError) as error:
+        sink.publish("t", [staged])
+    assert str(error.value) == (
+        f"the staged parts of '{tmp_path}/out' are ['part-00000.csv', 'x'] instead of "
+        "['part-00000.csv']; did something else write there?"
+    )
+    sink.discard("t")
+
+
+def test_places_that_cannot_be_written_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OutputError) as error:
+        sinks.csv("/proc").check()
+    assert str(error.value) == (
+        "the output '/proc' is a mount point, which cannot appear all at once; "
+        "name a folder in it, such as '/proc/result'"
+    )
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(OutputError) as error:
+        sinks.csv(tmp_path / "out").check()
+    assert str(error.value) == (
+        f"no permission to write in '{tmp_path}'; change its mode or name another output"
+    )

@@ -1,0 +1,123 @@
+"""Rows from Python as a source."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from whale_ray.configs.errors import BadRowError, InputError
+from whale_ray.operators import sources
+from whale_ray.testing import VirtualClock, instance_context, read_all
+
+
+def squares() -> Iterator[dict[str, int]]:
+    for number in range(10):
+        yield {"x": number, "square": number**2}
+
+
+def rows_of(source: sources.Source, instance: int = 0, parallelism: int = 1) -> list[Any]:
+    batches = read_all(source, instance, parallelism, max_rows=4)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_function_is_called_anew_each_time() -> None:
+    source = sources.iterable(squares)
+    assert source.replayable
+    assert source.bounded
+    assert rows_of(source) == rows_of(source) == list(squares())
+    assert rows_of(pickle.loads(pickle.dumps(source))) == list(squares())
+    assert source.describe() == "iterable squares()"
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_rows_are_dealt_out_in_turn(parallelism: int) -> None:
+    source = sources.iterable(list(squares()))
+    for instance in range(parallelism):
+        assert rows_of(source, instance, parallelism) == list(squares())[instance::parallelism]
+    assert source.describe() == "iterable 10 rows"
+
+
+def test_an_iterator_is_read_once_and_stays_here() -> None:
+    source = sources.iterable(squares())
+    assert not source.replayable
+    assert rows_of(source) == list(squares())
+    with pytest.raises(InputError) as error:
+        pickle.dumps(source)
+    assert str(error.value) == (
+        "a generator cannot travel to another process; pass the function that makes it, not its "
+        "result: iterable(rows) instead of iterable(rows())"
+    )
+
+
+def test_tuples_need_a_schema() -> None:
+    source = sources.iterable([(1, "a"), (2, None)], schema={"x": "int32", "name": "string"})
+    assert str(source.schema()) == "x: int32, name: string"
+    assert rows_of(source) == [{"x": 1, "name": "a"}, {"x": 2, "name": None}]
+
+
+def test_none_means_nothing_now() -> None:
+    clock = VirtualClock(start_ns=5)
+    source = sources.iterable([{"x": 1}, None, {"x": 2}])
+    reader = source.open(instance_context(clock=clock))
+    first = reader.read(10)
+    assert first is not None
+    assert first.to_pylist() == [{"x": 1}]
+    assert not reader.finished
+    ready_ns = reader.next_ready_ns()
+    assert ready_ns is not None
+    assert ready_ns > 5
+    second = reader.read(10)
+    assert second is not None
+    assert second.to_pylist() == [{"x": 2}]
+    assert reader.finished
+
+
+def test_an_infinite_generator_is_read_as_asked() -> None:
+    source = sources.iterable(lambda: ({"x": x} for x in itertools.count()), bounded=False)
+    assert not source.bounded
+    reader = source.open(instance_context(1, 2))
+    batch = reader.read(3)
+    assert batch is not None
+    assert batch["x"].tolist() == [1, 3, 5]
+    assert not reader.finished
+    reader.close()
+    reader.close()
+
+
+MIXED = [{"x": 1}, {"x": "two"}, {"x": 3}, {"y": 4}, {"x": None}]
+
+
+def test_rows_that_do_not_fit_are_refused_or_counted() -> None:
+    source = sources.iterable(MIXED, schema={"x": "int64"})
+    with pytest.raises(BadRowError) as error:
+        rows_of(source)
+    assert str(error.value).startswith("row 1: ")
+    assert str(error.value).endswith(
+        ": {'x': 'two'}; correct it, pass schema=, or pass on_bad_rows='drop' to leave such rows "
+        "out and count them"
+    )
+    reader = source.with_bad_rows("drop").open(instance_context())
+    batch = reader.read(100)
+    assert batch is not None
+    assert batch.to_pylist() == [{"x": 1}, {"x": 3}, {"x": None}]
+    assert dict(reader.rejected) == {"row does not fit the schema": 2}
+
+
+def test_the_first_rows_decide_the_schema() -> None:
+    reader = sources.iterable([{"x": 1}, {"x": 2}, {"x": 3.5}]).open(instance_context())
+    assert reader.read(2) is not None
+    with pytest.raises(BadRowError, match="^row 2: "):
+        reader.read(2)
+
+
+def test_what_is_no_rows_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        sources.iterable({"x": [1, 2]})  # type: ignore[arg-type]  # the mistake tested
+    assert str(error.value) == (
+        "iterable() got a dict; pass a list of rows, or a function that returns rows, "
+        "each a mapping of column name to value"
+    )

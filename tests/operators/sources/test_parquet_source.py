@@ -1,0 +1,173 @@
+"""The Parquet source, against pyarrow's own reader."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from whale_ray.configs.errors import InputError
+from whale_ray.operators import sources
+from whale_ray.testing import read_all
+
+ROWS = 10
+
+
+def write(path: Path, start: int = 0, rows: int = ROWS, group: int = 4) -> pa.Table:
+    table = pa.table(
+        {
+            "id": pa.array(range(start, start + rows), pa.int64()),
+            "name": pa.array([None if i % 3 == 0 else f"n{i}" for i in range(rows)], pa.string()),
+            "at": pa.array(
+                [datetime(2008, 5, 31, 7, 0, i, tzinfo=UTC) for i in range(rows)],
+                pa.timestamp("ms", "UTC"),
+            ),
+        }
+    )
+    pq.write_table(table, path, row_group_size=group)
+    return table
+
+
+def rows_of(
+    source: sources.Source, instance: int = 0, parallelism: int = 1
+) -> list[dict[str, Any]]:
+    batches = read_all(source, instance, parallelism)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    second = write(tmp_path / "b.parquet", start=100)
+    first = write(tmp_path / "a.parquet")
+    source = sources.parquet(tmp_path)
+    assert rows_of(source) == first.to_pylist() + second.to_pylist()
+    assert pickle.loads(pickle.dumps(source)) == source
+    assert source.replayable
+    assert source.bounded
+
+
+@pytest.mark.parametrize("parallelism", [2, 3, 16])
+def test_row_groups_are_dealt_out_in_turn(tmp_path: Path, parallelism: int) -> None:
+    for name, start in (("a", 0), ("b", 10), ("c", 20)):
+        write(tmp_path / f"{name}.parquet", start)
+    source = sources.parquet(tmp_path)
+    groups = [range(f + g, min(f + g + 4, f + 10)) for f in (0, 10, 20) for g in (0, 4, 8)]
+    for instance in range(parallelism):
+        expected = [i for group in groups[instance::parallelism] for i in group]
+        assert [row["id"] for row in rows_of(source, instance, parallelism)] == expected
+
+
+def test_read_returns_at_most_what_was_asked_for(tmp_path: Path) -> None:
+    table = write(tmp_path / "a.parquet", rows=25, group=10)
+    batches = list(read_all(sources.parquet(tmp_path), max_rows=7))
+    assert max(batch.num_rows for batch in batches) <= 7
+    assert [row for batch in batches for row in batch.to_pylist()] == table.to_pylist()
+
+
+def test_only_the_wanted_columns_in_the_wanted_order(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet")
+    source = sources.parquet(tmp_path, columns=["at", "id"])
+    schema = source.schema()
+    assert schema is not None
+    assert str(schema) == "at: timestamp[ms, tz=UTC], id: int64"
+    assert list(rows_of(source)[0]) == ["at", "id"]
+
+
+def test_dictionaries_and_views_come_as_their_values(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "d": pa.array(["x", "y", None, "x"]).dictionary_encode(),
+            "v": pa.array(["a", None, "c", "d"], pa.string_view()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = sources.parquet(tmp_path)
+    assert str(source.schema()) == "d: string, v: large_string"
+    assert rows_of(source) == table.to_pylist()
+
+
+def test_required_columns_are_read_as_nullable(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    pq.write_table(pa.table({"id": [1]}, schema=schema), tmp_path / "a.parquet")
+    write_b = pa.table({"id": pa.array([2], pa.int64())})
+    pq.write_table(write_b, tmp_path / "b.parquet")
+    assert rows_of(sources.parquet(tmp_path)) == [{"id": 1}, {"id": 2}]
+
+
+def test_an_empty_file_has_no_rows(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", rows=0)
+    assert rows_of(sources.parquet(tmp_path)) == []
+
+
+def message_of(source: sources.Source) -> str:
+    with pytest.raises(InputError) as error:
+        list(read_all(source))
+    return str(error.value)
+
+
+def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet")
+    path = tmp_path / "a.parquet"
+    source = sources.parquet(path, columns=["nam"])
+    assert message_of(source) == f"{path}: no column 'nam'; did you mean 'name'?"
+    source = sources.parquet(path, columns=["vehicle"])
+    assert message_of(source) == f"{path}: no column 'vehicle'; it has 'id', 'name', 'at'"
+    with pytest.raises(InputError, match="no column"):
+        source.schema()
+
+
+def test_a_type_that_is_not_carried_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "tags": [["x"]]}), path)
+    assert message_of(sources.parquet(path)).startswith(
+        f"{path}: column 'tags' has type list<element: string>, which whale-ray does not carry; "
+    )
+    assert rows_of(sources.parquet(path, columns=["id"])) == [{"id": 1}]
+
+
+def test_files_that_differ_are_named(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), a)
+    pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), b)
+    assert message_of(sources.parquet(tmp_path)) == (
+        f"{b}: the column 'id' is int32 here but int64 in {a}; "
+        "name the columns= wanted, or write the files alike"
+    )
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "x": [1]}), b)
+    assert message_of(sources.parquet(tmp_path)) == (
+        f"{b}: the column 'x' is int64 here but missing in {a}; "
+        "name the columns= wanted, or write the files alike"
+    )
+    assert rows_of(sources.parquet(tmp_path, columns=["id"])) == [{"id": 1}, {"id": 1}]
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert message_of(sources.parquet(path)) == (
+        f"{path}: not a complete Parquet file (Parquet magic bytes not found in footer); "
+        "write it again or leave it out"
+    )
+
+
+def test_damaged_data_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write(path)
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(data)
+    message = message_of(sources.parquet(path))
+    assert message.startswith(f"{path}: the Parquet file is damaged (")
+    assert message.endswith("); write it again")
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_found_by_check(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        sources.parquet(tmp_path / "gone.parquet").check()
+    assert str(error.value) == f"no file or folder '{tmp_path}/gone.parquet'; correct the path"

@@ -1,0 +1,90 @@
+"""Tables in memory as sources, against the tables themselves."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from whale_ray.configs.errors import InputError
+from whale_ray.operators import sources
+from whale_ray.testing import read_all
+
+
+def table_of(source: sources.Source, instance: int = 0, parallelism: int = 1) -> pa.Table:
+    batches = [batch.to_arrow() for batch in read_all(source, instance, parallelism)]
+    return pa.Table.from_batches(batches)
+
+
+def test_an_arrow_table_comes_back_exactly() -> None:
+    table = pa.table(
+        {
+            "big": pa.array([2**53 + 1, None, -(2**63)], pa.int64()),
+            "text": ["a", None, ""],
+            "at": pa.array([0, 1, None], pa.timestamp("ns", "Europe/Paris")),
+            "yes": [True, None, False],
+        }
+    )
+    source = sources.arrow(pa.concat_tables([table, table]))
+    assert table_of(source).equals(pa.concat_tables([table, table]))
+    assert str(source.schema()) == (
+        "big: int64, text: string, at: timestamp[ns, tz=Europe/Paris], yes: bool"
+    )
+    assert source.describe() == "arrow 6 rows"
+    copy = pickle.loads(pickle.dumps(source))
+    assert table_of(copy).equals(table_of(source))
+
+
+def test_other_holders_of_arrow_data_are_taken() -> None:
+    table = pa.table({"x": [1, 2]})
+    assert table_of(sources.arrow(table.to_batches()[0])).equals(table)
+    assert table_of(sources.arrow(table.to_reader())).equals(table)
+    with pytest.raises(InputError) as error:
+        sources.arrow([{"x": 1}])
+    assert str(error.value) == (
+        "arrow() got a list; pass a pyarrow Table, or use whale.sources.iterable for rows and "
+        "whale.sources.pandas for a frame"
+    )
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_runs_of_rows_are_dealt_out_in_turn(parallelism: int) -> None:
+    rows = 3 * 8192 + 5
+    source = sources.arrow(pa.table({"x": np.arange(rows)}))
+    for instance in range(parallelism):
+        x = table_of(source, instance, parallelism)["x"].to_numpy()
+        numbers = np.arange(rows)
+        assert np.array_equal(x, numbers[numbers // 8192 % parallelism == instance])
+
+
+def test_a_frame_is_read_as_it_was() -> None:
+    frame = pd.DataFrame(
+        {"id": [2**53 + 1, 5], "x": [1.5, np.nan], "name": ["a", None]}, index=[7, 9]
+    )
+    source = sources.pandas(frame)
+    frame["id"] = 0
+    assert [row for batch in read_all(source) for row in batch.to_pylist()] == [
+        {"id": 2**53 + 1, "x": 1.5, "name": "a"},
+        {"id": 5, "x": None, "name": None},
+    ]
+    assert source.describe() == "pandas 2 rows"
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    with pytest.raises(InputError) as error:
+        sources.pandas(pd.DataFrame({"x": [1, "a"]}))
+    message = str(error.value)
+    assert message.startswith("the pandas frame: ")
+    assert "column x" in message
+    assert message.endswith("; give the column one type with astype()")
+    with pytest.raises(InputError) as error:
+        sources.pandas(pd.DataFrame([[1, 2]], columns=["x", "x"]))
+    assert str(error.value) == "the pandas frame: the column 'x' occurs twice; rename one of them"
+    with pytest.raises(InputError) as error:
+        sources.arrow(pa.table({"tags": [["a"]]}))
+    assert str(error.value).startswith(
+        "the Arrow table: column 'tags' has type list<item: string>, which whale-ray does not carry"
+    )

@@ -1,0 +1,161 @@
+"""A source of listed rows, among which signs say what the input does there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..configs.errors import JobError
+from ..operators.sources.base import Source, SourceReader
+from ..operators.sources.text_source import take_schema
+
+if TYPE_CHECKING:
+    from ..operators.process import InstanceContext
+    from ..operators.sources.text_source import SchemaLike
+    from ..transport.clock import Clock
+    from ..transport.wire.batch import Batch
+    from ..transport.wire.types import Schema
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class EndOfInput:
+    """The input ends here, even that of an unbounded source."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """There is nothing to read for a while.
+
+    Attributes:
+        duration_ms: how long, by the job's clock.
+    """
+
+    duration_ms: float = 1.0
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Reading fails here with `AbortError`, as if the input had broken."""
+
+    message: str = "the listed input aborts here"
+
+
+class AbortError(JobError):
+    """Raised where a `ListSource` lists `Abort()`."""
+
+
+Item: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | EndOfInput | Pause | Abort
+
+
+class ListSource(Source):
+    """Rows as listed, with signs among them.
+
+    Instance i of p reads the rows i, i + p, i + 2p …; signs are for all instances.
+
+    Args:
+        items: rows (mappings, or tuples with `schema`) and `EndOfInput`, `Pause` or `Abort`.
+        schema: the columns and their types; inferred from the first rows read if left out.
+        bounded: whether the input ends after the last item; an unbounded one has nothing more to
+            read there, until the job is stopped.
+        batch_rows: at most so many rows at once; as many as the job asks for if left out.
+
+    Example:
+        >>> from whale_ray.testing import ListSource, Pause, read_all
+        >>> source = ListSource([{"x": 1}, Pause(), {"x": 2}, {"x": 3}])
+        >>> [batch.to_pylist() for batch in read_all(source)]
+        [[{'x': 1}], [{'x': 2}, {'x': 3}]]
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Item],
+        schema: SchemaLike | None = None,
+        *,
+        bounded: bool = True,
+        batch_rows: int | None = None,
+    ) -> None:
+        self._items = tuple(items)
+        self._schema = take_schema(schema)
+        self._batch_rows = batch_rows
+        self.bounded = bounded or any(isinstance(item, EndOfInput) for item in self._items)
+
+    def schema(self) -> Schema | None:
+        """Return the schema if it was given."""
+        return self._schema
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Start at the first item."""
+        mine: list[Item] = []
+        row = 0
+        for item in self._items:
+            if isinstance(item, EndOfInput | Pause | Abort):
+                mine.append(item)
+                continue
+            if row % context.parallelism == context.instance:
+                mine.append(item)
+            row += 1
+        if self.bounded:
+            mine.append(EndOfInput())
+        return _ListReader(mine, self._schema, self._batch_rows, context.clock)
+
+    def describe(self) -> str:
+        """Return the number of items."""
+        return f"list of {len(self._items)}"
+
+
+class _ListReader(SourceReader):
+    def __init__(
+        self, items: list[Item], schema: Schema | None, batch_rows: int | None, clock: Clock
+    ) -> None:
+        self._items = items
+        self._next = 0
+        self._schema = schema
+        self._batch_rows = batch_rows
+        self._clock = clock
+        self._resume_ns = 0
+        self._finished = False
+
+    def read(self, max_rows: int) -> Batch | None:
+        """Return the rows up to the next sign; None at a sign or while pausing."""
+        from ..transport.wire.batch import Batch
+
+        if self._clock.monotonic_ns() < self._resume_ns:
+            return None
+        rows: list[Any] = []
+        most = min(max_rows, self._batch_rows or max_rows)
+        while self._next < len(self._items) and len(rows) < most:
+            item = self._items[self._next]
+            if isinstance(item, EndOfInput | Pause | Abort):
+                if not rows:
+                    self._obey(item)
+                break
+            rows.append(item)
+            self._next += 1
+        if not rows:
+            return None
+        batch = Batch.from_rows(rows, self._schema)
+        self._schema = batch.schema
+        return batch
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end was reached."""
+        return self._finished
+
+    def next_ready_ns(self) -> int | None:
+        """Return the end of the pause; at the end of an unbounded list, a while from now."""
+        if self._next < len(self._items):
+            return self._resume_ns
+        return self._clock.monotonic_ns() + _NS_PER_MS
+
+    def _obey(self, sign: EndOfInput | Pause | Abort) -> None:
+        if isinstance(sign, Abort):
+            raise AbortError(sign.message)
+        if isinstance(sign, EndOfInput):
+            self._finished = True
+            return
+        self._next += 1
+        self._resume_ns = self._clock.monotonic_ns() + round(sign.duration_ms * _NS_PER_MS)
