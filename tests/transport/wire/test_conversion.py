@@ -1,0 +1,130 @@
+"""Values of many kinds into columns: type by type, null by null."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from whale_ray.configs.errors import InputError
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
+
+DAY = datetime.date(2020, 1, 2)
+NOON = datetime.datetime(2020, 1, 2, 12, tzinfo=datetime.UTC)
+MASKED = np.ma.MaskedArray([1, 2, 3], mask=[False, True, False])
+
+GUESSED = {
+    "integers": ([1, None], "int64", [1, None]),
+    "floats": ([1.5, None], "float64", [1.5, None]),
+    "text": (("a", None), "string", ["a", None]),
+    "bytes": ([b"a"], "binary", [b"a"]),
+    "days": ([DAY, None], "date32", [DAY, None]),
+    "instants": ([NOON, None], "timestamp[us, tz=UTC]", [NOON, None]),
+    "int32 array": (np.array([1, 2], np.int32), "int32", [1, 2]),
+    "big-endian array": (np.array([1, 2], ">i4"), "int32", [1, 2]),
+    "every other value": (np.arange(6)[::2], "int64", [0, 2, 4]),
+    "masked array": (MASKED, "int64", [1, None, 3]),
+    "bool array": (np.array([True, False]), "bool", [True, False]),
+    "text array": (np.array(["a", "bc"]), "string", ["a", "bc"]),
+    "object array": (np.array(["a", None], object), "string", ["a", None]),
+    "datetime array": (np.array([0, "NaT"], "M8[ms]"), "timestamp[ms]", None),
+    "day array": (np.array(["2020-01-02", "NaT"], "M8[D]"), "date32", [DAY, None]),
+    "pandas": (pd.Series([1, 2], dtype="int16"), "int16", [1, 2]),
+    "pandas with nulls": (pd.Series([1, None], dtype="Int64"), "int64", [1, None]),
+    "Arrow": (pa.array([1, None], pa.int8()), "int8", [1, None]),
+    "Arrow in chunks": (pa.chunked_array([["a"], [None]]), "string", ["a", None]),
+    "column": (Column.of([1, 2]), "int64", [1, 2]),
+    "view": (Batch.from_pydict({"s": ["a", None]})["s"], "string", ["a", None]),
+}
+
+
+@pytest.mark.parametrize("what", GUESSED)
+def test_values_decide_their_type(what):
+    values, kind, expected = GUESSED[what]
+    column = Column.of(values)
+    assert column.type.name == kind
+    if expected is None:
+        expected = [datetime.datetime(1970, 1, 1), None]  # noqa: DTZ001  # it has no zone
+    assert column.to_pylist() == expected
+    assert all(
+        not array.flags.writeable
+        for array in (column.data, column.offsets, column.validity)
+        if array is not None
+    )
+
+
+DECLARED = {
+    "narrower": ([1, None], "int8", [1, None]),
+    "array narrower": (np.array([1, 2]), "int8", [1, 2]),
+    "array wider": (np.array([1, 2], np.int8), "float64", [1.0, 2.0]),
+    "masked array wider": (MASKED, "float32", [1.0, None, 3.0]),
+    "no zone is UTC": (np.array([0], "M8[s]"), "timestamp[s, tz=UTC]", None),
+    "text": (np.array(["a"]), "large_string", ["a"]),
+    "column": (Column.of([1, None]), "float64", [1.0, None]),
+    "Arrow": (pa.array(["7"]), "int64", [7]),
+    "whole floats": ([1.0, None], "int8", [1, None]),
+    "nothing": ([], "decimal128(5, 2)", []),
+    "nulls": ([None], "binary", [None]),
+}
+
+
+@pytest.mark.parametrize("what", DECLARED)
+def test_values_become_the_declared_type(what):
+    values, kind, expected = DECLARED[what]
+    column = Column.of(values, kind)
+    assert column.type.name == kind
+    if expected is None:
+        expected = [datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)]
+    assert column.to_pylist() == expected
+
+
+WRONG = {
+    "too large": (np.array([300]), "int8", "Integer value 300 not in range: -128 to 127"),
+    "a fraction": (
+        [1, 1.5],
+        "int64",
+        "Float value 1.500000 was truncated converting to int64",
+    ),
+    "a fraction in an array": (
+        np.array([1.5]),
+        "int64",
+        "Float value 1.500000 was truncated converting to int64",
+    ),
+    "a decimal fraction": (
+        [decimal.Decimal("1.5")],
+        "int16",
+        "Rescaling Decimal value would cause data loss",
+    ),
+    "a fraction of a millisecond": (
+        [NOON.replace(microsecond=5)],
+        "timestamp[ms, tz=UTC]",
+        "Casting from timestamp[us, tz=UTC] to timestamp[ms, tz=UTC] would lose data: "
+        "1577966400000005",
+    ),
+    "text": (
+        ["x"],
+        "int64",
+        "Could not convert 'x' with type str: tried to convert to int64",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_values_that_would_change_are_refused(what):
+    values, kind, reason = WRONG[what]
+    with pytest.raises(InputError) as error:
+        Column.of(values, kind)
+    expected = f"a column, {kind}: {reason}; declare the type that its values have"
+    assert str(error.value) == expected
+
+
+def test_a_pandas_series_may_change_afterwards():
+    series = pd.Series([1.0, 2.0])
+    column = Column.of(series)
+    series.iloc[0] = 9.0
+    assert column.to_pylist() == [1.0, 2.0]

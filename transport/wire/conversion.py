@@ -1,0 +1,190 @@
+"""Python values and numpy arrays into columns and batches.
+
+Values that their caller may still change are copied; read-only arrays are shared.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...configs.errors import InputError
+from .arrow import column_from_arrow, column_to_arrow, type_from_arrow, type_to_arrow
+from .batch import Batch
+from .column import BytesView, Column, is_frozen
+from .types import DataType, Field, Schema, as_type, shared_schema
+
+_NUMBERS = "?biuf"
+_FRACTIONS = (float, np.floating, decimal.Decimal)
+_TIMES = (datetime.datetime, datetime.time, datetime.timedelta)
+_SAFE = (list, tuple, pa.Array, pa.ChunkedArray)
+"""Values whose Arrow form nobody else writes to."""
+
+
+def column_of(values: Any, type: str | DataType | None = None, what: str = "a column") -> Column:
+    """See `Column.of`; `what` names the column in messages."""
+    kind = None if type is None else as_type(type)
+    if isinstance(values, BytesView):
+        values = values.column
+    if isinstance(values, Column):
+        if kind is None or kind == values.type:
+            return values
+        values = column_to_arrow(values)
+    if isinstance(values, np.ndarray):
+        column = _column_of_array(values, kind, what)
+        if column is not None:
+            return column
+    return _column_through_arrow(values, kind, what)
+
+
+def batch_of_columns(columns: Mapping[str, Any], schema: Schema | None) -> Batch:
+    """See `Batch.from_pydict`."""
+    if schema is None:
+        made = [column_of(values, None, f"column {name!r}") for name, values in columns.items()]
+        fields = [Field(name, one.type) for name, one in zip(columns, made, strict=True)]
+        schema = shared_schema(tuple(fields))
+    else:
+        _check_names(columns, schema, "the columns")
+        made = [column_of(columns[one.name], one.type, f"column {one.name!r}") for one in schema]
+    return Batch(schema, made)
+
+
+def batch_of_rows(
+    rows: Sequence[Mapping[str, Any] | Sequence[Any]], schema: Schema | None
+) -> Batch:
+    """See `Batch.from_rows`."""
+    if not rows:
+        if schema is None:
+            msg = "no row to tell the columns from; give a schema"
+            raise InputError(msg)
+        return Batch.empty(schema)
+    first = rows[0]
+    if isinstance(first, Mapping):
+        names = tuple(first) if schema is None else schema.names
+    elif schema is None:
+        msg = "rows without names; give a schema, or mappings by column name"
+        raise InputError(msg)
+    else:
+        names = schema.names
+    keys: Sequence[Any] = names if isinstance(first, Mapping) else range(len(names))
+    values = _transposed(rows, keys, names)
+    kinds = [None] * len(names) if schema is None else [one.type for one in schema]
+    columns = [
+        column_of(one, kind, f"column {name!r}")
+        for name, one, kind in zip(names, values, kinds, strict=True)
+    ]
+    if schema is None:
+        fields = [Field(name, one.type) for name, one in zip(names, columns, strict=True)]
+        schema = shared_schema(tuple(fields))
+    return Batch(schema, columns, len(rows))
+
+
+def _transposed(rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
+    """Return the values by column; rows are mappings by name or tuples by position."""
+    try:
+        values = [[row[key] for row in rows] for key in keys]
+        widths = {len(row) for row in rows}
+    except (KeyError, IndexError, TypeError):
+        raise InputError(_odd_row(rows, names)) from None
+    if widths != {len(names)}:
+        raise InputError(_odd_row(rows, names))
+    return values
+
+
+def _column_of_array(
+    array: np.ndarray[Any, Any], kind: DataType | None, what: str
+) -> Column | None:
+    """Return a column that keeps numpy's memory layout, None where Arrow has to convert."""
+    if array.ndim != 1:
+        msg = f"{what} must be one-dimensional, not of shape {array.shape}"
+        raise InputError(msg)
+    validity = None
+    if isinstance(array, np.ma.MaskedArray):
+        if np.ma.is_masked(array):
+            validity = ~np.ma.getmaskarray(array)
+        array = np.asarray(array.data)
+    native = array.dtype.newbyteorder("<") == array.dtype
+    if kind is None and array.dtype.kind in _NUMBERS and native:
+        kind = DataType.parse(array.dtype.name)
+    same = kind is not None and kind.kind == "fixed" and array.dtype == kind.storage
+    if not same or kind is None:
+        if validity is None:
+            return None
+        column = column_of(array, kind, what)
+        if column.validity is not None:
+            validity &= column.validity
+        return Column(column.type, column.data, column.offsets, validity)
+    if not (is_frozen(array) and array.flags.c_contiguous):
+        array = array.copy()
+    return Column(kind, array, None, validity)
+
+
+def _column_through_arrow(values: Any, kind: DataType | None, what: str) -> Column:
+    wanted = None if kind is None else type_to_arrow(kind)
+    try:
+        array = _arrow_array(values, wanted)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        what = f"{what}, {kind}" if kind is not None else what
+        msg = f"{what}: {str(error).splitlines()[0]}; declare the type that its values have"
+        raise InputError(msg) from error
+    if kind is None and pa.types.is_null(array.type):
+        msg = f"{what} holds nothing but nulls; declare its type"
+        raise InputError(msg)
+    column = column_from_arrow(array, type_from_arrow(array.type, what), what)
+    if column.offsets is None and not isinstance(values, _SAFE):
+        # Arrow shares the memory of what it converts where it can, and that may still change.
+        return Column(column.type, column.data.copy(), None, column.validity)
+    return column
+
+
+def _arrow_array(values: Any, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values if wanted is None else values.cast(wanted)
+    if isinstance(values, np.ndarray) and values.dtype.kind in _NUMBERS + "Mm":
+        array = pa.array(values if values.dtype.isnative else values.astype(values.dtype.name))
+        return array if wanted is None else array.cast(wanted)
+    if wanted is not None and isinstance(values, list | tuple) and _may_round(values, wanted):
+        return pa.array(values).cast(wanted)
+    return pa.array(values, wanted)
+
+
+def _may_round(values: Sequence[Any], wanted: pa.DataType) -> bool:
+    """Whether Arrow would cut off a fraction silently; its cast of the same values refuses to."""
+    rounded: tuple[type, ...]
+    if pa.types.is_integer(wanted):
+        rounded = _FRACTIONS
+    elif pa.types.is_temporal(wanted):
+        is_coarse = getattr(wanted, "unit", "us") in ("s", "ms")
+        rounded = (*_FRACTIONS, *_TIMES) if is_coarse else _FRACTIONS
+    else:
+        return False
+    return any(issubclass(kind, rounded) for kind in set(map(type, values)))
+
+
+def _check_names(columns: Mapping[str, Any], schema: Schema, what: str) -> None:
+    missing = [name for name in schema.names if name not in columns]
+    unknown = [name for name in columns if name not in schema]
+    if missing or unknown:
+        lacks = f" lack {', '.join(map(repr, missing))}" if missing else ""
+        adds = f" have {', '.join(map(repr, unknown))}, not in the schema" if unknown else ""
+        msg = f"{what}{lacks}{' and' if lacks and adds else ''}{adds}; the schema is [{schema}]"
+        raise InputError(msg)
+
+
+def _odd_row(rows: Sequence[Any], names: Sequence[str]) -> str:
+    for index, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            missing = [name for name in names if name not in row]
+            unknown = [name for name in row if name not in names]
+            if missing:
+                return f"row {index} lacks column {missing[0]!r}; give None where there is no value"
+            if unknown:
+                return f"row {index} has column {unknown[0]!r}, the others do not; declare a schema"
+        elif len(row) != len(names):
+            return f"row {index} has {len(row)} values for {len(names)} columns: {', '.join(names)}"
+    return "rows are of different kinds; make all of them mappings, or all of them tuples"

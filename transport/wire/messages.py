@@ -1,0 +1,102 @@
+"""What travels: a batch with its destinations, the message for one worker, one instance's share."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...configs.errors import CorruptedMessageError
+from .batch import Batch
+from .header import Header
+from .types import Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+class Everyone(enum.Enum):
+    """The destination that stands for every instance of a stream."""
+
+    ALL = "all"
+
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL: Final = Everyone.ALL
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTuple:
+    """Data items and the instances they are for: the paper's (data item, destination ids)."""
+
+    batch: Batch
+    destinations: tuple[int, ...] | Everyone
+
+
+class AddressedTuple(NamedTuple):
+    """What the dispatcher hands to one instance."""
+
+    instance: int
+    batch: Batch
+
+
+class WorkerMessage(NamedTuple):
+    """A once-serialized batch and the instances of a worker or host that it is for.
+
+    Attributes:
+        header: as received.
+        destinations: uint32 (k, 2), pairs (instance, row end): instance i has the rows from the
+            pair before to its own row end; None when every instance has all rows.
+        batch: views of the frame.
+    """
+
+    header: Header
+    destinations: npt.NDArray[np.uint32] | None
+    batch: Batch
+
+    def addressed(self, instances: Iterable[int]) -> Iterator[AddressedTuple]:
+        """Iterate over the shares of these instances; instances without rows are left out."""
+        if self.destinations is None:
+            for instance in instances if self.batch.num_rows else ():
+                yield AddressedTuple(instance, self.batch)
+            return
+        local = frozenset(instances)
+        start = 0
+        for instance, end in self.destinations.tolist():
+            if instance in local and end > start:
+                yield AddressedTuple(instance, self.batch.slice(start, end))
+            start = end
+
+
+class SchemaMessage(NamedTuple):
+    """Announces the schema that data messages name by its id."""
+
+    header: Header
+    schema: Schema
+
+    def register(self, schemas: dict[int, Schema]) -> None:
+        """Add the schema to those a decoder knows.
+
+        Raises:
+            CorruptedMessageError: another schema has the same id.
+        """
+        known = schemas.setdefault(self.header.schema_id, self.schema)
+        if known != self.schema:
+            msg = (
+                f"schema id {self.header.schema_id:#010x} stands for both [{known}] and "
+                f"[{self.schema}]; rename a column"
+            )
+            raise CorruptedMessageError(msg)
+
+
+class WatermarkMessage(NamedTuple):
+    """Carries a source's watermark, and its end, when there are no rows to carry them."""
+
+    header: Header
+
+
+Message = WorkerMessage | SchemaMessage | WatermarkMessage
