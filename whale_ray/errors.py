@@ -1,0 +1,41 @@
+"""The errors that whale-ray raises on purpose; `whale.errors.WhaleError` is the root of all."""
+
+from .configs.errors import (
+    BadRowError,
+    CorruptedMessageError,
+    ExpressionError,
+    ForeignMessageError,
+    HeldViewsError,
+    InputError,
+    JobError,
+    OutputError,
+    ProtocolError,
+    ResourceError,
+    SettingsError,
+    TopologyError,
+    TruncatedMessageError,
+    UsageError,
+    UserFunctionError,
+    WhaleError,
+    WorkerDiedError,
+)
+
+__all__ = [
+    "BadRowError",
+    "CorruptedMessageError",
+    "ExpressionError",
+    "ForeignMessageError",
+    "HeldViewsError",
+    "InputError",
+    "JobError",
+    "OutputError",
+    "ProtocolError",
+    "ResourceError",
+    "SettingsError",
+    "TopologyError",
+    "TruncatedMessageError",
+    "UsageError",
+    "UserFunctionError",
+    "WhaleError",
+    "WorkerDiedError",
+]

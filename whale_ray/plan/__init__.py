@@ -1,0 +1,1 @@
+"""From what the user wrote to what each worker runs: logical plan, physical plan, explanation."""

@@ -1,0 +1,231 @@
+"""Explain a topology before it runs: what the user wrote, and what would run where.
+
+Nothing is started and no ring is made; a job that would be refused for want of memory is explained
+all the same, with the refusal in place of the sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ..configs.errors import ResourceError
+from ..operators.groupings import Forward
+from .diagram import draw
+from .explanation import Explanation, Table
+from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
+from .memory import Memory, probe_memory
+from .physical import Edge, PhysicalPlan, Stage
+from .planner import lay_out
+from .rings import size_rings
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def explain(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None = None,
+    *,
+    memory: Callable[[], Memory] = probe_memory,
+) -> Explanation:
+    """Return the logical plan, the physical plan and the rings with their memory.
+
+    Args:
+        logical: what the user wrote.
+        settings: as for `plan`.
+        workers: as for `plan`.
+        memory: tells how much memory is free.
+
+    Raises:
+        TopologyError: as `plan`, though a lack of memory is told, not raised.
+    """
+    free = memory()
+    laid_out = lay_out(logical, settings, workers)
+    refusal = ""
+    try:
+        laid_out = size_rings(laid_out, settings, free)
+    except ResourceError as error:
+        refusal = str(error)
+    share = settings.transport.memory_budget_fraction
+    return Explanation(
+        title=f"topology {logical.name}",
+        tables=(
+            _logical_table(logical),
+            _stage_table(laid_out),
+            _edge_table(laid_out),
+            _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),
+        ),
+        diagram_svg=draw(laid_out),
+    )
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in the largest binary unit that keeps it at 1 or more."""
+    unit = 0
+    while count >= 1024 and unit < len(_BINARY_UNITS) - 1:
+        count /= 1024
+        unit += 1
+    return f"{count:.4g} {_BINARY_UNITS[unit]}"
+
+
+def describe_payload(node: OperatorNode) -> str:
+    """Return in a few words what an operator does."""
+    describe = getattr(node.payload, "describe", None)
+    if callable(describe):
+        return str(describe())
+    made_by = getattr(node.payload, "func", node.payload)  # functools.partial of a class
+    return getattr(made_by, "__name__", type(made_by).__name__)
+
+
+def _logical_table(logical: LogicalPlan) -> Table:
+    rows = tuple(
+        (
+            node.id,
+            node.kind.value,
+            describe_payload(node),
+            ", ".join(_describe_input(feed) for feed in node.inputs),
+            _describe_time(node),
+            node.location,
+        )
+        for node in logical.nodes
+    )
+    return Table(
+        f"Logical plan: {_count(len(rows), 'operator')}",
+        ("operator", "kind", "what", "reads", "event time", "written at"),
+        rows,
+    )
+
+
+def _describe_input(feed: Input) -> str:
+    if isinstance(feed.grouping, Forward):
+        return feed.upstream
+    return f"{feed.upstream} ({feed.grouping.describe()})"
+
+
+def _describe_time(node: OperatorNode) -> str:
+    if node.event_time is not None:
+        return f"{node.event_time.column}, ≤ {node.event_time.max_out_of_order_ms} ms out of order"
+    if node.kind.is_stateful:
+        return "in order" if node.event_time_order else "as it comes"
+    return ""
+
+
+def _stage_table(plan: PhysicalPlan) -> Table:
+    rows = tuple(
+        (
+            str(stage.id),
+            _describe_chain(stage, stage.head),
+            f"×{stage.parallelism}",
+            _describe_placement(stage),
+            "one object per worker" if stage.per_worker else "",
+        )
+        for stage in plan.stages
+    )
+    return Table(
+        f"Physical plan: {_count(len(rows), 'stage')} on {_count(plan.workers, 'worker')}",
+        ("stage", "fused operators", "instances", "placed", "served by"),
+        rows,
+    )
+
+
+def _describe_chain(stage: Stage, operator: str) -> str:
+    """Return an operator and what is fused behind it: "a → b", with branches "a → (b | c → d)"."""
+    branches = [
+        _describe_chain(stage, after) for after in stage.links[operator] if isinstance(after, str)
+    ]
+    if not branches:
+        return operator
+    behind = branches[0] if len(branches) == 1 else f"({' | '.join(branches)})"
+    return f"{operator} → {behind}"
+
+
+def _describe_placement(stage: Stage) -> str:
+    by_count: dict[int, list[int]] = {}
+    for worker, count in sorted(Counter(stage.instance_worker).items()):
+        by_count.setdefault(count, []).append(worker)
+    parts = []
+    for count, workers in sorted(by_count.items(), reverse=True):
+        where = f"{'each of ' if len(workers) > 1 else ''}{_describe_workers(workers)}"
+        parts.append(where if stage.parallelism == 1 else f"{count} on {where}")
+    return "; ".join(parts)
+
+
+def _describe_workers(workers: Iterable[int]) -> str:
+    """Return worker numbers as ranges: "workers 0–3, 7"."""
+    spans: list[list[int]] = []
+    for worker in workers:
+        if spans and worker == spans[-1][1] + 1:
+            spans[-1][1] = worker
+        else:
+            spans.append([worker, worker])
+    single = len(spans) == 1 and spans[0][0] == spans[0][1]
+    ranges = ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in spans)
+    return f"worker{'' if single else 's'} {ranges}"
+
+
+def _edge_table(plan: PhysicalPlan) -> Table:
+    rows = tuple(
+        (
+            str(edge.id),
+            f"{edge.source_operator} → {edge.target_operator}{_describe_port(plan, edge)}",
+            edge.grouping.describe(),
+            ("event-time order" if edge.ordered else "times") if edge.carries_time else "",
+            edge.reason,
+        )
+        for edge in plan.edges
+    )
+    return Table(
+        f"Edges: {len(rows)}" if rows else "Edges: none, everything is fused",
+        ("edge", "from → to", "grouping", "carries", "not fused because"),
+        rows,
+    )
+
+
+def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:
+    if plan.operator(edge.target_operator).kind is not OperatorKind.CO_PROCESS:
+        return ""
+    return " (right)" if edge.port == RIGHT else " (left)"
+
+
+def _ring_table(plan: PhysicalPlan, note: str) -> Table:
+    rows = []
+    for edge in plan.edges:
+        rings = plan.rings_of_edge(edge.id)
+        capacity = rings[0].capacity_bytes
+        readers = len(rings[0].consumer_workers)
+        rows.append(
+            (
+                str(edge.id),
+                str(len(rings)),
+                format_bytes(capacity) if capacity else "?",
+                format_bytes(capacity * len(rings)) if capacity else "?",
+                _count(readers, "worker"),
+            )
+        )
+    return Table(
+        f"Rings: {len(plan.rings) or 'none'}",
+        ("edge", "rings", "each", "together", "each read by"),
+        tuple(rows),
+        note=note if rows else "",
+    )
+
+
+def _budget_line(plan: PhysicalPlan, free: Memory, share: float) -> str:
+    place, lesser = "memory", free.memory_free_bytes
+    if free.shm_free_bytes is not None and free.shm_free_bytes < lesser:
+        place, lesser = "/dev/shm", free.shm_free_bytes
+    each = plan.rings[0].capacity_bytes if plan.rings else 0
+    total = format_bytes(plan.ring_bytes_total)
+    return (
+        f"total: {len(plan.rings)} × {format_bytes(each)} = {total} of a budget of"
+        f" {format_bytes(lesser * share)} ({share:.0%} of {format_bytes(lesser)} free in {place})"
+    )
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,84 @@
+"""An explanation: a diagram and some tables, shown as text or as HTML.
+
+It knows nothing of plans (:mod:`whale_ray.plan.explain` fills it) and needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+_CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;white-space:nowrap"
+_RULE = "border-bottom:1px solid rgba(128,128,128,.35)"
+_FONT = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One part of an explanation."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """As many cells as headers, each."""
+    note: str = ""
+    """A line under the table."""
+
+    def to_text(self) -> str:
+        """Return the table, columns aligned by spaces; columns without any text are left out."""
+        used = self._used_columns()
+        lines = [[row[column] for column in used] for row in (self.headers, *self.rows)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(used))]
+        aligned = (
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            for line in lines
+        )
+        body = [f"  {line}".rstrip() for line in aligned] if self.rows else []
+        note = [f"  {self.note}"] if self.note else []
+        return "\n".join([self.title, *body, *note])
+
+    def to_html(self) -> str:
+        """Return the table as HTML whose colours follow the notebook's theme."""
+        used = self._used_columns()
+        head = "".join(
+            f'<th style="{_CELL};{_RULE};font-weight:600;opacity:.7">{escape(self.headers[c])}</th>'
+            for c in used
+        )
+        body = "".join(
+            "<tr>" + "".join(f'<td style="{_CELL}">{escape(row[c])}</td>' for c in used) + "</tr>"
+            for row in self.rows
+        )
+        grid = (
+            f'<table style="border-collapse:collapse;{_FONT};color:inherit;'
+            f'margin:0"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+            if self.rows
+            else ""
+        )
+        note = f'<div style="{_FONT};margin-top:4px">{escape(self.note)}</div>' if self.note else ""
+        title = f'<div style="font-weight:600;margin:12px 0 4px">{escape(self.title)}</div>'
+        return f"{title}{grid}{note}"
+
+    def _used_columns(self) -> list[int]:
+        return [c for c in range(len(self.headers)) if any(row[c] for row in self.rows)]
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What a topology is, and what would run where. `print` it, or leave it last in a cell."""
+
+    title: str
+    tables: tuple[Table, ...]
+    diagram_svg: str = ""
+    """Shown in notebooks alone."""
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.title, *(table.to_text() for table in self.tables)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Render in a notebook, light or dark."""
+        tables = "".join(table.to_html() for table in self.tables)
+        title = f'<div style="font-weight:700;font-size:15px">{escape(self.title)}</div>'
+        return f'<div style="overflow-x:auto;color:inherit">{title}{self.diagram_svg}{tables}</div>'

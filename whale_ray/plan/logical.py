@@ -1,0 +1,126 @@
+"""The logical plan: what the user wrote, checked, in topological order, and nothing more.
+
+It knows neither workers nor rings. A :class:`~whale_ray.topology.Topology` makes it, the planner
+(:mod:`whale_ray.plan.planner`) turns it into a :class:`~whale_ray.plan.physical.PhysicalPlan`.
+Nodes only ever name operators that exist already, so a cycle cannot be written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from ..operators.event_time import EventTime
+    from ..operators.groupings import Grouping
+    from ..operators.process import CoProcess, Process
+    from ..operators.sinks.base import Sink
+    from ..operators.sources.base import Source
+    from ..operators.transforms import Transform
+
+    Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink
+
+OnBadRows: TypeAlias = Literal["fail", "drop"]
+
+LEFT = 0
+"""The port of a single input, and of the left side of a connection."""
+
+RIGHT = 1
+"""The port of the right side of a connection."""
+
+
+class OperatorKind(StrEnum):
+    """What an operator's payload is."""
+
+    SOURCE = "source"
+    """Payload: a `Source`."""
+    TRANSFORM = "transform"
+    """Payload: a stateless `Transform`."""
+    PROCESS = "process"
+    """Payload: a class or function without arguments that makes a `Process`."""
+    CO_PROCESS = "co-process"
+    """Payload: a class or function without arguments that makes a `CoProcess`."""
+    SINK = "sink"
+    """Payload: a `Sink`."""
+
+    @property
+    def is_stateful(self) -> bool:
+        """Tell whether instances keep state of the user's (both kinds of process)."""
+        return self in (OperatorKind.PROCESS, OperatorKind.CO_PROCESS)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of an operator: from which operator, to which port, and spread how."""
+
+    upstream: str
+    """The id of the operator whose output is read."""
+    port: int
+    """`LEFT` or `RIGHT`."""
+    grouping: Grouping
+    """`Forward()` when the user grouped nothing."""
+    on_null_key: OnBadRows = "fail"
+    """What becomes of a row whose key is null: the job fails, or the row is dropped and counted."""
+
+
+@dataclass(frozen=True)
+class OperatorNode:
+    """One operator as the user wrote it."""
+
+    id: str
+    """Unique within the topology; everything the user sees is named by it."""
+    kind: OperatorKind
+    payload: Payload
+    """See `OperatorKind`."""
+    inputs: tuple[Input, ...] = ()
+    """Empty for a source; two for a `CO_PROCESS`; one for everything else."""
+    verb: str = ""
+    """The method that made it, such as "map"."""
+    parallelism: int | None = None
+    """As the user wrote it; None leaves it to the planner."""
+    event_time: EventTime | None = None
+    """For a source that assigns event times."""
+    has_event_time: bool = False
+    """Whether the rows that leave this operator have event times."""
+    event_time_order: bool = False
+    """For a process: whether its rows are handed over in the order of their event times."""
+    per_worker: bool = False
+    """For a process: one object serves all instances of a worker."""
+    location: str = ""
+    """Where the user wrote it: "file.py:12"."""
+
+
+@dataclass(frozen=True)
+class LogicalPlan:
+    """A whole topology, every operator after all of its inputs."""
+
+    name: str
+    nodes: tuple[OperatorNode, ...]
+
+    @cached_property
+    def _by_id(self) -> dict[str, OperatorNode]:
+        return {node.id: node for node in self.nodes}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave caches out of pickles."""
+        return {"name": self.name, "nodes": self.nodes}
+
+    def node(self, operator_id: str) -> OperatorNode:
+        """Return the operator of that id; raise KeyError if there is none."""
+        return self._by_id[operator_id]
+
+    def consumers(self, operator_id: str) -> tuple[tuple[OperatorNode, Input], ...]:
+        """Return every (operator, input) that reads the output of `operator_id`, in plan order."""
+        return tuple(
+            (node, feed)
+            for node in self.nodes
+            for feed in node.inputs
+            if feed.upstream == operator_id
+        )
+
+    def of_kind(self, kind: OperatorKind) -> tuple[OperatorNode, ...]:
+        """Return the operators of one kind, in plan order."""
+        return tuple(node for node in self.nodes if node.kind is kind)

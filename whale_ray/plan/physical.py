@@ -1,0 +1,169 @@
+"""The physical plan: which stage runs on which worker, and through which rings its rows travel.
+
+A *stage* is a tree of operators fused into one call chain: its head reads from rings (or is a
+source), all others take their input straight from the operator before them. An *edge* joins two
+stages and is spread by a grouping; it travels through one or more *rings*. Plans are values: they
+are frozen, and travel to workers by cloudpickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from .logical import LogicalPlan, OnBadRows, OperatorNode
+
+if TYPE_CHECKING:
+    from ..operators.groupings import Grouping
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Operators that run as one, `parallelism` times."""
+
+    id: int
+    operators: tuple[str, ...]
+    """Operator ids: the head first, each after the one that feeds it."""
+    parallelism: int
+    instance_worker: tuple[int, ...]
+    """The worker of each instance, ascending except in a stage of one instance."""
+    per_worker: bool
+    """One object serves all of a worker's instances. Such a stage then acts, towards everything
+    downstream, as one producer per worker: the first of the worker's instances."""
+    links: Mapping[str, tuple[str | int, ...]] = field(hash=False)
+    """What follows each operator: the id (str) of a fused operator or the id (int) of an edge."""
+
+    @property
+    def head(self) -> str:
+        """The id of the operator that reads from the stage's rings, or is its source."""
+        return self.operators[0]
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The workers that host instances of it, ascending."""
+        return tuple(sorted(set(self.instance_worker)))
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream between two stages."""
+
+    id: int
+    source_operator: str
+    target_operator: str
+    source_stage: int
+    target_stage: int
+    port: int
+    """`LEFT` or `RIGHT` of the target operator."""
+    grouping: Grouping
+    """Never `Forward()`: such an edge is fused, or became `LocalOrShuffle()`."""
+    carries_time: bool
+    """Whether the rows travel with their event times: a process downstream can see them."""
+    ordered: bool
+    """Whether the target takes the rows in the order of their event times."""
+    on_null_key: OnBadRows = "fail"
+    """What becomes of a row whose key is null."""
+    reason: str = ""
+    """Why the two operators are not fused."""
+
+
+@dataclass(frozen=True)
+class RingSpec:
+    """One ring: written by one worker, read by one or (all grouping) several, itself included."""
+
+    id: int
+    edge: int
+    producer_worker: int
+    consumer_workers: tuple[int, ...]
+    capacity_bytes: int
+    """0 until the rings are sized."""
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    """All that the workers need in order to run a topology."""
+
+    name: str
+    workers: int
+    stages: tuple[Stage, ...]
+    """`stages[i].id == i`; every stage after those that feed it."""
+    edges: tuple[Edge, ...]
+    """`edges[i].id == i`."""
+    rings: tuple[RingSpec, ...]
+    """`rings[i].id == i`."""
+    logical: LogicalPlan
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave caches out of pickles."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @property
+    def ring_bytes_total(self) -> int:
+        """The memory of all rings, in bytes."""
+        return sum(ring.capacity_bytes for ring in self.rings)
+
+    def operator(self, operator_id: str) -> OperatorNode:
+        """Return the logical operator of that id."""
+        return self.logical.node(operator_id)
+
+    @cached_property
+    def _stage_of_operator(self) -> dict[str, Stage]:
+        return {operator: stage for stage in self.stages for operator in stage.operators}
+
+    def stage_of(self, operator_id: str) -> Stage:
+        """Return the stage that runs an operator; raise KeyError if there is none."""
+        return self._stage_of_operator[operator_id]
+
+    def local_stages(self, worker: int) -> tuple[Stage, ...]:
+        """Return the stages with instances on `worker`, those upstream first."""
+        return tuple(stage for stage in self.stages if worker in stage.instance_worker)
+
+    def instances_on(self, stage_id: int, worker: int) -> tuple[int, ...]:
+        """Return the instances of a stage that `worker` runs, ascending."""
+        placed = self.stages[stage_id].instance_worker
+        return tuple(instance for instance, host in enumerate(placed) if host == worker)
+
+    def in_edges(self, stage_id: int) -> tuple[Edge, ...]:
+        """Return the edges that feed a stage, left before right."""
+        found = [edge for edge in self.edges if edge.target_stage == stage_id]
+        return tuple(sorted(found, key=lambda edge: edge.port))
+
+    def out_edges(self, stage_id: int) -> tuple[Edge, ...]:
+        """Return the edges that leave a stage, in the order of their ids."""
+        return tuple(edge for edge in self.edges if edge.source_stage == stage_id)
+
+    def rings_of_edge(self, edge_id: int) -> tuple[RingSpec, ...]:
+        """Return the rings that an edge travels through."""
+        return tuple(ring for ring in self.rings if ring.edge == edge_id)
+
+    def rings_of_producer(self, worker: int) -> tuple[RingSpec, ...]:
+        """Return the rings that `worker` creates and writes."""
+        return tuple(ring for ring in self.rings if ring.producer_worker == worker)
+
+    def rings_of_consumer(self, worker: int) -> tuple[RingSpec, ...]:
+        """Return the rings that `worker` reads."""
+        return tuple(ring for ring in self.rings if worker in ring.consumer_workers)
+
+    def source_ids(self, stage_id: int, worker: int) -> tuple[int, ...]:
+        """Return the producer ids under which a stage sends from `worker`.
+
+        Its local instances; of a per-worker stage only the first of them.
+        """
+        local = self.instances_on(stage_id, worker)
+        return local[:1] if self.stages[stage_id].per_worker else local
+
+    def producers_of(self, edge_id: int, worker: int) -> tuple[int, ...]:
+        """Return the ids of all producers whose rows of an edge can reach `worker`.
+
+        The event time of the edge at that worker is the least of their watermarks, and the edge
+        has ended there when each of them has ended.
+        """
+        stage = self.edges[edge_id].source_stage
+        return tuple(
+            producer
+            for ring in self.rings_of_edge(edge_id)
+            if worker in ring.consumer_workers
+            for producer in self.source_ids(stage, ring.producer_worker)
+        )

@@ -1,0 +1,98 @@
+"""Turn a logical plan into a physical one: fuse, place, lay the rings, fit them into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..configs.errors import TopologyError
+from ..operators.groupings import Key
+from .fusion import fuse, resolve_parallelism
+from .logical import LogicalPlan
+from .memory import Memory, probe_memory
+from .physical import PhysicalPlan, Stage
+from .placement import place
+from .rings import lay_rings, size_rings
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+
+
+def worker_count(settings: Settings, workers: int | None = None) -> int:
+    """Return how many workers a job gets: as asked for, else as the settings say, else the cores.
+
+    Raises:
+        SettingsError: the number lies outside the range of the setting runtime.workers.
+    """
+    if workers is not None:
+        settings = settings.with_overrides({"runtime.workers": workers})
+    return settings.runtime.workers or len(os.sched_getaffinity(0))
+
+
+def plan(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None = None,
+    *,
+    memory: Callable[[], Memory] = probe_memory,
+) -> PhysicalPlan:
+    """Return the physical plan of a topology, ready to run.
+
+    Args:
+        logical: what the user wrote.
+        settings: the budget and size of rings, the number of virtual nodes and of workers.
+        workers: how many workers; None leaves it to the settings, 0 means one per core.
+        memory: tells how much memory is free.
+
+    Raises:
+        TopologyError: an operator is more parallel than there are virtual nodes.
+        ResourceError: the rings do not fit into the memory budget.
+    """
+    return size_rings(lay_out(logical, settings, workers), settings, memory())
+
+
+def lay_out(logical: LogicalPlan, settings: Settings, workers: int | None = None) -> PhysicalPlan:
+    """Return the physical plan with rings that are not sized yet; needs no memory.
+
+    Raises:
+        TopologyError: an operator is more parallel than there are virtual nodes.
+    """
+    count = worker_count(settings, workers)
+    parallelism = resolve_parallelism(logical, count)
+    _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
+    graph = fuse(logical, parallelism)
+    placed = place([fused.parallelism for fused in graph.stages], count)
+    stages = tuple(
+        Stage(
+            id=number,
+            operators=fused.operators,
+            parallelism=fused.parallelism,
+            instance_worker=placed[number],
+            per_worker=fused.per_worker,
+            links=graph.links[number],
+        )
+        for number, fused in enumerate(graph.stages)
+    )
+    return PhysicalPlan(
+        name=logical.name,
+        workers=count,
+        stages=stages,
+        edges=graph.edges,
+        rings=lay_rings(stages, graph.edges),
+        logical=logical,
+    )
+
+
+def _check_virtual_nodes(
+    logical: LogicalPlan, parallelism: dict[str, int], virtual_nodes: int
+) -> None:
+    for node in logical.nodes:
+        keyed = any(isinstance(feed.grouping, Key) for feed in node.inputs)
+        if keyed and parallelism[node.id] > virtual_nodes:
+            msg = (
+                f"operator {node.id!r} has parallelism {parallelism[node.id]}, but keys are spread"
+                f" over {virtual_nodes} virtual nodes: lower its parallelism or raise the setting"
+                f" runtime.virtual_nodes"
+            )
+            raise TopologyError(msg)

@@ -1,0 +1,68 @@
+"""Which rings exist, and how large they are.
+
+====================  =====================================================================
+edge's grouping       rings
+====================  =====================================================================
+all                   one per producing worker, read in place by every consuming worker
+local or shuffle      one from each producing worker to itself if it hosts a consumer,
+                      else one to every consuming worker
+any other             one per pair of producing and consuming worker
+====================  =====================================================================
+
+A worker's ring to itself is a ring like any other: its rows wait, are counted and press back there.
+All rings have the same size, the largest power of two with which their sum fits the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..operators.groupings import All, LocalOrShuffle
+from .physical import Edge, PhysicalPlan, RingSpec, Stage
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+    from .memory import Memory
+
+
+def lay_rings(stages: tuple[Stage, ...], edges: tuple[Edge, ...]) -> tuple[RingSpec, ...]:
+    """Return the rings of all edges, not sized yet, ordered by edge and producing worker."""
+    rings: list[RingSpec] = []
+    for edge in edges:
+        producers = stages[edge.source_stage].workers
+        consumers = stages[edge.target_stage].workers
+        for producer, readers in _pairs(edge, producers, consumers):
+            rings.append(RingSpec(len(rings), edge.id, producer, readers, capacity_bytes=0))
+    return tuple(rings)
+
+
+def _pairs(
+    edge: Edge, producers: tuple[int, ...], consumers: tuple[int, ...]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    for producer in producers:
+        if isinstance(edge.grouping, All):
+            yield producer, consumers
+        elif isinstance(edge.grouping, LocalOrShuffle) and producer in consumers:
+            yield producer, (producer,)
+        else:
+            for consumer in consumers:
+                yield producer, (consumer,)
+
+
+def size_rings(plan: PhysicalPlan, settings: Settings, memory: Memory) -> PhysicalPlan:
+    """Return the plan with its rings sized to fit the budget.
+
+    Raises:
+        ResourceError: even the smallest rings do not fit.
+    """
+    if not plan.rings:
+        return plan
+    from ..transport.budget import plan_ring_bytes
+
+    budget = plan_ring_bytes(
+        len(plan.rings), settings.transport, memory.shm_free_bytes, memory.memory_free_bytes
+    )
+    sized = (replace(ring, capacity_bytes=budget.ring_bytes) for ring in plan.rings)
+    return replace(plan, rings=tuple(sized))

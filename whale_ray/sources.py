@@ -1,0 +1,54 @@
+"""Where rows come from: pass one of these to `Topology.source`.
+
+Files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), what is in memory (`arrow`,
+`pandas`, `iterable`), a rate (`poisson`), and what Ray and Spark hold (`ray_dataset`, `spark`). A
+source of your own derives from `Source`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .operators.sources import (
+    Source,
+    SourceReader,
+    arrow,
+    csv,
+    iterable,
+    json_lines,
+    pandas,
+    parquet,
+    poisson,
+)
+
+if TYPE_CHECKING:
+    from .ray_bridge import ray_dataset_source as ray_dataset
+    from .spark import spark_source as spark
+
+__all__ = [
+    "Source",
+    "SourceReader",
+    "arrow",
+    "csv",
+    "iterable",
+    "json_lines",
+    "pandas",
+    "parquet",
+    "poisson",
+    "ray_dataset",
+    "spark",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Ray or Spark when it is first used (PEP 562)."""
+    if name == "ray_dataset":
+        from .ray_bridge import ray_dataset_source
+
+        return ray_dataset_source
+    if name == "spark":
+        from .spark import spark_source
+
+        return spark_source
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

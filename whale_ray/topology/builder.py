@@ -1,0 +1,191 @@
+"""`Topology`: where a user begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..configs.errors import InputError
+from ..plan.logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
+from .checks import check_choice, check_name, describe_value, mistake
+from .endpoints import check_source
+from .known import KnownColumns, check_columns, columns_of
+from .locations import caller_location
+from .registry import Registry
+from .streams import Stream
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
+    from ..operators.event_time import EventTime, Unit
+    from ..operators.sources.base import Source
+    from ..plan.explanation import Explanation
+
+_POLICIES = ("fail", "drop")
+
+
+class Topology:
+    """A graph of operators, from sources to sinks, that can be explained and run.
+
+    ::
+
+        topology = whale.Topology("speeding")
+        trips = topology.source(whale.sources.parquet("trips/"), id="trips")
+        fast = trips.filter(whale.col("speed") > 120, id="fast")
+        fast.sink(whale.sinks.parquet("fast/"), id="out")
+        print(topology.explain())
+        whale.run(topology)
+
+    Building it runs nothing and reads no row. Every operator has an id that all messages, metrics
+    and results name it by; one that is not given is chosen: the verb and its number, "filter-1".
+
+    Args:
+        name: names the job; letters, digits, '-', '_' and '.'.
+
+    Raises:
+        TopologyError: the name is not fit.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._registry = Registry(check_name(name, "topology name"))
+
+    @property
+    def name(self) -> str:
+        """The name given at the start."""
+        return self._registry.name
+
+    def __repr__(self) -> str:
+        return f"Topology({self.name!r})"
+
+    def source(
+        self,
+        source: Source,
+        *,
+        id: str | None = None,
+        event_time: str | None = None,
+        event_time_unit: Unit | None = None,
+        max_out_of_order_ms: float = 0,
+        on_late: OnBadRows = "fail",
+        on_bad_rows: OnBadRows = "fail",
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Read an input.
+
+        Args:
+            source: one of `whale.sources`.
+            id: a name for the operator; chosen if left out.
+            event_time: the column that says when a row happened.
+            event_time_unit: "s", "ms", "us" or "ns", where that column holds integers.
+            max_out_of_order_ms: by how much a row may be earlier than one read before it.
+            on_late: for rows that are earlier than that: "fail" or "drop" (and count).
+            on_bad_rows: for rows that cannot be read or have no event time: "fail" or "drop".
+            parallelism: number of instances that share the input; one, which keeps its order, if
+                left out.
+
+        Raises:
+            TopologyError: what was passed does not fit, and how to mend it.
+            InputError: the input is missing, or lacks a column.
+        """
+        operator_id = self._registry.choose_id("source", id)
+        check_source(operator_id, source)
+        check_choice(operator_id, "on_late", on_late, _POLICIES)
+        check_choice(operator_id, "on_bad_rows", on_bad_rows, _POLICIES)
+        source = source.with_bad_rows(on_bad_rows)
+        source.check()
+        known = columns_of(source.schema())
+        assigned: EventTime | None = None
+        if event_time is None:
+            _refuse_without_event_time(operator_id, event_time_unit, max_out_of_order_ms, on_late)
+        else:
+            assigned = _event_time(
+                operator_id, event_time, event_time_unit, max_out_of_order_ms, on_late, on_bad_rows
+            )
+            check_columns(operator_id, "event_time", (event_time,), known)
+            _check_event_time_type(operator_id, assigned, known)
+        node = OperatorNode(
+            id=operator_id,
+            kind=OperatorKind.SOURCE,
+            payload=source,
+            verb="source",
+            parallelism=parallelism,
+            event_time=assigned,
+            has_event_time=assigned is not None,
+            location=caller_location(),
+        )
+        self._registry.add(node, known)
+        return Stream(self._registry, operator_id)
+
+    def logical_plan(self) -> LogicalPlan:
+        """Return what was built so far, checked as a whole.
+
+        Raises:
+            TopologyError: there is no source or no sink, or an operator that leads to none.
+        """
+        return self._registry.logical_plan()
+
+    def explain(self, workers: int | None = None, settings: Settings | None = None) -> Explanation:
+        """Return the logical and the physical plan, with all rings and their memory.
+
+        Starts nothing. `print` it, or leave it last in a notebook's cell.
+
+        Args:
+            workers: number of workers; one per core if left out.
+            settings: as for the run; the defaults and the environment's if left out.
+
+        Raises:
+            TopologyError: as `logical_plan`, or an operator is more parallel than can be.
+            SettingsError: the environment holds a wrong setting, or there are too many workers.
+        """
+        from ..configs.loading import load_settings
+        from ..plan.explain import explain
+
+        return explain(self.logical_plan(), settings or load_settings(), workers)
+
+
+def _event_time(
+    operator_id: str,
+    column: object,
+    unit: Unit | None,
+    max_out_of_order_ms: float,
+    on_late: OnBadRows,
+    on_null: OnBadRows,
+) -> EventTime:
+    if not isinstance(column, str):
+        raise mistake(
+            operator_id, f"event_time is {describe_value(column)}: pass the name of a column"
+        )
+    if isinstance(max_out_of_order_ms, bool) or not isinstance(max_out_of_order_ms, (int, float)):
+        raise mistake(
+            operator_id,
+            f"max_out_of_order_ms is {describe_value(max_out_of_order_ms)}: pass milliseconds",
+        )
+    from ..operators.event_time import EventTime
+
+    try:
+        return EventTime(column, max_out_of_order_ms, unit, on_late, on_null)
+    except InputError as error:
+        raise mistake(operator_id, str(error)) from None
+
+
+def _check_event_time_type(
+    operator_id: str, event_time: EventTime, known: KnownColumns | None
+) -> None:
+    kind = (known or {}).get(event_time.column)
+    if kind is None:
+        return
+    try:
+        event_time.ns_per_tick(kind)
+    except InputError as error:
+        raise mistake(operator_id, str(error)) from None
+
+
+def _refuse_without_event_time(
+    operator_id: str, unit: str | None, max_out_of_order_ms: float, on_late: OnBadRows
+) -> None:
+    for name, given in (
+        ("event_time_unit", unit is not None),
+        ("max_out_of_order_ms", max_out_of_order_ms != 0),
+        ("on_late", on_late != "fail"),
+    ):
+        if given:
+            raise mistake(
+                operator_id, f"{name} says nothing without event times: add event_time='column'"
+            )
