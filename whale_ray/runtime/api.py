@@ -17,6 +17,7 @@ from ..configs.settings import Settings
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
+from ..plan.preflight import preflight
 from ..transport.clock import Clock, SystemClock
 from .fleet import Assignment
 from .job import Job, JobRunner, ThreadRunner
@@ -123,7 +124,9 @@ def assign(topology: Topology, settings: Settings, workers: int | None) -> Assig
 def _assign(
     topology: Topology, settings: Settings, workers: int | None, *, needs_cluster: bool
 ) -> Assignment:
-    logical = _prepare(topology.logical_plan(), settings, needs_cluster)
+    written = topology.logical_plan()
+    preflight(written)
+    logical = _prepare(written, settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers)
     return Assignment(new_job_id(topology.name), physical, settings)
 

@@ -33,7 +33,7 @@ class _Member:
         with theirs:
             command = [sys.executable, "-m", "whale_ray.runtime.process_worker"]
             # A process group of its own: Ctrl-C reaches the driver alone, which drains the job.
-            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+            self.process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(index)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

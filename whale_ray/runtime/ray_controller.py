@@ -19,7 +19,6 @@ from .envelope import Envelope, unseal
 from .ray_fleet import RayFleet
 from .supervisor import Supervisor
 
-NAMESPACE = "whale-ray"
 THREADS = 6
 
 

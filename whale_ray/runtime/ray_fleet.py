@@ -21,10 +21,11 @@ from .envelope import Envelope, unseal
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
 from .host import COMMANDS, WorkerHost
 
+NAMESPACE = "whale-ray"
+"""Ray's namespace of all our actors' names."""
+
 _THREADS = 4
 """An actor's threads: one runs the loop, the others take commands and questions meanwhile."""
-
-_EVENT_METHODS = ("execute", "snapshot")
 
 
 class WorkerActor:
@@ -87,6 +88,7 @@ def create_workers(
             max_concurrency=_THREADS,
             scheduling_strategy=here,
             name=f"{names}:worker-{index}" if detached else None,
+            namespace=NAMESPACE,
             lifetime="detached" if detached else None,
         ).remote(index, packed)
         for index in range(count)

@@ -22,8 +22,8 @@ from .envelope import seal
 from .fleet import Assignment
 from .job import Job, JobRunner
 from .metrics import JobMetrics
-from .ray_controller import NAMESPACE, THREADS, ControllerActor, controller_name, job_of
-from .ray_fleet import create_workers
+from .ray_controller import THREADS, ControllerActor, controller_name, job_of
+from .ray_fleet import NAMESPACE, create_workers
 from .supervisor import JobOutcome
 
 Assign = Callable[[Topology, Settings, int | None], Assignment]

@@ -123,10 +123,10 @@ class Supervisor:
             self._keep_time()
 
     def _next_event(self, interval_ns: int) -> c.Event | SnapshotTaken:
-        try:
+        # Not in an except block: a user's error must not be told as raised "during" ours.
+        if not self._commands.empty():
             return self._commands.get_nowait()
-        except queue.Empty:
-            return self._fleet.next_event(interval_ns) or c.Tick()
+        return self._fleet.next_event(interval_ns) or c.Tick()
 
     def _ask_for_snapshots(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()

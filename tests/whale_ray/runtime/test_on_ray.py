@@ -1,0 +1,166 @@
+"""The same topologies as Ray actors: one Ray for the whole module, joined as a user's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whale_ray as whale
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    import ray
+
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def actors_alive(ray: Any) -> list[str]:
+    from ray.util.state import list_actors
+
+    return [a.class_name for a in list_actors() if a.state not in ("DEAD",)]
+
+
+class Count(whale.Process):
+    def open(self, context: Any) -> None:
+        self.counts: dict[Any, int] = {}
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.counts[row["k"]] = self.counts.get(row["k"], 0) + 1
+
+    def close(self, out: Any) -> None:
+        out.emit_rows([{"k": k, "n": n} for k, n in self.counts.items()])
+
+
+def counting(process: Any = Count, sink: Any = None) -> whale.Topology:
+    topology = whale.Topology("counting")
+    rows = [{"k": i % 13, "v": i} for i in range(2000)]
+    source = topology.source(whale.sources.iterable(rows), id="rows")
+    source.filter(lambda row: row.v % 2 == 0, id="even").key_by("k").process(
+        process, id="count", parallelism=4
+    ).sink(sink or whale.sinks.collect(), id="out")
+    return topology
+
+
+EXPECTED = {k: sum(1 for i in range(0, 2000, 2) if i % 13 == k) for k in range(13)}
+
+
+def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any) -> None:
+    before = cluster.cluster_resources()
+    job = whale.submit(counting(), workers=2).wait(120)
+    found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
+    assert found == EXPECTED
+    assert job.state == "finished"
+    assert cluster.is_initialized()
+    assert cluster.cluster_resources() == before
+    assert "finished" in job._repr_html_()
+
+
+def fail_at_26(row: Any) -> bool:
+    return 1 / (row.v - 26) != 0
+
+
+def test_a_failing_function_keeps_its_traceback_across_ray(cluster: Any) -> None:
+    topology = whale.Topology("failing")
+    rows = [{"v": i} for i in range(100)]
+    topology.source(whale.sources.iterable(rows), id="rows").filter(fail_at_26, id="bad").sink(
+        whale.sinks.collect(), id="out"
+    )
+    with pytest.raises(whale.errors.UserFunctionError) as caught:
+        whale.submit(topology, workers=2).wait(120)
+    lines = str(caught.value).splitlines()
+    assert "fail_at_26" in lines[1]
+    assert lines[-2:] == [
+        "ZeroDivisionError: division by zero",
+        "in operator 'bad', instance 0; input: {v=26}",
+    ]
+
+
+class Suicidal(Count):
+    def open(self, context: Any) -> None:
+        super().open(context)
+        self.attempt = context.attempt
+
+    def on_row(self, row: Any, out: Any) -> None:
+        super().on_row(row, out)
+        if self.attempt == 0 and row["v"] == 1000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_actor_restarts_the_job(cluster: Any, tmp_path: Path) -> None:
+    sink = whale.sinks.parquet(tmp_path / "out")
+    job = whale.submit(counting(Suicidal, sink), workers=2).wait(120)
+    found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
+    assert found == EXPECTED
+    assert job.outcome().restarts == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_no_actor_remains(cluster: Any) -> None:
+    assert actors_alive(cluster) == []
+
+
+def test_workers_that_cannot_be_placed_are_told_with_the_remedy(cluster: Any) -> None:
+    with pytest.raises(whale.errors.ResourceError, match=r"Ray cannot place .* use fewer --workers"):
+        whale.submit(
+            counting(), workers=9, settings={"runtime.start_timeout_ms": 3000}
+        ).wait(60)
+
+
+DETACHED = """
+    import whale_ray as whale
+    from whale_ray.testing import ListSource
+
+    def numbers():
+        i = 0
+        while True:
+            yield {"v": i}
+            i += 1
+
+    if __name__ == "__main__":
+        topology = whale.Topology("endless")
+        topology.source(whale.sources.iterable(numbers, bounded=True), id="n").filter(
+            lambda row: row.v % 1000 == 0, id="few").sink(whale.sinks.parquet(OUT), id="out")
+        print(whale.submit(topology, workers=1, detach=True, address="auto").id)
+"""
+
+
+@pytest.mark.long
+def test_a_detached_job_outlives_its_driver_and_is_listed_and_stopped(
+    cluster: Any, tmp_path: Path
+) -> None:
+    from whale_ray.cli.main import main
+
+    script = tmp_path / "detached.py"
+    script.write_text(textwrap.dedent(DETACHED).replace("OUT", repr(str(tmp_path / "out"))))
+    address = cluster.get_runtime_context().gcs_address
+    environment = {**os.environ, "RAY_ADDRESS": address}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    job_id = done.stdout.strip()
+    assert job_id.startswith("endless-"), done.stderr
+    command = [sys.executable, "-m", "whale_ray.cli.main"]
+    listed = subprocess.run(
+        [*command, "list"], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert job_id in listed.stdout, listed.stderr
+    assert main(["stop", "no-such-job"]) == 2
+    stopped = subprocess.run(
+        [*command, "stop", job_id], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert stopped.stdout == f"{job_id} has ended\n", stopped.stderr
+    assert (tmp_path / "out").is_dir()
+    assert actors_alive(cluster) == []
