@@ -1,0 +1,173 @@
+"""Groupings: which instances of the next operator receive a tuple.
+
+::
+
+    Forward          the same instance number; what a plain chain does, and what fusion needs
+    Shuffle          any one instance, evenly
+    LocalOrShuffle   an instance in the same worker if there is one, else as Shuffle
+    Key(columns)     the one instance that owns the key: hash → virtual node → instance
+    All              every instance
+    Global           instance 0
+    Direct(column)   the instance whose number stands in an integer column
+    Custom(function) the instance that a function gives for each row
+
+A grouping is a frozen value and knows no batch: `keys` computes hashes, the router sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import TopologyError
+
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+
+    CustomFunction = Callable[[Batch, int], Any]
+else:
+    CustomFunction = Callable
+
+__all__ = [
+    "All",
+    "Custom",
+    "Direct",
+    "Forward",
+    "Global",
+    "Grouping",
+    "Key",
+    "LocalOrShuffle",
+    "Shuffle",
+]
+
+
+class Grouping:
+    """The base of all groupings; every one is frozen, comparable and picklable."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Forward(Grouping):
+    """Send to the instance of the same number; both operators have the same parallelism."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return "forward"
+
+
+@dataclass(frozen=True)
+class Shuffle(Grouping):
+    """Send every tuple to one instance, in turn, so that all get about the same share."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return "shuffle"
+
+
+@dataclass(frozen=True)
+class LocalOrShuffle(Grouping):
+    """Send to instances of the same worker where it has any, else shuffle over all."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return "local or shuffle"
+
+
+@dataclass(frozen=True)
+class All(Grouping):
+    """Send every tuple to every instance: one-to-many, encoded once."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return "all"
+
+
+@dataclass(frozen=True)
+class Global(Grouping):
+    """Send every tuple to instance 0."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return "global"
+
+
+@dataclass(frozen=True)
+class Key(Grouping):
+    """Send all tuples of one key to one instance, in order.
+
+    Attributes:
+        columns: names of the key columns; their order matters to the hash.
+    """
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.columns, str):
+            object.__setattr__(self, "columns", (self.columns,))
+        columns = tuple(self.columns)
+        object.__setattr__(self, "columns", columns)
+        if not columns:
+            msg = "key_by needs at least one column: key_by('vehicle_id')"
+            raise TopologyError(msg)
+        for name in columns:
+            if not isinstance(name, str):
+                msg = (
+                    f"key_by takes column names, not {type(name).__name__} {name!s}: compute the"
+                    " key with with_column first, then name it"
+                )
+                raise TopologyError(msg)
+        repeated = sorted({name for name in columns if columns.count(name) > 1})
+        if repeated:
+            msg = f"key_by names column {repeated[0]!r} twice: name it once"
+            raise TopologyError(msg)
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return f"key by {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True)
+class Direct(Grouping):
+    """Send each tuple to the instance whose number (0 … parallelism − 1) stands in a column."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            msg = (
+                f"direct takes the name of an integer column, not {self.column!r}:"
+                " direct('instance')"
+            )
+            raise TopologyError(msg)
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return f"direct by {self.column}"
+
+
+@dataclass(frozen=True)
+class Custom(Grouping):
+    """Send each tuple to the instance that a function names.
+
+    Attributes:
+        function: `function(batch, parallelism)` → integers, shape (num_rows,), each within
+            0 … parallelism − 1.
+    """
+
+    function: CustomFunction
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            msg = (
+                f"partition_by takes a function (batch, parallelism) → instance numbers,"
+                f" not {self.function!r}"
+            )
+            raise TopologyError(msg)
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints on an edge."""
+        return f"custom by {getattr(self.function, '__name__', type(self.function).__name__)}"

@@ -1,0 +1,274 @@
+"""Operators with state of their own: the classes that a user derives from.
+
+An instance is one object of a `Process` or `CoProcess` class. The worker calls it from one thread
+only, so it needs no lock; what it keeps in `self` is its state::
+
+    class Latest(whale.Process):
+        def open(self, context):
+            self.latest = {}
+
+        def on_row(self, row, out):
+            self.latest[row["vehicle_id"]] = dict(row)
+
+        def close(self, out):
+            out.emit_rows(list(self.latest.values()))
+
+Define `on_row` to think in tuples, or `on_batch` to take whole columns at once, which is faster.
+
+Batches are read-only. One received from another worker is a view of shared memory that is valid
+during the call: keep `batch.copy()`, not `batch`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..configs.errors import WhaleError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ..transport.clock import Clock
+    from ..transport.wire.batch import Batch
+    from ..transport.wire.types import Schema
+    from .rows import Row
+
+__all__ = ["CoProcess", "InstanceContext", "Output", "Process", "common_time", "merged_runs"]
+
+
+@dataclass(frozen=True)
+class InstanceContext:
+    """Where an instance runs.
+
+    Attributes:
+        job: the job's name.
+        operator_id: the operator's id in the topology.
+        instance: this instance's number, 0 … parallelism − 1; the lowest of `instances`.
+        instances: all instances that this object serves: one, or with `per_worker` all local ones.
+        parallelism: how many instances the operator has in the whole job.
+        attempt: 0 at the first start, one more after each restart.
+        clock: the only clock to read, so that tests can turn it by hand.
+    """
+
+    job: str
+    operator_id: str
+    instance: int
+    instances: tuple[int, ...]
+    parallelism: int
+    attempt: int
+    clock: Clock
+
+
+class Output(ABC):
+    """Where an instance puts its results; valid during the call it is passed to.
+
+    Attributes:
+        time_ns: the event time (int64 ns since the epoch) of rows that are emitted without one.
+            It is set before every call: the row's own for a row, the common one of a batch whose
+            rows all have the same, the watermark in `on_watermark` and `close`; None otherwise.
+            A process may set it too.
+    """
+
+    time_ns: int | None = None
+
+    @abstractmethod
+    def emit(
+        self,
+        batch: Batch | Mapping[str, Any],
+        times: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Send rows on.
+
+        Args:
+            batch: a `Batch`, or a mapping of column name → array, list or `Column`, equally long.
+            times: event time of each row, int64 ns since the epoch, shape (num_rows,); if left
+                out, the batch's own times, else `time_ns` for all.
+
+        Raises:
+            TopologyError: a later operator needs event times and there are none: the current batch
+                has several, so which one is meant must be said.
+        """
+
+    @abstractmethod
+    def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Send rows on, each a mapping of column name → value; all with the same names."""
+
+    def emit_row(self, **values: Any) -> None:
+        """Send one row on: `out.emit_row(request_id=7, distance_m=12.5)`."""
+        self.emit_rows((values,))
+
+
+class Process:
+    """An operator with one input.
+
+    With event-time ordering (the default where the stream has event times) batches arrive in
+    event-time order, and no row earlier than the last watermark follows it.
+    """
+
+    #: True: one object serves all of a worker's local instances. It is called once per worker and
+    #: slice with all their rows, which is what a vectorised operator wants.
+    per_worker: ClassVar[bool] = False
+
+    def open(self, context: InstanceContext) -> None:
+        """Prepare the instance; called once, before any row."""
+
+    #: The columns of what it emits row by row, if the first rows do not tell their types.
+    schema: ClassVar[Schema | None] = None
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Take the next rows, all at once. The default calls `on_row` for each."""
+        _each_row(self.on_row, batch, out)
+
+    def on_row(self, row: Row, out: Output) -> None:
+        """Take one row: `row["name"]` or `row.name`."""
+        msg = f"{type(self).__name__} lacks {self.missing()}"
+        raise NotImplementedError(msg)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Learn that all rows with event time ≤ `watermark_ns` (ns since the epoch) have come."""
+
+    def close(self, out: Output) -> None:
+        """Send what is left; called once, after the last row of a run that did not fail."""
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what the class must still define, in words, or None if it is complete."""
+        complete = cls.on_batch is not Process.on_batch or cls.on_row is not Process.on_row
+        return None if complete else "on_batch or on_row"
+
+
+class CoProcess:
+    """An operator with two inputs, `left.connect(right)`.
+
+    With event-time ordering (the default where both streams have event times) the rows of both
+    inputs are merged: an earlier row comes first, and at equal times left comes before right.
+    Define `on_left` and `on_right`, or `on_left_row` and `on_right_row` to think in tuples; define
+    `on_merged` as well, or instead, to take long stretches of both inputs at once.
+    """
+
+    #: As `Process.per_worker`.
+    per_worker: ClassVar[bool] = False
+
+    #: As `Process.schema`.
+    schema: ClassVar[Schema | None] = None
+
+    def open(self, context: InstanceContext) -> None:
+        """Prepare the instance; called once, before any row."""
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        """Take the next rows of the left input. The default calls `on_left_row` for each."""
+        _each_row(self.on_left_row, batch, out)
+
+    def on_right(self, batch: Batch, out: Output) -> None:
+        """Take the next rows of the right input. The default calls `on_right_row` for each."""
+        _each_row(self.on_right_row, batch, out)
+
+    def on_left_row(self, row: Row, out: Output) -> None:
+        """Take one row of the left input."""
+        msg = f"{type(self).__name__} lacks {self.missing()}"
+        raise NotImplementedError(msg)
+
+    def on_right_row(self, row: Row, out: Output) -> None:
+        """Take one row of the right input."""
+        msg = f"{type(self).__name__} lacks {self.missing()}"
+        raise NotImplementedError(msg)
+
+    def on_merged(
+        self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output
+    ) -> None:
+        """Take rows of both inputs, in event-time order.
+
+        Args:
+            left: the left rows, in order; may be empty.
+            right: the right rows, in order; may be empty.
+            order: which input comes next, shape (left.num_rows + right.num_rows,); False = left.
+            out: where results go.
+
+        The default cuts both into runs and calls `on_left` and `on_right` in turn.
+        """
+        for from_right, start, stop in merged_runs(order):
+            run = (right if from_right else left).slice(start, stop)
+            out.time_ns = common_time(run)
+            if from_right:
+                self.on_right(run, out)
+            else:
+                self.on_left(run, out)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Learn that all rows of both inputs with event time ≤ `watermark_ns` have come."""
+
+    def close(self, out: Output) -> None:
+        """Send what is left; called once, after the last row of a run that did not fail."""
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what the class must still define, in words, or None if it is complete."""
+        if cls.on_merged is not CoProcess.on_merged:
+            return None
+        sides = {
+            "on_left": (cls.on_left, CoProcess.on_left, cls.on_left_row, CoProcess.on_left_row),
+            "on_right": (
+                cls.on_right,
+                CoProcess.on_right,
+                cls.on_right_row,
+                CoProcess.on_right_row,
+            ),
+        }
+        lacking = [
+            name
+            for name, (batch, base_batch, row, base_row) in sides.items()
+            if batch is base_batch and row is base_row
+        ]
+        return " and ".join(lacking) or None
+
+
+def common_time(batch: Batch) -> int | None:
+    """Return the event time that all rows of a batch share; None if they do not, or have none."""
+    times = batch.times
+    if times is None or len(times) == 0 or times.min() != times.max():
+        return None
+    return int(times[0])
+
+
+def _each_row(call: Callable[[Row, Output], None], batch: Batch, out: Output) -> None:
+    """Call for every row, the output's time set to the row's own; name the row if that raises."""
+    from .rows import Row, RowColumns, RowFailure
+
+    columns, times = RowColumns(batch), batch.times
+    for index in range(batch.num_rows):
+        if times is not None:
+            out.time_ns = int(times[index])
+        try:
+            call(Row(columns, index), out)
+        except WhaleError:
+            raise
+        except Exception as error:
+            raise RowFailure(index, batch.preview(index)) from error
+
+
+def merged_runs(order: npt.NDArray[np.bool_]) -> Iterator[tuple[bool, int, int]]:
+    """Cut a merge order into its runs.
+
+    Args:
+        order: shape (n,), False = the next left row, True = the next right row.
+
+    Yields:
+        (from_right, start, stop): the run takes rows start … stop − 1 of that input.
+    """
+    import numpy as np
+
+    if len(order) == 0:
+        return
+    bounds = [0, *(np.flatnonzero(order[1:] != order[:-1]) + 1).tolist(), len(order)]
+    taken = [0, 0]
+    from_right = bool(order[0])
+    for first, last in pairwise(bounds):
+        start = taken[from_right]
+        stop = taken[from_right] = start + last - first
+        yield from_right, start, stop
+        from_right = not from_right

@@ -1,0 +1,137 @@
+"""What a PySpark user finds under another name, or finds different: the translation table.
+
+`functions` and `Expression` carry PySpark's names and meaning; only what is listed here differs.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CAMEL_CASE", "DIFFERENCES", "RENAMED", "spark_translation_table"]
+
+#: A column's method in PySpark → its name here.
+CAMEL_CASE = {
+    "isNull": "is_null",
+    "isNotNull": "is_not_null",
+    "eqNullSafe": "eq_null_safe",
+    "bitwiseAND": "bitwise_and",
+    "bitwiseOR": "bitwise_or",
+    "bitwiseXOR": "bitwise_xor",
+    "astype": "cast",
+    "name": "alias",
+}
+
+#: What one writes in PySpark → what one writes here.
+RENAMED: tuple[tuple[str, str], ...] = (
+    ("F.col, F.lit, F.when", "whale.col, whale.lit, whale.when"),
+    ("F.upper(…), F.year(…), …", "whale.functions.upper(…), whale.functions.year(…), …"),
+    ("df.select(…), df.filter(…)", "stream.select(…), stream.filter(…)"),
+    ("df.withColumn(…)", "stream.with_column(…)"),
+    *((f"column.{spark}(…)", f"column.{here}(…)") for spark, here in CAMEL_CASE.items()),
+    ("F.expr('INTERVAL 5 MINUTES')", "datetime.timedelta(minutes=5)"),
+    ("F.udf(function)", "stream.map(function): a plain Python function per row"),
+    ("F.pandas_udf(function)", "stream.map(whale.columns(function)): a function on columns"),
+)
+
+#: Where the meaning differs: topic, Spark 3.5 (spark.sql.ansi.enabled=false), whale-ray.
+DIFFERENCES: tuple[tuple[str, str, str], ...] = (
+    (
+        "session time zone",
+        "spark.sql.session.timeZone",
+        "always UTC; a timestamp with a zone shows that zone's clock (hour, date_trunc, …)",
+    ),
+    (
+        "timestamp",
+        "microseconds, without a zone of its own",
+        "s, ms, us or ns, with any zone or none; cast('timestamp') is timestamp[us, tz=UTC]",
+    ),
+    (
+        "datetime literal without a zone",
+        "local time of the driver's zone",
+        "a timestamp without a zone ('timestamp_ntz')",
+    ),
+    (
+        "timestamps with and without a zone together",
+        "converted by the session's zone",
+        "refused: cast one of them",
+    ),
+    (
+        "text beside a number (`s + 1`, `s == 1`)",
+        "the text is cast",
+        "refused: cast one of them; text literals beside dates and times are read, as in Spark",
+    ),
+    ("decimal / decimal", "a decimal", "a float64, as for all other numbers"),
+    (
+        "decimals beyond 38 digits",
+        "scale is given up",
+        "refused: cast to fewer digits, or to double",
+    ),
+    (
+        "cast(decimal as int) beyond the range",
+        "the low bits",
+        "null",
+    ),
+    (
+        "cast(double as timestamp) beyond the range",
+        "the first or last instant",
+        "null",
+    ),
+    ("cast(date as number)", "null", "refused: use unix_date"),
+    (
+        "cast(binary as string) of bytes that are not UTF-8",
+        "kept as they are",
+        "null",
+    ),
+    (
+        "regular expressions",
+        "Java's",
+        "Python's `re` with ASCII classes; `$1` in a replacement as in Java",
+    ),
+    (
+        "date patterns",
+        "all of Java's",
+        "yyyy yy MM MMM MMMM dd D E EEEE HH hh mm ss SSSSSS a and quoted text; else refused",
+    ),
+    (
+        "reading by a pattern",
+        "exact digits (timeParserPolicy=CORRECTED)",
+        "C's strptime, which also reads one digit where two are meant",
+    ),
+    (
+        "isin, substring, lpad, regexp_…, shiftleft, …",
+        "some take columns for positions, texts and patterns",
+        "plain Python values; contains, startswith, endswith, pow, atan2, date_add take columns",
+    ),
+    (
+        "evaluation",
+        "`when` skips what is not chosen",
+        "all branches are computed; none of them raises for a value",
+    ),
+    (
+        "exp, log, sin, … and pow",
+        "Java's StrictMath",
+        "the C library's; may differ in the last bit",
+    ),
+    (
+        "unsigned integers, float16, time of day",
+        "none",
+        "widen as numpy does, never silently lossy",
+    ),
+    ("aggregates, windows, arrays, maps, structs", "functions", "not column expressions here"),
+)
+
+
+def spark_translation_table() -> str:
+    """Return both tables as Markdown."""
+    lines = ["| PySpark | whale-ray |", "|---|---|"]
+    lines += [f"| `{_cell(spark)}` | {_code(here)} |" for spark, here in RENAMED]
+    lines += ["", "| Differs | Spark 3.5 | whale-ray |", "|---|---|---|"]
+    lines += [f"| {' | '.join(map(_cell, row))} |" for row in DIFFERENCES]
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    code, colon, words = text.partition(": ")
+    return f"`{_cell(code)}`{colon}{_cell(words)}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,473 @@
+"""Stateless operators: a batch in, a batch out.
+
+::
+
+              expression           function on columns    function per row
+    map       MapExpressions       MapBatches             MapRows
+    filter    FilterExpression     FilterColumns          FilterRows
+    flat map                       FlatMapBatches         FlatMapRows
+
+Each row keeps its event time, and each batch the instant at which its oldest row was read; a flat
+map's rows have their parent's. The columns that a function makes are declared (`schema`), or learnt
+from its first rows and then fixed. What a user's function raises passes through as it is, from a
+function per row as the cause of a `RowFailure`; what it returns amiss is a UsageError.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ..configs.errors import ExpressionError, InputError, UsageError
+from ..transport.wire.types import DataType, Field, Schema
+from .rows import Row, RowColumns, RowFailure
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..transport.wire.batch import Batch
+    from ..transport.wire.column import Column
+    from .expressions import Expression
+
+__all__ = [
+    "FilterColumns",
+    "FilterExpression",
+    "FilterRows",
+    "FlatMapBatches",
+    "FlatMapRows",
+    "MapBatches",
+    "MapExpressions",
+    "MapRows",
+    "Row",
+    "RowFailure",
+    "Transform",
+]
+
+
+class Transform(ABC):
+    """A stateless operator."""
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return what becomes of the rows, or None if nothing is left."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the columns it makes of rows of this schema, or None if only rows will tell.
+
+        Raises:
+            ExpressionError: an expression does not fit the schema.
+        """
+        return None
+
+    def instance(self) -> Transform:
+        """Return an object for one operator instance alone, which may learn as it goes."""
+        return copy.copy(self)
+
+
+class MapExpressions(Transform):
+    """Compute columns by expressions, in place of all others or beside them."""
+
+    def __init__(self, expressions: Mapping[str, Expression], keep: bool) -> None:
+        self._expressions = dict(expressions)
+        self._keep = keep
+
+    @classmethod
+    def select(cls, expressions: Sequence[Expression]) -> MapExpressions:
+        """Return the transform that makes exactly these columns, named by `output_name`.
+
+        Raises:
+            ExpressionError: two have the same name.
+        """
+        names = [expression.output_name for expression in expressions]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            msg = f"two columns are called {repeated[0]!r}: give one another name with alias"
+            raise ExpressionError(msg)
+        return cls(dict(zip(names, expressions, strict=True)), keep=False)
+
+    @classmethod
+    def with_column(cls, name: str, expression: Expression) -> MapExpressions:
+        """Return the transform that adds one column, or replaces the one of that name."""
+        return cls.with_columns({name: expression})
+
+    @classmethod
+    def with_columns(cls, expressions: Mapping[str, Expression]) -> MapExpressions:
+        """Return the transform that adds or replaces columns, all computed from the input's."""
+        return cls(expressions, keep=True)
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the batch with the computed columns."""
+        from ..transport.wire.batch import Batch
+        from .evaluation import Environment
+
+        environment = Environment(batch)
+        columns: dict[str, Column] = {}
+        if self._keep:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, expression in self._expressions.items():
+            columns[name] = environment.evaluate(expression)
+        schema = _schema_of(tuple(columns), tuple(column.type for column in columns.values()))
+        return Batch(schema, list(columns.values()), batch.num_rows, batch.times, batch.origin_ns)
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        shown = [
+            str(expression) if expression.output_name == name else f"{expression} AS {name}"
+            for name, expression in self._expressions.items()
+        ]
+        return f"{'with' if self._keep else 'select'} {', '.join(shown)}"
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the columns it makes; raise ExpressionError if they cannot be computed."""
+        from ..transport.wire.batch import Batch
+
+        made = self.apply(Batch.empty(schema))
+        return None if made is None else made.schema
+
+
+class FilterExpression(Transform):
+    """Keep the rows for which a condition is true; null counts as false."""
+
+    def __init__(self, condition: Expression) -> None:
+        self._condition = condition
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that are kept."""
+        from .evaluation import Environment
+
+        return _kept(batch, Environment(batch).mask(self._condition))
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        return f"filter {self._condition}"
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the same columns; raise ExpressionError if the condition does not fit them."""
+        from ..transport.wire.batch import Batch
+
+        self.apply(Batch.empty(schema))
+        return schema
+
+
+class FilterColumns(Transform):
+    """Keep the rows that a function on columns marks: batch → booleans, shape (num_rows,)."""
+
+    def __init__(self, function: Callable[[Batch], Any]) -> None:
+        self._function = function
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that are kept.
+
+        Raises:
+            UsageError: the function did not return one boolean per row.
+        """
+        answer = self._function(batch)
+        mask = np.asarray(np.ma.filled(answer, False))
+        if mask.dtype != np.bool_ or mask.shape != (batch.num_rows,):
+            got = f"{mask.dtype} of shape {mask.shape}"
+            if mask.dtype == np.object_ and mask.shape == ():
+                got = _a(answer)
+            msg = (
+                f"filter function {_name(self._function)} returned {got}: return one boolean per"
+                f" row, shape ({batch.num_rows},), such as batch['speed'] > 0"
+            )
+            raise UsageError(msg)
+        return _kept(batch, mask)
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        return f"filter by {_name(self._function)} (columns)"
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the same columns."""
+        return schema
+
+
+class FilterRows(Transform):
+    """Keep the rows for which a function is true: row → bool."""
+
+    def __init__(self, function: Callable[[Row], Any]) -> None:
+        self._function = function
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that are kept; raise RowFailure if the function raises."""
+        answers = _call_each(self._function, batch)
+        return _kept(batch, np.fromiter(map(bool, answers), np.bool_, len(answers)))
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        return f"filter by {_name(self._function)} (rows)"
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the same columns."""
+        return schema
+
+
+class _Learning(Transform):
+    """A transform whose columns are declared, or learnt from the first rows and then fixed."""
+
+    _verb = ""
+    _takes = ""
+
+    def __init__(self, function: Callable[[Any], Any], schema: Schema | None = None) -> None:
+        self._function = function
+        self._declared = schema is not None
+        self._schema = schema
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        return f"{self._verb} by {_name(self._function)} ({self._takes})"
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the declared columns, if they are."""
+        return self._schema if self._declared else None
+
+    def _refuse(self, reason: object) -> NoReturn:
+        """Raise the error that says what the function returned amiss."""
+        msg = f"{self._verb.replace(' ', '_')} function {_name(self._function)}: {reason}"
+        raise UsageError(msg) from None
+
+    def _refuse_columns(self, error: InputError) -> NoReturn:
+        """Raise the error for columns that do not fit the schema, or tell none."""
+        if self._schema is None or self._declared:
+            self._refuse(error)
+        self._refuse(
+            f"{error} (the columns were learnt from its first rows: {self._schema}; declare them"
+            " with schema=whale.Schema.of(…))"
+        )
+
+    def _of_columns(self, result: Any) -> Batch:
+        """Return a function's result as a batch of the schema, which is learnt if need be."""
+        from ..transport.wire.batch import Batch
+
+        if isinstance(result, Batch) and self._schema in (None, result.schema):
+            self._schema = result.schema
+            return result
+        times = result.times if isinstance(result, Batch) else None
+        if isinstance(result, Batch):
+            result = dict(zip(result.schema.names, result.columns, strict=True))
+        if not isinstance(result, Mapping):
+            fix = "return a Batch or a mapping of column name → array"
+            self._refuse(f"it returned {_a(result)}; {fix}")
+        for name, values in result.items():
+            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+                fix = f"give one value per row, such as np.full(len(batch), {values!r})"
+                self._refuse(f"column {name!r} is {_a(values)}; {fix}")
+        try:
+            made = Batch.from_pydict(result, self._schema)
+        except InputError as error:
+            self._refuse_columns(error)
+        self._schema = made.schema
+        return made if times is None else made.with_times(times)
+
+    def _of_rows(self, rows: list[Any], batch: Batch) -> Batch:
+        """Return a function's rows as a batch of the schema, which is learnt if need be."""
+        from ..transport.wire.batch import Batch
+
+        for row in rows:
+            if type(row) is not dict and not isinstance(row, Mapping):
+                fix = "return a mapping of column name → value, such as {**row, 'speed': 0}"
+                self._refuse(f"it returned {_a(row)} for a row; {fix}")
+        try:
+            if self._schema is None:
+                self._schema = _learn(rows, batch)
+            return Batch.from_rows(rows, self._schema)
+        except InputError as error:
+            self._refuse_columns(error)
+
+
+class MapBatches(_Learning):
+    """Make columns of columns: batch → `Batch` or mapping of column name → array, as many rows."""
+
+    _verb, _takes = "map", "columns"
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that the function makes.
+
+        Raises:
+            UsageError: they are more or fewer than came in, or of other columns than before.
+        """
+        result = self._of_columns(self._function(batch))
+        if result.num_rows != batch.num_rows:
+            fix = "use flat_map to change the number of rows, filter to drop some"
+            self._refuse(f"it returned {result.num_rows} rows for {batch.num_rows}; {fix}")
+        return _inherit(result, batch, batch.times)
+
+
+class MapRows(_Learning):
+    """Make a row of each row: row → mapping of column name → value.
+
+    Learnt columns are int64, float64, bool, or as `Batch.from_rows` has them; text, times and
+    decimals that keep the name of an input column keep its type too.
+    """
+
+    _verb, _takes = "map", "rows"
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that the function makes.
+
+        Raises:
+            RowFailure: the function raised.
+            UsageError: it returned no mapping, or other columns than before.
+        """
+        rows = _call_each(self._function, batch)
+        if not rows:
+            return None
+        return _inherit(self._of_rows(rows, batch), batch, batch.times)
+
+
+class FlatMapBatches(_Learning):
+    """Make any number of rows of a batch.
+
+    The function returns a `Batch` or a mapping of column name → array; a pair of either and the
+    parents, int, shape (rows made,): the number of the input row that each row comes from; or None
+    for no rows. Where the input has event times the parents give each row its own; they may be left
+    out if the returned `Batch` has times, as what `take` and `filter` return.
+    """
+
+    _verb, _takes = "flat map", "columns"
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that the function makes; raise UsageError if it returns anything else."""
+        answer = self._function(batch)
+        parents = None
+        if isinstance(answer, tuple) and len(answer) == 2:
+            answer, parents = answer
+        if answer is None:
+            return None
+        result = self._of_columns(answer)
+        if result.num_rows == 0:
+            return None
+        if parents is not None:
+            times = self._times_of(np.asarray(parents), result, batch)
+        elif result.has_times or batch.times is None:
+            times = result.times
+        else:
+            self._refuse(
+                "its rows have no event time; return (rows, parents), with the number of the input"
+                " row that each row comes from, or rows made by batch.take"
+            )
+        return _inherit(result, batch, times)
+
+    def _times_of(
+        self, parents: npt.NDArray[Any], result: Batch, batch: Batch
+    ) -> npt.NDArray[np.int64] | None:
+        shape = (result.num_rows,)
+        if parents.shape != shape or parents.dtype.kind not in "iu":
+            fix = f"give the input row of each row, integers of shape {shape}"
+            self._refuse(f"its parents are {parents.dtype} {parents.shape}; {fix}")
+        if parents.min() < 0 or parents.max() >= batch.num_rows:
+            wrong = parents.min() if parents.min() < 0 else parents.max()
+            self._refuse(f"parent {wrong} is no row of the {batch.num_rows} that came in")
+        return None if batch.times is None else batch.times[parents]
+
+
+class FlatMapRows(_Learning):
+    """Make any number of rows of each row: row → iterable of mappings, or None for none."""
+
+    _verb, _takes = "flat map", "rows"
+
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return the rows that the function makes; raise as `MapRows.apply`."""
+        made: list[Any] = []
+        counts = np.zeros(batch.num_rows, np.int64)
+        columns = RowColumns(batch)
+        index = 0
+        try:
+            for index in range(batch.num_rows):
+                before = len(made)
+                made.extend(self._rows_of(self._function(Row(columns, index))))
+                counts[index] = len(made) - before
+        except UsageError:
+            raise
+        except Exception as error:
+            raise RowFailure(index, batch.preview(index)) from error
+        if not made:
+            return None
+        times = None if batch.times is None else np.repeat(batch.times, counts)
+        return _inherit(self._of_rows(made, batch), batch, times)
+
+    def _rows_of(self, answer: Any) -> Iterable[Any]:
+        if answer is None:
+            return ()
+        if isinstance(answer, (Mapping, str, bytes)) or not isinstance(answer, Iterable):
+            self._refuse(f"it returned {_a(answer)}; return a list of rows, or yield them")
+        return answer
+
+
+def _call_each(function: Callable[[Row], Any], batch: Batch) -> list[Any]:
+    columns = RowColumns(batch)
+    answers: list[Any] = []
+    add = answers.append
+    try:
+        for index in range(batch.num_rows):
+            add(function(Row(columns, index)))
+    except Exception as error:
+        failed = len(answers)
+        raise RowFailure(failed, batch.preview(failed)) from error
+    return answers
+
+
+def _kept(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch | None:
+    count = int(np.count_nonzero(mask))
+    if count == batch.num_rows:
+        return batch if count else None
+    return batch.filter(mask) if count else None
+
+
+def _inherit(result: Batch, batch: Batch, times: npt.NDArray[np.int64] | None) -> Batch:
+    """Give a function's rows their event times, and the instant at which the oldest was read."""
+    return result.with_times(times).with_origin(batch.origin_ns)
+
+
+def _learn(rows: list[Mapping[str, Any]], batch: Batch) -> Schema:
+    """Infer the columns of a function's first rows."""
+    from ..transport.wire.conversion import column_of
+
+    names = tuple(rows[0])
+    kinds = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        own = batch.schema.field(name).type if name in batch.schema else None
+        if own is not None and all(value is None for value in values):
+            kinds.append(own)
+            continue
+        try:
+            kind = column_of(values, what=f"column {name!r}").type
+        except InputError as error:
+            msg = f"{error} with schema=whale.Schema.of(…)"
+            raise InputError(msg) from None
+        kinds.append(own if own is not None and _same_kind(kind, own) else kind)
+    return _schema_of(names, tuple(kinds))
+
+
+def _same_kind(learnt: DataType, own: DataType) -> bool:
+    """Tell whether values that look like `learnt` may as well stay what they were."""
+    if own.storage.kind in "iuf" and own.unit is None and not own.family.startswith("date"):
+        return False
+    text_or_bytes = own.kind == learnt.kind == "bytes" and own.is_text == learnt.is_text
+    same_family = own.family == learnt.family or {own.family, learnt.family} <= {"time32", "time64"}
+    zoned = (own.timezone is None) == (learnt.timezone is None)
+    return text_or_bytes or (same_family and zoned) or own.family == "date64"
+
+
+@functools.lru_cache(maxsize=256)
+def _schema_of(names: tuple[str, ...], kinds: tuple[DataType, ...]) -> Schema:
+    return Schema(tuple(Field(name, kind) for name, kind in zip(names, kinds, strict=True)))
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _a(value: Any) -> str:
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

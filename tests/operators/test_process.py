@@ -1,0 +1,140 @@
+"""The bases of users' operators: runs in merge order, rows with their times, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.configs.errors import TopologyError
+from whale_ray.operators.process import CoProcess, Output, Process, common_time, merged_runs
+from whale_ray.operators.rows import RowFailure
+from whale_ray.transport.wire.batch import Batch
+
+
+class Collected(Output):
+    """Keeps what is emitted row by row, with the time it would get."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int | None, dict[str, Any]]] = []
+
+    def emit(self, batch: Any, times: Any = None) -> None:
+        raise NotImplementedError
+
+    def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows += [(self.time_ns, dict(row)) for row in rows]
+
+
+def _batch(values: Sequence[int], times: Sequence[int] | None = None) -> Batch:
+    batch = Batch.from_pydict({"n": np.array(values, np.int64)})
+    return batch if times is None else batch.with_times(np.array(times, np.int64))
+
+
+@given(st.lists(st.booleans()))
+def test_runs_replay_the_merge_order(order: list[bool]) -> None:
+    runs = list(merged_runs(np.array(order, np.bool_)))
+    replayed = [from_right for from_right, start, stop in runs for _ in range(start, stop)]
+    assert replayed == order
+    for side in (False, True):
+        rows = [row for right, start, stop in runs if right == side for row in range(start, stop)]
+        assert rows == list(range(order.count(side)))
+    assert all(one[0] != other[0] for one, other in pairwise(runs))
+
+
+class Trace(CoProcess):
+    """Passes every row on with the side that it came from."""
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        out.emit_rows([{"left": row["n"]} for row in batch.rows()])
+
+    def on_right_row(self, row: Any, out: Output) -> None:
+        out.emit_row(right=row.n)
+
+
+def test_merged_rows_come_in_order_each_with_its_time() -> None:
+    out = Collected()
+    left, right = _batch([1, 2, 3], [10, 10, 30]), _batch([7, 8], [10, 20])
+    Trace().on_merged(left, right, np.array([False, False, True, True, False]), out)
+    assert out.rows == [
+        (10, {"left": 1}),
+        (10, {"left": 2}),
+        (10, {"right": 7}),
+        (20, {"right": 8}),
+        (30, {"left": 3}),
+    ]
+
+
+class Ratio(Process):
+    """Emits 100 // n."""
+
+    def on_row(self, row: Any, out: Output) -> None:
+        out.emit_row(ratio=100 // row["n"])
+
+
+def test_rows_one_by_one() -> None:
+    out = Collected()
+    Ratio().on_batch(_batch([4, 5], [1, 2]), out)
+    assert out.rows == [(1, {"ratio": 25}), (2, {"ratio": 20})]
+
+
+def test_a_raising_row_is_named() -> None:
+    with pytest.raises(RowFailure) as caught:
+        Ratio().on_batch(_batch([4, 0]), Collected())
+    assert (caught.value.row_index, caught.value.preview) == (1, "{n=0}")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_errors_of_the_output_pass_through() -> None:
+    class Refusing(Collected):
+        def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+            raise TopologyError("no event time")
+
+    with pytest.raises(TopologyError, match="no event time"):
+        Ratio().on_batch(_batch([4]), Refusing())
+
+
+@pytest.mark.parametrize(
+    ("times", "common"), [(None, None), ([], None), ([5, 5], 5), ([5, 6], None)]
+)
+def test_common_time(times: list[int] | None, common: int | None) -> None:
+    assert common_time(_batch([0] * len(times or []), times)) == common
+
+
+class Merged(CoProcess):
+    """Defines on_merged alone."""
+
+    def on_merged(self, left: Batch, right: Batch, order: Any, out: Output) -> None:
+        """Take nothing."""
+
+
+class Half(CoProcess):
+    """Lacks the right side."""
+
+    def on_left_row(self, row: Any, out: Output) -> None:
+        """Take nothing."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "missing"),
+    [
+        (Process, "on_batch or on_row"),
+        (Ratio, None),
+        (CoProcess, "on_left and on_right"),
+        (Half, "on_right"),
+        (Trace, None),
+        (Merged, None),
+    ],
+)
+def test_missing(operator: type[Process | CoProcess], missing: str | None) -> None:
+    assert operator.missing() == missing
+
+
+def test_what_is_missing_is_said_when_called_all_the_same() -> None:
+    with pytest.raises(RowFailure) as caught:
+        Half().on_right(_batch([1]), Collected())
+    assert str(caught.value.__cause__) == "Half lacks on_right"
