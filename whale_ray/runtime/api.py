@@ -35,9 +35,7 @@ SettingsLike = Settings | Mapping[str, object] | None
 _active: weakref.WeakSet[Job] = weakref.WeakSet()
 
 
-def run(
-    topology: Topology, *, settings: SettingsLike = None, clock: Clock | None = None
-) -> Job:
+def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | None = None) -> Job:
     """Run a topology to its end in the calling thread, without Ray or Java, and return the job.
 
     The quickest way to try and to test. All instances share one worker. Ctrl-C drains: the

@@ -171,6 +171,7 @@ class JobController:
         self._results: dict[int, WorkerResult] = {}
         self._unspawned: set[int] = set()
         self._busy: set[int] = set()
+        self._aborting = False
         self._deadline_ns: int | None = None
         self._stop: StopAsked | None = None
         self._error: WhaleError | None = None
@@ -262,16 +263,28 @@ class JobController:
         if refused is None and self.attempt >= self._limits.max_restarts:
             refused = f"it was restarted {self.attempt} times already (runtime.max_restarts)"
         if refused is not None:
-            msg = f"worker {event.worker} died ({event.detail}); the job is not restarted: {refused}"
+            msg = (
+                f"worker {event.worker} died ({event.detail}); the job is not restarted: {refused}"
+            )
             return self._fail(WorkerDiedError(msg), now_ns)
         return self._restart(event.worker, now_ns)
 
     def _restart(self, dead: int, now_ns: int) -> list[Action]:
         self.phase = Phase.RESTARTING
+        self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
         self._unspawned = {dead}
         aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
         return [*aborts, Respawn(dead), *self._reopen_when_ready(now_ns)]
+
+    def _replace_hanging(self, now_ns: int) -> list[Action]:
+        """Replace the workers that did not abort; from now on wait for processes to start."""
+        self._aborting = False
+        self._deadline_ns = now_ns + self._limits.start_timeout_ns
+        hanging = sorted(self._busy)
+        self._unspawned |= self._busy
+        self._busy.clear()
+        return [Respawn(worker) for worker in hanging]
 
     def _reopen_when_ready(self, now_ns: int) -> list[Action]:
         if self.phase is not Phase.RESTARTING or self._busy or self._unspawned:
@@ -324,14 +337,10 @@ class JobController:
         if self.phase is Phase.FAILING:
             self._busy.clear()
             return self._end_when_quiet()
+        if self.phase is Phase.RESTARTING and not self._aborting:
+            return self._fail(ResourceError(_no_worker(late, "come back")), now_ns)
         if self.phase is Phase.RESTARTING:
-            self._deadline_ns = now_ns + self._limits.start_timeout_ns
-            hanging = sorted(self._busy)
-            if not hanging:
-                return self._fail(ResourceError(_no_worker(late, "come back")), now_ns)
-            self._unspawned |= self._busy
-            self._busy.clear()
-            return [Respawn(worker) for worker in hanging]
+            return self._replace_hanging(now_ns)
         if self.phase is Phase.RUNNING:
             msg = f"{_workers(late)} did not drain in time; raise runtime.drain_timeout_ms"
             return self._fail(WorkerDiedError(msg), now_ns)

@@ -22,7 +22,7 @@ from .unit import Unit
 
 @dataclass
 class ReaderCounts:
-    """What a reader refused: frames of an older attempt, and frames that are no messages of ours."""
+    """What a reader refused: frames of an older attempt."""
 
     stale_frames: int = 0
 

@@ -242,9 +242,9 @@ class EdgeWriter:
 
     def _raise_too_large(self, outbox: _Outbox, batch: Batch, row: int, size: int) -> None:
         msg = (
-            f"operator {self.edge.source_operator!r} emitted a row of {size:,} bytes, but the ring "
-            f"to {self.edge.target_operator!r} takes {outbox.ring.max_frame_bytes:,} at most; raise "
-            f"transport.ring_bytes to {4 * size:,} or more (row: {batch.preview(row)})"
+            f"operator {self.edge.source_operator!r} emitted a row of {size:,} bytes, but the "
+            f"ring to {self.edge.target_operator!r} takes {outbox.ring.max_frame_bytes:,} at "
+            f"most; raise transport.ring_bytes to {4 * size:,} or more (row: {batch.preview(row)})"
         )
         raise JobError(msg)
 
@@ -298,9 +298,7 @@ class EdgeWriter:
             raise AssertionError(msg)
         return outcome is not Outcome.BACK_PRESSURED
 
-    def _encode_mark(
-        self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, mark: _Mark
-    ) -> int:
+    def _encode_mark(self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, mark: _Mark) -> int:
         stamp = self._stamp
         return codec.encode_watermark_into(
             buffer,
@@ -312,9 +310,7 @@ class EdgeWriter:
             end=mark.watermark_ns == WATERMARK_END,
         )
 
-    def _encode_rows(
-        self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, rows: _Rows
-    ) -> int:
+    def _encode_rows(self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, rows: _Rows) -> int:
         stamp = self._stamp
         fields: codec.MessageFields = {
             "stream": stamp.stream,

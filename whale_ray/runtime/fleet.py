@@ -46,8 +46,11 @@ class Fleet(ABC):
 
     @abstractmethod
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
-        """Let a worker carry out open, connect, run or stage, one after another; or, at any
-        moment, the commands drain, abort and snapshot, which return nothing."""
+        """Let a worker take a step of its attempt, or obey a command.
+
+        Steps (`controller.STEPS`) are carried out one after another and return an event. The
+        commands drain and abort take effect at any moment; snapshot returns `SnapshotTaken`.
+        """
 
     @abstractmethod
     def respawn(self, worker: int) -> None:

@@ -1,4 +1,4 @@
-"""Hosts one worker behind a fleet's wrapper: carries out calls by name and turns them into events."""
+"""Hosts one worker behind a fleet's wrapper: carries out calls by name, returns events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ class WorkerHost:
         self._index = index
         self.worker = Worker(index, assignment, clock or SystemClock())
 
-    def execute(
-        self, attempt: int, method: str, arguments: tuple[Any, ...]
-    ) -> Returned | Raised:
+    def execute(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> Returned | Raised:
         """Carry out one step of an attempt's life; an error becomes an event, too."""
         try:
             result = getattr(self.worker, method)(attempt, *arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -155,7 +154,16 @@ class Job:
     def _repr_html_(self) -> str:
         """Return a table of the operators, for notebooks."""
         metrics = self.metrics()
-        head = ("operator", "instances", "rows in", "rows out", "rows/s", "lag ms", "busy", "blocked")
+        head = (
+            "operator",
+            "instances",
+            "rows in",
+            "rows out",
+            "rows/s",
+            "lag ms",
+            "busy",
+            "blocked",
+        )
         rows = [
             (
                 m.operator_id,
@@ -231,5 +239,3 @@ def _show(stream: TextIO, line: str) -> None:
     else:
         stream.write(f"{line}\n")
     stream.flush()
-
-

@@ -44,7 +44,8 @@ class LocalFleet(Fleet):
 
     def respawn(self, worker: int) -> None:
         """Never asked: a worker in this process dies with its controller."""
-        raise NotImplementedError("a worker in the calling process cannot be replaced")
+        msg = "a worker in the calling process cannot be replaced"
+        raise NotImplementedError(msg)
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
         """Carry out the oldest call, or let the running worker work for `timeout_ns`."""

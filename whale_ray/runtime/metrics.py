@@ -257,7 +257,12 @@ def _short(value: float) -> str:
 
 
 def _duration(milliseconds: float) -> str:
-    for limit, suffix in ((86_400_000.0, "d"), (3_600_000.0, "h"), (60_000.0, "min"), (1000.0, "s")):
+    for limit, suffix in (
+        (86_400_000.0, "d"),
+        (3_600_000.0, "h"),
+        (60_000.0, "min"),
+        (1000.0, "s"),
+    ):
         if milliseconds >= limit:
             return f"{milliseconds / limit:.3g} {suffix}"
     return f"{milliseconds:.3g} ms"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import TopologyError, UserFunctionError, WhaleError
+from ..configs.errors import TopologyError, UsageError, UserFunctionError, WhaleError
 from ..operators.process import CoProcess, InstanceContext, Output, Process, common_time
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
@@ -41,6 +41,8 @@ class Node:
         begin_ns = self._clock.monotonic_ns()
         try:
             yield
+        except UsageError as error:
+            raise self._naming_operator(error) from error
         except WhaleError:
             raise
         except RowFailure as failure:
@@ -50,6 +52,11 @@ class Node:
             raise self._user_error(error, _preview(batches)) from error
         finally:
             self.metrics.busy_ns += self._clock.monotonic_ns() - begin_ns
+
+    def _naming_operator(self, error: UsageError) -> UsageError:
+        """Say where it happened, unless the message says so already."""
+        place = f"operator {self.context.operator_id!r}"
+        return error if place in str(error) else type(error)(f"{place}: {error}")
 
     def _user_error(self, error: BaseException, preview: str) -> UserFunctionError:
         context = self.context
@@ -302,8 +309,8 @@ class ProcessOutput(Output):
     def _time(self) -> int | None:
         if self.time_ns is None and self._needs_times:
             msg = (
-                f"operator {self._metrics.operator_id!r} emitted rows without event times while its "
-                "input has several: pass times=, set out.time_ns, or define the method for rows "
+                f"operator {self._metrics.operator_id!r} emitted rows without event times while "
+                "its input has several: pass times=, set out.time_ns, or define the row method "
                 "(on_row, on_left_row, on_right_row), whose output takes the row's own time"
             )
             raise TopologyError(msg)

@@ -108,9 +108,7 @@ def _direct(edge: Edge, column: str, parallelism: int) -> Partitioner:
     return partition
 
 
-def _custom(
-    edge: Edge, function: Callable[[Batch, int], object], parallelism: int
-) -> Partitioner:
+def _custom(edge: Edge, function: Callable[[Batch, int], object], parallelism: int) -> Partitioner:
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
         try:
             named = np.asarray(function(batch, parallelism))

@@ -6,6 +6,7 @@ It is named `whale-ray:JOB:controller` in the namespace `whale-ray`, so that `wh
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 from typing import Any
@@ -21,6 +22,8 @@ from .supervisor import Supervisor
 
 THREADS = 6
 
+_log = logging.getLogger(__name__)
+
 
 class ControllerActor:
     """Runs a job's supervisor on a fleet of worker actors that the driver made."""
@@ -33,12 +36,31 @@ class ControllerActor:
         self._name = assignment.plan.name
         fleet = RayFleet(workers, timeout_ns)
         self._supervisor = Supervisor(assignment, fleet, SystemClock())
-        self._started = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def run(self) -> bytes:
         """Run the job to its end; return the pickled outcome."""
-        with self._started:
-            return cloudpickle.dumps(self._supervisor.run())
+        return cloudpickle.dumps(self._supervisor.run())
+
+    def start_detached(self) -> None:
+        """Begin to run the job in a thread; when it has ended, nothing is left behind.
+
+        Returns at once, so that the driver knows that the job runs before it leaves.
+        """
+        me = ray.get_runtime_context().current_actor
+        self._thread = threading.Thread(target=self._run_detached, args=(me,), daemon=True)
+        self._thread.start()
+
+    def _run_detached(self, me: ActorHandle[Any]) -> None:
+        outcome = self._supervisor.run()
+        how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
+        _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
+        ray.kill(me)
+
+    def wait_for_end(self) -> None:
+        """Return when a detached job has ended; most callers find the actor gone by then."""
+        if self._thread is not None:
+            self._thread.join()
 
     def describe(self) -> tuple[str, str, str]:
         """Return the job's id, name and state."""
@@ -55,16 +77,6 @@ class ControllerActor:
     def stop(self, drain: bool) -> None:
         """Ask for the end."""
         self._supervisor.stop(drain)
-
-    def wait_for_end(self) -> str:
-        """Return how the job ended, once it has."""
-        with self._started:
-            return self._supervisor.state
-
-    def run_detached(self) -> None:
-        """Run the job without a driver that waits, then leave nothing behind."""
-        self.run()
-        ray.actor.exit_actor()
 
 
 def controller_name(job_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Workers as Ray actors. Ray carries control only: no tuple passes through a call or the object store.
+"""Workers as Ray actors. Ray carries control only: no tuple passes through it.
 
 The driver creates all actors, the controller's too, since Ray kills the actors whose creator dies.
 A worker actor that dies is restarted by Ray, as often as the controller asks for it.
@@ -158,7 +158,7 @@ class RayFleet(Fleet):
         return None if value is None else pickle.loads(value)  # noqa: S301  # from our workers
 
     def _lost(self, worker: int, method: str, error: RayActorError) -> FleetEvent | None:
-        """A call failed because its actor is gone; a mere question does not tell of it twice."""
+        """Turn a lost call into an event; a mere question does not tell of a death twice."""
         if method == "ready":  # between death and restart
             self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
             return None

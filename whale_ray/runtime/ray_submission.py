@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, UsageError, WorkerDiedError
@@ -42,6 +43,12 @@ def submit_to_ray(
     """Start a job's actors and return its handle; see `api.submit`."""
     with ExitStack() as undo:
         session = undo.enter_context(connect_ray(address))
+        if detach and session.started_here:
+            msg = (
+                "a detached job needs a Ray that outlives this process; "
+                "start one with `ray start --head`"
+            )
+            raise UsageError(msg)
         assignment = assign(topology, settings, workers)
         envelope = seal(assignment)
         names = f"whale-ray:{assignment.job_id}"
@@ -61,27 +68,44 @@ def submit_to_ray(
             )
             .remote(pickle.dumps(envelope), actors)
         )
-        runner = RayRunner(controller, actors, session, detach)
+        undo.callback(_kill_all, [controller])
+        runner = (
+            DetachedRunner(assignment.job_id, controller)
+            if detach
+            else RayRunner(controller, actors, session)
+        )
         undo.pop_all()
     return Job(assignment.job_id, topology.name, runner)
 
 
 class RayRunner(JobRunner):
-    """A job that a controller actor leads."""
+    """A job that a controller actor leads, and that dies with this process.
+
+    A thread waits for its end, so that no actor stays even if nobody asks how the job ended.
+    """
 
     def __init__(
-        self,
-        controller: ActorHandle[Any],
-        workers: list[ActorHandle[Any]],
-        session: RaySession | None,
-        detached: bool,
+        self, controller: ActorHandle[Any], workers: list[ActorHandle[Any]], session: RaySession
     ) -> None:
         self._controller = controller
         self._workers = workers
         self._session = session
-        method = controller.run_detached if detached else controller.run
-        self._run = method.remote()
         self._outcome: JobOutcome | None = None
+        self._run = controller.run.remote()
+        self._thread = threading.Thread(target=self._await_end, name="job's end", daemon=True)
+        self._thread.start()
+
+    def _await_end(self) -> None:
+        try:
+            outcome = pickle.loads(ray.get(self._run))  # noqa: S301  # from our own controller
+            assert isinstance(outcome, JobOutcome)
+        except RayError as error:
+            reason = next(iter(str(error).splitlines()), repr(error))
+            lost = WorkerDiedError(f"the job's controller died, and the job with it: {reason}")
+            outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, lost)
+        if ray.is_initialized():
+            _kill_all([*self._workers, self._controller])
+        self._outcome = outcome
 
     def state(self) -> str:
         """See `JobRunner.state`."""
@@ -92,7 +116,7 @@ class RayRunner(JobRunner):
         except GetTimeoutError:
             return "starting"
         except RayActorError:
-            return "failed"
+            return "finishing"
 
     def metrics(self) -> JobMetrics:
         """See `JobRunner.metrics`."""
@@ -109,25 +133,49 @@ class RayRunner(JobRunner):
         self._controller.stop.remote(drain)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
-        """See `JobRunner.join`; after the end no actor of the job is left."""
+        """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
+        self._thread.join(timeout_s)
         if self._outcome is not None:
-            return self._outcome
-        done, _ = ray.wait([self._run], timeout=timeout_s)
-        if not done:
-            return None
+            self._session.close()
+        return self._outcome
+
+
+class DetachedRunner(JobRunner):
+    """A job that goes on without this process; what it published tells how it ended."""
+
+    def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
+        self._job_id = job_id
+        self._controller = controller
+        ray.get(controller.start_detached.remote())
+
+    def state(self) -> str:
+        """Return its state, or "gone" when it has ended."""
         try:
-            packed = ray.get(self._run)
-        except RayActorError as error:
-            _kill_all(self._workers)
-            reason = next(iter(str(error).splitlines()), repr(error))
-            lost = WorkerDiedError(f"the job's controller died, and the job with it: {reason}")
-            self._outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, lost)
-            return self._outcome
-        outcome = pickle.loads(packed)  # noqa: S301  # from our own controller
-        assert isinstance(outcome, JobOutcome)
-        _kill_all([self._controller])
-        self._outcome = outcome
-        return outcome
+            return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
+        except RayError:
+            return "gone"
+
+    def metrics(self) -> JobMetrics:
+        """Return the newest counters, none when it has ended."""
+        try:
+            packed = ray.get(self._controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
+        except RayError:
+            return JobMetrics((), 0.0, 0)
+        metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
+        assert isinstance(metrics, JobMetrics)
+        return metrics
+
+    def stop(self, drain: bool) -> None:
+        """Ask for the end."""
+        self._controller.stop.remote(drain)
+
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """Refuse: nobody waits for a detached job."""
+        msg = (
+            f"job {self._job_id!r} is detached; see `whale-ray list`, end it with "
+            f"`whale-ray stop {self._job_id}`, and find its output where its sinks publish"
+        )
+        raise UsageError(msg)
 
 
 @dataclass(frozen=True)

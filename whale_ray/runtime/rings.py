@@ -6,7 +6,6 @@ A ring that only its own worker reads lies in private memory; all others are sha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ..plan.physical import Edge, RingSpec
 from ..transport.channel import Channel

@@ -65,7 +65,9 @@ class UnitBuilder:
             raise
         return units
 
-    def context(self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]) -> InstanceContext:
+    def context(
+        self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]
+    ) -> InstanceContext:
         """Return where an operator runs."""
         return InstanceContext(
             job=self._plan.name,

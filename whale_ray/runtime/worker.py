@@ -37,7 +37,7 @@ BLOCKED_POLL_NS = 1_000_000
 """How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
 
 
-class _Aborted(JobError):
+class AttemptAbortedError(JobError):
     """The controller ended the attempt."""
 
 
@@ -168,7 +168,7 @@ class Worker:
     def _obey(self, attempt: int) -> None:
         if self._aborted >= attempt:
             msg = "the attempt was aborted"
-            raise _Aborted(msg)
+            raise AttemptAbortedError(msg)
         if self._drained >= attempt and not self._draining:
             self._draining = True
             for unit in self._units:

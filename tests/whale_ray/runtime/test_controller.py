@@ -48,9 +48,7 @@ def test_every_step_gets_what_the_one_before_returned_on_all_workers() -> None:
     actions = controller.start(0)
     for step in STEPS:
         assert [a.method for a in actions if isinstance(a, Call)] == [step, step]
-        first, second = (
-            Returned(worker, 0, step, f"{step}-{worker}") for worker in (0, 1)
-        )
+        first, second = (Returned(worker, 0, step, f"{step}-{worker}") for worker in (0, 1))
         assert controller.handle(second, 0) == []
         actions = controller.handle(first, 0)
         if isinstance(actions[0], Call):
@@ -83,6 +81,25 @@ def test_workers_that_do_not_abort_in_time_are_replaced() -> None:
     assert controller.handle(Tick(), 9) == []
     assert controller.handle(Tick(), 10) == [Respawn(1)]
     assert controller.handle(Respawned(1), 11)[0] == Discard(0)
+
+
+def test_a_process_that_takes_longer_than_the_abort_may_still_come_back() -> None:
+    controller = JobController(1, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(0, "signal 9"), 0)
+    assert controller.handle(Tick(), 10) == []
+    assert controller.handle(Tick(), 109) == []
+    assert controller.handle(Respawned(0), 109)[0] == Discard(0)
+
+
+def test_a_process_that_does_not_come_back_fails_the_job() -> None:
+    controller = JobController(1, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(0, "signal 9"), 0)
+    controller.handle(Tick(), 10)
+    end = controller.handle(Tick(), 110)[-1]
+    assert isinstance(end, End)
+    assert str(end.error).startswith("worker 0 did not come back in time")
 
 
 def test_after_too_many_deaths_the_job_fails() -> None:

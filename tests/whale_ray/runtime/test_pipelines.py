@@ -161,8 +161,8 @@ def test_a_broadcast_join_in_event_time_order_equals_sql(runner: Any, batch_rows
     questions = topology.source(
         whale.sources.iterable(right), id="questions", event_time="t", event_time_unit="ms"
     )
-    joined = facts.key_by("k").connect(questions.broadcast()).process(
-        AsOf, id="join", parallelism=5
+    joined = (
+        facts.key_by("k").connect(questions.broadcast()).process(AsOf, id="join", parallelism=5)
     )
     gathered = joined.key_by("q").process(Gather, id="gather", parallelism=3)
     gathered.sink(whale.sinks.collect(), id="out")
@@ -304,9 +304,7 @@ def test_kept_views_stay_right_although_released_memory_is_poisoned(runner: Any)
     topology = whale.Topology("keeper")
     rows = [{"v": i} for i in range(9_000)]
     source = topology.source(whale.sources.iterable(rows), id="rows")
-    source.global_().process(Keeper, id="keep", parallelism=1).sink(
-        whale.sinks.collect(), id="out"
-    )
+    source.global_().process(Keeper, id="keep", parallelism=1).sink(whale.sinks.collect(), id="out")
     settings = {
         "transport.ring_bytes": 262144,
         "transport.poison_released": True,
