@@ -13,6 +13,7 @@
     │   ├── BadRowError            a row that cannot be used, where the user chose to refuse
     │   ├── HeldViewsError         an operator keeps views and would stall its ring
     │   ├── WorkerDiedError        a worker died and the job could not be restarted
+    │   ├── JobCancelledError      the user ended it; the command line exits with 130
     │   ├── OutputError            the result could not be written or published
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
     └── ProtocolError              bytes that whale-ray did not write, or not this way
@@ -28,6 +29,7 @@ from types import TracebackType
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
 class WhaleError(Exception):
@@ -112,6 +114,12 @@ class HeldViewsError(JobError):
 
 class WorkerDiedError(JobError):
     """A worker died and the job could not be restarted."""
+
+
+class JobCancelledError(JobError):
+    """The user ended the job before it had a result."""
+
+    exit_code = EXIT_INTERRUPTED
 
 
 class OutputError(JobError):

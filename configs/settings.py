@@ -142,13 +142,13 @@ class RuntimeSettings:
         64 * MIB,
         low=KIB,
         high=64 * GIB,
-        why="memory for rows that wait for their turn in event time; more of them are spilled",
+        why="memory of one operator instance for rows that wait for event time; more are spilled",
     )
     spill_bytes_max: int = setting(
         4 * GIB,
         low=0,
         high=1024 * GIB,
-        why="disk that one worker may fill with waiting rows before the job fails",
+        why="disk that one operator instance may fill with waiting rows before the job fails",
     )
     spill_directory: str = setting(
         "",

@@ -145,7 +145,7 @@ class Process:
 class CoProcess:
     """An operator with two inputs, `left.connect(right)`.
 
-    With event-time ordering (the default where both streams have event times) the rows of both
+    With event-time ordering (the default where the streams have event times) the rows of both
     inputs are merged: an earlier row comes first, and at equal times left comes before right.
     Define `on_left` and `on_right`, or `on_left_row` and `on_right_row` to think in tuples; define
     `on_merged` as well, or instead, to take long stretches of both inputs at once.

@@ -34,10 +34,12 @@ class Source(ABC):
     Attributes:
         replayable: a new attempt can read the same rows again from the start.
         bounded: the input ends by itself.
+        outlives_driver: it can be read when the process that submitted the job has ended.
     """
 
     replayable: bool = True
     bounded: bool = True
+    outlives_driver: bool = True
 
     def check(self) -> None:
         """Raise `InputError` if the input is plainly unusable (a missing file, an empty folder).
@@ -61,6 +63,10 @@ class Source(ABC):
         from elsewhere here. `cluster` says whether the workers are Ray actors.
         """
         return self
+
+    def release(self) -> None:
+        """Give back what `materialize` made; called by the driver when the job has ended."""
+        return None
 
     @abstractmethod
     def open(self, context: InstanceContext) -> SourceReader:

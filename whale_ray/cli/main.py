@@ -13,27 +13,25 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ..configs.errors import EXIT_FAILURE, EXIT_USAGE, UsageError, UserFunctionError, WhaleError
+from ..configs.errors import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    UserFunctionError,
+    WhaleError,
+)
 from . import bench, jobs, running
-
-EXIT_INTERRUPTED = 130
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises UsageError, and names the nearest option or command."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]  # it raises, like exit
-        raise UsageError(f"{message}; see {self.prog} --help")
+from .parser import Parser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = _Parser(
+    parser = Parser(
         prog="whale-ray", description="One-to-many stream processing on Ray, for Python and Spark."
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action="store_true", help="print the version")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     running.add_run(commands)
     running.add_explain(commands)
     bench.add_bench(commands)
@@ -42,15 +40,16 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.set_defaults(function=_doctor)
     jobs.add_list(commands)
     jobs.add_stop(commands)
-    for command in commands.choices.values():
-        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS)
+    listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
+    listing.set_defaults(function=_settings)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in words
+    debug = "--debug" in words  # wherever it stands, also among an application's own options
+    words = [word for word in words if word != "--debug"]
     try:
         parsed = build_parser().parse_args(words)
         if parsed.version:
@@ -94,6 +93,19 @@ def _doctor(parsed: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(doctor.as_dict(findings)) + "\n")
     else:
         sys.stdout.write(doctor.render(findings).rstrip() + "\n")
+    return 0
+
+
+def _settings(_parsed: argparse.Namespace) -> int:
+    from ..configs.describing import describe_settings
+
+    for setting in describe_settings():
+        symbol = f" ({setting.symbol} in the papers)" if setting.symbol else ""
+        sys.stdout.write(
+            f"{setting.path} = {setting.default!r}{symbol}\n"
+            f"    {setting.why}; {setting.allowed}\n"
+            f"    {setting.environment}\n"
+        )
     return 0
 
 

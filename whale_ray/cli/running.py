@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..configs.errors import UsageError
+from ..configs.errors import EXIT_INTERRUPTED, UsageError
+from .parser import Parser
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
@@ -32,7 +33,9 @@ def add_run(commands: Any) -> None:
 
 def add_explain(commands: Any) -> None:
     """Add `explain`."""
-    command = commands.add_parser("explain", help="print the plan of an application; starts nothing")
+    command = commands.add_parser(
+        "explain", help="print the plan of an application; starts nothing"
+    )
     command.add_argument("app", metavar="APP", help=_APP_HELP)
     add_settings(command)
     command.set_defaults(function=_explain)
@@ -70,6 +73,17 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--watch", action="store_true", help="print what every operator does")
 
 
+def check_placement(parsed: argparse.Namespace) -> None:
+    """Refuse options that mean nothing where the job runs; raises UsageError."""
+    given = {"--detach": parsed.detach, "--address": parsed.address is not None}
+    if parsed.on == "inline":
+        given |= {"--workers": parsed.workers is not None, "--watch": parsed.watch}
+    for option, is_given in given.items():
+        if is_given and parsed.on != "ray":
+            msg = f"{option} means nothing with --on {parsed.on}; leave one of them out"
+            raise UsageError(msg)
+
+
 def settings_of(parsed: argparse.Namespace) -> Settings:
     """Return the settings that the options give; raises SettingsError."""
     from ..configs.loading import load_settings
@@ -88,8 +102,8 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.app == "ride-hailing":
         from ..applications.ride_hailing.command import main
 
-        return main(parsed.rest)
-    parser = argparse.ArgumentParser(prog=f"whale-ray run {parsed.app}")
+        return main(parsed.rest, Parser(prog="whale-ray run ride-hailing"))
+    parser = Parser(prog=f"whale-ray run {parsed.app}")
     add_settings(parser)
     add_placement(parser)
     return _run_topology(load_topology(parsed.app), parser.parse_args(parsed.rest))
@@ -99,6 +113,7 @@ def _run_topology(topology: Topology, options: argparse.Namespace) -> int:
     from ..runtime.api import run, submit
 
     settings = settings_of(options)
+    check_placement(options)
     if options.on == "inline":
         job = run(topology, settings=settings)
     else:
@@ -116,7 +131,7 @@ def _run_topology(topology: Topology, options: argparse.Namespace) -> int:
         job.wait(watch=sys.stderr if options.watch else None)
     for name, result in job.outcome().results.items():
         sys.stdout.write(f"{name}: {result.rows:,} rows in {result.path or 'memory'}\n")
-    return 0 if job.state == "finished" else 130
+    return 0 if job.state == "finished" else EXIT_INTERRUPTED
 
 
 def _explain(parsed: argparse.Namespace) -> int:

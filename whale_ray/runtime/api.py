@@ -9,11 +9,13 @@ import sys
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..configs.errors import UsageError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
+from ..operators.sinks.base import Sink
+from ..operators.sources.base import Source
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
@@ -50,7 +52,7 @@ def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | Non
     supervisor = Supervisor(assignment, LocalFleet(clock), clock)
     with draining_signals(supervisor.stop):
         outcome = supervisor.run()
-    job = Job(assignment.job_id, topology.name, _Ended(outcome))
+    job = Job(assignment.job_id, topology.name, _Ended(outcome), lambda: release(assignment))
     return job.wait()
 
 
@@ -90,7 +92,7 @@ def submit(
     from .ray_submission import submit_to_ray
 
     _replace_earlier(topology.name)
-    job = submit_to_ray(topology, resolved, workers, address, detach, assign)
+    job = submit_to_ray(topology, resolved, workers, address, detach, assign, release)
     if not detach:
         _active.add(job)
     return job
@@ -109,7 +111,7 @@ def _submit_to_processes(topology: Topology, settings: Settings, workers: int | 
         supervisor.metrics,
         supervisor.stop,
     )
-    job = Job(assignment.job_id, topology.name, runner)
+    job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
     _active.add(job)
     return job
 
@@ -117,6 +119,12 @@ def _submit_to_processes(topology: Topology, settings: Settings, workers: int | 
 def assign(topology: Topology, settings: Settings, workers: int | None) -> Assignment:
     """Plan a topology for a cluster; its sources may use Ray."""
     return _assign(topology, settings, workers, needs_cluster=True)
+
+
+def release(assignment: Assignment) -> None:
+    """Give back what the sources made for a job that has ended."""
+    for node in assignment.plan.logical.of_kind(OperatorKind.SOURCE):
+        cast(Source, node.payload).release()
 
 
 def _assign(
@@ -135,9 +143,9 @@ def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> Logical
     for node in logical.nodes:
         payload = node.payload
         if node.kind is OperatorKind.SOURCE:
-            payload = payload.materialize(cluster=cluster)  # type: ignore[union-attr]  # a Source
+            payload = cast(Source, payload).materialize(cluster=cluster)
         elif node.kind is OperatorKind.SINK:
-            payload = payload.configured(settings)  # type: ignore[union-attr]  # a Sink
+            payload = cast(Sink, payload).configured(settings)
         nodes.append(replace(node, payload=payload))
     return replace(logical, nodes=tuple(nodes))
 

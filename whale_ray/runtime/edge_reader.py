@@ -6,8 +6,10 @@ fills, and its producer feels it. No other ring is affected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from ..configs.errors import HeldViewsError, ProtocolError
 from ..plan.physical import Edge
@@ -20,27 +22,30 @@ from ..transport.wire.types import Schema
 from .unit import Unit
 
 
-@dataclass
-class ReaderCounts:
-    """What a reader refused: frames of an older attempt."""
-
-    stale_frames: int = 0
-
-
 class EdgeReader:
-    """This worker's end of one ring; `units` are the target's local units by instance."""
+    """This worker's end of one ring.
+
+    `units` are the target's local units by instance; `sources` the producers that write to it.
+    """
 
     def __init__(
-        self, edge: Edge, channel: Channel, attempt: int, units: Mapping[int, Unit]
+        self,
+        edge: Edge,
+        channel: Channel,
+        attempt: int,
+        units: Mapping[int, Unit],
+        sources: Iterable[int],
     ) -> None:
         self.edge = edge
         self.channel = channel
-        self.counts = ReaderCounts()
+        self._refused: ProtocolError | None = None
         self._attempt = attempt
         self._by_instance = dict(units)
         self._units: Sequence[Unit] = tuple({id(unit): unit for unit in units.values()}.values())
         self._schemas: dict[int, Schema] = {}
         self._next_row: dict[int, int] = {}
+        self._open_sources = set(sources)
+        self._name = f"{edge.source_operator!r} → {edge.target_operator!r}"
 
     @property
     def blocked_by(self) -> Sequence[Unit]:
@@ -63,17 +68,44 @@ class EdgeReader:
         if frame is None:
             return False
         try:
-            self._dispatch(decode(frame.data, self._schemas))
+            self._take(frame.data)
             for unit in self._units:
                 unit.settle(now_ns)
         finally:
             self.channel.release_buffer(frame)
         return True
 
+    def check_alive(self) -> None:
+        """Raise ProtocolError if the producer has left without its end having come."""
+        if self._open_sources and self.channel.closed_by_peer:
+            msg = (
+                f"edge {self._name}: producers {sorted(self._open_sources)} closed their ring "
+                f"before their end had come{self._refusal()}"
+            )
+            raise ProtocolError(msg)
+
+    def _take(self, data: npt.NDArray[np.uint8]) -> None:
+        """Decode and dispatch; a message that is not ours is counted and stops nothing else.
+
+        If it stood in the place of one of ours, the rows that are missing then are told by their
+        numbers.
+        """
+        try:
+            message = decode(data, self._schemas)
+        except ProtocolError as error:
+            self._refused = self._refused or error
+            self._count("messages not understood")
+            return
+        self._dispatch(message)
+
+    def _count(self, reason: str) -> None:
+        for unit in self._units[:1]:
+            unit.nodes[0].metrics.drop({reason: 1})
+
     def _dispatch(self, message: WorkerMessage | SchemaMessage | WatermarkMessage) -> None:
         header = message.header
         if header.attempt != self._attempt:
-            self.counts.stale_frames += 1
+            self._count("messages of an older attempt")
             return
         if isinstance(message, SchemaMessage):
             message.register(self._schemas)
@@ -84,6 +116,8 @@ class EdgeReader:
         if header.watermark_ns != WATERMARK_NONE:
             for unit in self._units:
                 unit.advance(self.edge.id, header.source, header.watermark_ns)
+        if header.is_end:
+            self._open_sources.discard(header.source)
 
     def _deliver(self, message: WorkerMessage) -> None:
         port, source = self.edge.port, message.header.source
@@ -100,8 +134,12 @@ class EdgeReader:
         expected = self._next_row.get(header.source, 0)
         if header.sequence != expected:
             msg = (
-                f"edge {self.edge.source_operator!r} → {self.edge.target_operator!r}: producer "
-                f"{header.source} sent row {header.sequence} where row {expected} was due"
+                f"edge {self._name}: producer {header.source} sent row {header.sequence} where "
+                f"row {expected} was due{self._refusal()}"
             )
             raise ProtocolError(msg)
         self._next_row[header.source] = expected + header.row_count
+
+    def _refusal(self) -> str:
+        """Say what was refused before, if anything: most likely the cause."""
+        return "" if self._refused is None else f"; a message before was refused: {self._refused}"

@@ -10,12 +10,15 @@ import importlib.metadata
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import cloudpickle
 
 from ..configs.errors import JobError, UsageError
 from .fleet import Assignment
+
+Dumps = Callable[[object], bytes]
 
 _COMPARED = ("whale-ray", "numpy", "numba", "pyarrow", "cloudpickle")
 
@@ -48,12 +51,15 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def seal(assignment: Assignment) -> Envelope:
-    """Pack an assignment; raises UsageError for a function or an object that cannot travel."""
+def seal(assignment: Assignment, dumps: Dumps = cloudpickle.dumps) -> Envelope:
+    """Pack an assignment with `dumps`, cloudpickle's or one that also knows Ray's references.
+
+    Raises UsageError for a function or an object that cannot travel.
+    """
     try:
-        inside = cloudpickle.dumps(assignment)
+        inside = dumps(assignment)
     except Exception as error:
-        culprit = _culprit(assignment)
+        culprit = _culprit(assignment, dumps)
         msg = (
             f"{culprit} cannot be sent to a worker: {error}; create files, locks and connections "
             "in open(), on the worker, rather than beforehand"
@@ -88,11 +94,11 @@ def unseal(envelope: Envelope) -> Assignment:
     return assignment
 
 
-def _culprit(assignment: Assignment) -> str:
+def _culprit(assignment: Assignment, dumps: Dumps) -> str:
     """Name the operator whose payload does not pickle."""
     for node in assignment.plan.logical.nodes:
         try:
-            cloudpickle.dumps(node.payload)
+            dumps(node.payload)
         except Exception:  # noqa: BLE001  # whatever a user's object raises when pickled
             return f"operator {node.id!r} ({node.location})"
     return "the topology"

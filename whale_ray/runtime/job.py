@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import closing
 from html import escape
 from typing import TYPE_CHECKING, TextIO
 
-from ..configs.errors import JobError, UsageError
+from ..configs.errors import JobCancelledError, UsageError
 from .metrics import JobMetrics
 from .signals import draining_signals
 
@@ -42,10 +44,17 @@ class JobRunner(ABC):
 class Job:
     """A job that runs, or has run. Made by `submit` and `run`."""
 
-    def __init__(self, job_id: str, name: str, runner: JobRunner) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        name: str,
+        runner: JobRunner,
+        release: Callable[[], None] | None = None,
+    ) -> None:
         self.id = job_id
         self.name = name
         self._runner = runner
+        self._release = release
         self._outcome: JobOutcome | None = None
         self._lock = threading.Lock()
 
@@ -67,25 +76,26 @@ class Job:
         timeout_s: float | None = None,
         *,
         watch: TextIO | None = None,
+        line: Callable[[JobMetrics], str] | None = None,
         interval_s: float = 1.0,
     ) -> Job:
         """Wait for the end and return the job itself.
 
         Ctrl-C (and SIGTERM) drain the job: its sources end, what was read comes out. A second
         one cancels it. With `watch` (a stream such as `sys.stderr`), print a line every
-        `interval_s` that tells rate, lag and back-pressure of every operator.
+        `interval_s`: what `line` makes of the metrics, by default rate, lag and back-pressure of
+        every operator.
 
         Raises:
             WhaleError: what the job failed with.
             TimeoutError: it has not ended within `timeout_s`; it goes on.
         """
-        waited_s, next_line_s = 0.0, interval_s
-        with draining_signals(self.stop_from_signal):
+        waited_s = 0.0
+        with draining_signals(self.stop_from_signal), closing(_Watch(watch, interval_s)) as lines:
             while (outcome := self._join(_POLL_S)) is None:
                 waited_s += _POLL_S
-                if watch is not None and waited_s >= next_line_s:
-                    next_line_s += interval_s
-                    _show(watch, self.status())
+                if lines.due(waited_s):
+                    lines.show(self.status() if line is None else line(self.metrics()))
                 if timeout_s is not None and waited_s >= timeout_s:
                     msg = f"job {self.name!r} has not ended within {timeout_s:g} s; it goes on"
                     raise TimeoutError(msg)
@@ -119,7 +129,7 @@ class Job:
         assert self._outcome is not None
         if self._outcome.state == "cancelled":
             msg = f"job {self.name!r} was cancelled; it published nothing"
-            raise JobError(msg)
+            raise JobCancelledError(msg)
         return self._outcome
 
     def stop(self, drain: bool = True, timeout_s: float | None = None) -> Job:
@@ -144,7 +154,10 @@ class Job:
         if self._outcome is None:
             outcome = self._runner.join(timeout_s)
             with self._lock:
-                self._outcome = self._outcome or outcome
+                if outcome is not None and self._outcome is None:
+                    self._outcome = outcome
+                    if self._release is not None:
+                        self._release()
         return self._outcome
 
     def __repr__(self) -> str:
@@ -232,10 +245,35 @@ class ThreadRunner(JobRunner):
         return self._outcome
 
 
-def _show(stream: TextIO, line: str) -> None:
-    """Print a line; on a terminal, over the one before."""
-    if stream.isatty():
-        stream.write(f"\r\033[K{line}")
-    else:
-        stream.write(f"{line}\n")
-    stream.flush()
+class _Watch:
+    """Prints lines that tell how far the job is; on a terminal, each over the one before."""
+
+    def __init__(self, stream: TextIO | None, interval_s: float) -> None:
+        self._stream = stream
+        self._interval_s = interval_s
+        self._next_s = interval_s
+        self._unfinished = False
+
+    def due(self, waited_s: float) -> bool:
+        """Tell whether it is time for the next line."""
+        if self._stream is None or waited_s < self._next_s:
+            return False
+        self._next_s += self._interval_s
+        return True
+
+    def show(self, line: str) -> None:
+        """Print a line."""
+        assert self._stream is not None
+        if self._stream.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\033[K{line[:width]}")
+            self._unfinished = True
+        else:
+            self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the last line standing."""
+        if self._unfinished and self._stream is not None:
+            self._stream.write("\n")
+            self._stream.flush()

@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, UsageError, WorkerDiedError
 from ..configs.settings import Settings
+from ..plan.logical import OperatorKind
 from ..plan.planner import worker_count
 from ..ray_bridge.session import RaySession, connect_ray
 from ..topology import Topology
@@ -39,6 +40,7 @@ def submit_to_ray(
     address: str | None,
     detach: bool,
     assign: Assign,
+    release: Callable[[Assignment], None],
 ) -> Job:
     """Start a job's actors and return its handle; see `api.submit`."""
     with ExitStack() as undo:
@@ -50,7 +52,9 @@ def submit_to_ray(
             )
             raise UsageError(msg)
         assignment = assign(topology, settings, workers)
-        envelope = seal(assignment)
+        if detach:
+            _check_outlives(assignment)
+        envelope = seal(assignment, ray.cloudpickle.dumps)
         names = f"whale-ray:{assignment.job_id}"
         count = worker_count(settings, workers)
         actors = create_workers(count, envelope, session.worker_cpus, names, detach)
@@ -75,7 +79,17 @@ def submit_to_ray(
             else RayRunner(controller, actors, session)
         )
         undo.pop_all()
-    return Job(assignment.job_id, topology.name, runner)
+    return Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
+
+
+def _check_outlives(assignment: Assignment) -> None:
+    for node in assignment.plan.logical.of_kind(OperatorKind.SOURCE):
+        if not getattr(node.payload, "outlives_driver", True):
+            msg = (
+                f"source {node.id!r} reads what ends with this process, and the job is detached; "
+                "write the rows to files first and read these"
+            )
+            raise UsageError(msg)
 
 
 class RayRunner(JobRunner):
@@ -102,7 +116,9 @@ class RayRunner(JobRunner):
         except RayError as error:
             reason = next(iter(str(error).splitlines()), repr(error))
             lost = WorkerDiedError(f"the job's controller died, and the job with it: {reason}")
-            outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, lost)
+            outcome = JobOutcome(
+                "failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, len(self._workers), lost
+            )
         if ray.is_initialized():
             _kill_all([*self._workers, self._controller])
         self._outcome = outcome

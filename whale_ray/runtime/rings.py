@@ -36,7 +36,7 @@ class RingSet:
         self._doorbell: Doorbell | None = None
         self._own_ends: dict[int, Channel] = {}
         self.out_rings: dict[int, list[OutRing]] = {}
-        self.in_channels: list[tuple[Edge, Channel]] = []
+        self.in_channels: list[tuple[Edge, int, Channel]] = []
 
     def make_board(self) -> BoardHandle | None:
         """Make the board if that is this worker's part; return what the others attach with."""
@@ -93,7 +93,7 @@ class RingSet:
                     self._ring_of(spec.producer_worker),
                     held_fraction=self._settings.held_fraction,
                 )
-            self.in_channels.append((self._plan.edges[spec.edge], channel))
+            self.in_channels.append((self._plan.edges[spec.edge], spec.producer_worker, channel))
 
     @property
     def board(self) -> DoorbellBoard:
@@ -114,7 +114,7 @@ class RingSet:
 
     def close(self) -> None:
         """Close all channels and the board."""
-        for _, channel in self.in_channels:
+        for _, _, channel in self.in_channels:
             channel.close()
         for channel in self._own_ends.values():
             channel.close()

@@ -27,6 +27,7 @@ class JobOutcome:
         metrics: the last counters.
         seconds: time from the first tuple to the last, without start-up.
         restarts: how often the job began anew.
+        workers: how many processes ran it.
         error: why it failed, or None.
     """
 
@@ -35,6 +36,7 @@ class JobOutcome:
     metrics: JobMetrics
     seconds: float
     restarts: int
+    workers: int
     error: WhaleError | None = None
 
 
@@ -188,6 +190,7 @@ class Supervisor:
             self.metrics(),
             self._ran_ns / 1e9,
             self._controller.attempt,
+            self._assignment.plan.workers,
             end.error,
         )
 

@@ -61,6 +61,7 @@ class Worker:
         self._drained = -1
         self._draining = False
         self._next_part_ns = 0
+        self._turn_at_ns = 0
 
     def open(self, attempt: int) -> BoardHandle | None:
         """Begin an attempt; whatever an earlier one left is closed."""
@@ -85,8 +86,14 @@ class Worker:
         rings = self._opened
         rings.attach_rings(offers)
         self._readers = [
-            EdgeReader(edge, channel, attempt, self._units_of(edge.target_stage))
-            for edge, channel in rings.in_channels
+            EdgeReader(
+                edge,
+                channel,
+                attempt,
+                self._units_of(edge.target_stage),
+                self._assignment.plan.source_ids(edge.source_stage, producer),
+            )
+            for edge, producer, channel in rings.in_channels
         ]
         for unit in self._units:
             if unit.reader is not None:
@@ -106,6 +113,7 @@ class Worker:
             if stop_at_ns is not None and now_ns >= stop_at_ns:
                 return None
             self._obey(attempt)
+            self._charge_blocked(now_ns)
             if not self._turn(now_ns):
                 self._sleep(now_ns, stop_at_ns)
         return self.snapshot()
@@ -198,15 +206,21 @@ class Worker:
         self._next_part_ns = now_ns + interval_ns
 
     def _sleep(self, now_ns: int, stop_at_ns: int | None) -> None:
-        """Sleep until the doorbell rings or something falls due; charge the blocked units."""
+        """Sleep until the doorbell rings or something falls due."""
         timeout_ns = self._timeout_ns(now_ns, stop_at_ns)
         if timeout_ns <= 0:
             return
+        for reader in self._readers:
+            reader.check_alive()
         if isinstance(self._clock, SystemClock):
             self._opened.sleep(timeout_ns, self._has_work)
         else:
             self._clock.sleep_ns(timeout_ns)
-        elapsed_ns = self._clock.monotonic_ns() - now_ns
+
+    def _charge_blocked(self, now_ns: int) -> None:
+        """Count the time since the last turn for every unit that a full output holds up."""
+        elapsed_ns = now_ns - (self._turn_at_ns or now_ns)
+        self._turn_at_ns = now_ns
         for unit in self._units:
             if unit.blocked:
                 unit.count_blocked(elapsed_ns)
