@@ -60,9 +60,7 @@ class EventTimeBuffer:
     `open_spill` is called once, when memory first runs out.
     """
 
-    def __init__(
-        self, ports: int, memory_bytes: int, open_spill: Callable[[], SpillFile]
-    ) -> None:
+    def __init__(self, ports: int, memory_bytes: int, open_spill: Callable[[], SpillFile]) -> None:
         self._runs: tuple[list[_Run], ...] = tuple([] for _ in range(ports))
         self._memory_bytes = memory_bytes
         self._open_spill = open_spill
@@ -178,7 +176,7 @@ def _sort_by_time(batch: Batch) -> Batch:
 
 
 def _merge_order(batches: tuple[Batch | None, ...]) -> npt.NDArray[np.bool_]:
-    """Return which port each row of the merged ports comes from; equal times take the left first."""
+    """Return which port each merged row comes from; equal times take the left first."""
     rows = [0 if batch is None else batch.num_rows for batch in batches]
     if len(batches) == 1 or 0 in rows:
         return np.full(sum(rows), len(batches) == 2 and rows[0] == 0, dtype=np.bool_)

@@ -35,7 +35,9 @@ class SpillFile:
     def __init__(self, owner: str, bytes_max: int, directory: str = "") -> None:
         self._owner = owner
         self._bytes_max = bytes_max
-        self._file = tempfile.TemporaryFile(dir=directory or None, prefix="whale-ray-")  # noqa: SIM115 (closed in close)
+        self._file = tempfile.TemporaryFile(  # noqa: SIM115 - it lives until `close`
+            dir=directory or None, prefix="whale-ray-"
+        )
         self._schemas: dict[int, Schema] = {}
         self._end = 0
         self._live_records = 0
@@ -60,7 +62,7 @@ class SpillFile:
             raise ResourceError(msg)
         try:
             self._file.seek(self._end)
-            self._file.write(memoryview(buffer[:length]))
+            self._file.write(buffer[:length].data)
         except OSError as error:
             msg = (
                 f"operator {self._owner!r} cannot spill to {tempfile.gettempdir()}: "
@@ -77,7 +79,7 @@ class SpillFile:
         """Read a batch back, once: its place in the file may be reused afterwards."""
         buffer = np.empty(record.length, dtype=np.uint8)
         self._file.seek(record.offset)
-        self._file.readinto(memoryview(buffer))  # type: ignore[attr-defined]  # a raw temporary file has it
+        self._file.readinto(buffer.data)
         message = decode(buffer, self._schemas)
         assert isinstance(message, WorkerMessage)
         self._live_records -= 1

@@ -1,7 +1,7 @@
 """Low watermarks: how far event time has come on every input, and so on all of them.
 
-A watermark W on an input promises that no row with an event time ≤ W follows on it. The watermark of
-several inputs together is their minimum. `WATERMARK_NONE` means that nothing is known yet and
+A watermark W on an input promises that no row with an event time ≤ W follows on it. The watermark
+of several inputs together is their minimum. `WATERMARK_NONE` means that nothing is known yet and
 `WATERMARK_END` that the input has ended.
 """
 

@@ -133,7 +133,8 @@ def test_ray_spark_and_verbs_keep_to_their_places(part):
 def _is_gate(name: str) -> bool:
     """Tell a module that may load Ray or Spark with itself, and is loaded late in turn."""
     folders_and_file = name.removesuffix(".py").replace("/", ".").split(".")
-    return "spark" in folders_and_file[1:2] or folders_and_file[-1].startswith("ray_")
+    is_bridge = folders_and_file[1:2] in (["spark"], ["ray_bridge"])
+    return is_bridge or folders_and_file[-1].startswith("ray_")
 
 
 def test_ray_and_spark_are_loaded_when_they_are_used():

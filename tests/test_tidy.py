@@ -24,8 +24,8 @@ CLOCK = "transport/clock.py"
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 COLUMNS_MAX = 100
-REASON = re.compile(r"[A-Za-z].{8,}")
-"""A reason is at least a few words."""
+REASON = re.compile(r"[A-Za-z].{5,}")
+"""A reason is a word or more."""
 
 
 def files_of(*folders: str) -> list[Path]:

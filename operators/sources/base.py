@@ -66,7 +66,7 @@ class Source(ABC):
 
     def release(self) -> None:
         """Give back what `materialize` made; called by the driver when the job has ended."""
-        return None
+        return
 
     @abstractmethod
     def open(self, context: InstanceContext) -> SourceReader:

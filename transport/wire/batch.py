@@ -17,7 +17,7 @@ from .block import (
     gather_block,
     row_indices,
 )
-from .column import BytesView, Column, is_owned
+from .column import Column, is_owned
 from .types import DataType, Field, Schema
 
 if TYPE_CHECKING:
