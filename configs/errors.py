@@ -14,6 +14,7 @@
     │   ├── HeldViewsError         an operator keeps views and would stall its ring
     │   ├── WorkerDiedError        a worker died and the job could not be restarted
     │   ├── JobCancelledError      the user ended it; the command line exits with 130
+    │   ├── AttemptLostError       a worker is not in the attempt it was asked about; internal
     │   ├── OutputError            the result could not be written or published
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
     └── ProtocolError              bytes that whale-ray did not write, or not this way
@@ -120,6 +121,10 @@ class JobCancelledError(JobError):
     """The user ended the job before it had a result."""
 
     exit_code = EXIT_INTERRUPTED
+
+
+class AttemptLostError(JobError):
+    """A worker is not in the attempt that it was asked about: aborted, or started anew since."""
 
 
 class OutputError(JobError):

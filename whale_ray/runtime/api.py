@@ -6,12 +6,12 @@ import atexit
 import re
 import secrets
 import sys
-import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
-from ..configs.errors import UsageError
+from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
 from ..configs.settings import Settings
 from ..operators.sinks.base import Sink
@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
 
-_active: weakref.WeakSet[Job] = weakref.WeakSet()
+_active: dict[str, Job] = {}
+"""Jobs that end with this process, by id. Held until their end is known: a notebook's cell may
+submit a job and keep nothing of it."""
+
+_ALIVE = ("starting", "running", "draining", "finishing")
 
 
 def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | None = None) -> Job:
@@ -94,7 +98,7 @@ def submit(
     _replace_earlier(topology.name)
     job = submit_to_ray(topology, resolved, workers, address, detach, assign, release)
     if not detach:
-        _active.add(job)
+        _active[job.id] = job
     return job
 
 
@@ -112,7 +116,7 @@ def _submit_to_processes(topology: Topology, settings: Settings, workers: int | 
         supervisor.stop,
     )
     job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
-    _active.add(job)
+    _active[job.id] = job
     return job
 
 
@@ -122,7 +126,8 @@ def assign(topology: Topology, settings: Settings, workers: int | None) -> Assig
 
 
 def release(assignment: Assignment) -> None:
-    """Give back what the sources made for a job that has ended."""
+    """Forget a job that has ended, and give back what its sources made for it."""
+    _active.pop(assignment.job_id, None)
     for node in assignment.plan.logical.of_kind(OperatorKind.SOURCE):
         cast(Source, node.payload).release()
 
@@ -165,16 +170,19 @@ def _replace_earlier(name: str) -> None:
     """In a notebook or an interactive session, end the job that an earlier run of a cell left."""
     if not hasattr(sys, "ps1") and "ipykernel" not in sys.modules:
         return
-    for job in list(_active):
-        if job.name == name and job.state in ("starting", "running", "draining"):
-            job.stop(drain=False)
+    for job in list(_active.values()):
+        if job.state not in _ALIVE:
+            del _active[job.id]
+        elif job.name == name:
+            with suppress(WhaleError):  # how the earlier one ends is not the new one's matter
+                job.stop(drain=False)
 
 
 @atexit.register
 def _end_with_the_driver() -> None:
     """End what still runs: a job that was not detached dies with its driver."""
-    for job in list(_active):
-        if job.state in ("starting", "running", "draining", "finishing"):
+    for job in list(_active.values()):
+        if job.state in _ALIVE:
             job.abandon()
 
 

@@ -1,7 +1,8 @@
 """The controller: leads a job's workers through an attempt, and through the next one if one dies.
 
 A pure state machine: `handle` takes an event and returns the actions to carry out; time comes in
-with `Tick`. A supervisor does the I/O.
+with `Tick`. A supervisor does the I/O, and writes `progress` down: a controller that takes the
+place of a dead one resumes from it, while the workers run on.
 
 ::
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..configs.errors import ResourceError, WhaleError, WorkerDiedError
+from ..configs.errors import AttemptLostError, ResourceError, WhaleError, WorkerDiedError
 
 WorkerResult = object
 """What a worker's call returned; the controller passes it on without looking into it."""
@@ -146,6 +147,20 @@ STEPS = ("open", "link", "connect", "run", "stage")
 
 
 @dataclass(frozen=True)
+class Progress:
+    """What a controller has to know in order to go on for one that died.
+
+    `step` is an index of `STEPS`, or one beyond them while the output is published; `arguments` are
+    what the step was given.
+    """
+
+    attempt: int
+    step: int
+    arguments: tuple[object, ...]
+    draining: bool
+
+
+@dataclass(frozen=True)
 class Limits:
     """How often and how long the controller tries; all times in ns.
 
@@ -166,6 +181,7 @@ class JobController:
         self.phase = Phase.STARTING
         self.attempt = 0
         self._step = 0
+        self._arguments: tuple[object, ...] = ()
         self._workers = workers
         self._limits = limits
         self._results: dict[int, WorkerResult] = {}
@@ -184,6 +200,25 @@ class JobController:
     def start(self, now_ns: int) -> list[Action]:
         """Open the first attempt."""
         return self._open(now_ns)
+
+    @property
+    def progress(self) -> Progress:
+        """Where it is, as `resume` takes it."""
+        step = len(STEPS) if self.phase is Phase.PUBLISHING else self._step
+        return Progress(self.attempt, step, self._arguments, self.draining)
+
+    def resume(self, progress: Progress, now_ns: int) -> list[Action]:
+        """Go on for a controller that died: ask for the step again that it was waiting for.
+
+        Workers carry out a step once and tell its result as often as they are asked. One that has
+        lost the attempt meanwhile says so, and the job begins anew.
+        """
+        self.attempt = progress.attempt
+        self._stop = StopAsked(drain=True) if progress.draining else None
+        step = min(progress.step, len(STEPS) - 1)
+        actions = self._take_step(step, progress.arguments)
+        self._deadline_ns = now_ns + self._limits.start_timeout_ns
+        return actions + self._enter_phase(now_ns)
 
     def handle(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event; return what to do, in order."""
@@ -218,6 +253,7 @@ class JobController:
 
     def _take_step(self, step: int, arguments: tuple[object, ...]) -> list[Action]:
         self._step = step
+        self._arguments = arguments
         self._results.clear()
         self._busy = set(range(self._workers))
         return [Call(w, self.attempt, STEPS[step], arguments) for w in range(self._workers)]
@@ -234,19 +270,25 @@ class JobController:
         if STEPS[self._step] == "stage":
             self.phase = Phase.PUBLISHING
             return [Publish(self.attempt, results)]
-        actions = self._take_step(self._step + 1, (results,))
+        return self._take_step(self._step + 1, (results,)) + self._enter_phase(now_ns)
+
+    def _enter_phase(self, now_ns: int) -> list[Action]:
+        """Enter the phase of the present step; running and staging take as long as they take."""
         if STEPS[self._step] == "run":
             self.phase, self._deadline_ns = Phase.RUNNING, None
-            actions += self._drain_if_asked(now_ns)
-        elif STEPS[self._step] == "stage":
+            return self._drain_if_asked(now_ns)
+        if STEPS[self._step] == "stage":
             self.phase, self._deadline_ns = Phase.STAGING, None
-        return actions
+        return []
 
     def _raised(self, event: Raised, now_ns: int) -> list[Action]:
         if self.phase is Phase.RESTARTING:
             return self._reopen_when_ready(now_ns)
         if self.phase is Phase.FAILING:
             return self._end_when_quiet()
+        if isinstance(event.error, AttemptLostError):
+            lost = f"worker {event.worker} lost attempt {event.attempt}: {event.error}"
+            return self._begin_anew(lost, None, now_ns)
         return self._fail(event.error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
@@ -259,23 +301,27 @@ class JobController:
                 return []
             self._unspawned.add(event.worker)
             return [Respawn(event.worker)]
+        died = f"worker {event.worker} died ({event.detail})"
+        return self._begin_anew(died, event.worker, now_ns)
+
+    def _begin_anew(self, reason: str, dead: int | None, now_ns: int) -> list[Action]:
+        """Restart the job, or fail it if it may not be restarted (again)."""
         refused = self._limits.restart_refused
         if refused is None and self.attempt >= self._limits.max_restarts:
             refused = f"it was restarted {self.attempt} times already (runtime.max_restarts)"
         if refused is not None:
-            msg = (
-                f"worker {event.worker} died ({event.detail}); the job is not restarted: {refused}"
-            )
+            msg = f"{reason}; the job is not restarted: {refused}"
             return self._fail(WorkerDiedError(msg), now_ns)
-        return self._restart(event.worker, now_ns)
+        return self._restart(dead, now_ns)
 
-    def _restart(self, dead: int, now_ns: int) -> list[Action]:
+    def _restart(self, dead: int | None, now_ns: int) -> list[Action]:
         self.phase = Phase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        self._unspawned = {dead}
+        self._unspawned = set() if dead is None else {dead}
         aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
-        return [*aborts, Respawn(dead), *self._reopen_when_ready(now_ns)]
+        respawns = [Respawn(worker) for worker in self._unspawned]
+        return [*aborts, *respawns, *self._reopen_when_ready(now_ns)]
 
     def _replace_hanging(self, now_ns: int) -> list[Action]:
         """Replace the workers that did not abort; from now on wait for processes to start."""

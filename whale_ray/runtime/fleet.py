@@ -38,7 +38,13 @@ FleetEvent = Event | SnapshotTaken
 
 
 class Fleet(ABC):
-    """Workers 0 … n − 1. Calls do not wait: what becomes of them arrives as an event."""
+    """Workers 0 … n − 1. Calls do not wait: what becomes of them arrives as an event.
+
+    Attributes:
+        term: the controller's, which goes with every call; workers refuse older ones.
+    """
+
+    term: int = 1
 
     @abstractmethod
     def start(self, assignment: Assignment) -> None:

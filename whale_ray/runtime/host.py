@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from typing import Any
 
-from ..configs.errors import JobError, ResourceError, WhaleError
+from ..configs.errors import AttemptLostError, JobError, ResourceError, WhaleError
 from ..transport.clock import Clock, SystemClock
 from .controller import Raised, Returned
 from .fleet import Assignment
@@ -22,9 +23,39 @@ class WorkerHost:
     def __init__(self, index: int, assignment: Assignment, clock: Clock | None = None) -> None:
         self._index = index
         self.worker = Worker(index, assignment, clock or SystemClock())
+        self._changed = threading.Condition()
+        self._term = 0
+        self._step: tuple[int, str] | None = None
+        self._told: Returned | Raised | None = None
+
+    def execute_once(
+        self, term: int, attempt: int, method: str, arguments: tuple[Any, ...]
+    ) -> Returned | Raised:
+        """Carry out a step, or tell the result again if it was carried out before.
+
+        While another thread carries it out, wait for its end: a controller that took the place of a
+        dead one asks like this. A controller of an older term is refused.
+        """
+        with self._changed:
+            if term < self._term:
+                return Raised(self._index, attempt, method, JobError(_outdated(term, self._term)))
+            self._term = term
+            if self._step == (attempt, method):
+                self._changed.wait_for(lambda: self._told is not None)
+                assert self._told is not None
+                return self._told
+            self._step, self._told = (attempt, method), None
+        told = self.execute(attempt, method, arguments)
+        with self._changed:
+            self._told = told
+            self._changed.notify_all()
+        return told
 
     def execute(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> Returned | Raised:
         """Carry out one step of an attempt's life; an error becomes an event, too."""
+        if method != "open" and self.worker.attempt != attempt:
+            lost = AttemptLostError(f"the worker is in attempt {self.worker.attempt}")
+            return Raised(self._index, attempt, method, lost)
         try:
             result = getattr(self.worker, method)(attempt, *arguments)
         except WhaleError as error:
@@ -50,6 +81,10 @@ class WorkerHost:
     def close(self) -> None:
         """Give back everything that the worker holds."""
         self.worker.close()
+
+
+def _outdated(term: int, newer: int) -> str:
+    return f"a controller of term {term} is outdated: term {newer} leads the job"
 
 
 def _internal(worker: int, method: str, error: Exception) -> JobError:

@@ -65,7 +65,8 @@ class Job:
 
     def status(self) -> str:
         """Return the state and one line on what every operator does."""
-        return f"{self.name}: {self.state} | {self.metrics().watch_line()}"
+        parts = [f"{self.name}: {self.state}", self.metrics().watch_line()]
+        return " | ".join(part for part in parts if part)
 
     def metrics(self) -> JobMetrics:
         """Return rate, lag, busiest instance and back-pressure, per operator."""

@@ -317,6 +317,19 @@ class ProcessOutput(Output):
         return self.time_ns
 
 
+@contextmanager
+def naming_user_errors(context: InstanceContext) -> Iterator[None]:
+    """Turn what a user's source, factory or sink raises while opening into a named error."""
+    try:
+        yield
+    except WhaleError:
+        raise
+    except Exception as error:
+        raise UserFunctionError.of(
+            error, context.operator_id, context.instance, "none yet"
+        ) from error
+
+
 def make_process(factory: Callable[[], object]) -> Process | CoProcess:
     """Call what the user gave to `process`; raises TypeError if it makes something else."""
     process = factory()

@@ -7,7 +7,6 @@ It is named `whale-ray:JOB:controller` in the namespace `whale-ray`, so that `wh
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 from typing import Any
 
@@ -16,11 +15,14 @@ import ray
 from ray.actor import ActorHandle
 
 from ..transport.clock import SystemClock
-from .envelope import Envelope, unseal
-from .ray_fleet import RayFleet
+from .envelope import unseal
+from .ray_fleet import NAMESPACE, RayFleet, worker_name
+from .ray_journal import RayJournal, fetch_envelope
 from .supervisor import Supervisor
 
 THREADS = 6
+RESTARTS_MAX = 5
+"""How often Ray restarts a controller that died; it resumes from its journal."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,18 +30,25 @@ _log = logging.getLogger(__name__)
 class ControllerActor:
     """Runs a job's supervisor on a fleet of worker actors that the driver made."""
 
-    def __init__(self, envelope: bytes, workers: list[ActorHandle[Any]]) -> None:
-        opened: Envelope = pickle.loads(envelope)  # noqa: S301  # from our own driver
-        assignment = unseal(opened)
+    def __init__(self, job_id: str) -> None:
+        assignment = unseal(fetch_envelope(job_id))
+        workers = [
+            ray.get_actor(worker_name(job_id, index), namespace=NAMESPACE)
+            for index in range(assignment.plan.workers)
+        ]
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
         self._job_id = assignment.job_id
         self._name = assignment.plan.name
         fleet = RayFleet(workers, timeout_ns)
-        self._supervisor = Supervisor(assignment, fleet, SystemClock())
+        journal = RayJournal(assignment.job_id)
+        self._supervisor = Supervisor(assignment, fleet, SystemClock(), journal)
         self._thread: threading.Thread | None = None
 
     def run(self) -> bytes:
-        """Run the job to its end; return the pickled outcome."""
+        """Run the job to its end; return the pickled outcome.
+
+        Ray calls it again when it has restarted the actor; the job then goes on where it was.
+        """
         return cloudpickle.dumps(self._supervisor.run())
 
     def start_detached(self) -> None:

@@ -17,27 +17,28 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, WhaleError
 from .controller import Died, Raised, Respawned
-from .envelope import Envelope, unseal
+from .envelope import unseal
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
 from .host import COMMANDS, WorkerHost
+from .ray_journal import fetch_envelope
 
 NAMESPACE = "whale-ray"
 """Ray's namespace of all our actors' names."""
 
-_THREADS = 4
-"""An actor's threads: one runs the loop, the others take commands and questions meanwhile."""
+_THREADS = 16
+"""An actor's threads: one runs the loop, the others take commands and questions meanwhile, and the
+calls of controllers that took the place of dead ones."""
 
 
 class WorkerActor:
     """A worker inside a Ray actor; see `WorkerHost`."""
 
-    def __init__(self, index: int, envelope: bytes) -> None:
+    def __init__(self, index: int, job_id: str) -> None:
         self._index = index
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None
-        opened: Envelope = pickle.loads(envelope)  # noqa: S301  # from our own driver
         try:
-            self._host = WorkerHost(index, unseal(opened))
+            self._host = WorkerHost(index, unseal(fetch_envelope(job_id)))
         except WhaleError as error:
             self._refused = error
 
@@ -45,13 +46,13 @@ class WorkerActor:
         """Return the worker's index, as soon as it can be called."""
         return self._index
 
-    def execute(self, attempt: int, method: str, arguments: bytes) -> bytes:
-        """Carry out one step; return the pickled event."""
+    def execute(self, term: int, attempt: int, method: str, arguments: bytes) -> bytes:
+        """Carry out one step, once; return the pickled event."""
         if self._host is None:
             assert self._refused is not None
             return cloudpickle.dumps(Raised(self._index, attempt, method, self._refused))
         given = pickle.loads(arguments)  # noqa: S301  # from our own controller
-        return cloudpickle.dumps(self._host.execute(attempt, method, given))
+        return cloudpickle.dumps(self._host.execute_once(term, attempt, method, given))
 
     def command(self, attempt: int, name: str) -> None:
         """Tell the running worker something."""
@@ -70,16 +71,20 @@ class WorkerActor:
             self._host.close()
 
 
+def worker_name(job_id: str, index: int) -> str:
+    """Return the name of a worker's actor."""
+    return f"whale-ray:{job_id}:worker-{index}"
+
+
 def create_workers(
-    count: int, envelope: Envelope, worker_cpus: float, names: str, detached: bool
+    count: int, job_id: str, worker_cpus: float, detached: bool
 ) -> list[ActorHandle[Any]]:
-    """Create `count` worker actors on this node; the caller's process owns them.
+    """Create `count` worker actors of a job on this node; the caller's process owns them.
 
     Ray places them when there are processors for them; `RayFleet.start` waits for that.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote = ray.remote(WorkerActor)
-    packed = pickle.dumps(envelope)
     return [
         remote.options(
             num_cpus=worker_cpus,
@@ -87,10 +92,10 @@ def create_workers(
             max_task_retries=0,
             max_concurrency=_THREADS,
             scheduling_strategy=here,
-            name=f"{names}:worker-{index}" if detached else None,
+            name=worker_name(job_id, index),
             namespace=NAMESPACE,
             lifetime="detached" if detached else None,
-        ).remote(index, packed)
+        ).remote(index, job_id)
         for index in range(count)
     ]
 
@@ -126,7 +131,8 @@ class RayFleet(Fleet):
             self._pending[actor.snapshot.remote()] = (worker, method, attempt)
         else:
             packed = cloudpickle.dumps(arguments)
-            self._pending[actor.execute.remote(attempt, method, packed)] = (worker, method, attempt)
+            called = actor.execute.remote(self.term, attempt, method, packed)
+            self._pending[called] = (worker, method, attempt)
 
     def respawn(self, worker: int) -> None:
         """Let Ray restart the actor, killing what is left of it."""

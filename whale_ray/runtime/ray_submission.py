@@ -24,8 +24,9 @@ from .envelope import seal
 from .fleet import Assignment
 from .job import Job, JobRunner
 from .metrics import JobMetrics
-from .ray_controller import THREADS, ControllerActor, controller_name, job_of
+from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_name, job_of
 from .ray_fleet import NAMESPACE, create_workers
+from .ray_journal import forget, keep_envelope
 from .supervisor import JobOutcome
 
 Assign = Callable[[Topology, Settings, int | None], Assignment]
@@ -54,10 +55,10 @@ def submit_to_ray(
         assignment = assign(topology, settings, workers)
         if detach:
             _check_outlives(assignment)
-        envelope = seal(assignment, ray.cloudpickle.dumps)
-        names = f"whale-ray:{assignment.job_id}"
+        keep_envelope(assignment.job_id, seal(assignment, ray.cloudpickle.dumps))
+        undo.callback(forget, assignment.job_id)
         count = worker_count(settings, workers)
-        actors = create_workers(count, envelope, session.worker_cpus, names, detach)
+        actors = create_workers(count, assignment.job_id, session.worker_cpus, detach)
         undo.callback(_kill_all, actors)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         controller = (
@@ -65,12 +66,14 @@ def submit_to_ray(
             .options(
                 num_cpus=0,
                 max_concurrency=THREADS,
+                max_restarts=RESTARTS_MAX,
+                max_task_retries=-1,
                 scheduling_strategy=here,
                 name=controller_name(assignment.job_id),
                 namespace=NAMESPACE,
                 lifetime="detached" if detach else None,
             )
-            .remote(pickle.dumps(envelope), actors)
+            .remote(assignment.job_id)
         )
         undo.callback(_kill_all, [controller])
         runner = (

@@ -12,6 +12,7 @@ from ..plan.logical import OperatorKind
 from ..transport.clock import Clock
 from . import controller as c
 from .fleet import Assignment, Fleet, SnapshotTaken
+from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
 
 _COMMANDS_MAX = 16
@@ -56,10 +57,19 @@ class _Counters:
 class Supervisor:
     """Runs one job on a fleet. `run` blocks; `stop`, `metrics` and `state` serve other threads."""
 
-    def __init__(self, assignment: Assignment, fleet: Fleet, clock: Clock) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        fleet: Fleet,
+        clock: Clock,
+        journal: Journal | None = None,
+    ) -> None:
         self._assignment = assignment
         self._fleet = fleet
         self._clock = clock
+        self._journal = journal or NoJournal()
+        self._term = 1
+        self._written: c.Progress | None = None
         self._controller = c.JobController(assignment.plan.workers, _limits(assignment))
         self._commands: queue.Queue[c.Event] = queue.Queue(_COMMANDS_MAX)
         self._counters = _Counters()
@@ -97,20 +107,41 @@ class Supervisor:
         """Run the job to its end; always returns, and leaves no worker behind."""
         settings = self._assignment.settings.runtime
         try:
-            for sink in self._sinks().values():
-                sink.prepare(self._assignment.job_id, bounded=self._bounded)
-            self._fleet.start(self._assignment)
-            self._lead(settings.poll_interval_ms * 1_000_000)
+            actions = self._begin()
+            self._lead(actions, settings.poll_interval_ms * 1_000_000)
         except WhaleError as error:
             self._finish(c.End("failed", error))
         finally:
             self._fleet.shutdown(settings.kill_grace_ms * 1_000_000)
+            self._journal.erase()
         assert self._outcome is not None
         return self._outcome
 
-    def _lead(self, interval_ns: int) -> None:
-        actions = self._controller.start(self._clock.monotonic_ns())
+    def _begin(self) -> list[c.Action]:
+        """Start the job, or take over from a controller that died."""
+        before = self._journal.read()
+        if before is not None:
+            self._term = before.term + 1
+            self._results = dict(before.results)
+        else:
+            for sink in self._sinks().values():
+                sink.prepare(self._assignment.job_id, bounded=self._bounded)
+        self._fleet.term = self._term
+        self._fleet.start(self._assignment)
+        now_ns = self._clock.monotonic_ns()
+        if before is None:
+            return self._controller.start(now_ns)
+        return self._controller.resume(before.progress, now_ns)
+
+    def _write_down(self) -> None:
+        progress = self._controller.progress
+        self._written = progress
+        self._journal.write(Entry(self._term, progress, dict(self._results)))
+
+    def _lead(self, actions: list[c.Action], interval_ns: int) -> None:
         while self._outcome is None:
+            if self._controller.progress != self._written:
+                self._write_down()  # before the calls: a successor asks for them again
             for action in actions:
                 self._perform(action)
             actions = []
@@ -176,7 +207,9 @@ class Supervisor:
         try:
             if self._bounded:
                 for name, sink in self._sinks().items():
-                    self._results[name] = sink.publish(self._token(attempt), by_sink[name])
+                    if name not in self._results:  # else a controller before this one did it
+                        self._results[name] = sink.publish(self._token(attempt), by_sink[name])
+                        self._write_down()
         except WhaleError as error:
             return c.Published(error)
         except OSError as error:

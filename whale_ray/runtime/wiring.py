@@ -21,7 +21,14 @@ from ..transport.slicing import StreamSlicer
 from .edge_writer import EdgeWriter, OutRing, Stamp
 from .fleet import Assignment
 from .flow import Downstream, FanOut
-from .nodes import Node, ProcessNode, SinkNode, TransformNode, make_process
+from .nodes import (
+    Node,
+    ProcessNode,
+    SinkNode,
+    TransformNode,
+    make_process,
+    naming_user_errors,
+)
 from .partitioner import make_partitioner
 from .source_node import SourceNode
 from .supervisor import attempt_token, job_is_bounded
@@ -105,10 +112,12 @@ class UnitBuilder:
         """Open a source."""
         runtime = self._settings.runtime
         assigner = EventTimeAssigner(node.event_time, node.id) if node.event_time else None
+        with naming_user_errors(context):
+            reader = cast(Source, node.payload).open(context)
         return SourceNode(
             context,
             self._worker,
-            cast(Source, node.payload).open(context),
+            reader,
             output,
             assigner,
             watermark_slots(self._plan).get((node.id, context.instance)),
@@ -122,7 +131,8 @@ class UnitBuilder:
         """Make a process or co-process and open it."""
         runtime = self._settings.runtime
         ports = len(node.inputs)
-        process = make_process(cast("type[CoProcess]", node.payload))
+        with naming_user_errors(context):
+            process = make_process(cast("type[CoProcess]", node.payload))
         buffer = None
         if node.event_time_order:
             buffer = EventTimeBuffer(
@@ -140,7 +150,9 @@ class UnitBuilder:
         sink = cast(Sink, node.payload)
         token = attempt_token(self._assignment.job_id, self._attempt)
         bounded = job_is_bounded(self._assignment)
-        return SinkNode(context, self._worker, sink.open(context, token), bounded)
+        with naming_user_errors(context):
+            writer = sink.open(context, token)
+        return SinkNode(context, self._worker, writer, bounded)
 
     @property
     def worker(self) -> int:

@@ -18,7 +18,7 @@ doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 
 from __future__ import annotations
 
-from ..configs.errors import JobError
+from ..configs.errors import AttemptLostError
 from ..operators.sinks.base import Staged
 from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
@@ -35,10 +35,6 @@ ALIGNMENT_POLL_NS = 1_000_000
 
 BLOCKED_POLL_NS = 1_000_000
 """How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
-
-
-class AttemptAbortedError(JobError):
-    """The controller ended the attempt."""
 
 
 class Worker:
@@ -62,6 +58,11 @@ class Worker:
         self._draining = False
         self._next_part_ns = 0
         self._turn_at_ns = 0
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that it is in; −1 before the first."""
+        return self._attempt
 
     def open(self, attempt: int) -> BoardHandle | None:
         """Begin an attempt; whatever an earlier one left is closed."""
@@ -176,7 +177,7 @@ class Worker:
     def _obey(self, attempt: int) -> None:
         if self._aborted >= attempt:
             msg = "the attempt was aborted"
-            raise AttemptAbortedError(msg)
+            raise AttemptLostError(msg)
         if self._drained >= attempt and not self._draining:
             self._draining = True
             for unit in self._units:

@@ -7,7 +7,13 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.configs.errors import JobError, OutputError, ResourceError, WorkerDiedError
+from whale_ray.configs.errors import (
+    AttemptLostError,
+    JobError,
+    OutputError,
+    ResourceError,
+    WorkerDiedError,
+)
 from whale_ray.runtime.controller import (
     STEPS,
     Action,
@@ -100,6 +106,44 @@ def test_a_process_that_does_not_come_back_fails_the_job() -> None:
     end = controller.handle(Tick(), 110)[-1]
     assert isinstance(end, End)
     assert str(end.error).startswith("worker 0 did not come back in time")
+
+
+def test_a_successor_asks_again_for_the_step_that_was_under_way() -> None:
+    first = JobController(2, LIMITS)
+    complete(first, first.start(0), "run")
+    second = JobController(2, LIMITS)
+    actions = second.resume(first.progress, 0)
+    assert [a.method for a in actions if isinstance(a, Call)] == ["run", "run"]
+    assert second.phase is Phase.RUNNING
+    actions = complete(second, actions, "never")
+    assert actions == [Publish(0, ("stage-0", "stage-1"))]
+
+
+def test_a_successor_of_one_that_died_while_publishing_publishes() -> None:
+    first = JobController(1, LIMITS)
+    complete(first, first.start(0), "never")
+    second = JobController(1, LIMITS)
+    (again,) = second.resume(first.progress, 0)
+    assert isinstance(again, Call)
+    assert again.method == "stage"
+    assert second.handle(Returned(0, 0, "stage", "s"), 0) == [Publish(0, ("s",))]
+
+
+def test_a_successor_goes_on_draining() -> None:
+    first = JobController(1, LIMITS)
+    complete(first, first.start(0), "run")
+    first.handle(StopAsked(drain=True), 0)
+    actions = JobController(1, LIMITS).resume(first.progress, 0)
+    assert actions[1] == Call(0, 0, "drain")
+
+
+def test_a_worker_that_lost_the_attempt_makes_the_job_begin_anew() -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), "run")
+    lost = AttemptLostError("the worker is in attempt -1")
+    assert controller.handle(Raised(0, 0, "run", lost), 0) == [Call(1, 0, "abort")]
+    actions = controller.handle(Raised(1, 0, "run", lost), 0)
+    assert actions == [Discard(0), Call(0, 1, "open", ()), Call(1, 1, "open", ())]
 
 
 def test_after_too_many_deaths_the_job_fails() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,36 @@ def test_a_killed_actor_restarts_the_job(cluster: Any, tmp_path: Path) -> None:
     assert found == EXPECTED
     assert job.outcome().restarts == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def paced(sink: Any) -> whale.Topology:
+    topology = whale.Topology("paced")
+    rows = whale.sources.poisson(
+        1000.0, lambda rows, chance: {"k": chance.integers(0, 13, len(rows))}, limit=5000, seed=3
+    )
+    topology.source(rows, id="rows").key_by("k").process(Count, id="count", parallelism=2).sink(
+        sink, id="out"
+    )
+    return topology
+
+
+@pytest.mark.long
+def test_a_killed_controller_resumes_while_the_data_runs_on(cluster: Any, tmp_path: Path) -> None:
+    from ray._private.state import actors
+
+    job = whale.submit(paced(whale.sinks.parquet(tmp_path / "out")), workers=2)
+    while not job.metrics().operators or job.metrics().operator("rows").rows_in < 500:
+        assert job.state in ("starting", "running")
+        time.sleep(0.05)
+    (controller,) = [
+        entry["Pid"]
+        for entry in actors().values()
+        if entry["ActorClassName"] == "ControllerActor" and entry["State"] == "ALIVE"
+    ]
+    os.kill(controller, signal.SIGKILL)
+    outcome = job.wait(120).outcome()
+    assert (outcome.state, outcome.restarts) == ("finished", 0)
+    assert sum(job.results("out").to_arrow()["n"].to_pylist()) == 5000
 
 
 def test_no_actor_remains(cluster: Any) -> None:
