@@ -1,0 +1,1 @@
+"""whale_ray.applications."""

@@ -1,0 +1,58 @@
+"""`Best`: chooses one vehicle for each request."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from ...operators.keys import hash_keys
+from ...operators.process import InstanceContext, Output, Process
+from ...transport.wire.batch import Batch
+from ...transport.wire.types import Schema
+from .best_kernels import best_rows, requests_of
+from .byte_keys import frozen, index_size, key_bytes
+from .schemas import BEST_COLUMNS, event_times
+
+__all__ = ["Best"]
+
+_CANDIDATES = "candidates"
+_NO_CANDIDATES = Batch.empty(
+    Schema.of(request_id="int32", vehicle_id="string", distance_m="float64")
+).with_times(np.empty(0, np.int64))
+
+
+class Best(Process):
+    """Reads the matcher's rows, keyed by request, in event-time order; emits one row per request.
+
+    The nearest vehicle wins, distances compared in whole millimetres (half a millimetre rounded
+    up); among equals the smallest vehicle id by its bytes. Without any vehicle the row has null
+    vehicle and distance. All rows of a request have its event time, so they come in one call and
+    nothing is kept.
+    """
+
+    per_worker: ClassVar[bool] = True
+
+    def open(self, context: InstanceContext) -> None:
+        """Load the compiled loop now, so that no row waits for it."""
+        self._choose(_NO_CANDIDATES)
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Emit the best row of every request in the batch."""
+        out.emit(batch.select(BEST_COLUMNS).take(self._choose(batch)))
+
+    def _choose(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        vehicles, distances = batch.column("vehicle_id"), batch.column("distance_m")
+        validity = vehicles.validity
+        has_vehicle = np.ones(batch.num_rows, np.bool_) if validity is None else validity
+        hashes, _ = hash_keys(batch, ("request_id",))
+        requests, count = requests_of(
+            np.zeros(index_size(batch.num_rows), np.int32),
+            hashes,
+            *key_bytes(batch.column("request_id")),
+            frozen(event_times(_CANDIDATES, batch)),
+        )
+        rows: np.ndarray[tuple[int], np.dtype[np.int64]] = best_rows(
+            requests, count, *key_bytes(vehicles), frozen(has_vehicle), frozen(distances.data)
+        )
+        return rows

@@ -1,0 +1,131 @@
+"""`Matcher`: keeps the vehicles' last fixes and answers every request with the free ones nearby."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...operators.keys import hash_keys
+from ...operators.process import CoProcess, InstanceContext, Output
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import Field, Schema
+from .byte_keys import frozen
+from .matcher_kernels import NO_SLOT, Fixes, Found, Requests
+from .matching import NO_FIXES, NO_REQUESTS, Matching
+from .schemas import (
+    BEST_COLUMNS,
+    FLOAT64,
+    POSITION_COLUMNS,
+    REQUEST_COLUMNS,
+    STRING,
+    check_columns,
+    event_times,
+    without_nulls,
+)
+from .settings import RideHailingSettings
+
+__all__ = ["Matcher"]
+
+_POSITIONS, _REQUESTS = "positions", "requests"
+
+
+class Matcher(CoProcess):
+    """Left: positions, keyed by vehicle. Right: requests, all of them.
+
+    A vehicle is found by a request if its last fix, not later than the request, is free, at most
+    `max_age_s` old and at most `radius_m` away. Emits one row per vehicle found: request_id,
+    request_time, vehicle_id, distance_m; and one row with null vehicle and distance per request
+    where instance 0 is, so that a request with nobody near is not lost.
+
+    One object serves all instances of a worker: vehicles of any of them are found alike.
+    """
+
+    per_worker: ClassVar[bool] = True
+
+    def __init__(self, settings: RideHailingSettings | None = None) -> None:
+        """Take radius and age from `settings`, or the defaults."""
+        self._settings = settings or RideHailingSettings()
+
+    def open(self, context: InstanceContext) -> None:
+        """Start without vehicles; load the compiled loop now, so that no row waits for it."""
+        self._marks_requests = 0 in context.instances
+        self._checked: set[Schema] = set()
+        self._matching = Matching(self._settings.radius_m, self._settings.max_age_s)
+        self._matching.warm_up()
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        """Keep the fixes."""
+        fixes = self._fixes(batch)
+        order = frozen(np.zeros(batch.num_rows, np.bool_))
+        list(self._matching.merge(fixes, NO_REQUESTS, order, mark_requests=False))  # finds nothing
+
+    def on_right(self, batch: Batch, out: Output) -> None:
+        """Answer the requests from the fixes kept so far."""
+        self._answer(NO_FIXES, batch, np.ones(batch.num_rows, np.bool_), out)
+
+    def on_merged(
+        self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output
+    ) -> None:
+        """Take both in event-time order, in one compiled loop."""
+        if right.num_rows == 0:
+            self.on_left(left, out)
+        else:
+            self._answer(self._fixes(left) if left.num_rows else NO_FIXES, right, order, out)
+
+    def _answer(
+        self, fixes: Fixes, batch: Batch, order: npt.NDArray[np.bool_], out: Output
+    ) -> None:
+        requests = self._requests(batch)
+        asked = batch.select(("request_id", "request_time"))
+        for found in self._matching.merge(
+            fixes, requests, frozen(order), mark_requests=self._marks_requests
+        ):
+            out.emit(self._candidates(asked, found))
+
+    def _candidates(self, asked: Batch, found: Found) -> Batch:
+        """Return the rows to emit for what was found; all memory is the batch's own."""
+        rows = asked.take(found.request_rows)
+        pool, offsets = self._matching.ids_of(found.slots)
+        has_vehicle = found.slots != NO_SLOT if self._marks_requests else None
+        distances_m = found.distances_m.copy()
+        fields = (*asked.schema, Field("vehicle_id", STRING), Field("distance_m", FLOAT64))
+        columns = [
+            *rows.columns,
+            Column(STRING, pool, offsets, has_vehicle),
+            Column(FLOAT64, distances_m, None, has_vehicle),
+        ]
+        return Batch(
+            Schema(fields).select(BEST_COLUMNS), columns, rows.num_rows, rows.times, rows.origin_ns
+        )
+
+    def _fixes(self, batch: Batch) -> Fixes:
+        if batch.schema not in self._checked:
+            check_columns(_POSITIONS, batch, POSITION_COLUMNS)
+            self._checked.add(batch.schema)
+        for name in POSITION_COLUMNS:
+            without_nulls(_POSITIONS, batch, name)
+        ids = batch.column("vehicle_id")
+        assert ids.offsets is not None
+        hashes, _ = hash_keys(batch, ("vehicle_id",))
+        return Fixes(
+            slots=self._matching.slots_of(frozen(ids.data), frozen(ids.offsets), hashes),
+            latitudes_e5=frozen(batch.column("lat_e5").data),
+            longitudes_e5=frozen(batch.column("lon_e5").data),
+            occupied=frozen(batch.column("occupied").data),
+            times_ns=frozen(event_times(_POSITIONS, batch)),
+        )
+
+    def _requests(self, batch: Batch) -> Requests:
+        if batch.schema not in self._checked:
+            check_columns(_REQUESTS, batch, REQUEST_COLUMNS)
+            self._checked.add(batch.schema)
+        for name in REQUEST_COLUMNS:
+            without_nulls(_REQUESTS, batch, name)
+        return Requests(
+            latitudes=frozen(batch.column("pickup_lat").data.astype(np.float64)),
+            longitudes=frozen(batch.column("pickup_lon").data.astype(np.float64)),
+            times_ns=frozen(event_times(_REQUESTS, batch)),
+        )
