@@ -95,7 +95,7 @@ class TransportSettings:
     held_fraction: float = setting(
         0.5,
         low=0.05,
-        high=0.9,
+        high=0.5,
         why="share of a ring that kept views may hold before the job fails instead of stalling",
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,8 @@ def test_a_killed_controller_resumes_while_the_data_runs_on(cluster: Any, tmp_pa
     job = whale.submit(paced(whale.sinks.parquet(tmp_path / "out")), workers=2)
     while not job.metrics().operators or job.metrics().operator("rows").rows_in < 500:
         assert job.state in ("starting", "running")
-        time.sleep(0.05)
+        with contextlib.suppress(TimeoutError):
+            job.wait(0.05)
     (controller,) = [
         entry["Pid"]
         for entry in actors().values()

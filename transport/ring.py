@@ -1,0 +1,431 @@
+"""The two ends of a ring as channels; the segment decides who can share it.
+
+The producer owns the segment. Each consumer is one of its readers, known by an index.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
+from . import ring_kernels as kernels
+from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
+from .doorbell import Doorbell
+from .ring_layout import (
+    CLOSED,
+    EXPECTED,
+    FRAME_ALIGNMENT,
+    HEAD,
+    LINE_BYTES,
+    OPEN,
+    READER_STATE,
+    READERS,
+    RingLayout,
+)
+from .segment import Bytes, Segment, Words
+
+_REFUSALS: Final = {kernels.NO_ROOM: Outcome.BACK_PRESSURED, kernels.ALL_CLOSED: Outcome.CLOSED}
+_OFFSET_MASK: Final = (1 << kernels.LENGTH_SHIFT) - 1
+_SENT: Final = Outcome.SENT
+_POSITION_WORD: Final = kernels.POSITION // 8
+_NOT_OPEN: Final = "the channel is not open: call open() first"
+
+
+class RingProducer(SendingEnd):
+    """The sending end of a ring. Nobody else may write to its segment's data and head."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        layout: RingLayout,
+        doorbells: Sequence[Doorbell] = (),
+        *,
+        poison_released: bool = False,
+    ) -> None:
+        """Make `segment`, fresh and of `layout.total_bytes`, a ring that this object owns.
+
+        `doorbells` are rung when a frame was sent: those of the readers, each once, in any
+        order. With `poison_released` bytes are overwritten as soon as all readers gave them back.
+        """
+        layout.write(segment)
+        self._segment = segment
+        self._layout = layout
+        self._doorbells = tuple(doorbells)
+        self._lines = np.array([doorbell.line for doorbell in doorbells], np.int64)
+        self._data: Bytes = segment.buffer[layout.data_offset :]
+        self._lag_at_close: tuple[int | None, ...] = ()
+        self._closed = False
+        # No frame is so small after `close`: one comparison serves both.
+        self._limit = layout.max_frame_bytes
+        self._state = self._new_state(poison_released)
+        # The kernels take an address; as a Python int it is made once.
+        self._state_address = int(self._state.ctypes.data)
+
+    def _new_state(self, poison_released: bool) -> Words:
+        state = kernels.new_state()
+        for field, value in (
+            (kernels.RING, self._segment.address),
+            (kernels.DATA, self._segment.address + self._layout.data_offset),
+            (kernels.CAPACITY, self._layout.capacity),
+            (kernels.READER_COUNT, self._layout.readers),
+            (kernels.DOORBELLS, int(self._lines.ctypes.data)),
+            (kernels.DOORBELL_COUNT, len(self._lines)),
+            (kernels.POISONS, int(poison_released)),
+        ):
+            state[field // 8] = value
+        return state
+
+    @property
+    def layout(self) -> RingLayout:
+        """The ring's sizes."""
+        return self._layout
+
+    @property
+    def segment(self) -> Segment:
+        """The ring's memory, which this end owns."""
+        return self._segment
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """The largest payload that `put` takes."""
+        return self._layout.max_frame_bytes
+
+    @property
+    def state_address(self) -> int:
+        """What the functions of ring_kernels take, for compiled senders.
+
+        Valid as long as this object lives and is not closed.
+        """
+        return self._state_address
+
+    def open(self) -> None:
+        """Do nothing: a ring can be written to before its readers attach."""
+
+    def ready_to_send(self, nbytes: int) -> Outcome:
+        """See `Channel.ready_to_send`."""
+        if nbytes > self._limit:
+            return self._beyond_limit()
+        offset = kernels.reserve(self._state_address, nbytes)
+        return _SENT if offset >= 0 else _REFUSALS[offset]
+
+    def put(self, nbytes: int, encode: Encode) -> Outcome:
+        """See `Channel.put`."""
+        if nbytes > self._limit:
+            return self._beyond_limit()
+        offset = kernels.reserve(self._state_address, nbytes)
+        if offset < 0:
+            return _REFUSALS[offset]
+        used = encode(self._data[offset : offset + nbytes])
+        if not 0 <= used <= nbytes:
+            msg = f"encode used {used} of {nbytes} reserved bytes"
+            raise ValueError(msg)
+        kernels.commit(self._state_address, used)
+        return _SENT
+
+    def put_copy(self, payload: Bytes) -> Outcome:
+        """Send a copy of `payload`, contiguous uint8 (n,), in one call of compiled code."""
+        if payload.size > self._limit:
+            return self._beyond_limit()
+        result = kernels.put_copy(self._state_address, payload)
+        return _SENT if result >= 0 else _REFUSALS[result]
+
+    def put_many(self, payloads: Bytes) -> tuple[Outcome, int]:
+        """Send each row of `payloads`, contiguous uint8 (n, m), as a frame of m bytes.
+
+        Return what became of the first row that was not sent (SENT if all were), and how many
+        were. The rows become visible together.
+        """
+        count, nbytes = payloads.shape
+        if nbytes > self._limit:
+            return self._beyond_limit(), 0
+        sent = kernels.put_many(self._state_address, payloads)
+        if sent < 0:
+            return _REFUSALS[sent], 0
+        return (_SENT if sent == count else Outcome.BACK_PRESSURED), sent
+
+    def _beyond_limit(self) -> Outcome:
+        return Outcome.CLOSED if self._closed else Outcome.TOO_LARGE
+
+    def drop_reader(self, reader: int) -> None:
+        """Stop waiting for a reader that is known to be dead; callable from any thread."""
+        line = self._layout.reader_offset(reader)
+        # The view keeps the memory mapped if another thread closes the producer meanwhile.
+        mapped = self._segment.buffer
+        if mapped.size > 0:
+            ring = int(mapped.ctypes.data)
+            kernels.drop_reader(ring, ring + line)
+
+    def statistics(self) -> ChannelStatistics:
+        """See `Channel.statistics`."""
+        state = self._state
+        return ChannelStatistics(
+            frames=int(state[kernels.FRAMES // 8]),
+            payload_bytes=int(state[kernels.PAYLOAD_BYTES // 8]),
+            padding_bytes=int(state[kernels.PADDING_BYTES // 8]),
+            back_pressured=int(state[kernels.BACK_PRESSURED // 8]),
+            capacity_bytes=self._layout.capacity,
+            lag_bytes=self._lag_at_close if self._closed else self._lags(),
+            held_bytes=0,
+        )
+
+    def _lags(self) -> tuple[int | None, ...]:
+        head = int(self._state[kernels.OWN_HEAD // 8])
+        end = READERS + self._layout.readers * LINE_BYTES
+        lines = self._segment.words(READERS, end).reshape(self._layout.readers, -1)
+        return tuple(
+            None if line[READER_STATE // 8] == CLOSED else head - int(line[0]) for line in lines
+        )
+
+    @property
+    def closed_by_peer(self) -> bool:
+        """Whether every reader has closed or was dropped."""
+        return not self._closed and kernels.open_readers(self._state_address) == 0
+
+    def close(self) -> None:
+        """Tell the readers that no frame follows, and give the segment back.
+
+        Readers that have attached keep it mapped; others can no longer attach.
+        """
+        if self._closed:
+            return
+        self._lag_at_close = self._lags()
+        self._closed = True
+        self._limit = -1
+        kernels.close_producer(self._state_address)
+        self._data = np.empty(0, np.uint8)
+        self._segment.close()
+
+
+class RingConsumer(ReceivingEnd):
+    """A receiving end of a ring: one of its readers."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        reader: int,
+        doorbell: Doorbell | None = None,
+        *,
+        held_fraction: float = 0.5,
+    ) -> None:
+        """Take over an attached segment (closed with this end) as reader number `reader`.
+
+        `doorbell` is the producer's, rung when it waits for this reader. `open` begins.
+        """
+        self._segment = segment
+        self._layout = RingLayout.read(segment)
+        self._reader = reader
+        self._doorbell = doorbell
+        self._line = self._layout.reader_offset(reader)
+        self._held_limit = int(held_fraction * self._layout.capacity)
+        self._held_bytes = 0
+        self._position = 0
+        self._peer_dead = False
+        self._closed = False
+        self._ready = False  # open, and not closed
+        start = self._layout.data_offset
+        # An array made of this memoryview has it as its base, not another array: it is the root
+        # of all views of the frame, and its life tells whether any of them is left.
+        self._memory = segment.memory(start, segment.handle.size).toreadonly()
+        # Oldest first; a frame takes at least FRAME_ALIGNMENT bytes, so it can never overflow.
+        self._frames: deque[Frame] = deque(maxlen=self._layout.capacity // FRAME_ALIGNMENT)
+        self._state = self._new_state()
+        self._state_address = int(self._state.ctypes.data)
+        self._words = self._state.data  # whose items are Python ints
+        self._last_lag = 0
+
+    def _new_state(self) -> Words:
+        state = kernels.new_state()
+        for field, value in (
+            (kernels.RING, self._segment.address),
+            (kernels.DATA, self._segment.address + self._layout.data_offset),
+            (kernels.CAPACITY, self._layout.capacity),
+            (kernels.TAIL, self._segment.address + self._line),
+            (kernels.DOORBELL, 0 if self._doorbell is None else self._doorbell.line),
+        ):
+            state[field // 8] = value
+        return state
+
+    @property
+    def layout(self) -> RingLayout:
+        """The ring's sizes."""
+        return self._layout
+
+    @property
+    def state_address(self) -> int:
+        """What the functions of ring_kernels take, for compiled receivers.
+
+        Valid as long as this object lives and is not closed. Such a receiver must not mix its
+        own `next_frame` with `get`.
+        """
+        return self._state_address
+
+    def open(self) -> None:
+        """Take the reader's place in the ring; ResourceError if it is taken or was dropped."""
+        if self._ready or self._closed:
+            return
+        line = self._segment.words(self._line, self._line + LINE_BYTES)
+        if line[READER_STATE // 8] != EXPECTED:
+            was = "was closed" if line[READER_STATE // 8] == CLOSED else "is already attached"
+            msg = f"reader {self._reader} of ring {self._segment.handle.path!r} {was}"
+            raise ResourceError(msg)
+        line[READER_STATE // 8] = OPEN
+        self._ready = True
+
+    def available(self) -> bool:
+        """See `Channel.available`."""
+        if self._closed:
+            return False
+        if self._frames:
+            self._reclaim()
+        return bool(kernels.has_frame(self._state_address))
+
+    def get(self) -> Frame | None:
+        """See `Channel.get`."""
+        if not self._ready:
+            self._check_opened()
+            return None
+        if self._held_bytes:
+            self._check_held()
+        word = kernels.next_frame(self._state_address)
+        if word < 0:
+            if word == kernels.EMPTY:
+                return None
+            raise self._corrupted()
+        # Not np.ndarray(buffer=...), which would refer to the mapping without keeping it mapped.
+        data = np.frombuffer(
+            self._memory, np.uint8, word >> kernels.LENGTH_SHIFT, word & _OFFSET_MASK
+        )
+        position = self._position
+        self._position = end = self._words[_POSITION_WORD]
+        frame = Frame(data, position, end)
+        self._frames.append(frame)
+        return frame
+
+    def release_buffer(self, frame: Frame) -> None:
+        """See `Channel.release_buffer`."""
+        if self._closed:
+            return
+        if frame.view is not None:
+            msg = f"the frame at position {frame.position} was already released"
+            raise ValueError(msg)
+        frame.release()
+        self._held_bytes += frame.end - frame.position
+        self._reclaim()
+
+    def _check_opened(self) -> None:
+        if not self._closed:
+            raise RuntimeError(_NOT_OPEN)
+
+    def _reclaim(self) -> None:
+        """Move the tail over the oldest frames that nobody holds any more."""
+        frames = self._frames
+        tail = -1
+        while frames:
+            frame = frames[0]
+            view = frame.view
+            if view is None or view() is not None:
+                break
+            frames.popleft()
+            tail = frame.end
+            self._held_bytes -= tail - frame.position
+        if tail >= 0:
+            kernels.release(self._state_address, tail)
+
+    def _check_held(self) -> None:
+        self._reclaim()
+        if self._held_bytes > self._held_limit:
+            msg = (
+                f"keeps views of received batches, {self._held_bytes:,} of the "
+                f"{self._layout.capacity:,} bytes of their ring; copy them (batch.copy())"
+            )
+            raise HeldViewsError(msg)
+
+    def get_copy(self, target: Bytes) -> int | None:
+        """Copy the next frame into `target`, uint8 (n,), and release it; return its length.
+
+        None if there is no frame. Raises ValueError if `target` is too small, the frame stays.
+        """
+        length = self._receive(kernels.get_copy(self._state_address_when_free(), target))
+        return None if length < 0 else length
+
+    def get_many(self, targets: Bytes) -> int:
+        """Copy frames of m bytes each into the rows of `targets`, uint8 (n, m); return how many.
+
+        Stops early at a frame of another size; raises ValueError if it is the first.
+        """
+        return max(0, self._receive(kernels.get_many(self._state_address_when_free(), targets)))
+
+    def _state_address_when_free(self) -> int:
+        """Return the address for a call that moves the tail past all frames read so far."""
+        if not self._ready:
+            raise RuntimeError(_NOT_OPEN)
+        if self._frames:
+            self._reclaim()
+        if self._frames:
+            msg = "frames of this channel are still held: release them before copying others out"
+            raise RuntimeError(msg)
+        return self._state_address
+
+    def _receive(self, result: int) -> int:
+        if result == kernels.NOT_A_FRAME:
+            raise self._corrupted()
+        if result == kernels.OTHER_SIZE:
+            msg = "the next frame does not have the size of the target"
+            raise ValueError(msg)
+        self._position = self._words[_POSITION_WORD]
+        return result
+
+    def _corrupted(self) -> CorruptedMessageError:
+        msg = (
+            f"ring {self._segment.handle.path!r} holds no frame at position {self._position}: "
+            "its memory was overwritten"
+        )
+        return CorruptedMessageError(msg)
+
+    def peer_died(self) -> None:
+        """Take note that the producer is dead; callable from any thread.
+
+        The frames that it committed can still be received; `closed_by_peer` is true after them.
+        """
+        self._peer_dead = True
+
+    @property
+    def closed_by_peer(self) -> bool:
+        """Whether the producer is over and every frame of it has been received."""
+        if self._closed:
+            return False
+        if self._peer_dead:
+            return not kernels.has_frame(self._state_address)
+        return bool(kernels.is_drained(self._state_address))
+
+    def statistics(self) -> ChannelStatistics:
+        """See `Channel.statistics`."""
+        state = self._state
+        if not self._closed:
+            head = int(self._segment.words(HEAD, HEAD + 8)[0])
+            self._last_lag = head - int(state[kernels.OWN_TAIL // 8])
+        return ChannelStatistics(
+            frames=int(state[kernels.FRAMES // 8]),
+            payload_bytes=int(state[kernels.PAYLOAD_BYTES // 8]),
+            padding_bytes=0,
+            back_pressured=0,
+            capacity_bytes=self._layout.capacity,
+            lag_bytes=(self._last_lag,),
+            held_bytes=self._held_bytes,
+        )
+
+    def close(self) -> None:
+        """Stop reading: the producer no longer waits for this reader."""
+        if self._closed:
+            return
+        self.statistics()
+        self._closed = True
+        self._ready = False
+        kernels.close_reader(self._state_address)
+        self._frames.clear()
+        self._memory = memoryview(b"")
+        self._segment.close()

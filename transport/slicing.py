@@ -1,0 +1,69 @@
+"""Stream slicing: how many rows travel together.
+
+A transfer buffer is sent when it holds MMS bytes, for throughput, or when its oldest rows have
+waited WTL, for latency. Nothing else cuts a slice.
+"""
+
+from __future__ import annotations
+
+from .wire.batch import Batch
+
+
+class StreamSlicer:
+    """The transfer buffer of one producer and edge; pure, the time is passed in.
+
+    Not bounded by itself: its owner calls `take` as soon as `ready`, and calls no operator that
+    feeds it while what was taken finds no room.
+    """
+
+    def __init__(self, mms_bytes: int, wtl_ns: int) -> None:
+        """Start empty; slices are due at `mms_bytes`, or `wtl_ns` after their first rows."""
+        self._mms_bytes = mms_bytes
+        self._wtl_ns = wtl_ns
+        self._pending: list[Batch] = []
+        self._first_ns = 0
+        self._not_owned_from = 0
+        self.pending_bytes = 0
+        """Bytes of the rows that wait."""
+        self.pending_rows = 0
+        """Number of the rows that wait."""
+
+    def add(self, batch: Batch, now_ns: int) -> None:
+        """Append rows; they may be views of received memory until the next `own`."""
+        if batch.num_rows == 0:
+            return
+        if not self._pending:
+            self._first_ns = now_ns
+        self._pending.append(batch)
+        self.pending_bytes += batch.nbytes
+        self.pending_rows += batch.num_rows
+
+    def own(self) -> None:
+        """Copy what is a view of received memory, before that memory is given back."""
+        for index in range(self._not_owned_from, len(self._pending)):
+            if not self._pending[index].owned:
+                self._pending[index] = self._pending[index].copy()
+        self._not_owned_from = len(self._pending)
+
+    def ready(self, now_ns: int) -> bool:
+        """Return whether a slice is due."""
+        deadline_ns = self.deadline_ns
+        return deadline_ns is not None and (
+            self.pending_bytes >= self._mms_bytes or now_ns >= deadline_ns
+        )
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When the oldest rows will have waited long enough; None while nothing waits."""
+        return self._first_ns + self._wtl_ns if self._pending else None
+
+    def take(self) -> Batch | None:
+        """Return all rows that wait as one batch, in order; None if there are none."""
+        pending = self._pending
+        if not pending:
+            return None
+        self._pending = []
+        self._not_owned_from = 0
+        self.pending_bytes = 0
+        self.pending_rows = 0
+        return pending[0] if len(pending) == 1 else Batch.concat(pending)
