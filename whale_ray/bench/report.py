@@ -1,0 +1,200 @@
+"""What every suite returns: the machine, the command, and rows of measured values with ratios.
+
+`BenchReport.as_json` writes one object with these fields:
+
+- ``suite``, ``command``: which suite, and the command that runs it again;
+- ``machine``: see `Machine`;
+- ``notes``: sentences on how the figures are to be read;
+- ``rows``: a list of objects with the fields of `Row`, an aim being ``{"quantity", "bound",
+  "limit", "met"}`` or null.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+_GIB = 1 << 30
+_COLUMNS = ("what", "parameters", "value", "unit", "ratio", "against", "aim", "cores")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the figures were measured."""
+
+    processor: str
+    cores: int
+    """Cores that this process may use."""
+    memory_gib: float
+    system: str
+    python: str
+    packages: Mapping[str, str]
+    """Versions of the packages that matter for speed."""
+    load: float
+    """Mean number of runnable processes in the last minute: above 0, the machine was not quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a row should reach on a quiet machine."""
+
+    quantity: Literal["value", "ratio"]
+    bound: Literal["at least", "at most"]
+    limit: float
+
+    def met(self, row: Row) -> bool:
+        """Return whether the row reaches it."""
+        measured = row.value if self.quantity == "value" else row.ratio
+        if measured is None:
+            return False
+        return measured >= self.limit if self.bound == "at least" else measured <= self.limit
+
+    def __str__(self) -> str:
+        sign = "≥" if self.bound == "at least" else "≤"
+        return f"{sign} {self.limit:g}{'x' if self.quantity == 'ratio' else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured value, and what it is compared with."""
+
+    name: str
+    """What was measured."""
+    parameters: Mapping[str, object]
+    """Under which conditions; names carry their units."""
+    value: float
+    unit: str
+    ratio: float | None = None
+    """How many times better than `against` (or larger, where there is no better)."""
+    against: str = ""
+    """What the ratio compares with, measured in the same run."""
+    aim: Aim | None = None
+    cores: float | None = None
+    """CPU seconds of all processes of the measurement per second of wall time."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as the JSON output has it."""
+        values = asdict(self)
+        values["parameters"] = dict(self.parameters)
+        if self.aim is not None:
+            values["aim"] = {**asdict(self.aim), "met": self.aim.met(self)}
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """The result of a suite."""
+
+    suite: str
+    command: str
+    machine: Machine
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def as_json(self) -> str:
+        """Return the report as one JSON object on one line."""
+        content = {
+            "suite": self.suite,
+            "command": self.command,
+            "machine": asdict(self.machine),
+            "notes": list(self.notes),
+            "rows": [row.as_dict() for row in self.rows],
+        }
+        return json.dumps(content, ensure_ascii=False)
+
+    def render(self) -> str:
+        """Return the report as text for people."""
+        machine = self.machine
+        packages = ", ".join(f"{name} {number}" for name, number in machine.packages.items())
+        where = (
+            f"{machine.processor}, {machine.cores} cores, {machine.memory_gib:.0f} GiB; "
+            f"{machine.system}; Python {machine.python}, {packages}; load {machine.load:.1f}"
+        )
+        lines = [
+            self.command,
+            where,
+            "",
+            *_table([_COLUMNS, *(_cells(row) for row in self.rows)]),
+            "",
+            *self.notes,
+        ]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def describe_machine(packages: Sequence[str] = ("numpy", "numba")) -> Machine:
+    """Return this machine, and the versions of `packages` where they are installed."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        processor=_processor(Path("/proc/cpuinfo")),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(memory / _GIB, 1),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        packages={name: _version(name) for name in packages},
+        load=round(os.getloadavg()[0], 2),
+    )
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the middle value of several repetitions: others on the machine cannot move it much."""
+    return float(statistics.median(values))
+
+
+def _processor(information: Path) -> str:
+    try:
+        lines = information.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    aim = ""
+    if row.aim is not None:
+        aim = f"{row.aim} {'met' if row.aim.met(row) else 'MISSED'}"
+    return (
+        row.name,
+        ", ".join(f"{name} {value}" for name, value in row.parameters.items()),
+        _number(row.value),
+        row.unit,
+        "" if row.ratio is None else f"{_number(row.ratio)}x",
+        row.against,
+        aim,
+        "" if row.cores is None else f"{row.cores:.2f}",
+    )
+
+
+def _number(value: float) -> str:
+    """Return three significant digits, without an exponent."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    right = {_COLUMNS.index(name) for name in ("value", "ratio", "cores")}
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return lines
