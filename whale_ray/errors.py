@@ -1,12 +1,14 @@
 """The errors that whale-ray raises on purpose; `whale.errors.WhaleError` is the root of all."""
 
 from .configs.errors import (
+    AttemptLostError,
     BadRowError,
     CorruptedMessageError,
     ExpressionError,
     ForeignMessageError,
     HeldViewsError,
     InputError,
+    JobCancelledError,
     JobError,
     OutputError,
     ProtocolError,
@@ -21,12 +23,14 @@ from .configs.errors import (
 )
 
 __all__ = [
+    "AttemptLostError",
     "BadRowError",
     "CorruptedMessageError",
     "ExpressionError",
     "ForeignMessageError",
     "HeldViewsError",
     "InputError",
+    "JobCancelledError",
     "JobError",
     "OutputError",
     "ProtocolError",

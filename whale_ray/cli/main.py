@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -57,11 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if parsed.command is None:
             build_parser().print_help()
             return EXIT_USAGE
-        return int(parsed.function(parsed))
+        code = int(parsed.function(parsed))
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         sys.stderr.write("whale-ray: interrupted\n")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except WhaleError as error:
         if debug:

@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import difflib
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 from ..configs.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises UsageError where argparse would print its usage and exit."""
+    """A parser that raises UsageError where argparse would print its usage and exit.
+
+    It takes no abbreviated options, and names what was probably meant.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.allow_abbrev = False
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake as UsageError, naming where the options are explained."""
         text = f"{message}; see {self.prog} --help"
         raise UsageError(text)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse what is unknown here already: this parser, not the one above, knows the nearest.
+
+        Raises:
+            UsageError: an argument is unknown, missing or malformed.
+        """
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            kind = "option" if word.startswith("-") else "argument"
+            self.error(f"unknown {kind} {word}{did_you_mean(word, self._option_string_actions)}")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        hint = did_you_mean(str(value), choices)
+        msg = f"unknown {value!r}{hint}; there are {', '.join(choices)}"
+        raise argparse.ArgumentError(action, msg)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean X?)" if one of `known` is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -7,14 +7,14 @@ APP is an application that comes with whale-ray, or a topology of the user's own
 from __future__ import annotations
 
 import argparse
-import difflib
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..configs.errors import EXIT_INTERRUPTED, UsageError
-from .parser import Parser
+from ..configs.errors import EXIT_INTERRUPTED, UsageError, WhaleError
+from .parser import Parser, did_you_mean
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
@@ -25,9 +25,16 @@ APPLICATIONS = ("ride-hailing",)
 
 def add_run(commands: Any) -> None:
     """Add `run`, with a subcommand for every application."""
-    command = commands.add_parser("run", help="run an application or a topology of your own")
+    command = commands.add_parser(
+        "run",
+        help="run an application or a topology of your own",
+        usage="%(prog)s [-h] APP [OPTION ...]",
+        epilog="APP has options of its own, and they stand behind it: "
+        "whale-ray run ride-hailing --help",
+    )
     command.add_argument("app", metavar="APP", help=_APP_HELP)
-    command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest = command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False
     command.set_defaults(function=_run)
 
 
@@ -106,14 +113,15 @@ def _run(parsed: argparse.Namespace) -> int:
     parser = Parser(prog=f"whale-ray run {parsed.app}")
     add_settings(parser)
     add_placement(parser)
-    return _run_topology(load_topology(parsed.app), parser.parse_args(parsed.rest))
+    return _run_topology(parsed.app, parser.parse_args(parsed.rest))
 
 
-def _run_topology(topology: Topology, options: argparse.Namespace) -> int:
+def _run_topology(app: str, options: argparse.Namespace) -> int:
     from ..runtime.api import run, submit
 
     settings = settings_of(options)
     check_placement(options)
+    topology = load_topology(app)
     if options.on == "inline":
         job = run(topology, settings=settings)
     else:
@@ -147,21 +155,45 @@ def _explain(parsed: argparse.Namespace) -> int:
 
 
 def load_topology(app: str) -> Topology:
-    """Return the topology that `file.py:name` names; raises UsageError if there is none."""
+    """Return the topology that `file.py:name` names.
+
+    Raises:
+        UsageError: there is no such file or topology, or the file itself fails.
+    """
     from ..topology import Topology
 
     path, colon, name = app.rpartition(":")
     if not colon:
-        near = difflib.get_close_matches(app, APPLICATIONS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(APPLICATIONS)}"
-        msg = f"unknown application {app!r}; {hint} (or name your own: file.py:topology)"
-        raise UsageError(msg)
+        raise UsageError(_no_application(app))
     if not Path(path).is_file():
         msg = f"{path}: no such file; write path/to/file.py:{name}"
         raise UsageError(msg)
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    found = runpy.run_path(path, run_name="__whale_ray__").get(name)
-    if not isinstance(found, Topology):
-        msg = f"{path} has no topology called {name!r}; assign whale.Topology(...) to it"
+    named = {key: value for key, value in _run_file(path).items() if isinstance(value, Topology)}
+    if name not in named:
+        remedy = f"it has {', '.join(named)}" if named else "assign whale.Topology(...) to it"
+        msg = f"{path} has no topology called {name!r}; {remedy}"
         raise UsageError(msg)
-    return found
+    return named[name]
+
+
+def _no_application(app: str) -> str:
+    if app.endswith(".py"):
+        return f"{app} may hold several topologies; name one: {app}:topology"
+    near = did_you_mean(app, APPLICATIONS) or f"; there is {', '.join(APPLICATIONS)}"
+    return f"unknown application {app!r}{near}, or name your own: file.py:topology"
+
+
+def _run_file(path: str) -> dict[str, Any]:
+    """Run a user's file as a module would be imported; return its names."""
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        return runpy.run_path(path, run_name="__whale_ray__")
+    except WhaleError:
+        raise
+    except Exception as error:  # whatever the user's file raises
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == path]
+        where = f"{path}:{lines[-1]}" if lines else path
+        reason = next(iter(str(error).splitlines()), "")
+        msg = f"{where}: {type(error).__name__}: {reason}; --debug shows the traceback"
+        raise UsageError(msg) from error

@@ -116,9 +116,9 @@ class RayRunner(JobRunner):
         try:
             outcome = pickle.loads(ray.get(self._run))  # noqa: S301  # from our own controller
             assert isinstance(outcome, JobOutcome)
-        except RayError as error:
+        except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
             reason = next(iter(str(error).splitlines()), repr(error))
-            lost = WorkerDiedError(f"the job's controller died, and the job with it: {reason}")
+            lost = WorkerDiedError(f"the job's controller is gone, and the job with it: {reason}")
             outcome = JobOutcome(
                 "failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, len(self._workers), lost
             )

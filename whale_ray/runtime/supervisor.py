@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import queue
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -71,7 +71,8 @@ class Supervisor:
         self._term = 1
         self._written: c.Progress | None = None
         self._controller = c.JobController(assignment.plan.workers, _limits(assignment))
-        self._commands: queue.Queue[c.Event] = queue.Queue(_COMMANDS_MAX)
+        # Filled by signal handlers, maybe in the reading thread: a lock could not be had there.
+        self._commands: deque[c.Event] = deque(maxlen=_COMMANDS_MAX)
         self._counters = _Counters()
         self._results: dict[str, SinkResult] = {}
         self._outcome: JobOutcome | None = None
@@ -98,10 +99,7 @@ class Supervisor:
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; with `drain` after everything that was read has come out."""
-        try:
-            self._commands.put_nowait(c.StopAsked(drain))
-        except queue.Full:
-            pass  # sixteen requests to stop wait already
+        self._commands.append(c.StopAsked(drain))
 
     def run(self) -> JobOutcome:
         """Run the job to its end; always returns, and leaves no worker behind."""
@@ -157,8 +155,8 @@ class Supervisor:
 
     def _next_event(self, interval_ns: int) -> c.Event | SnapshotTaken:
         # Not in an except block: a user's error must not be told as raised "during" ours.
-        if not self._commands.empty():
-            return self._commands.get_nowait()
+        if self._commands:
+            return self._commands.popleft()
         return self._fleet.next_event(interval_ns) or c.Tick()
 
     def _ask_for_snapshots(self, interval_ns: int) -> None:
