@@ -28,8 +28,10 @@ def test_the_drawn_tree_is_the_hierarchy():
 
 @pytest.mark.parametrize("error", CLASSES)
 def test_the_exit_code_tells_usage_from_failure(error):
-    is_usage = issubclass(error, errors.UsageError)
-    assert error.exit_code == (errors.EXIT_USAGE if is_usage else errors.EXIT_FAILURE)
+    expected = errors.EXIT_USAGE if issubclass(error, errors.UsageError) else errors.EXIT_FAILURE
+    if error is errors.JobCancelledError:  # the user's own doing, as Ctrl-C in any program
+        expected = errors.EXIT_INTERRUPTED
+    assert error.exit_code == expected
 
 
 @pytest.mark.parametrize("error", [e for e in CLASSES if e is not errors.UserFunctionError])

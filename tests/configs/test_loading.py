@@ -95,7 +95,7 @@ def test_texts_are_parsed_as_the_setting_wants(name, text, value):
         ),
         (
             {"WHALE_RAY_TRANSPORT__HELD_FRACTION": "2"},
-            "WHALE_RAY_TRANSPORT__HELD_FRACTION must lie between 0.05 and 0.9, not 2.0",
+            "WHALE_RAY_TRANSPORT__HELD_FRACTION must lie between 0.05 and 0.5, not 2.0",
         ),
     ],
 )

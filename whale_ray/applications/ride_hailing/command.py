@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...cli.running import add_placement, add_settings, check_placement, settings_of
 from ...configs.errors import EXIT_INTERRUPTED, UsageError
-from ...spark.java import find_java
 from .application import describe_result, render_result
 from .prepare import InputPaths, Prepared, input_paths, prepare
 from .settings import RideHailingSettings
@@ -84,7 +83,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         raise UsageError(msg)
     sink = _sink(options)
     sink.check()  # before minutes of preparation
-    find_java()
+    _check_java()
     with ExitStack() as stack:
         paths = _input(options, stack)
         spark = stack.enter_context(_spark(options, settings))
@@ -97,6 +96,12 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
             sys.stdout.write(f"{job.id}\n")
             return 0
         return _report(options, question, command, prepared, job, spark)
+
+
+def _check_java() -> None:
+    from ...spark.java import find_java
+
+    find_java()
 
 
 def example_topology() -> Topology:
