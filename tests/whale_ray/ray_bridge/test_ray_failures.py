@@ -1,0 +1,58 @@
+"""What Ray says when it cannot be joined, and what the user reads instead."""
+
+from __future__ import annotations
+
+from whale_ray.ray_bridge.failures import explain_failure
+
+MISMATCH = """Version mismatch: The cluster was started with:
+    Ray: 2.9.3
+    Python: 3.10.12
+This process on 10.0.0.7 was started with:
+    Ray: 2.60.0
+    Python: 3.11.7
+"""
+
+
+def chained(outer: Exception, inner: Exception) -> Exception:
+    outer.__cause__ = inner
+    return outer
+
+
+def test_another_version() -> None:
+    error = chained(ConnectionError("Failed to connect to Ray cluster"), RuntimeError(MISMATCH))
+    assert explain_failure("the Ray at 10.0.0.1:6379", error) == (
+        "the Ray at 10.0.0.1:6379 is Ray 2.9.3 on Python 3.10.12, this process is Ray 2.60.0 on "
+        "Python 3.11.7; use the cluster's versions, or start the cluster with these"
+    )
+
+
+def test_a_token_is_wanted() -> None:
+    inner = RuntimeError("RPC error: InvalidAuthToken: Authentication token is missing")
+    error = chained(ConnectionError("Failed to connect to Ray cluster"), inner)
+    assert explain_failure("the Ray at 10.0.0.1:6379", error) == (
+        "the Ray at 10.0.0.1:6379 refuses this process: it wants a token; set RAY_AUTH_MODE=token "
+        "and RAY_AUTH_TOKEN_PATH (or RAY_AUTH_TOKEN) to the cluster's before Python starts"
+    )
+
+
+def test_a_port_in_use() -> None:
+    error = OSError("Could not bind: Address already in use")
+    assert explain_failure("a new Ray", error) == (
+        "a new Ray cannot start, a port is in use: Could not bind: Address already in use; "
+        "end what listens there, or join the running Ray with address='auto'"
+    )
+
+
+def test_something_else_answers_there() -> None:
+    assert explain_failure("the Ray at 10.0.0.1:80", SystemExit(15)) == (
+        "the Ray at 10.0.0.1:80 does not answer as a Ray does; "
+        "correct the address, or restart that Ray"
+    )
+
+
+def test_anything_else_in_one_line() -> None:
+    error = RuntimeError("\n  Failed to start GCS.\nLast 0 lines of error files:\n")
+    assert explain_failure("a new Ray", error) == (
+        "a new Ray did not start: Failed to start GCS; "
+        "`whale-ray doctor` tells what this machine offers"
+    )

@@ -1,0 +1,199 @@
+"""Sparks that are not ours, or not alone: each in a process of its own, with its own Java."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
+
+ROOT = Path(__file__).parents[3]
+
+
+def told_by(script: str) -> dict[str, Any]:
+    """Run a script that prints a JSON object at its end, and return that."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_a_plain_spark_works_through_files_and_ends_with_its_java() -> None:
+    told = told_by(
+        """
+        import json, psutil
+        import whale_ray as whale
+        from tests.whale_ray.spark import spark_rows as rows
+        from whale_ray.spark import adopt_session, spark_locally, spark_source, to_spark
+
+        def javas():
+            return [c.name() for c in psutil.Process().children(True) if "java" in c.name()]
+
+        facts, after = {}, []
+        for name in ("first", "second"):
+            with spark_locally(name) as spark:
+                table = rows.rows_of_spark()
+                topology = whale.Topology(name)
+                source = topology.source(whale.sources.spark(to_spark(table, spark)), id="rows")
+                source.sink(whale.sinks.spark(), id="out")
+                frame = whale.run(topology).results("out").to_spark()
+                told = frame.orderBy("row").selectExpr(*rows.spelled_by_spark(frame.schema))
+                columns = list(zip(*told.collect()))
+                facts[name] = [list(c) for c in columns] == list(rows.spelled(table).values())
+                facts["way"] = adopt_session(spark).name
+            after += javas()
+        print(json.dumps(facts | {"after": after}))
+        """
+    )
+    assert told == {"first": True, "second": True, "way": "FILES", "after": []}
+
+
+USERS_OWN = """
+import json
+import ray, raydp
+import whale_ray as whale
+from whale_ray.errors import UsageError
+from whale_ray.spark import JAVA_OPTION_KEYS, JAVA_OPTIONS, stop_session, use_java
+
+def topology(frame):
+    made = whale.Topology("users")
+    rows = made.source(whale.sources.spark(frame), id="rows")
+    rows.sink(whale.sinks.spark(), id="out")
+    return made
+
+use_java()
+ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+facts = {}
+configs = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+"""
+
+
+@pytest.mark.ray
+def test_a_users_own_spark_on_ray_is_joined_and_left_alone() -> None:
+    told = told_by(
+        USERS_OWN
+        + """
+configs |= dict.fromkeys(JAVA_OPTION_KEYS, " ".join(JAVA_OPTIONS))
+spark = raydp.init_spark("flagged", 1, 1, "512m", configs=configs)
+job = whale.submit(topology(spark.range(10)), workers=1)
+facts["sum"] = job.results("out").to_spark().selectExpr("sum(id)").collect()[0][0]
+stop_session(spark)  # the user's own: nothing happens
+facts["lives"] = spark.range(10).count()
+facts["connected"] = ray.is_initialized()
+raydp.stop_spark()
+print(json.dumps(facts))
+"""
+    )
+    assert told == {"sum": 45, "lives": 10, "connected": True}
+
+
+@pytest.mark.ray
+def test_a_users_own_spark_on_ray_without_the_flags_is_refused_unharmed() -> None:
+    told = told_by(
+        USERS_OWN
+        + """
+spark = raydp.init_spark("bare", 1, 1, "512m", configs=configs)
+try:
+    whale.submit(topology(spark.range(10)), workers=1)
+except UsageError as error:
+    facts["refused"] = str(error)
+facts["unharmed"] = spark.range(10).count()
+raydp.stop_spark()
+print(json.dumps(facts))
+"""
+    )
+    assert told.pop("refused").startswith(
+        "this Spark session was made without spark.ray.raydp_app_master.extraJavaOptions for "
+    )
+    assert told == {"unharmed": 10}
+
+
+@pytest.mark.ray
+def test_inside_a_submitted_script_ray_is_joined_without_an_address(tmp_path: Path) -> None:
+    """A Ray with a job server, and a script handed to it: RAY_ADDRESS is all that it gets."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import json
+            from whale_ray.ray_bridge import connect_ray
+
+            if __name__ == "__main__":
+                with connect_ray() as session:
+                    print(json.dumps([session.started_here, session.worker_cpus, session.address]))
+            """
+        )
+    )
+    told = told_by(
+        f"""
+        import json, socket, sys, time
+        import ray
+        from ray.job_submission import JobStatus, JobSubmissionClient
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        context = ray.init(
+            address="local", num_cpus=2, include_dashboard=True, dashboard_port=port,
+            log_to_driver=False, logging_level="ERROR",
+        )
+        client = JobSubmissionClient(f"http://{{context.dashboard_url}}")
+        job = client.submit_job(entrypoint=f"{{sys.executable}} {script}")
+        while not client.get_job_status(job).is_terminal():
+            time.sleep(0.2)
+        facts = {{
+            "status": client.get_job_status(job).name,
+            "told": json.loads(client.get_job_logs(job).splitlines()[-1]),
+            "at": context.address_info["gcs_address"],
+        }}
+        ray.shutdown()
+        print(json.dumps(facts))
+        """
+    )
+    assert told["status"] == "SUCCEEDED"
+    assert told["told"] == [False, 1.0, told["at"]]
+
+
+@pytest.mark.ray
+def test_a_ray_that_wants_another_token_says_so(tmp_path: Path) -> None:
+    """Who has no token, or another one, is told which variables to set."""
+    told = told_by(
+        f"""
+        import json, os, subprocess, sys
+        from whale_ray.ray_bridge import connect_ray
+
+        JOIN = '''
+        import sys
+        from whale_ray.errors import ResourceError
+        from whale_ray.ray_bridge import connect_ray
+        try:
+            connect_ray(sys.argv[1])
+        except ResourceError as error:
+            print(error)
+        '''
+        with connect_ray("local", num_cpus=2) as session:
+            strangers = os.environ | {{"HOME": {str(tmp_path)!r}}}
+            strangers.pop("RAY_AUTH_MODE", None)
+            done = subprocess.run(
+                [sys.executable, "-c", __import__("textwrap").dedent(JOIN), session.address],
+                env=strangers, capture_output=True, text=True,
+            )
+            print(json.dumps({{"said": done.stdout.strip(), "at": session.address}}))
+        """
+    )
+    assert told["said"] == (
+        f"the Ray at {told['at']} refuses this process: it wants a token; set RAY_AUTH_MODE=token "
+        "and RAY_AUTH_TOKEN_PATH (or RAY_AUTH_TOKEN) to the cluster's before Python starts"
+    )

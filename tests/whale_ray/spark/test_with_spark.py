@@ -1,0 +1,298 @@
+"""DataFrames in and out of one real Spark on Ray, compared with what Spark says that they hold."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from tests.whale_ray.spark import spark_rows as rows
+from whale_ray.configs.settings import Settings, SparkSettings
+from whale_ray.errors import InputError, OutputError, UsageError
+from whale_ray.operators.sources import Source
+from whale_ray.ray_bridge import RaySession, connect_ray
+from whale_ray.ray_bridge.blocks import FileSource, ObjectSource
+from whale_ray.spark import (
+    JAVA_OPTION_KEYS,
+    JAVA_OPTIONS,
+    SparkResult,
+    Way,
+    adopt_session,
+    find_java,
+    foreach_batch,
+    java_environment,
+    spark_locally,
+    spark_on_ray,
+    spark_sink,
+    spark_source,
+    start_session,
+    stop_session,
+    to_spark,
+)
+from whale_ray.testing import read_all, write_all
+from whale_ray.transport.wire.batch import Batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.ray]
+
+
+WAYS = pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"])
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[RaySession]:
+    with connect_ray("local", num_cpus=4, environment=java_environment(find_java())) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def spark(ray_session: RaySession) -> Iterator[Any]:
+    settings = SparkSettings(executor_memory_mb=512, driver_memory_mb=512, shuffle_partitions=2)
+    brief = " ".join([*JAVA_OPTIONS, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
+    overrides = dict.fromkeys(JAVA_OPTION_KEYS, brief)  # no time for what pays off in long runs
+    session = start_session("tests", settings, ray_session, overrides=overrides)
+    yield session
+    stop_session(session)
+
+
+def table_of(source: Source, instance: int = 0, parallelism: int = 1) -> pa.Table:
+    batches = [batch.to_arrow() for batch in read_all(source, instance, parallelism)]
+    schema = source.schema()
+    assert schema is not None
+    return pa.Table.from_batches(batches, schema.to_arrow())
+
+
+def read(frame: Any, cluster: bool) -> pa.Table:
+    source = spark_source(frame).materialize(cluster=cluster)
+    assert isinstance(source, ObjectSource if cluster else FileSource)
+    table = table_of(source)
+    source.release()
+    return table
+
+
+def told_by_spark(frame: Any) -> dict[str, list[str | None]]:
+    """Return every value as Spark spells it, sorted by the column `row`."""
+    told = frame.orderBy("row").selectExpr(*rows.spelled_by_spark(frame.schema)).collect()
+    return {name: [line[i] for line in told] for i, name in enumerate(frame.columns)}
+
+
+# Out.
+
+
+def test_every_value_reaches_spark_exactly(spark: Any) -> None:
+    table = rows.rows_of_ours()
+    frame = to_spark(table, spark)
+    assert frame.columns == table.column_names
+    assert told_by_spark(frame) == rows.spelled(table)
+
+
+def test_a_sinks_result_reaches_spark_exactly(spark: Any) -> None:
+    table = rows.rows_of_ours()
+    halves = [Batch.from_arrow(table.slice(0, 200)), Batch.from_arrow(table.slice(200))]
+    result = write_all(spark_sink().configured(Settings()), [halves[0]], [halves[1]])
+    result = pickle.loads(pickle.dumps(result))
+    assert isinstance(result, SparkResult)
+    assert told_by_spark(result.to_spark()) == rows.spelled(table)
+
+
+def test_a_result_without_rows_keeps_its_columns(spark: Any) -> None:
+    empty = rows.rows_of_ours().slice(0, 0)
+    sink = spark_sink().configured(Settings())
+    result = write_all(sink, [Batch.from_arrow(empty)], [])
+    assert isinstance(result, SparkResult)
+    for frame in (to_spark(empty, spark), result.to_spark(spark)):
+        assert frame.columns == empty.column_names
+        assert frame.count() == 0
+
+
+def test_names_of_any_kind(spark: Any) -> None:
+    table = pa.table({"a.b": [1], "c d": [2], "`e`": [3], "f,;{}()=": [4], "é": [5]})
+    frame = to_spark(table, spark)
+    assert [frame.columns, list(frame.collect()[0])] == [table.column_names, [1, 2, 3, 4, 5]]
+    for cluster in (True, False):
+        assert read(frame, cluster).equals(table)
+    chosen = spark_source(frame, columns=["`e`", "a.b"]).materialize(cluster=False)
+    assert table_of(chosen).equals(table.select(["`e`", "a.b"]))
+
+
+def test_names_that_differ_in_case_alone(spark: Any) -> None:
+    with pytest.raises(OutputError) as raised:
+        to_spark(pa.table({"at": [1], "AT": [2]}), spark)
+    assert str(raised.value) == (
+        "columns 'at' and 'AT' differ in case alone, which Spark does not tell apart; rename one "
+        "before the sink, or set spark.sql.caseSensitive to true"
+    )
+
+
+def test_a_sink_refuses_what_spark_cannot_hold_at_the_first_rows(spark: Any) -> None:
+    batch = Batch.from_arrow(pa.table({"t": pa.array([1], pa.time64("us"))}))
+    with pytest.raises(OutputError, match="column 't' has type time64"):
+        write_all(spark_sink().configured(Settings()), [batch])
+
+
+# In.
+
+
+@WAYS
+def test_every_value_is_read_exactly(spark: Any, cluster: bool) -> None:
+    table = rows.rows_of_spark()
+    frame = to_spark(table, spark)
+    back = read(frame, cluster).sort_by("row")
+    assert back.schema == table.schema
+    assert rows.spelled(back) == told_by_spark(frame)
+
+
+@WAYS
+def test_partitions_keep_their_order_and_are_dealt_out_in_turn(spark: Any, cluster: bool) -> None:
+    frame = spark.range(0, 40, 1, 4).where("id < 10 OR id >= 30")  # two partitions are empty
+    source = spark_source(frame).materialize(cluster=cluster)
+    numbers = [*range(10), *range(30, 40)]
+    assert table_of(source)["id"].to_pylist() == numbers
+    assert table_of(source)["id"].to_pylist() == numbers  # a new attempt
+    shares = [table_of(source, instance, 3)["id"].to_pylist() for instance in range(3)]
+    assert sorted(number for share in shares for number in share) == numbers
+    assert all(share == sorted(share) for share in shares)
+
+
+@WAYS
+def test_no_rows_and_no_partitions(spark: Any, cluster: bool) -> None:
+    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "n bigint")
+    for frame in (spark.range(0), nothing):
+        table = read(frame, cluster)
+        assert table.num_rows == 0
+        assert table.schema.types == [pa.int64()]
+
+
+@WAYS
+def test_the_sessions_zone_is_kept(spark: Any, cluster: bool) -> None:
+    frame = spark.sql("SELECT timestamp_micros(1711853999123457) AS at")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        at = read(frame, cluster)["at"]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert at.type == pa.timestamp("us", "America/New_York")
+    assert at.cast(pa.int64()).to_pylist() == [1711853999123457]
+
+
+@WAYS
+def test_a_failing_query_says_why(spark: Any, cluster: bool) -> None:
+    frame = spark.range(2).selectExpr("if(id < 1, id, raise_error('no such taxi')) AS id")
+    with pytest.raises(InputError) as raised:
+        spark_source(frame).materialize(cluster=cluster)
+    assert str(raised.value) == (
+        "Spark DataFrame (id): Spark cannot evaluate it: java.lang.RuntimeException: no such taxi"
+    )
+
+
+def test_spark_keeps_nothing_of_a_dataframe_that_was_read(spark: Any) -> None:
+    def cached() -> set[int]:
+        return set(spark.sparkContext._jsc.getPersistentRDDs())
+
+    before = cached()
+    read(spark.range(10), cluster=True)
+    assert cached() <= before
+
+
+def test_a_dataframe_itself_does_not_travel(spark: Any) -> None:
+    source = spark_source(spark.range(3))
+    assert source.describe() == "Spark DataFrame (id)"
+    with pytest.raises(UsageError) as raised:
+        pickle.dumps(source)
+    assert str(raised.value) == (
+        "a Spark DataFrame can only be read where it was made; submit the topology from there"
+    )
+
+
+def test_mistakes_are_found_while_building(spark: Any) -> None:
+    frame = spark.sql("SELECT 1 AS n, array(1) AS tags")
+    with pytest.raises(InputError, match="column 'tags' has Spark's type array<int>"):
+        spark_source(frame)
+    with pytest.raises(InputError, match="the Spark DataFrame: no column 'm'; it has 'n'"):
+        spark_source(frame.select("n"), columns=["m"])
+    assert spark_source(frame, columns=["n"]).schema().names == ("n",)
+
+
+# Jobs.
+
+
+class Sum(whale.Process):
+    def open(self, context: Any) -> None:
+        self.sums: dict[int, int] = {}
+
+    def on_batch(self, batch: Batch, out: Any) -> None:
+        for key, number in zip(batch["key"].tolist(), batch["id"].tolist(), strict=True):
+            self.sums[key] = self.sums.get(key, 0) + number
+
+    def close(self, out: Any) -> None:
+        out.emit_rows([{"key": key, "sum": total} for key, total in self.sums.items()])
+
+
+@pytest.mark.parametrize("on", ["ray", "inline"])
+def test_a_job_takes_rows_from_spark_and_gives_spark_the_result(spark: Any, on: str) -> None:
+    frame = spark.range(0, 20_000, 1, 3).selectExpr("id", "id % 7 AS key")
+    topology = whale.Topology("sums")
+    stream = topology.source(whale.sources.spark(frame), id="rows")
+    sums = stream.key_by("key").process(Sum, id="sum", parallelism=2)
+    sums.sink(whale.sinks.spark(), id="out")
+    job = whale.submit(topology, workers=1).wait() if on == "ray" else whale.run(topology)
+    expected = frame.groupBy("key").sum("id").orderBy("key").collect()
+    assert job.results("out").to_spark().orderBy("key").collect() == expected
+
+
+# Sessions.
+
+
+def test_a_session_on_ray_hands_over_objects(spark: Any) -> None:
+    assert adopt_session(spark) is Way.OBJECTS
+    with spark_on_ray("joined") as same, spark_locally("joined") as again:
+        assert same is again is spark
+    assert spark.range(3).count() == 3  # neither has stopped it
+
+
+def test_a_second_session_is_refused(spark: Any, ray_session: RaySession) -> None:
+    with pytest.raises(UsageError) as raised:
+        start_session("second", SparkSettings(), ray_session)
+    assert str(raised.value) == (
+        "this process has a Spark session already; use that one (its DataFrames are read as they "
+        "are), or stop it first"
+    )
+
+
+def test_structured_streaming_runs_a_topology_per_micro_batch(spark: Any, tmp_path: Path) -> None:
+    received: dict[int, list[int]] = {}
+
+    def build(source: Source, number: int) -> whale.Topology:
+        topology = whale.Topology("doubling")
+        numbers = topology.source(source, id="numbers")
+        doubled = numbers.select((whale.col("id") * 2).alias("twice"))
+        doubled.sink(whale.sinks.spark(), id="out")
+        return topology
+
+    def receive(job: Any, number: int) -> None:
+        frame = job.results("out").to_spark()
+        received[number] = sorted(row.twice for row in frame.collect())
+
+    for number in range(2):
+        spark.range(10 * number, 10 * number + 3).coalesce(1).write.mode("append").parquet(
+            str(tmp_path / "in")
+        )
+    stream = (
+        spark.readStream.schema("id bigint")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(tmp_path / "in"))
+    )
+    with pytest.raises(UsageError, match="this is a streaming DataFrame, which has no end"):
+        spark_source(stream)
+    query = (
+        stream.writeStream.foreachBatch(foreach_batch(build, receive, submit=whale.run))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sorted(received.values()) == [[0, 2, 4], [20, 22, 24]]

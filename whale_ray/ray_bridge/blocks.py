@@ -1,0 +1,254 @@
+"""Sources over rows that another system has handed over: Ray objects, or files.
+
+A Spark DataFrame or a Ray Dataset exists in the driver alone. At submission it becomes one of
+
+* `ObjectSource`: Arrow tables in Ray's object store, read in place by worker actors on the node;
+* `FileSource`: Parquet files, for workers that are not Ray actors, or rows that cannot get into the
+  object store exactly.
+
+A block (an object, a file) is the unit that is dealt out to instances, in the order of the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import InputError, ResourceError
+from ..operators.sources.arrow_reader import ArrowReader
+from ..operators.sources.base import Source, SourceReader
+from ..operators.sources.files import share
+from .failures import root_of
+from .folders import remove_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..operators.process import InstanceContext
+    from ..transport.clock import Clock
+    from ..transport.wire.types import Schema
+
+_AHEAD = 2
+"""Blocks that a reader lets Ray fetch to its node beforehand."""
+
+_POLL_NS = 1_000_000
+_BATCH_ROWS = 8192
+
+
+class ObjectRefs:
+    """References to Ray objects that survive any pickling.
+
+    An ordinary pickle of a reference forgets who owns the object, and nobody can ever read it
+    again; Ray's own pickle keeps that. It is opened only where objects are read: the plan that
+    holds the references also passes through processes that do not.
+    """
+
+    def __init__(self, refs: Sequence[Any]) -> None:
+        self._refs: tuple[Any, ...] | None = tuple(refs)
+        self._count = len(refs)
+        self._packed = b""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def unpack(self) -> tuple[Any, ...]:
+        """Return Ray's references; the process must be connected to Ray."""
+        if self._refs is None:
+            import ray.cloudpickle
+
+            self._refs = tuple(ray.cloudpickle.loads(self._packed))
+        return self._refs
+
+    def release(self) -> None:
+        """Let go of the objects, in the process that owns them.
+
+        They go once nobody else refers to them: no reader, and no dataset of the user's.
+        """
+        import ray
+
+        if self._packed and self._refs is not None and ray.is_initialized():
+            worker: Any = ray._private.worker.global_worker
+            for ref in self._refs:
+                # Ray's pickle takes a hold that it never gives back, for there might be readers.
+                worker.core_worker.remove_object_ref_reference(ref)
+            self._packed = b""
+        self._refs = ()
+
+    def __getstate__(self) -> tuple[int, bytes]:
+        if not self._packed and self._refs is not None:
+            import ray.cloudpickle
+
+            self._packed = ray.cloudpickle.dumps(self._refs)
+        return self._count, self._packed
+
+    def __setstate__(self, state: tuple[int, bytes]) -> None:
+        self._count, self._packed = state
+        self._refs = None
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectSource(Source):
+    """Arrow tables in Ray's object store.
+
+    The process that submitted the job owns the objects: they can be read again, by a new attempt
+    too, for as long as it lives, and no longer. A detached job therefore cannot read them.
+
+    Attributes:
+        refs: to `pyarrow.Table`s.
+        columns: what the source delivers; tables are cast to it.
+        origin: what the rows were, for messages.
+    """
+
+    refs: ObjectRefs
+    columns: Schema
+    origin: str
+
+    outlives_driver = False
+
+    def schema(self) -> Schema:
+        """Return the columns."""
+        return self.columns
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open this instance's objects."""
+        mine = _share(len(self.refs), context)
+        refs = self.refs.unpack() if mine else ()
+        return _ObjectReader(self, [(number, refs[number]) for number in mine], context.clock)
+
+    def describe(self) -> str:
+        """Return what the rows were."""
+        return self.origin
+
+    def release(self) -> None:
+        """Let go of the objects, once the job has ended; see `ObjectRefs.release`."""
+        self.refs.release()
+
+
+@dataclass(frozen=True)
+class FileSource(Source):
+    """Parquet files with the columns of `columns` by position, whatever they are called in them.
+
+    Attributes:
+        folder: where the files lie; removed with the process that submitted the job.
+        names: the files, in the order of the rows.
+        columns: what the source delivers.
+        origin: what the rows were, for messages.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    columns: Schema
+    origin: str
+
+    outlives_driver = False
+
+    def schema(self) -> Schema:
+        """Return the columns."""
+        return self.columns
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Open this instance's files."""
+        mine = [self.names[i] for i in _share(len(self.names), context)]
+        return ArrowReader(self._batches(mine))
+
+    def describe(self) -> str:
+        """Return what the rows were."""
+        return self.origin
+
+    def release(self) -> None:
+        """Remove the files; nobody may read them after."""
+        remove_folder(self.folder)
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = self.columns.to_arrow()
+        for name in names:
+            try:
+                with pq.ParquetFile(f"{self.folder}/{name}", pre_buffer=False) as file:
+                    for batch in file.iter_batches(_BATCH_ROWS):
+                        yield fitted(batch, schema, self.origin)
+            except (OSError, pa.ArrowException) as error:
+                msg = (
+                    f"{self.origin}: its hand-over file {self.folder}/{name} cannot be read "
+                    f"({error}); submit the job again"
+                )
+                raise InputError(msg) from error
+
+
+class _ObjectReader(ArrowReader):
+    """Reads the objects of one instance, one after the other, without ever waiting for one."""
+
+    def __init__(
+        self, source: ObjectSource, blocks: Sequence[tuple[int, Any]], clock: Clock
+    ) -> None:
+        self._source = source
+        self._schema = source.columns.to_arrow()
+        self._clock = clock
+        self._waiting = False
+        super().__init__(self._in_turn(blocks))
+
+    def next_ready_ns(self) -> int | None:
+        """Return a moment from now while an object is on its way to this node."""
+        return self._clock.monotonic_ns() + _POLL_NS if self._waiting else None
+
+    def _in_turn(self, blocks: Sequence[tuple[int, Any]]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import ray
+
+        nothing = pa.RecordBatch.from_pylist([], schema=self._schema)
+        for position, (number, ref) in enumerate(blocks):
+            ahead = [later for _, later in blocks[position : position + 1 + _AHEAD]]
+            while ref not in ray.wait(ahead, num_returns=len(ahead), timeout=0)[0]:
+                self._waiting = True
+                yield nothing
+            self._waiting = False
+            yield from self._table(number, ref)
+
+    def _table(self, number: int, ref: Any) -> Iterator[pa.RecordBatch]:
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            table = ray.get(ref)
+        except RayError as error:
+            msg = (
+                f"{self._source.origin}: block {number} of {len(self._source.refs)} is lost "
+                f"({root_of(error)}); the process that submitted the job must live until it ends"
+            )
+            raise ResourceError(msg) from error
+        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+            yield fitted(batch, self._schema, self._source.origin)
+
+
+def _share(blocks: int, context: InstanceContext) -> range:
+    return share(blocks, context.instance, context.parallelism)
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordBatch:
+    """Return a batch with the names and types of `schema`, its columns matched by position.
+
+    Raises:
+        InputError: it has other columns, or a value that the type cannot hold exactly.
+    """
+    import pyarrow as pa
+
+    if batch.num_columns != len(schema):
+        msg = (
+            f"{origin}: a block has the columns {batch.schema.names} instead of {schema.names}; "
+            "select the same columns in all of it"
+        )
+        raise InputError(msg)
+    columns = []
+    for column, field in zip(batch.columns, schema, strict=True):
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowException as error:
+            msg = (
+                f"{origin}: column {field.name!r} is {column.type} in one block and {field.type} "
+                f"in the others, and {root_of(error)}; cast it to one type"
+            )
+            raise InputError(msg) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

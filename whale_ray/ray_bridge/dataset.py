@@ -1,0 +1,265 @@
+"""Ray Datasets in and out.
+
+In: the dataset is executed once, at submission, and its Arrow blocks are read in place from Ray's
+object store. Out: a job's rows as a dataset whose blocks the calling process owns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..configs.errors import InputError, UsageError
+from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from ..operators.sinks.files import parquet
+from ..operators.sources.arrow_reader import carried
+from ..operators.sources.base import Source, SourceReader
+from .blocks import FileSource, ObjectRefs, ObjectSource
+from .failures import root_of
+from .folders import new_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from ray.data import Dataset
+
+    from ..configs.settings import Settings
+    from ..operators.process import InstanceContext
+    from ..transport.wire.types import Schema
+
+_BLOCK_BYTES = 64 << 20
+
+
+def ray_dataset_source(dataset: Dataset) -> Source:
+    """Read a Ray Dataset.
+
+    It is executed at submission, unless it is materialized already, with its blocks kept in order.
+    Rows come in the order of the blocks; with several instances, blocks are dealt out in turn.
+
+    Raises:
+        InputError: a column has a type that is not carried; raised at submission if the
+            dataset's columns are known only then.
+    """
+    return RayDatasetSource(dataset)
+
+
+@dataclass(frozen=True, eq=False)
+class RayDatasetSource(Source):
+    """A Ray Dataset, as long as only the driver knows it."""
+
+    dataset: Dataset
+
+    def check(self) -> None:
+        """Raise `InputError` for a column that is not carried, if the columns are known."""
+        self.schema()
+
+    def schema(self) -> Schema | None:
+        """Return the columns, None if only executing the dataset would tell them."""
+        known = self.dataset.schema(fetch_if_missing=False)
+        arrow = _arrow_schema(known)
+        return None if arrow is None else _whale_schema(arrow)
+
+    def materialize(self, *, cluster: bool) -> Source:
+        """Execute the dataset and return its blocks: Ray objects for a cluster, else files."""
+        import pyarrow as pa
+        from ray.exceptions import RayError
+
+        try:
+            arrow, refs = self._execute()
+        except (RayError, pa.ArrowException, ValueError) as error:  # a function's, or the blocks'
+            msg = f"{self.describe()}: Ray cannot execute it: {root_of(error)}"
+            raise InputError(msg) from error
+        columns = _whale_schema(arrow)
+        if cluster:
+            return ObjectSource(ObjectRefs(refs), columns, self.describe())
+        return _as_files(refs, columns, self.describe())
+
+    def _execute(self) -> tuple[pa.Schema, list[Any]]:
+        """Return the columns and Ray's references to the blocks, as Arrow tables."""
+        from ray.data.dataset import MaterializedDataset
+
+        with _blocks_in_order(self.dataset), quiet_ray_data():
+            done = isinstance(self.dataset, MaterializedDataset)
+            dataset = self.dataset if done else self.dataset.materialize()
+            schema, refs = _arrow_schema(dataset.schema()), dataset.to_arrow_refs()
+        # Blocks of pandas frames, and a dataset without blocks, have no Arrow schema.
+        return schema or _schema_of_tables(refs), refs
+
+    def open(self, context: InstanceContext) -> SourceReader:
+        """Refuse: only what `materialize` returns can be read."""
+        _only_in_driver(self.describe())
+
+    def __reduce__(self) -> NoReturn:
+        _only_in_driver(self.describe())
+
+    def describe(self) -> str:
+        """Return the dataset's name, if it has one."""
+        name = getattr(self.dataset, "name", None)
+        return f"Ray Dataset {name}" if name else "Ray Dataset"
+
+
+def _only_in_driver(what: str) -> NoReturn:
+    msg = f"a {what} can only be read where it was made; submit the topology from there"
+    raise UsageError(msg)
+
+
+def _arrow_schema(schema: Any) -> pa.Schema | None:
+    import pyarrow as pa
+
+    base = getattr(schema, "base_schema", schema)
+    return base if isinstance(base, pa.Schema) else None
+
+
+def _schema_of_tables(refs: Sequence[Any]) -> pa.Schema:
+    import pyarrow as pa
+    import ray
+
+    schemas = [ray.get(ref).schema for ref in refs]
+    if not schemas:
+        msg = "the Ray Dataset has no blocks and so no columns; it needs at least one"
+        raise InputError(msg)
+    return pa.unify_schemas(schemas, promote_options="permissive")
+
+
+def _whale_schema(arrow: pa.Schema) -> Schema:
+    from ..transport.wire.types import Schema
+
+    return Schema.from_arrow(carried(arrow))
+
+
+@contextmanager
+def _blocks_in_order(dataset: Dataset) -> Iterator[None]:
+    """Let this execution keep the order of blocks, then leave the dataset's options as found."""
+    options = dataset.context.execution_options
+    before = options.preserve_order
+    options.preserve_order = True
+    try:
+        yield
+    finally:
+        options.preserve_order = before
+
+
+@contextmanager
+def quiet_ray_data() -> Iterator[None]:
+    """Keep Ray Data from telling how it moves blocks; its failures come as exceptions."""
+    from ray.data import DataContext
+
+    logger = logging.getLogger("ray.data")
+    context = DataContext.get_current()
+    level, bars = logger.level, context.enable_progress_bars
+    logger.setLevel(logging.CRITICAL)
+    context.enable_progress_bars = False
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        context.enable_progress_bars = bars
+
+
+def _as_files(refs: Sequence[Any], columns: Schema, origin: str) -> FileSource:
+    import pyarrow.parquet as pq
+    import ray
+
+    folder = new_folder("dataset")
+    names = tuple(f"{number:05d}.parquet" for number in range(len(refs)))
+    for name, ref in zip(names, refs, strict=True):
+        pq.write_table(ray.get(ref), os.path.join(folder, name), compression="zstd")
+    return FileSource(folder, names, columns, origin)
+
+
+@dataclass(frozen=True)
+class RayDatasetResult(SinkResult):
+    """What a job published through `sinks.ray_dataset`."""
+
+    def to_ray_dataset(self) -> Dataset:
+        """Return the rows as a Ray Dataset; see `ray_bridge.to_ray_dataset`."""
+        return to_ray_dataset(self)
+
+
+def to_ray_dataset(rows: SinkResult | pa.Table) -> Dataset:
+    """Return rows as a Ray Dataset, every type and value as it was, in order.
+
+    The rows pass through this process, which owns the blocks: the dataset lives as long as it.
+
+    Args:
+        rows: a job's result, or an Arrow table.
+
+    Raises:
+        UsageError: this process is not connected to Ray.
+    """
+    import ray
+    import ray.data
+
+    if not ray.is_initialized():
+        msg = "this process is not connected to Ray; call ray.init() or connect_ray() first"
+        raise UsageError(msg)
+    table = rows.to_arrow() if isinstance(rows, SinkResult) else rows
+    return ray.data.from_blocks(_pieces(table))
+
+
+def _pieces(table: pa.Table) -> list[pa.Table]:
+    """Cut a table into blocks of a size that Ray Data likes; at least one, for the schema."""
+    count = max(1, -(-table.nbytes // _BLOCK_BYTES))
+    rows = max(1, -(-table.num_rows // count))
+    starts = range(0, max(1, table.num_rows), rows)
+    return [table.slice(start, rows).combine_chunks() for start in starts]
+
+
+def ray_dataset_sink() -> Sink:
+    """Keep the rows for a Ray Dataset: `job.results("out").to_ray_dataset()`.
+
+    They wait in a temporary folder, which is removed when the submitting process ends.
+    """
+    return HandoverSink("Ray Dataset", RayDatasetResult)
+
+
+@dataclass(frozen=True)
+class HandoverSink(Sink):
+    """Parquet files in a temporary folder of the submitting process.
+
+    Attributes:
+        target: what becomes of the rows, for `explain`.
+        result: the class of the result.
+        files: the sink that writes, once the folder is made.
+    """
+
+    target: str
+    result: type[SinkResult]
+    files: Sink | None = field(default=None, repr=False)
+
+    outlives_driver = False
+
+    def configured(self, settings: Settings) -> HandoverSink:
+        """Make the folder: called by the submitting process."""
+        folder = os.path.join(new_folder("result"), "rows")
+        return type(self)(self.target, self.result, parquet(folder).configured(settings))
+
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """See `Sink.prepare`."""
+        self._files().prepare(token, bounded=bounded)
+
+    def open(self, context: InstanceContext, token: str) -> SinkWriter:
+        """Open one instance's part."""
+        return self._files().open(context, token)
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Publish the parts."""
+        published = self._files().publish(token, staged)
+        return self.result(**{one.name: getattr(published, one.name) for one in fields(SinkResult)})
+
+    def discard(self, token: str) -> None:
+        """Remove what an attempt staged."""
+        self._files().discard(token)
+
+    def describe(self) -> str:
+        """Return what becomes of the rows."""
+        return self.target
+
+    def _files(self) -> Sink:
+        if self.files is None:
+            msg = f"the {self.target} sink was not given to a job; pass it to `sink` of a stream"
+            raise UsageError(msg)
+        return self.files

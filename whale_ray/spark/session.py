@@ -1,0 +1,264 @@
+"""Spark sessions: one of our own on Ray, or the user's own, joined as it is.
+
+`start_session` starts Spark on Ray through RayDP, quiet and with the Java flags that it needs.
+`adopt_session` takes a session that exists, and finds out which way rows can leave it: straight
+into Ray's object store if it runs on Ray, through Parquet files if it is a Spark of another kind.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import ResourceError, UsageError
+from ..configs.settings import SparkSettings
+from ..ray_bridge.guard import refuse_while_importing
+from ..ray_bridge.session import RaySession, connect_ray
+from ..transport.clock import Clock, SystemClock
+from .driver import (
+    NO_JAVA_ON_NODES,
+    check_no_session,
+    configuration,
+    end_java,
+    has_stopped,
+    why_not_started,
+)
+from .java import (
+    DRIVER_OPTION_KEY,
+    JAVA_OPTION_KEYS,
+    find_java,
+    java_environment,
+    unopened_packages,
+    use_java,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RAYDP_MASTER_PREFIX = "ray://"
+
+_EXECUTORS_TIMEOUT_NS = 120_000_000_000
+_PROCESSORS_TIMEOUT_NS = 10_000_000_000
+_POLL_NS = 50_000_000
+
+_started: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+"""The sessions that `start_session` started."""
+
+
+class Way(Enum):
+    """How rows leave a Spark session."""
+
+    OBJECTS = "through Ray's object store"
+    FILES = "through Parquet files"
+
+
+@contextmanager
+def spark_on_ray(
+    app_name: str, settings: SparkSettings | None = None, address: str | None = None
+) -> Iterator[SparkSession]:
+    """Join or start Ray, start Spark on it, and end both, as far as started here, on leaving.
+
+    A session that this process has already is used as it is, and left running. See `connect_ray`
+    for the address, `start_session` for the rest and for what is raised.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        adopt_session(running)
+        yield running
+        return
+    environment = java_environment(find_java())
+    with connect_ray(address, environment=environment) as ray_session:
+        session = start_session(app_name, settings or SparkSettings(), ray_session)
+        try:
+            yield session
+        finally:
+            stop_session(session)
+
+
+def start_session(
+    app_name: str,
+    settings: SparkSettings,
+    ray_session: RaySession,
+    *,
+    overrides: dict[str, str] | None = None,
+    clock: Clock | None = None,
+) -> SparkSession:
+    """Start Spark on Ray and return its session, in UTC; end it with `stop_session`.
+
+    Each executor is a Ray actor that keeps its cores until the session stops.
+
+    Args:
+        app_name: Spark's name for the application; unique among those on this Ray.
+        settings: executors, cores, memory.
+        ray_session: the Ray that this process is connected to.
+        overrides: more of Spark's own settings, or other values for those set here.
+        clock: what to wait for the executors by.
+
+    Raises:
+        UsageError: this process has a Spark session already, or a Java process without the flags.
+        ResourceError: there is no Java, or Ray has too few processors free.
+    """
+    refuse_while_importing("a Spark session")
+    use_java()
+    check_no_session()
+    clock = clock or SystemClock()
+    _check_processors(settings, ray_session, clock)
+    import raydp
+
+    cores, executors = settings.executor_cores, settings.executors
+    values = {**configuration(settings), **(overrides or {})}
+    try:
+        session: SparkSession = raydp.init_spark(
+            app_name, executors, cores, f"{settings.executor_memory_mb}m", configs=values
+        )
+    except Exception as error:  # RayDP raises whatever Ray, py4j or Java did
+        end_java()
+        raise ResourceError(why_not_started("Spark did not start on Ray", error)) from error
+    _started.add(session)
+    # Ray has put its own log configuration into Spark's driver. Failures come as exceptions.
+    session.sparkContext.setLogLevel("FATAL")
+    if not _wait(lambda: _has_executors(session), _EXECUTORS_TIMEOUT_NS, clock):
+        stop_session(session, clock)
+        msg = (
+            f"none of Spark's executors came up within {_EXECUTORS_TIMEOUT_NS // 10**9} s; "
+            f"{NO_JAVA_ON_NODES}"
+        )
+        raise ResourceError(msg)
+    return session
+
+
+def stop_session(session: SparkSession, clock: Clock | None = None) -> None:
+    """Stop a session that `start_session` started, and wait until its processors are free.
+
+    A session that the user started is left alone; one that has stopped is too. DataFrames of the
+    session, those made from results included, can no longer be read.
+    """
+    if session not in _started:
+        return
+    _started.discard(session)
+    if has_stopped(session):
+        return
+    import raydp
+
+    enough = _free_processors() + _held_processors(session)
+    raydp.stop_spark()
+    end_java()
+    _wait(lambda: _free_processors() >= enough, _PROCESSORS_TIMEOUT_NS, clock or SystemClock())
+
+
+def _wait(done: Callable[[], bool], timeout_ns: int, clock: Clock) -> bool:
+    """Wait until something is so; return whether it is."""
+    until_ns = clock.monotonic_ns() + timeout_ns
+    while not done():
+        if clock.monotonic_ns() >= until_ns:
+            return False
+        clock.sleep_ns(_POLL_NS)
+    return True
+
+
+def _has_executors(session: SparkSession) -> bool:
+    """Tell whether an executor is up: a query would wait for one for ever."""
+    context: Any = session.sparkContext
+    return bool(context._jsc.sc().getExecutorMemoryStatus().size() > 1)  # one is the driver
+
+
+def adopt_session(session: SparkSession) -> Way:
+    """Check that rows can be taken from a session that the user made, and say how they leave it.
+
+    Nothing in the session is changed.
+
+    Raises:
+        UsageError: the session has stopped, is Spark Connect's, or runs on Ray without the Java
+            flags, so that taking rows from it would kill RayDP.
+    """
+    if not hasattr(session, "sparkContext") or "connect" in type(session).__module__:
+        msg = (
+            "this is a Spark Connect session, whose data this process cannot reach; use a classic "
+            "SparkSession, or write Parquet and use sources.parquet"
+        )
+        raise UsageError(msg)
+    if has_stopped(session):
+        msg = "this Spark session has stopped; make a new one, and its DataFrames anew"
+        raise UsageError(msg)
+    if not str(session.sparkContext.master).startswith(RAYDP_MASTER_PREFIX):
+        return Way.FILES
+    _check_flags(session)
+    return Way.OBJECTS
+
+
+def check_same_host(session: SparkSession, action: str) -> None:
+    """Raise UsageError if executors run on other hosts, which do not see this one's files."""
+    context: Any = session.sparkContext
+    places = str(context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(","))
+    here = {str(context.getConf().get("spark.driver.host", "")), "localhost", "127.0.0.1"}
+    elsewhere = sorted({place.rpartition(":")[0] for place in places.split(",")} - here)
+    if elsewhere:
+        msg = (
+            f"{action} goes through local files, and this Spark has executors on other hosts, such "
+            f"as {elsewhere[0]}; pass Parquet on storage that all hosts see instead"
+        )
+        raise UsageError(msg)
+
+
+def _check_flags(session: SparkSession) -> None:
+    """Raise UsageError if a Java process of Spark on Ray was started without the flags."""
+    java: Any = session.sparkContext._jvm
+    if _java_version(java) < 16:  # earlier ones open their packages by themselves
+        return
+    configured = session.sparkContext.getConf()
+    everywhere = os.environ.get("JDK_JAVA_OPTIONS", "")
+    bean = java.java.lang.management.ManagementFactory.getRuntimeMXBean()
+    for key in JAVA_OPTION_KEYS:
+        options = f"{configured.get(key, '')} {everywhere}"
+        if key == DRIVER_OPTION_KEY:  # pyspark may have kept the Java of an earlier session
+            options = " ".join(bean.getInputArguments())
+        closed = unopened_packages(options)
+        if closed:
+            msg = (
+                f"this Spark session was made without {key} for {len(closed)} Java packages, such "
+                f"as {closed[0]}, and RayDP would die reading from it; in a new Python process, "
+                'make it with " ".join(whale_ray.spark.JAVA_OPTIONS) in '
+                f"{', '.join(JAVA_OPTION_KEYS)}"
+            )
+            raise UsageError(msg)
+
+
+def _java_version(java: Any) -> int:
+    version = str(java.java.lang.System.getProperty("java.specification.version"))
+    return int(version.removeprefix("1."))
+
+
+def _check_processors(settings: SparkSettings, ray_session: RaySession, clock: Clock) -> None:
+    import ray
+
+    wanted = settings.executors * settings.executor_cores + 1
+    # What a job or a session before this one held comes free a moment after its end.
+    if _wait(lambda: _free_processors() >= wanted, _PROCESSORS_TIMEOUT_NS, clock):
+        return
+    free = _free_processors()
+    total = ray.cluster_resources().get("CPU", 0.0)
+    remedy = "connect_ray(num_cpus=…)" if ray_session.started_here else "a larger Ray"
+    msg = (
+        f"Spark wants {wanted} processors of Ray ({settings.executors} executors with "
+        f"{settings.executor_cores} cores, and 1 to hand rows over), but {free:g} of {total:g} are "
+        f"free; lower spark.executors or spark.executor_cores, free some, or use {remedy}"
+    )
+    raise ResourceError(msg)
+
+
+def _held_processors(session: SparkSession) -> float:
+    configured = session.sparkContext.getConf()
+    executors = configured.get("spark.executor.instances", "0")
+    return float(executors or 0) * float(configured.get("spark.executor.cores", "1") or 1)
+
+
+def _free_processors() -> float:
+    import ray
+
+    return float(ray.available_resources().get("CPU", 0.0))

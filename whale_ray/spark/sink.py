@@ -1,0 +1,152 @@
+"""Rows as a Spark DataFrame, exact to the last bit.
+
+They pass through Parquet files in a temporary folder with the schema given to Spark explicitly:
+Ray Data's own way (`Dataset.to_spark`) goes through pandas, where integers with nulls become
+floats and lose digits. Types are those of `types`; what Spark cannot hold is refused by name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..configs.errors import OutputError, UsageError
+from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from ..ray_bridge.dataset import HandoverSink
+from ..ray_bridge.folders import new_folder
+from .session import adopt_session, check_same_host
+from .types import spark_schema, to_spark_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..operators.process import InstanceContext
+    from ..transport.wire.batch import Batch
+
+_GROUP_ROWS = 131_072
+
+
+@dataclass(frozen=True)
+class SparkResult(SinkResult):
+    """What a job published through `sinks.spark`."""
+
+    def to_spark(self, session: SparkSession | None = None) -> DataFrame:
+        """Return the rows as a Spark DataFrame; see `spark.to_spark`."""
+        return to_spark(self, session)
+
+
+def spark_sink() -> Sink:
+    """Keep the rows for a Spark DataFrame: `job.results("out").to_spark()`.
+
+    They wait in a temporary folder, which is removed when the submitting process ends. A column
+    that Spark cannot hold fails the job at its first rows, not at its end.
+    """
+    return SparkSink("Spark DataFrame", SparkResult)
+
+
+@dataclass(frozen=True)
+class SparkSink(HandoverSink):
+    """Parquet files that hold Spark's types only."""
+
+    def open(self, context: InstanceContext, token: str) -> SinkWriter:
+        """Open one instance's part."""
+        return _SparkWriter(super().open(context, token))
+
+
+class _SparkWriter(SinkWriter):
+    """Turns rows into Spark's types on their way into a file."""
+
+    def __init__(self, file: SinkWriter) -> None:
+        self._file = file
+
+    def write(self, batch: Batch) -> None:
+        """See `SinkWriter.write`."""
+        from ..transport.wire.batch import Batch
+
+        owned = batch if batch.owned else batch.copy()
+        self._file.write(Batch.from_arrow(to_spark_values(owned.to_arrow())))
+
+    def stage(self) -> Staged:
+        """See `SinkWriter.stage`."""
+        return self._file.stage()
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`."""
+        self._file.abort()
+
+    def publish_part(self) -> Staged | None:
+        """See `SinkWriter.publish_part`."""
+        return self._file.publish_part()
+
+
+def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -> DataFrame:
+    """Return rows as a Spark DataFrame, every value as it was.
+
+    The DataFrame reads files that stay until this process ends, or for a job's file sink, the
+    output itself. As any DataFrame it promises no order: sort it if order matters.
+
+    Args:
+        rows: a job's result, or an Arrow table.
+        session: the session that the DataFrame shall belong to; the active one if left out.
+
+    Raises:
+        OutputError: a column's type has no counterpart in Spark, a value has no exact one, or two
+            columns' names differ in case alone.
+        UsageError: there is no Spark session, or it has stopped.
+    """
+    session = session or _active_session()
+    adopt_session(session)
+    check_same_host(session, "making a DataFrame")
+    if isinstance(rows, SparkResult) and rows.parts:
+        return _read(session, rows._schema(), rows.parts)
+    table = rows.to_arrow() if isinstance(rows, SinkResult) else rows
+    schema, path = _write(table)
+    return _read(session, schema, (path,))
+
+
+def _active_session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        msg = "there is no Spark session; pass one, or start one with whale_ray.spark.start_session"
+        raise UsageError(msg)
+    return session
+
+
+def _write(table: pa.Table) -> tuple[pa.Schema, str]:
+    """Write a table with Spark's types into a file of its own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = os.path.join(new_folder("table"), "rows.parquet")
+    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+    schema = to_spark_values(empty).schema
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
+            writer.write_batch(to_spark_values(batch))
+    return schema, path
+
+
+def _read(session: SparkSession, schema: pa.Schema, paths: tuple[str, ...]) -> DataFrame:
+    _check_names(session, schema.names)
+    reader = session.read.schema(spark_schema(schema))
+    # Without this, dates before 1582 in files that Spark has not written fail or are moved.
+    reader = reader.option("datetimeRebaseMode", "CORRECTED")
+    return reader.parquet(*[f"file://{path}" for path in paths])
+
+
+def _check_names(session: SparkSession, names: list[str]) -> None:
+    if session.conf.get("spark.sql.caseSensitive", "false") == "true":
+        return
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            msg = (
+                f"columns {other!r} and {name!r} differ in case alone, which Spark does not tell "
+                "apart; rename one before the sink, or set spark.sql.caseSensitive to true"
+            )
+            raise OutputError(msg)

@@ -1,0 +1,202 @@
+"""Which Spark type becomes which of whale-ray's, and back; exactly, or refused by name.
+
+Into whale-ray (`columns_of`)::
+
+    boolean, byte, short, int, long, float, double     bool, int8 … int64, float32, float64
+    string, char, varchar / binary                     string / binary
+    date                                               date32
+    timestamp                                          timestamp[us, tz=the session's zone]
+    timestamp_ntz                                      timestamp[us]
+    decimal(p, s)                                      decimal128(p, s)
+    interval day to second                             duration[us]
+
+Out (`spark_schema`, `to_spark_values`): the same backwards, and what Spark lacks goes into the next
+type that holds every value: uint8 → short, uint16 → int, uint32 → long, uint64 → decimal(20, 0),
+float16 → float, date64 → date, fixed-size binary → binary, seconds and milliseconds → microseconds.
+Nanoseconds go out if they are whole microseconds. Times of day have no counterpart. A timestamp's
+zone is not kept: Spark shows instants in its session's zone.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from typing import TYPE_CHECKING
+
+from ..configs.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+    from ..transport.wire.types import Schema
+
+_OFFSET = re.compile(r"[+-]\d\d:\d\d")
+_REMEDIES = {
+    "array": "explode it into rows, or join it into a string",
+    "map": "select the entries that you need as columns",
+    "struct": "select its fields as columns",
+    "void": "cast it to the type that it should have",
+    "interval": "convert it to a number or a day-time interval",
+}
+
+
+def columns_of(frame: StructType, zone: str) -> Schema:
+    """Return whale-ray's columns for a Spark schema; `zone` is that of Spark's session.
+
+    Raises:
+        InputError: a column has a type that is not carried, or two columns have the same name.
+    """
+    from ..transport.wire.types import DataType as Carried
+    from ..transport.wire.types import Field, Schema
+
+    fields = []
+    for field in frame.fields:
+        name = _carried_name(field.dataType, zone)
+        if name is None:
+            kind = field.dataType.simpleString()
+            remedy = _REMEDIES.get(re.split(r"\W", kind)[0], "cast it to one that is")
+            msg = (
+                f"column {field.name!r} has Spark's type {kind}, which whale-ray does not carry; "
+                f"{remedy}"
+            )
+            raise InputError(msg)
+        fields.append(Field(field.name, Carried.parse(name)))
+    return Schema(tuple(fields))
+
+
+def _carried_name(kind: DataType, zone: str) -> str | None:
+    from pyspark.sql import types
+
+    plain = {
+        types.BooleanType: "bool",
+        types.ByteType: "int8",
+        types.ShortType: "int16",
+        types.IntegerType: "int32",
+        types.LongType: "int64",
+        types.FloatType: "float32",
+        types.DoubleType: "float64",
+        types.StringType: "string",
+        types.CharType: "string",
+        types.VarcharType: "string",
+        types.BinaryType: "binary",
+        types.DateType: "date32",
+        types.TimestampType: f"timestamp[us, tz={_zone(zone)}]",
+        types.TimestampNTZType: "timestamp[us]",
+        types.DayTimeIntervalType: "duration[us]",
+    }
+    if isinstance(kind, types.DecimalType):
+        return f"decimal128({kind.precision}, {kind.scale})"
+    return plain.get(type(kind))
+
+
+def _zone(zone: str) -> str:
+    """Return a Java zone as Arrow writes it; instants do not change, so UTC is always right."""
+    if _OFFSET.fullmatch(zone):
+        return zone
+    return zone if zone in zoneinfo.available_timezones() else "UTC"
+
+
+def to_spark_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with types that Spark has, every value the same.
+
+    Raises:
+        OutputError: a column's type has no counterpart, or a value has no exact one.
+    """
+    import pyarrow as pa
+
+    fields, columns = [], []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        kind = _nearest_type(field)
+        fields.append(pa.field(field.name, kind))
+        columns.append(column if column.type == kind else _exact_cast(column, kind, field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return Spark's schema for Arrow's; types that Spark lacks as `to_spark_values` has them.
+
+    Raises:
+        OutputError: a column's type has no counterpart in Spark.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, _spark_type(field)) for field in schema])
+
+
+def _spark_type(field: pa.Field) -> DataType:
+    import pyarrow as pa
+    from pyspark.sql import types
+
+    kind = _nearest_type(field)
+    if pa.types.is_decimal(kind):
+        return types.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return types.TimestampNTZType() if kind.tz is None else types.TimestampType()
+    plain = {
+        pa.bool_(): types.BooleanType,
+        pa.int8(): types.ByteType,
+        pa.int16(): types.ShortType,
+        pa.int32(): types.IntegerType,
+        pa.int64(): types.LongType,
+        pa.float32(): types.FloatType,
+        pa.float64(): types.DoubleType,
+        pa.string(): types.StringType,
+        pa.large_string(): types.StringType,
+        pa.binary(): types.BinaryType,
+        pa.large_binary(): types.BinaryType,
+        pa.date32(): types.DateType,
+        pa.duration("us"): types.DayTimeIntervalType,
+    }
+    made: DataType = plain[kind]()
+    return made
+
+
+def _nearest_type(field: pa.Field) -> pa.DataType:
+    """Return the Arrow type that holds all values of a column and that Spark has too."""
+    import pyarrow as pa
+
+    kind = field.type
+    widened = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20, 0),
+        pa.float16(): pa.float32(),
+        pa.date64(): pa.date32(),
+    }
+    if kind in widened:
+        return widened[kind]
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_time(kind):
+        msg = (
+            f"column {field.name!r} has type {kind}, a time of day, which Spark does not have; "
+            "cast it to an integer or a string before the sink"
+        )
+        raise OutputError(msg)
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
+        msg = (
+            f"column {field.name!r} has type {kind}, but Spark's decimals have between 0 and "
+            f"{kind.precision} digits after the point; cast it before the sink"
+        )
+        raise OutputError(msg)
+    return kind
+
+
+def _exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        reason = next(iter(str(error).splitlines()), repr(error)).rstrip(".")
+        msg = (
+            f"column {name!r} is {column.type}, in Spark it is {kind}, where not every value fits: "
+            f"{reason}; round it or cast it before the sink"
+        )
+        raise OutputError(msg) from error
