@@ -10,15 +10,12 @@ import importlib.metadata
 import os
 import pickle
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import cloudpickle
 
 from ..configs.errors import JobError, UsageError
 from .fleet import Assignment
-
-Dumps = Callable[[object], bytes]
 
 _COMPARED = ("whale-ray", "numpy", "numba", "pyarrow", "cloudpickle")
 
@@ -51,15 +48,12 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def seal(assignment: Assignment, dumps: Dumps = cloudpickle.dumps) -> Envelope:
-    """Pack an assignment with `dumps`, cloudpickle's or one that also knows Ray's references.
-
-    Raises UsageError for a function or an object that cannot travel.
-    """
+def seal(assignment: Assignment) -> Envelope:
+    """Pack an assignment; raises UsageError for a function or an object that cannot travel."""
     try:
-        inside = dumps(assignment)
+        inside = cloudpickle.dumps(assignment)
     except Exception as error:
-        culprit = _culprit(assignment, dumps)
+        culprit = _culprit(assignment)
         msg = (
             f"{culprit} cannot be sent to a worker: {error}; create files, locks and connections "
             "in open(), on the worker, rather than beforehand"
@@ -94,11 +88,11 @@ def unseal(envelope: Envelope) -> Assignment:
     return assignment
 
 
-def _culprit(assignment: Assignment, dumps: Dumps) -> str:
+def _culprit(assignment: Assignment) -> str:
     """Name the operator whose payload does not pickle."""
     for node in assignment.plan.logical.nodes:
         try:
-            dumps(node.payload)
+            cloudpickle.dumps(node.payload)
         except Exception:  # noqa: BLE001  # whatever a user's object raises when pickled
             return f"operator {node.id!r} ({node.location})"
     return "the topology"

@@ -55,7 +55,7 @@ def submit_to_ray(
         assignment = assign(topology, settings, workers)
         if detach:
             _check_outlives(assignment)
-        keep_envelope(assignment.job_id, seal(assignment, ray.cloudpickle.dumps))
+        keep_envelope(assignment.job_id, seal(assignment))
         undo.callback(forget, assignment.job_id)
         count = worker_count(settings, workers)
         actors = create_workers(count, assignment.job_id, session.worker_cpus, detach)
@@ -86,13 +86,15 @@ def submit_to_ray(
 
 
 def _check_outlives(assignment: Assignment) -> None:
-    for node in assignment.plan.logical.of_kind(OperatorKind.SOURCE):
-        if not getattr(node.payload, "outlives_driver", True):
-            msg = (
-                f"source {node.id!r} reads what ends with this process, and the job is detached; "
-                "write the rows to files first and read these"
-            )
-            raise UsageError(msg)
+    logical = assignment.plan.logical
+    for kind in (OperatorKind.SOURCE, OperatorKind.SINK):
+        for node in logical.of_kind(kind):
+            if not getattr(node.payload, "outlives_driver", True):
+                msg = (
+                    f"{kind.value} {node.id!r} depends on this process, and the job is detached: "
+                    "read rows from files, and write them to files"
+                )
+                raise UsageError(msg)
 
 
 class RayRunner(JobRunner):

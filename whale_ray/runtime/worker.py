@@ -22,6 +22,7 @@ from ..configs.errors import AttemptLostError
 from ..operators.sinks.base import Staged
 from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
+from ..transport.wire import codec
 from .edge_reader import EdgeReader
 from .fleet import Assignment
 from .metrics import WorkerSnapshot
@@ -76,6 +77,7 @@ class Worker:
     def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
         """Make the rings that this worker writes, and open its sources, operators and sinks."""
         rings = self._opened
+        codec.warm_up()  # compiled now, or loaded, rather than at the first row
         offer = rings.make_rings(boards)
         self._units = UnitBuilder(
             self._assignment, self._index, attempt, self._clock, rings.out_rings

@@ -84,8 +84,9 @@ class _SparkWriter(SinkWriter):
 def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -> DataFrame:
     """Return rows as a Spark DataFrame, every value as it was.
 
-    The DataFrame reads files that stay until this process ends, or for a job's file sink, the
-    output itself. As any DataFrame it promises no order: sort it if order matters.
+    The DataFrame reads temporary files, which stay until this process ends, or a job's Parquet
+    output itself if its types are Spark's. As any DataFrame it promises no order: sort it if that
+    matters.
 
     Args:
         rows: a job's result, or an Arrow table.
@@ -99,11 +100,12 @@ def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -
     session = session or _active_session()
     adopt_session(session)
     check_same_host(session, "making a DataFrame")
-    if isinstance(rows, SparkResult) and rows.parts:
-        return _read(session, rows._schema(), rows.parts)
-    table = rows.to_arrow() if isinstance(rows, SinkResult) else rows
-    schema, path = _write(table)
-    return _read(session, schema, (path,))
+    if isinstance(rows, SinkResult):
+        schema = rows._schema()
+        if rows.parts and rows.format == "parquet" and _for_spark(schema) == schema:
+            return _read(session, schema, rows.parts)
+        rows = rows.to_arrow()
+    return _read(session, _for_spark(rows.schema), (_write(rows),))
 
 
 def _active_session() -> SparkSession:
@@ -116,18 +118,22 @@ def _active_session() -> SparkSession:
     return session
 
 
-def _write(table: pa.Table) -> tuple[pa.Schema, str]:
-    """Write a table with Spark's types into a file of its own."""
+def _for_spark(schema: pa.Schema) -> pa.Schema:
+    """Return the types in which Spark gets rows of a schema."""
     import pyarrow as pa
+
+    return to_spark_values(pa.RecordBatch.from_pylist([], schema=schema)).schema
+
+
+def _write(table: pa.Table) -> str:
+    """Write a table with Spark's types into a file of its own, and return its path."""
     import pyarrow.parquet as pq
 
     path = os.path.join(new_folder("table"), "rows.parquet")
-    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-    schema = to_spark_values(empty).schema
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, _for_spark(table.schema), compression="zstd") as writer:
         for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
             writer.write_batch(to_spark_values(batch))
-    return schema, path
+    return path
 
 
 def _read(session: SparkSession, schema: pa.Schema, paths: tuple[str, ...]) -> DataFrame:

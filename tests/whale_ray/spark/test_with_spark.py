@@ -99,6 +99,20 @@ def test_a_sinks_result_reaches_spark_exactly(spark: Any) -> None:
     assert told_by_spark(result.to_spark()) == rows.spelled(table)
 
 
+def test_a_jobs_parquet_output_is_read_where_it_lies(spark: Any, tmp_path: Path) -> None:
+    table = rows.rows_of_spark()
+    result = write_all(whale.sinks.parquet(tmp_path / "own"), [Batch.from_arrow(table)])
+    frame = to_spark(result, spark)
+    assert told_by_spark(frame) == rows.spelled(table)
+    assert frame.inputFiles() == [f"file://{path}" for path in result.parts]
+
+    foreign = table.select(["row"]).append_column("u64", pa.array([1] * len(table), pa.uint64()))
+    result = write_all(whale.sinks.parquet(tmp_path / "foreign"), [Batch.from_arrow(foreign)])
+    frame = to_spark(result, spark)
+    assert told_by_spark(frame) == rows.spelled(foreign)
+    assert str(tmp_path) not in frame.inputFiles()[0]
+
+
 def test_a_result_without_rows_keeps_its_columns(spark: Any) -> None:
     empty = rows.rows_of_ours().slice(0, 0)
     sink = spark_sink().configured(Settings())
