@@ -184,8 +184,8 @@ class CoProcess:
         """Take rows of both inputs, in event-time order.
 
         Args:
-            left: the left rows, in order; may be empty.
-            right: the right rows, in order; may be empty.
+            left: the left rows, in order; may be empty, and without columns before the first row.
+            right: the right rows, likewise.
             order: which input comes next, shape (left.num_rows + right.num_rows,); False = left.
             out: where results go.
 
@@ -206,10 +206,19 @@ class CoProcess:
         """Send what is left; called once, after the last row of a run that did not fail."""
 
     @classmethod
+    def takes_sides(cls) -> bool:
+        """Tell whether the class takes rows of one input alone, not only merged ones."""
+        return not cls._lacking_sides()
+
+    @classmethod
     def missing(cls) -> str | None:
         """Return what the class must still define, in words, or None if it is complete."""
         if cls.on_merged is not CoProcess.on_merged:
             return None
+        return " and ".join(cls._lacking_sides()) or None
+
+    @classmethod
+    def _lacking_sides(cls) -> list[str]:
         sides = {
             "on_left": (cls.on_left, CoProcess.on_left, cls.on_left_row, CoProcess.on_left_row),
             "on_right": (
@@ -219,12 +228,11 @@ class CoProcess:
                 CoProcess.on_right_row,
             ),
         }
-        lacking = [
+        return [
             name
             for name, (batch, base_batch, row, base_row) in sides.items()
             if batch is base_batch and row is base_row
         ]
-        return " and ".join(lacking) or None
 
 
 def common_time(batch: Batch) -> int | None:

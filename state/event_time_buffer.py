@@ -10,7 +10,7 @@ What does not fit into `memory_bytes` is spilled, latest rows first, since they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from ..transport.wire.batch import Batch
 from .spill import SpillFile, SpillRecord
+
+RUN_OVERHEAD_BYTES = 1500
+"""What a run costs beside its rows; many runs of one row are mostly this."""
 
 SPILL_PIECE_BYTES = 1 << 20
 """Runs are spilled in pieces of about this size, so that a piece spans little event time."""
@@ -84,8 +87,30 @@ class EventTimeBuffer:
         if self.buffered_bytes > self._memory_bytes:
             self._spill_latest()
 
-    def release(self, watermark_ns: int) -> Released | None:
-        """Return the rows with a time ≤ `watermark_ns` in order, or None where there are none."""
+    def release(self, watermark_ns: int) -> Iterator[Released]:
+        """Yield the rows with a time ≤ `watermark_ns` in order, about `memory_bytes` at a time.
+
+        Rows of one time are never divided. All must be taken before anything is added.
+        """
+        while (step_ns := self._step(watermark_ns)) is not None:
+            released = self._release_step(step_ns)
+            if released is not None:
+                yield released
+
+    def _step(self, watermark_ns: int) -> int | None:
+        """Return up to which time the next rows fit into memory; None if none are due."""
+        due = [run for runs in self._runs for run in runs if run.first_ns <= watermark_ns]
+        if not due:
+            return None
+        taken = 0
+        first_ns = min(run.first_ns for run in due)
+        for run in sorted(due, key=lambda run: run.first_ns):
+            if taken > self._memory_bytes and run.first_ns > first_ns:
+                return run.first_ns - 1
+            taken += run.nbytes if run.record is None else run.record.length
+        return watermark_ns
+
+    def _release_step(self, watermark_ns: int) -> Released | None:
         batches = tuple(self._take(runs, watermark_ns) for runs in self._runs)
         present = [batch for batch in batches if batch is not None]
         if not present:
@@ -104,7 +129,8 @@ class EventTimeBuffer:
 
     def _keep(self, runs: list[_Run], place: tuple[int, int, int], batch: Batch) -> None:
         times = _times(batch)
-        run = _Run(place, int(times[0]), int(times[-1]), batch.nbytes, batch)
+        nbytes = batch.nbytes + RUN_OVERHEAD_BYTES
+        run = _Run(place, int(times[0]), int(times[-1]), nbytes, batch)
         runs.append(run)
         self.buffered_bytes += run.nbytes
 

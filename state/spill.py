@@ -1,13 +1,14 @@
-"""A file for batches that do not fit into memory for now.
+"""Files for batches that do not fit into memory for now.
 
-The file has no name: the kernel frees it when the process ends, however it ends. Batches are kept
-in the wire format and read back as owned copies.
+They have no name: the kernel frees them when the process ends, however it ends. Batches are kept in
+the wire format.
 """
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 
@@ -17,43 +18,57 @@ from ..transport.wire.codec import decode, encode_into, message_size
 from ..transport.wire.messages import WorkerMessage
 from ..transport.wire.types import Schema
 
+PAGE_BYTES = 64 << 20
+"""About the size of one file; it is given back as a whole when all of its batches are read."""
+
 
 @dataclass(frozen=True)
 class SpillRecord:
-    """Where a spilled batch lies in the file."""
+    """Where a spilled batch lies."""
 
+    page: int
     offset: int
     length: int
 
 
-class SpillFile:
-    """An unnamed temporary file of batches: append, read back, and start again once all are read.
+@dataclass
+class _Page:
+    """One unnamed file; `live` batches of it have not been read back."""
 
-    `bytes_max` bounds the file; `owner` is the operator's id, for the message.
+    file: IO[bytes]
+    end: int = 0
+    live: int = 0
+
+
+class SpillFile:
+    """Unnamed temporary files of batches, which the kernel frees however the process ends.
+
+    `bytes_max` bounds what they hold; `owner` is the operator's id, for messages.
     """
 
-    def __init__(self, owner: str, bytes_max: int, directory: str = "") -> None:
+    def __init__(
+        self, owner: str, bytes_max: int, directory: str = "", page_bytes: int = PAGE_BYTES
+    ) -> None:
         self._owner = owner
         self._bytes_max = bytes_max
-        self._file = tempfile.TemporaryFile(  # noqa: SIM115 - it lives until `close`
-            dir=directory or None, prefix="whale-ray-"
-        )
+        self._directory = directory or tempfile.gettempdir()
+        self._page_bytes = page_bytes
         self._schemas: dict[int, Schema] = {}
-        self._end = 0
-        self._live_records = 0
+        self._pages: dict[int, _Page] = {}
+        self._newest = 0
 
     def append(self, batch: Batch) -> SpillRecord:
-        """Write `batch` to the file.
+        """Write `batch`.
 
         Raises:
-            ResourceError: the file would exceed `bytes_max`, or the disk is full.
+            ResourceError: the files would exceed `bytes_max`, or cannot be written.
         """
         with_times = batch.times is not None
         buffer = np.empty(message_size(batch, 0, with_times), dtype=np.uint8)
         length = encode_into(
             buffer, batch, stream=0, source=0, attempt=0, sequence=0, with_times=with_times
         )
-        if self._end + length > self._bytes_max:
+        if self.size_bytes + length > self._bytes_max:
             msg = (
                 f"operator {self._owner!r} would spill more than {self._bytes_max:,} bytes waiting "
                 "for event time to advance; raise runtime.spill_bytes_max or lower "
@@ -61,38 +76,54 @@ class SpillFile:
             )
             raise ResourceError(msg)
         try:
-            self._file.seek(self._end)
-            self._file.write(buffer[:length].data)
+            page = self._page()
+            page.file.seek(page.end)
+            page.file.write(buffer[:length].data)
+            page.file.flush()
         except OSError as error:
             msg = (
-                f"operator {self._owner!r} cannot spill to {tempfile.gettempdir()}: "
-                f"{error.strerror}; free space there or set runtime.spill_directory"
+                f"operator {self._owner!r} cannot spill to {self._directory}: {error.strerror}; "
+                "free space there, or name another folder in runtime.spill_directory"
             )
             raise ResourceError(msg) from error
         self._schemas[batch.schema.schema_id] = batch.schema
-        record = SpillRecord(self._end, length)
-        self._end += length
-        self._live_records += 1
+        record = SpillRecord(self._newest, page.end, length)
+        page.end += length
+        page.live += 1
         return record
 
     def read(self, record: SpillRecord) -> Batch:
-        """Read a batch back, once: its place in the file may be reused afterwards."""
+        """Read a batch back, once."""
+        page = self._pages[record.page]
         buffer = np.empty(record.length, dtype=np.uint8)
-        self._file.seek(record.offset)
-        self._file.readinto(buffer.data)
+        page.file.seek(record.offset)
+        page.file.readinto(buffer.data)  # type: ignore[attr-defined]  # temporary files have it
         message = decode(buffer, self._schemas)
         assert isinstance(message, WorkerMessage)
-        self._live_records -= 1
-        if self._live_records == 0:
-            self._file.truncate(0)
-            self._end = 0
+        page.live -= 1
+        if page.live == 0:
+            page.file.close()
+            del self._pages[record.page]
         return message.batch
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the file holds now."""
-        return self._end
+        """Bytes on disk now."""
+        return sum(page.end for page in self._pages.values())
 
     def close(self) -> None:
-        """Give the file back to the kernel."""
-        self._file.close()
+        """Give everything back to the kernel."""
+        for page in self._pages.values():
+            page.file.close()
+        self._pages.clear()
+
+    def _page(self) -> _Page:
+        """Return the page to write to, a new one if the newest is full or gone."""
+        page = self._pages.get(self._newest)
+        if page is None or page.end >= self._page_bytes:
+            self._newest += 1
+            page = _Page(
+                tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - until it is read
+            )
+            self._pages[self._newest] = page
+        return page

@@ -281,7 +281,8 @@ class RingConsumer(ReceivingEnd):
             return False
         if self._frames:
             self._reclaim()
-        return bool(kernels.has_frame(self._state_address))
+        # Too much held may leave no room for a frame ever to come: `get` then says so.
+        return self._held_bytes > self._held_limit or bool(kernels.has_frame(self._state_address))
 
     def get(self) -> Frame | None:
         """See `Channel.get`."""

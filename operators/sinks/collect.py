@@ -33,6 +33,12 @@ class CollectSink(Sink):
             return self
         return replace(self, max_bytes=settings.runtime.collect_bytes_max)
 
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        """Refuse a job without an end: its rows would never be handed over."""
+        if not bounded:
+            msg = "sinks.collect hands rows over at the end, and a source has none; write to files"
+            raise OutputError(msg)
+
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
         """Open one instance's buffer."""
         return CollectWriter(context.operator_id, context.instance, self._limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,17 +44,16 @@ steps = st.lists(slices | st.integers(0, 30), max_size=30)
 
 
 def drain(buffer: EventTimeBuffer, watermark: int) -> list[tuple[int, int]]:
-    released = buffer.release(watermark)
-    if released is None:
-        return []
-    ports = [[] if b is None else [r["row"] for r in b.rows()] for b in released.ports]
-    taken = [iter(rows) for rows in ports]
-    merged = [(int(port), next(taken[int(port)])) for port in released.order]
-    assert all(next(rest, None) is None for rest in taken)
+    merged: list[tuple[int, int]] = []
+    for released in buffer.release(watermark):
+        ports = [[] if b is None else [r["row"] for r in b.rows()] for b in released.ports]
+        taken = [iter(rows) for rows in ports]
+        merged += [(int(port), next(taken[int(port)])) for port in released.order]
+        assert all(next(rest, None) is None for rest in taken)
     return merged
 
 
-@given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 400, 0]))
+@given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 4000, 0]))
 def test_rows_come_out_by_time_port_source_and_sequence(
     steps: list[tuple[int, int, list[int]] | int], memory_bytes: int
 ) -> None:
@@ -86,6 +86,39 @@ def test_memory_stays_within_its_limit_and_the_file_is_used_again() -> None:
     assert numbers == list(range(20_000))
     assert buffer.spilled_bytes == 0
     buffer.close()
+
+
+def test_much_is_released_in_pieces_that_fit_and_never_divide_a_time() -> None:
+    buffer = EventTimeBuffer(1, 20_000, lambda: SpillFile("slow", 1 << 24))
+    for start in range(0, 10_000, 500):
+        times = [(start + i) // 7 for i in range(500)]
+        buffer.add(0, 0, batch_of(times, start))
+    last_ns, rows = -1, 0
+    for released in buffer.release(WATERMARK_END):
+        (batch,) = released.ports
+        assert batch is not None
+        assert batch.times is not None
+        assert batch.times[0] > last_ns
+        last_ns, rows = int(batch.times[-1]), rows + batch.num_rows
+        assert batch.nbytes < 100_000
+    assert rows == 10_000
+    buffer.close()
+
+
+def test_the_spill_files_are_given_back_as_they_are_read() -> None:
+    spill = SpillFile("slow", 100_000, page_bytes=10_000)
+    records = [spill.append(batch_of(list(range(100)), 0)) for _ in range(4)]
+    for number in range(200):  # far more in all than fits at a time
+        records.append(spill.append(batch_of(list(range(100)), number)))
+        assert spill.read(records.pop(0)).num_rows == 100
+    assert spill.size_bytes <= 30_000
+    spill.close()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    spill = SpillFile("join", 1 << 20, str(tmp_path / "missing"))
+    with pytest.raises(ResourceError, match="cannot spill to .*missing: No such file"):
+        spill.append(batch_of([1], 0))
 
 
 def test_a_full_spill_file_names_the_operator_and_the_remedy() -> None:

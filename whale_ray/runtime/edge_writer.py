@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import JobError
+from ..configs.errors import InputError, JobError
 from ..operators.keys import stable_partition
 from ..plan.physical import Edge
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
@@ -134,8 +134,14 @@ class EdgeWriter:
 
     def emit(self, batch: Batch) -> None:
         """Take rows; views in them stay valid only until `settle`."""
-        if batch.num_rows:
-            self._slicer.add(batch, self._now_ns)
+        if not batch.num_rows:
+            return
+        if batch.has_times and not self._stamp.with_times:
+            batch = batch.with_times(None)  # so that all pending batches are alike
+        self._slicer.add(batch, self._now_ns)
+        if not self.blocked and self._slicer.ready(self._now_ns):
+            self._cut()
+            self._push()
 
     def advance(self, watermark_ns: int) -> None:
         """Take a watermark; it travels behind all rows that were emitted before it."""
@@ -153,10 +159,14 @@ class EdgeWriter:
         """Send what is due; copy what has to wait, since its memory may go after this call."""
         self.pump(now_ns)
         self._slicer.own()
+        copies: dict[int, Batch] = {}  # pieces of one slice share its batch
         for outbox in self._outboxes:
             for item in outbox.waiting:
                 if isinstance(item, _Rows) and not item.batch.owned:
-                    item.batch = item.batch.copy()
+                    shared = item.batch
+                    if id(shared) not in copies:
+                        copies[id(shared)] = shared.copy()
+                    item.batch = copies[id(shared)]
 
     def pump(self, now_ns: int) -> bool:
         """Send what is due and what the rings have room for; return whether anything was sent."""
@@ -197,7 +207,11 @@ class EdgeWriter:
         if self._partitioner is None:
             self._enqueue(self._outboxes[0], batch, None, None)
             return
-        batch, instances, dropped = self._partitioner(batch)
+        try:
+            batch, instances, dropped = self._partitioner(batch)
+        except InputError as error:
+            msg = f"after operator {self.edge.source_operator!r}: {error}"
+            raise InputError(msg) from error
         self.rows_dropped += dropped
         if batch.num_rows == 0:
             return

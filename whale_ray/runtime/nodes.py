@@ -6,15 +6,11 @@ operator, the instance and the row, with the user's own traceback first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ..configs.errors import TopologyError, UsageError, UserFunctionError, WhaleError
-from ..operators.process import CoProcess, InstanceContext, Output, Process, common_time
+from ..configs.errors import UsageError, UserFunctionError, WhaleError
+from ..operators.process import CoProcess, InstanceContext, Process, common_time
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
 from ..state.event_time_buffer import EventTimeBuffer, Released
@@ -24,7 +20,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .flow import Downstream
 from .metrics import InstanceMetrics, LatencyHistogram
-from .row_gatherer import RowGatherer
+from .process_output import ProcessOutput
 
 
 class Node:
@@ -48,7 +44,7 @@ class Node:
         except RowFailure as failure:
             cause = failure.__cause__ or failure
             raise self._user_error(cause, failure.preview) from failure
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._user_error(error, _preview(batches)) from error
         finally:
             self.metrics.busy_ns += self._clock.monotonic_ns() - begin_ns
@@ -159,6 +155,7 @@ class ProcessNode(Node):
         self._downstream = output
         self._buffer = buffer
         self._empty: list[Batch | None] = [None] * ports
+        self._passed_on_ns = WATERMARK_NONE
         self._output = ProcessOutput(output, self.metrics, needs_times, process.schema)
         with self.guard():
             process.open(context)
@@ -175,17 +172,27 @@ class ProcessNode(Node):
             self._call(port, batch)
 
     def advance(self, watermark_ns: int) -> None:
-        """Hand over the rows whose time has come, then the watermark."""
+        """Hand over the rows whose time has come, then the watermark.
+
+        It is not passed on while the output keeps rows back; the next one covers it.
+        """
         self._release(watermark_ns)
         self.metrics.watermark_ns = watermark_ns
         with self._output.during(watermark_ns, 0), self.guard():
             self._process.on_watermark(watermark_ns, self._output)
-        self._downstream.advance(watermark_ns)
+        if not self._output.holds_rows:
+            self._passed_on_ns = watermark_ns
+            self._downstream.advance(watermark_ns)
 
     def end(self) -> None:
-        """Hand over all that is left and let the process close."""
+        """Hand over all that is left and let the process close.
+
+        What it emits then has the latest event time seen, but after the last watermark.
+        """
         self._release(WATERMARK_END)
         last_ns = self.metrics.watermark_ns
+        if last_ns != WATERMARK_NONE:
+            last_ns = max(last_ns, self._passed_on_ns + 1)
         self.metrics.watermark_ns = WATERMARK_END
         with self._output.during(last_ns, 0), self.guard():
             self._process.close(self._output)
@@ -204,15 +211,15 @@ class ProcessNode(Node):
             self._buffer.close()
 
     def _release(self, watermark_ns: int) -> None:
-        released = self._buffer.release(watermark_ns) if self._buffer is not None else None
-        if released is None:
+        if self._buffer is None:
             return
-        present = [batch for batch in released.ports if batch is not None]
-        origin_ns = max(batch.origin_ns for batch in present)
-        self.metrics.watermark_ns = max(self.metrics.watermark_ns, released.latest_ns)
-        time_ns = common_time(present[0]) if len(present) == 1 else None
-        with self._output.during(time_ns, origin_ns), self.guard(*present):
-            self._hand_over(released)
+        for released in self._buffer.release(watermark_ns):
+            present = [batch for batch in released.ports if batch is not None]
+            known = [batch.origin_ns for batch in present if batch.origin_ns]
+            self.metrics.watermark_ns = max(self.metrics.watermark_ns, released.latest_ns)
+            time_ns = common_time(present[0]) if len(present) == 1 else None
+            with self._output.during(time_ns, min(known, default=0)), self.guard(*present):
+                self._hand_over(released)
 
     def _hand_over(self, released: Released) -> None:
         process, ports = self._process, released.ports
@@ -224,9 +231,14 @@ class ProcessNode(Node):
             known if batch is None else batch
             for batch, known in zip(ports, self._empty, strict=True)
         )
-        if left is not None and right is not None:
+        both = left is not None and right is not None
+        if both or not process.takes_sides():
+            # Of a port that has had no row yet the columns are not known.
+            left, right = (
+                Batch.empty(Schema(())) if batch is None else batch for batch in (left, right)
+            )
             process.on_merged(left, right, released.order, self._output)
-        elif left is not None:  # the other port's schema is not known yet
+        elif left is not None:
             process.on_left(left, self._output)
         elif right is not None:
             process.on_right(right, self._output)
@@ -239,82 +251,6 @@ class ProcessNode(Node):
             process.on_left(batch, self._output)
         else:
             process.on_right(batch, self._output)
-
-
-class ProcessOutput(Output):
-    """Stamps what a process emits with a time and an origin, and passes it on.
-
-    Rows that are emitted one by one are gathered and passed on together when the call returns.
-    `needs_times` says whether anything downstream uses event times.
-    """
-
-    def __init__(
-        self,
-        downstream: Downstream,
-        metrics: InstanceMetrics,
-        needs_times: bool,
-        schema: Schema | None,
-    ) -> None:
-        self._downstream = downstream
-        self._metrics = metrics
-        self._needs_times = needs_times
-        self._rows = RowGatherer(metrics.operator_id, schema)
-        self._origin_ns = 0
-
-    @contextmanager
-    def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:
-        """Set what emitted rows get; pass on what was gathered when the block ends in order."""
-        self.time_ns = None if time_ns in (WATERMARK_NONE, WATERMARK_END) else time_ns
-        self._origin_ns = origin_ns
-        yield
-        self._flush()
-
-    def emit(
-        self, batch: Batch | Mapping[str, Any], times: npt.NDArray[np.int64] | None = None
-    ) -> None:
-        """See `Output.emit`."""
-        self._flush()
-        rows = batch if isinstance(batch, Batch) else Batch.from_pydict(dict(batch))
-        if rows.num_rows == 0:
-            return
-        if times is None and not rows.has_times:
-            time_ns = self._time()
-            if time_ns is not None:
-                times = np.full(rows.num_rows, time_ns, dtype=np.int64)
-        self._pass_on(rows if times is None else rows.with_times(times))
-
-    def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """See `Output.emit_rows`."""
-        if not rows:
-            return
-        time_ns = self._time()
-        if self._rows.add(rows, time_ns):
-            self._flush()
-
-    def finish(self) -> None:
-        """Pass on what was held back until its columns' types were known."""
-        self._flush(final=True)
-
-    def _flush(self, final: bool = False) -> None:
-        batch = self._rows.take(final)
-        if batch is not None:
-            self._pass_on(batch)
-
-    def _pass_on(self, rows: Batch) -> None:
-        if not rows.origin_ns and self._origin_ns:
-            rows = rows.with_origin(self._origin_ns)
-        self._metrics.rows_out += rows.num_rows
-        self._downstream.emit(rows)
-
-    def _time(self) -> int | None:
-        if self.time_ns is None and self._needs_times:
-            msg = (
-                f"operator {self._metrics.operator_id!r} emitted rows without event times while "
-                "its input has several: pass times=, set out.time_ns, or define the row method "
-                "(on_row, on_left_row, on_right_row), whose output takes the row's own time"
-            )
-            raise TopologyError(msg)
-        return self.time_ns
 
 
 @contextmanager

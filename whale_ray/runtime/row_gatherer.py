@@ -32,6 +32,11 @@ class RowGatherer:
         self._rows: list[dict[str, Any]] = []
         self._times: list[int | None] = []
 
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait here."""
+        return bool(self._rows)
+
     def add(self, rows: Sequence[Mapping[str, Any]], time_ns: int | None) -> bool:
         """Take rows of one event time; return whether there are enough to pass on."""
         self._rows.extend(dict(row) for row in rows)

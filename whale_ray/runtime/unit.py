@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..plan.physical import Stage
 from ..state.watermarks import WatermarkTracker
@@ -12,6 +12,18 @@ from .flow import Downstream
 from .metrics import InstanceMetrics
 from .nodes import Node, ProcessNode, SinkNode
 from .source_node import SourceNode
+
+
+def close_all(closings: Iterable[Callable[[], None]]) -> None:
+    """Call all of them, whatever some of them raise; then raise the first of their errors."""
+    first: Exception | None = None
+    for close in closings:
+        try:
+            close()
+        except Exception as error:  # noqa: BLE001  # the others must be closed, too
+            first = first or error
+    if first is not None:
+        raise first
 
 
 class Unit:
@@ -115,15 +127,17 @@ class Unit:
         for node in self.nodes:
             if isinstance(node, ProcessNode):
                 node.update_metrics()
-        by_operator = {node.metrics.operator_id: node.metrics for node in self.nodes}
-        for writer in self.writers:
-            if writer.rows_dropped:
-                by_operator[writer.edge.source_operator].rows_dropped["null key"] = (
-                    writer.rows_dropped
-                )
+        for node in self.nodes:
+            name = node.metrics.operator_id
+            mine = (writer for writer in self.writers if writer.edge.source_operator == name)
+            dropped = sum(writer.rows_dropped for writer in mine)
+            if dropped:
+                node.metrics.rows_dropped["null key"] = dropped
 
     def close(self) -> None:
         """Close readers, buffers and unpublished outputs."""
-        for node in self.nodes:
-            if isinstance(node, SourceNode | SinkNode | ProcessNode):
-                node.close()
+        close_all(
+            node.close
+            for node in self.nodes
+            if isinstance(node, SourceNode | SinkNode | ProcessNode)
+        )

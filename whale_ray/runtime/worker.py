@@ -28,7 +28,7 @@ from .fleet import Assignment
 from .metrics import WorkerSnapshot
 from .rings import RingOffer, RingSet
 from .supervisor import job_is_bounded
-from .unit import Unit
+from .unit import Unit, close_all
 from .wiring import UnitBuilder, watermark_slots
 
 ALIGNMENT_POLL_NS = 1_000_000
@@ -151,12 +151,11 @@ class Worker:
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
-        for unit in self._units:
-            unit.close()
-        self._units, self._readers = [], []
+        closings = [unit.close for unit in self._units]
         if self._rings is not None:
-            self._rings.close()
-            self._rings = None
+            closings.append(self._rings.close)
+        self._units, self._readers, self._rings = [], [], None
+        close_all(closings)
 
     @property
     def _opened(self) -> RingSet:

@@ -332,3 +332,120 @@ def test_an_operator_that_keeps_too_many_views_is_named(runner: Any) -> None:
     )
     with pytest.raises(whale.errors.HeldViewsError, match="operator 'hoard' .*copy them"):
         runner(topology, {"transport.ring_bytes": 262144})
+
+
+class HoldsBack(whale.Process):
+    """Emits rows whose column is null for long, so that its type is not known."""
+
+    def on_row(self, row: Any, out: Any) -> None:
+        out.emit_row(v=row["v"], k=0, x=None if row["v"] < 400 else 1.5)
+
+
+class InOrder(whale.Process):
+    def open(self, context: Any) -> None:
+        self.last = -1
+
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        values = batch["v"]
+        assert values[0] > self.last
+        assert (np.diff(values) > 0).all()
+        self.last = int(values[-1])
+        out.emit({"v": values.copy()})
+
+
+def test_no_watermark_overtakes_rows_whose_types_are_not_known_yet(runner: Any) -> None:
+    topology = whale.Topology("held-back")
+    rows = [{"v": i, "t": i} for i in range(500)]
+    source = topology.source(
+        whale.sources.iterable(rows), id="rows", event_time="t", event_time_unit="ms"
+    )
+    held = source.key_by("v").process(HoldsBack, id="hold", parallelism=1)
+    held.key_by("k").process(InOrder, id="order", parallelism=1).sink(
+        whale.sinks.collect(), id="out"
+    )
+    found = rows_of(runner(topology, {"runtime.source_batch_rows": 10}))
+    assert [row["v"] for row in found] == list(range(500))
+
+
+class OnlyMerged(whale.CoProcess):
+    def open(self, context: Any) -> None:
+        self.rows = 0
+
+    def on_merged(self, left: Any, right: Any, order: Any, out: Any) -> None:
+        self.rows += left.num_rows + right.num_rows
+
+    def close(self, out: Any) -> None:
+        out.emit({"n": np.array([self.rows])}, times=np.array([10**9]))
+
+
+def test_merged_rows_of_one_port_alone(runner: Any) -> None:
+    """The other port's rows all go to other instances, or there are none at all."""
+    topology = whale.Topology("one-sided")
+    left = topology.source(
+        whale.sources.iterable([{"k": 1, "t": 1}]), id="l", event_time="t", event_time_unit="ms"
+    )
+    right = topology.source(
+        whale.sources.iterable([{"q": i, "t": i} for i in range(5)]),
+        id="r",
+        event_time="t",
+        event_time_unit="ms",
+    )
+    both = left.key_by("k").connect(right.broadcast()).process(OnlyMerged, id="m", parallelism=4)
+    both.sink(whale.sinks.collect(), id="out")
+    assert sum(row["n"] for row in rows_of(runner(topology))) == 1 + 4 * 5
+
+
+class BatchAndEnd(whale.Process):
+    """Emits batches with one time, with several, and at the end."""
+
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        out.emit({"v": batch["v"].copy()})
+
+    def close(self, out: Any) -> None:
+        out.emit({"v": np.array([-1])})
+
+
+def test_where_no_time_is_needed_rows_may_have_one_or_not(runner: Any) -> None:
+    topology = whale.Topology("untimed")
+    rows = [{"v": i, "t": i // 3} for i in range(100)]
+    source = topology.source(
+        whale.sources.iterable(rows), id="rows", event_time="t", event_time_unit="ms"
+    )
+    some = source.key_by("v").process(BatchAndEnd, id="some", parallelism=2)
+    some.shuffle().filter(lambda row: True, id="all").sink(whale.sinks.collect(), id="out")
+    found = Counter(row["v"] for row in rows_of(runner(topology, {"runtime.source_batch_rows": 1})))
+    assert found == Counter([*range(100), -1, -1])
+
+
+def test_a_users_handler_does_not_swallow_what_fails_downstream(runner: Any) -> None:
+    class Swallows(whale.Process):
+        def on_row(self, row: Any, out: Any) -> None:
+            try:
+                out.emit_row(v=row["v"])
+            except Exception:  # noqa: BLE001 - as users write it
+                out.emit_row(v=-1)
+
+    topology = whale.Topology("swallow")
+    source = topology.source(whale.sources.iterable(numbers(10)), id="rows")
+    source.key_by("k").process(Swallows, id="swallow", parallelism=1).filter(
+        lambda row: 1 // (row.v - 5) != 7, id="fails"
+    ).sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.UserFunctionError, match="in operator 'fails'"):
+        runner(topology)
+
+
+def test_null_keys_dropped_on_several_edges_are_added_up(runner: Any) -> None:
+    topology = whale.Topology("drops")
+    rows = [{"a": None if i % 10 == 0 else i, "b": None if i % 4 == 0 else i} for i in range(100)]
+    source = topology.source(whale.sources.iterable(rows), id="rows")
+    for name in ("a", "b"):
+        source.key_by(name, on_null="drop").process(Passes, id=f"by-{name}", parallelism=2).sink(
+            whale.sinks.collect(), id=f"out-{name}"
+        )
+    dropped = runner(topology).metrics().operator("rows").rows_dropped
+    assert dropped == {"null key": 10 + 25}
+
+
+class Passes(whale.Process):
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        out.emit(batch)
