@@ -79,10 +79,11 @@ def _announce_sleep(line: int) -> int:
     return count
 
 
-@kernel("int64(int64, int64, int64)", releases_gil=True)
-def _sleep(line: int, count: int, timeout_ns: int) -> int:
-    futex_wait(line + _COUNT, count, timeout_ns)
-    return load_acquire(line + _COUNT)
+@kernel("boolean(int64, int64, int64)", releases_gil=True)
+def _sleep(line: int, count: int, timeout_ns: int) -> bool:
+    """Sleep; return whether somebody rang: who rang for an earlier sleep may wake this one."""
+    woken = futex_wait(line + _COUNT, count, timeout_ns) == 0
+    return woken or load_acquire(line + _COUNT) != count
 
 
 @kernel("void(int64)")
@@ -154,7 +155,7 @@ class Doorbell:
         try:
             if ready():
                 return True
-            return _sleep(self.line, count, timeout_ns) != count or ready()
+            return bool(_sleep(self.line, count, timeout_ns)) or ready()
         finally:
             _stay_awake(self.line)
 

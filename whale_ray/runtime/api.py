@@ -49,13 +49,18 @@ def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | Non
 
     Raises:
         WhaleError: what the job failed with.
+        KeyboardInterrupt: a second Ctrl-C, at once; nothing is published.
     """
     resolved = _settings(settings)
     clock = clock or SystemClock()
     assignment = _assign(topology, resolved, 1, needs_cluster=False)
     supervisor = Supervisor(assignment, LocalFleet(clock), clock)
-    with draining_signals(supervisor.stop):
-        outcome = supervisor.run()
+    try:
+        with draining_signals(supervisor.stop, interrupt=True):
+            outcome = supervisor.run()
+    except BaseException:
+        release(assignment)
+        raise
     job = Job(assignment.job_id, topology.name, _Ended(outcome), lambda: release(assignment))
     return job.wait()
 

@@ -12,8 +12,8 @@ place of a dead one resumes from it, while the workers run on.
        ▲                ▼           ▼            ▼
        └── RESTARTING ◄── a worker died       FAILING ──► ended (failed or cancelled)
 
-An attempt is all or nothing. All workers take its steps together, each step given what the one
-before it returned on all of them: open, link and connect their rings, run until their inputs end,
+An attempt is all or nothing. All workers take its steps together: open, link and connect their
+rings (each given what the step before it returned on all of them), run until their inputs end,
 stage the output of their sinks. Only then is the output published, once. If a worker dies before
 that, the others are aborted, the dead one is replaced, what was staged is discarded, and the next
 attempt reads the sources again from the start (DESIGN: death of a worker).
@@ -145,6 +145,9 @@ class Phase(Enum):
 STEPS = ("open", "link", "connect", "run", "stage")
 """What every worker does in an attempt, in this order; methods of `Worker`."""
 
+_TAKE_RESULTS = ("link", "connect")
+"""The steps that take what the step before them returned on all workers."""
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -270,7 +273,9 @@ class JobController:
         if STEPS[self._step] == "stage":
             self.phase = Phase.PUBLISHING
             return [Publish(self.attempt, results)]
-        return self._take_step(self._step + 1, (results,)) + self._enter_phase(now_ns)
+        step = self._step + 1
+        arguments = (results,) if STEPS[step] in _TAKE_RESULTS else ()
+        return self._take_step(step, arguments) + self._enter_phase(now_ns)
 
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging take as long as they take."""
@@ -297,9 +302,7 @@ class JobController:
         if self.phase is Phase.PUBLISHING:
             return []  # its output is staged already; nothing more is asked of it
         if self.phase is Phase.RESTARTING:
-            if event.worker in self._unspawned:
-                return []
-            self._unspawned.add(event.worker)
+            self._unspawned.add(event.worker)  # maybe again: it died before it was ready
             return [Respawn(event.worker)]
         died = f"worker {event.worker} died ({event.detail})"
         return self._begin_anew(died, event.worker, now_ns)

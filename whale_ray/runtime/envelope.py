@@ -66,7 +66,7 @@ def seal(assignment: Assignment) -> Envelope:
 def unseal(envelope: Envelope) -> Assignment:
     """Unpack an assignment on a worker, taking over the driver's directory and module path.
 
-    Raises JobError if the versions differ or a module is missing here.
+    Raises JobError if the versions differ, a module is missing here or anything else is in the way.
     """
     mine = installed_versions()
     for name, version in envelope.versions.items():
@@ -83,6 +83,13 @@ def unseal(envelope: Envelope) -> Assignment:
         assignment = pickle.loads(envelope.inside)  # noqa: S301  # from our own driver
     except ImportError as error:
         msg = f"a worker cannot import what the topology uses: {error}; install it on every host"
+        raise JobError(msg) from error
+    except Exception as error:
+        kind = type(error).__name__
+        msg = (
+            f"a worker cannot unpack the topology: {kind}: {error}; what it uses has to be found "
+            "and unpickled on every host as on the driver's"
+        )
         raise JobError(msg) from error
     assert isinstance(assignment, Assignment)
     return assignment

@@ -29,9 +29,10 @@ class Assignment:
 
 @dataclass(frozen=True)
 class SnapshotTaken:
-    """A worker's counters, on their way to whoever watches the job."""
+    """A worker's counters on their way to whoever watches the job; None if it could not tell."""
 
-    snapshot: WorkerSnapshot
+    worker: int
+    snapshot: WorkerSnapshot | None
 
 
 FleetEvent = Event | SnapshotTaken
@@ -55,7 +56,8 @@ class Fleet(ABC):
         """Let a worker take a step of its attempt, or obey a command.
 
         Steps (`controller.STEPS`) are carried out one after another and return an event. The
-        commands drain and abort take effect at any moment; snapshot returns `SnapshotTaken`.
+        commands drain and abort take effect at any moment; snapshot is answered by one
+        `SnapshotTaken`, unless the worker dies.
         """
 
     @abstractmethod
@@ -69,7 +71,3 @@ class Fleet(ABC):
     @abstractmethod
     def shutdown(self, grace_ns: int) -> None:
         """End all workers, killing those that do not end in time. May be called twice."""
-
-    def describe(self, worker: int) -> str:
-        """Return what a person can look up: a process id, an actor id."""
-        return f"worker {worker}"

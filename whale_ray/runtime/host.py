@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import queue
 import threading
 import traceback
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from ..configs.errors import AttemptLostError, JobError, ResourceError, WhaleError
 from ..transport.clock import Clock, SystemClock
 from .controller import Raised, Returned
-from .fleet import Assignment
-from .metrics import WorkerSnapshot
+from .fleet import Assignment, SnapshotTaken
 from .worker import Worker
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_CALLS_MAX = 64
 
 COMMANDS = frozenset({"drain", "abort"})
 """Calls that take effect while another call runs; they return nothing."""
@@ -59,6 +67,9 @@ class WorkerHost:
         try:
             result = getattr(self.worker, method)(attempt, *arguments)
         except WhaleError as error:
+            if method == "connect" and isinstance(error.__cause__, FileNotFoundError):
+                # A ring made a step ago is gone: its worker died, and that is about to be told.
+                return Raised(self._index, attempt, method, AttemptLostError(str(error)))
             return Raised(self._index, attempt, method, error)
         except MemoryError as error:
             text = f"worker {self._index} ran out of memory in {method}: {error}"
@@ -74,13 +85,50 @@ class WorkerHost:
             raise ValueError(msg)
         getattr(self.worker, name)(attempt)
 
-    def snapshot(self) -> WorkerSnapshot:
-        """Return the worker's counters."""
-        return self.worker.snapshot()
+    def snapshot(self) -> SnapshotTaken:
+        """Return the worker's counters; never raises, since they are not worth a job."""
+        try:
+            return SnapshotTaken(self._index, self.worker.snapshot())
+        except Exception:  # noqa: BLE001  # read while the loop writes: the next one may do
+            _log.exception("worker %d cannot tell its counters", self._index)
+            return SnapshotTaken(self._index, None)
+
+    def abort(self) -> None:
+        """Let the step that is under way end soon, whichever it is; never raises."""
+        try:
+            self.worker.abort(self.worker.attempt)
+        except Exception:  # noqa: BLE001  # its rings may be closed at this very moment
+            _log.exception("worker %d cannot abort", self._index)
 
     def close(self) -> None:
         """Give back everything that the worker holds."""
         self.worker.close()
+
+
+class StepThread:
+    """Carries out calls one after another in one thread of its own.
+
+    An operator's `open` and its other methods run in the same thread, whichever thread a call
+    came in.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.Queue[tuple[Future[Any], Callable[[], Any]]] = queue.Queue(_CALLS_MAX)
+        threading.Thread(target=self._serve, name="steps", daemon=True).start()
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Wait until the calls before it are through, carry out `call`, return what it returns."""
+        future: Future[T] = Future()
+        self._calls.put((future, call))
+        return future.result()
+
+    def _serve(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+                future.set_exception(error)
 
 
 def _outdated(term: int, newer: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..transport.clock import Clock
 from .controller import Raised
-from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
+from .fleet import Assignment, Fleet, FleetEvent
 from .host import COMMANDS, WorkerHost
 
 _PENDING_MAX = 64
@@ -40,6 +40,7 @@ class LocalFleet(Fleet):
         if method in COMMANDS:
             self.host.command(attempt, method)
         else:
+            assert len(self._pending) < _PENDING_MAX, "the controller waits for every call"
             self._pending.append((attempt, method, arguments))
 
     def respawn(self, worker: int) -> None:
@@ -55,7 +56,7 @@ class LocalFleet(Fleet):
             return None
         attempt, method, arguments = self._pending.popleft()
         if method == "snapshot":
-            return SnapshotTaken(self.host.snapshot())
+            return self.host.snapshot()
         if method == "run":
             return self._run_on(attempt, timeout_ns)
         return self.host.execute(attempt, method, arguments)
@@ -68,7 +69,7 @@ class LocalFleet(Fleet):
             return event
         if self._pending and self._pending[0][1] == "snapshot":
             self._pending.popleft()
-            return SnapshotTaken(self.host.snapshot())
+            return self.host.snapshot()
         return None
 
     def shutdown(self, grace_ns: int) -> None:

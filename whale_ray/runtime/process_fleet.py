@@ -19,7 +19,7 @@ import cloudpickle
 
 from ..configs.errors import ResourceError
 from .controller import Died, Respawned
-from .envelope import seal
+from .envelope import Envelope, seal
 from .fleet import Assignment, Fleet, FleetEvent
 
 _EVENTS_MAX = 4096
@@ -61,13 +61,13 @@ class ProcessFleet(Fleet):
     def __init__(self, workers: int) -> None:
         self._count = workers
         self._members: dict[int, _Member] = {}
-        self._envelope = b""
+        self._envelope: Envelope | None = None
         self._events: deque[FleetEvent] = deque(maxlen=_EVENTS_MAX)
         self._respawning: set[int] = set()
 
     def start(self, assignment: Assignment) -> None:
         """Start the processes; they report back when they are ready for calls."""
-        self._envelope = pickle.dumps(seal(assignment))
+        self._envelope = seal(assignment)
         for index in range(self._count):
             self._spawn(index)
 
@@ -77,8 +77,8 @@ class ProcessFleet(Fleet):
         except OSError as error:
             msg = f"cannot start worker {index}: {error.strerror}; close other programs"
             raise ResourceError(msg) from error
-        member.connection.send_bytes(self._envelope)
         self._members[index] = member
+        member.send(self._envelope)
 
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Send a call to a worker."""
@@ -88,6 +88,8 @@ class ProcessFleet(Fleet):
     def respawn(self, worker: int) -> None:
         """Kill what is left of a worker and start another process in its place."""
         self._bury(worker, grace_s=0.0)
+        alive = [e for e in self._events if not (isinstance(e, Died) and e.worker == worker)]
+        self._events = deque(alive, maxlen=_EVENTS_MAX)  # the new process has not died
         self._respawning.add(worker)
         self._spawn(worker)
 
@@ -100,6 +102,7 @@ class ProcessFleet(Fleet):
             assert isinstance(connection, Connection)
             event = self._receive(connections[connection], connection)
             if event is not None:
+                assert len(self._events) < _EVENTS_MAX, "one event per worker at most"
                 self._events.append(event)
         return self._events.popleft() if self._events else None
 
@@ -136,11 +139,6 @@ class ProcessFleet(Fleet):
             member.close()
         for index in list(self._members):
             self._bury(index, grace_ns / 1e9)
-
-    def describe(self, worker: int) -> str:
-        """Return the worker's process id."""
-        member = self._members.get(worker)
-        return f"worker {worker} (process {member.process.pid})" if member else f"worker {worker}"
 
 
 def _environment() -> dict[str, str]:

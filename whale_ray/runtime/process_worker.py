@@ -38,7 +38,6 @@ class ProcessWorker:
         self._sending = threading.Lock()
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None
-        self._attempt = 0
         self._grace_s = 3.0
 
     def serve(self) -> None:
@@ -66,30 +65,30 @@ class ProcessWorker:
         return self._host.execute(attempt, method, arguments)
 
     def _listen(self) -> None:
-        """Take the driver's messages until it is gone."""
-        while True:
-            try:
-                attempt, method, arguments = pickle.loads(  # noqa: S301  # from the driver
-                    self._connection.recv_bytes()
-                )
-            except (EOFError, OSError):
-                break
-            self._attempt = max(self._attempt, attempt)
-            if method == "snapshot":
-                if self._host is not None:
-                    self._send(SnapshotTaken(self._host.snapshot()))
-            elif method in COMMANDS:
-                if self._host is not None:
-                    self._host.command(attempt, method)
-            else:
-                self._calls.put((attempt, method, arguments))
-        self._leave()
+        """Take the driver's messages until it is gone; without this thread nobody obeys it."""
+        try:
+            while True:
+                self._take(*pickle.loads(self._connection.recv_bytes()))  # noqa: S301  # the driver
+        except (EOFError, OSError):
+            pass  # the driver is gone
+        finally:
+            self._leave()
+
+    def _take(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "snapshot":
+            unknown = SnapshotTaken(self._index, None)
+            self._send(unknown if self._host is None else self._host.snapshot())
+        elif method in COMMANDS:
+            if self._host is not None:
+                self._host.command(attempt, method)
+        else:
+            self._calls.put((attempt, method, arguments))
 
     def _leave(self) -> None:
         """End the process in order, or without it once the grace is over."""
         threading.Timer(self._grace_s, os._exit, (1,)).start()
         if self._host is not None:
-            self._host.command(self._attempt, "abort")
+            self._host.abort()
         self._calls.put(None)
 
     def _send(self, message: object) -> None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
 
 import cloudpickle
 import ray
-from ray.actor import ActorHandle
 
+from ..configs.errors import JobError, WhaleError
 from ..transport.clock import SystemClock
 from .envelope import unseal
+from .fleet import Assignment
+from .metrics import JobMetrics
 from .ray_fleet import NAMESPACE, RayFleet, worker_name
 from .ray_journal import RayJournal, fetch_envelope
-from .supervisor import Supervisor
+from .supervisor import JobOutcome, Supervisor
 
 THREADS = 6
 RESTARTS_MAX = 5
@@ -30,62 +31,98 @@ _log = logging.getLogger(__name__)
 class ControllerActor:
     """Runs a job's supervisor on a fleet of worker actors that the driver made."""
 
-    def __init__(self, job_id: str) -> None:
-        assignment = unseal(fetch_envelope(job_id))
-        workers = [
-            ray.get_actor(worker_name(job_id, index), namespace=NAMESPACE)
-            for index in range(assignment.plan.workers)
-        ]
-        timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
-        self._job_id = assignment.job_id
-        self._name = assignment.plan.name
-        fleet = RayFleet(workers, timeout_ns)
-        journal = RayJournal(assignment.job_id)
-        self._supervisor = Supervisor(assignment, fleet, SystemClock(), journal)
+    def __init__(self, job_id: str, detached: bool) -> None:
+        self._job_id = job_id
+        self._name = job_id
+        self._workers = 0
+        self._supervisor: Supervisor | None = None
+        self._refused: WhaleError | None = None
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        try:
+            self._supervisor = self._make_supervisor(unseal(fetch_envelope(job_id)))
+        except WhaleError as error:
+            self._refused = error  # not raised: Ray would only tell that an actor died
+        except Exception as error:  # noqa: BLE001  # as above
+            self._refused = JobError(f"job {job_id!r} cannot be led: {error}")
+        if detached and ray.get_runtime_context().was_current_actor_reconstructed:
+            self._begin_detached()  # its predecessor's thread died; Ray does not call again
+
+    def _make_supervisor(self, assignment: Assignment) -> Supervisor:
+        self._name = assignment.plan.name
+        self._workers = assignment.plan.workers
+        workers = [
+            ray.get_actor(worker_name(self._job_id, index), namespace=NAMESPACE)
+            for index in range(self._workers)
+        ]
+        clock = SystemClock()
+        timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
+        fleet = RayFleet(workers, timeout_ns, clock)
+        return Supervisor(assignment, fleet, clock, RayJournal(self._job_id))
 
     def run(self) -> bytes:
         """Run the job to its end; return the pickled outcome.
 
         Ray calls it again when it has restarted the actor; the job then goes on where it was.
         """
-        return cloudpickle.dumps(self._supervisor.run())
+        try:
+            return cloudpickle.dumps(self._run())
+        finally:
+            self._ended.set()
+
+    def _run(self) -> JobOutcome:
+        if self._supervisor is not None:
+            return self._supervisor.run()
+        none = JobMetrics((), 0.0, 0)
+        return JobOutcome("failed", {}, none, 0.0, 0, self._workers, self._refused)
 
     def start_detached(self) -> None:
         """Begin to run the job in a thread; when it has ended, nothing is left behind.
 
-        Returns at once, so that the driver knows that the job runs before it leaves.
+        Returns at once, so that the driver knows that the job runs before it leaves. Raises what
+        keeps the job from being led at all.
         """
-        me = ray.get_runtime_context().current_actor
-        self._thread = threading.Thread(target=self._run_detached, args=(me,), daemon=True)
-        self._thread.start()
+        if self._refused is not None:
+            raise self._refused
+        self._begin_detached()
 
-    def _run_detached(self, me: ActorHandle[Any]) -> None:
-        outcome = self._supervisor.run()
-        how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
-        _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
-        ray.kill(me)
+    def _begin_detached(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run_detached, daemon=True)
+            self._thread.start()
+
+    def _run_detached(self) -> None:
+        try:
+            outcome = self._run()
+            how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
+            _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
+        finally:
+            try:
+                ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
+            finally:
+                self._ended.set()
 
     def wait_for_end(self) -> None:
-        """Return when a detached job has ended; most callers find the actor gone by then."""
-        if self._thread is not None:
-            self._thread.join()
+        """Return when the job has ended; most callers find the actor gone by then."""
+        self._ended.wait()
 
     def describe(self) -> tuple[str, str, str]:
         """Return the job's id, name and state."""
-        return self._job_id, self._name, self._supervisor.state
+        return self._job_id, self._name, self.state()
 
     def state(self) -> str:
         """Return the job's state."""
-        return self._supervisor.state
+        return "failed" if self._supervisor is None else self._supervisor.state
 
     def metrics(self) -> bytes:
         """Return the pickled counters."""
-        return cloudpickle.dumps(self._supervisor.metrics())
+        none = JobMetrics((), 0.0, 0)
+        return cloudpickle.dumps(none if self._supervisor is None else self._supervisor.metrics())
 
     def stop(self, drain: bool) -> None:
         """Ask for the end."""
-        self._supervisor.stop(drain)
+        if self._supervisor is not None:
+            self._supervisor.stop(drain)
 
 
 def controller_name(job_id: str) -> str:

@@ -6,7 +6,9 @@ A worker actor that dies is restarted by Ray, as often as the controller asks fo
 
 from __future__ import annotations
 
+import logging
 import pickle
+import secrets
 from typing import Any
 
 import cloudpickle
@@ -16,10 +18,11 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, WhaleError
-from .controller import Died, Raised, Respawned
+from ..transport.clock import Clock
+from .controller import STEPS, Died, Raised, Respawned
 from .envelope import unseal
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
-from .host import COMMANDS, WorkerHost
+from .host import COMMANDS, StepThread, WorkerHost
 from .ray_journal import fetch_envelope
 
 NAMESPACE = "whale-ray"
@@ -30,6 +33,12 @@ _THREADS = 16
 calls of controllers that took the place of dead ones."""
 
 
+_RESTART_POLL_NS = 50_000_000
+"""How soon an actor that Ray restarts is asked again whether it is ready."""
+
+_log = logging.getLogger(__name__)
+
+
 class WorkerActor:
     """A worker inside a Ray actor; see `WorkerHost`."""
 
@@ -37,38 +46,42 @@ class WorkerActor:
         self._index = index
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None
+        self._token = secrets.token_hex(8)
+        self._steps = StepThread()
         try:
             self._host = WorkerHost(index, unseal(fetch_envelope(job_id)))
         except WhaleError as error:
             self._refused = error
 
-    def ready(self) -> int:
-        """Return the worker's index, as soon as it can be called."""
-        return self._index
+    def ready(self) -> str:
+        """Return this process's own token, as soon as it can be called."""
+        return self._token
 
     def execute(self, term: int, attempt: int, method: str, arguments: bytes) -> bytes:
-        """Carry out one step, once; return the pickled event."""
+        """Carry out one step, once, in the thread of all steps; return the pickled event."""
         if self._host is None:
             assert self._refused is not None
             return cloudpickle.dumps(Raised(self._index, attempt, method, self._refused))
+        host = self._host
         given = pickle.loads(arguments)  # noqa: S301  # from our own controller
-        return cloudpickle.dumps(self._host.execute_once(term, attempt, method, given))
+        told = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
+        return cloudpickle.dumps(told)
 
     def command(self, attempt: int, name: str) -> None:
         """Tell the running worker something."""
         if self._host is not None:
             self._host.command(attempt, name)
 
-    def snapshot(self) -> bytes | None:
+    def snapshot(self) -> bytes:
         """Return the pickled counters."""
-        if self._host is None:
-            return None
-        return cloudpickle.dumps(SnapshotTaken(self._host.snapshot()))
+        unknown = SnapshotTaken(self._index, None)
+        return cloudpickle.dumps(unknown if self._host is None else self._host.snapshot())
 
     def close(self) -> None:
-        """Give back everything."""
+        """Give back everything, after the step that is under way; that one is aborted."""
         if self._host is not None:
-            self._host.close()
+            self._host.abort()
+            self._steps.run(self._host.close)
 
 
 def worker_name(job_id: str, index: int) -> str:
@@ -103,21 +116,26 @@ def create_workers(
 class RayFleet(Fleet):
     """Drives worker actors; lives in the controller's actor."""
 
-    def __init__(self, workers: list[ActorHandle[Any]], start_timeout_ns: int) -> None:
+    def __init__(
+        self, workers: list[ActorHandle[Any]], start_timeout_ns: int, clock: Clock
+    ) -> None:
         self._workers = workers
         self._start_timeout_ns = start_timeout_ns
+        self._clock = clock
+        self._tokens: list[str] = []
+        self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
 
     def start(self, assignment: Assignment) -> None:
         """Wait until Ray has placed all workers."""
         waiting = [worker.ready.remote() for worker in self._workers]
-        placed, missing = ray.wait(
+        _, missing = ray.wait(
             waiting, num_returns=len(waiting), timeout=self._start_timeout_ns / 1e9
         )
         if missing:
             raise ResourceError(_cannot_place(len(waiting), len(missing)))
         try:
-            ray.get(placed)
+            self._tokens = ray.get(waiting)
         except RayActorError as error:
             msg = f"a worker actor died while starting: {_first_line(error)}"
             raise ResourceError(msg) from error
@@ -135,18 +153,45 @@ class RayFleet(Fleet):
             self._pending[called] = (worker, method, attempt)
 
     def respawn(self, worker: int) -> None:
-        """Let Ray restart the actor, killing what is left of it."""
-        actor = self._workers[worker]
+        """Wait for the actor that Ray restarts; kill the old one if it hangs."""
+        hangs = any(
+            of_worker == worker and method in STEPS
+            for of_worker, method, _ in self._pending.values()
+        )
         self._pending = {ref: told for ref, told in self._pending.items() if told[0] != worker}
+        self._killed.discard(worker)
+        if hangs:
+            self._kill_old(worker)
+        self._ask_whether_ready(worker)
+
+    def _kill_old(self, worker: int) -> None:
+        self._killed.add(worker)
         try:
-            ray.kill(actor, no_restart=False)
+            ray.kill(self._workers[worker], no_restart=False)
         except RayActorError:
             pass  # it is dead already, and Ray restarts it
-        self._pending[actor.ready.remote()] = (worker, "ready", 0)
+
+    def _ask_whether_ready(self, worker: int) -> None:
+        self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
+
+    def _ready(self, worker: int, token: str) -> FleetEvent | None:
+        """Tell the new process from the old one, which may answer, too: lost calls may deceive.
+
+        One that died is not killed, since that could hit the new process.
+        """
+        if token != self._tokens[worker]:
+            self._tokens[worker] = token
+            return Respawned(worker)
+        if worker not in self._killed:
+            self._kill_old(worker)
+        self._clock.sleep_ns(_RESTART_POLL_NS)
+        self._ask_whether_ready(worker)
+        return None
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
         """Wait for the next call to return."""
         if not self._pending:
+            self._clock.sleep_ns(timeout_ns)
             return None
         done, _ = ray.wait(list(self._pending), num_returns=1, timeout=timeout_ns / 1e9)
         if not done:
@@ -157,31 +202,39 @@ class RayFleet(Fleet):
         except (ActorDiedError, ActorUnavailableError, RayActorError) as error:
             return self._lost(worker, method, error)
         except RayTaskError as error:
+            if method == "snapshot":
+                return SnapshotTaken(worker, None)
             failure = ResourceError(f"worker {worker} failed in {method}: {_first_line(error)}")
             return Raised(worker, attempt, method, failure)
         if method == "ready":
-            return Respawned(worker)
-        return None if value is None else pickle.loads(value)  # noqa: S301  # from our workers
+            return self._ready(worker, value)
+        event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our workers
+        return event
 
     def _lost(self, worker: int, method: str, error: RayActorError) -> FleetEvent | None:
         """Turn a lost call into an event; a mere question does not tell of a death twice."""
-        if method == "ready":  # between death and restart
-            self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
+        if method == "ready":  # between death and restart: Ray refuses such calls at once
+            self._clock.sleep_ns(_RESTART_POLL_NS)
+            self._ask_whether_ready(worker)
             return None
         if method == "snapshot":
-            return None
+            return SnapshotTaken(worker, None)
         return Died(worker, _first_line(error))
 
     def shutdown(self, grace_ns: int) -> None:
         """Let the workers close what they hold, then kill their actors."""
         closing = [worker.close.remote() for worker in self._workers]
         ray.wait(closing, num_returns=len(closing), timeout=grace_ns / 1e9)
-        for worker in self._workers:
-            ray.kill(worker)
+        kill_all(self._workers)
 
-    def describe(self, worker: int) -> str:
-        """Return the actor's id."""
-        return f"worker {worker} (actor {self._workers[worker]._actor_id.hex()})"
+
+def kill_all(actors: list[ActorHandle[Any]]) -> None:
+    """Kill actors for good; one that cannot be killed does not save the others."""
+    for actor in actors:
+        try:
+            ray.kill(actor)
+        except Exception as error:  # noqa: BLE001  # gone already, or Ray itself is
+            _log.warning("an actor cannot be killed: %s", _first_line(error))
 
 
 def _cannot_place(count: int, missing: int) -> str:

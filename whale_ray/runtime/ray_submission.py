@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 from collections.abc import Callable
@@ -11,10 +12,10 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..configs.errors import ResourceError, UsageError, WorkerDiedError
+from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
 from ..configs.settings import Settings
 from ..plan.logical import OperatorKind
 from ..plan.planner import worker_count
@@ -25,13 +26,15 @@ from .fleet import Assignment
 from .job import Job, JobRunner
 from .metrics import JobMetrics
 from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_name, job_of
-from .ray_fleet import NAMESPACE, create_workers
+from .ray_fleet import NAMESPACE, create_workers, kill_all
 from .ray_journal import forget, keep_envelope
 from .supervisor import JobOutcome
 
 Assign = Callable[[Topology, Settings, int | None], Assignment]
 
 _ANSWER_TIMEOUT_S = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 def submit_to_ray(
@@ -53,13 +56,14 @@ def submit_to_ray(
             )
             raise UsageError(msg)
         assignment = assign(topology, settings, workers)
+        undo.callback(release, assignment)
         if detach:
             _check_outlives(assignment)
         keep_envelope(assignment.job_id, seal(assignment))
         undo.callback(forget, assignment.job_id)
         count = worker_count(settings, workers)
         actors = create_workers(count, assignment.job_id, session.worker_cpus, detach)
-        undo.callback(_kill_all, actors)
+        undo.callback(kill_all, actors)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         controller = (
             ray.remote(ControllerActor)
@@ -73,13 +77,13 @@ def submit_to_ray(
                 namespace=NAMESPACE,
                 lifetime="detached" if detach else None,
             )
-            .remote(assignment.job_id)
+            .remote(assignment.job_id, detach)
         )
-        undo.callback(_kill_all, [controller])
+        undo.callback(kill_all, [controller])
         runner = (
             DetachedRunner(assignment.job_id, controller)
             if detach
-            else RayRunner(controller, actors, session)
+            else RayRunner(assignment.job_id, controller, actors, session)
         )
         undo.pop_all()
     return Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
@@ -104,8 +108,13 @@ class RayRunner(JobRunner):
     """
 
     def __init__(
-        self, controller: ActorHandle[Any], workers: list[ActorHandle[Any]], session: RaySession
+        self,
+        job_id: str,
+        controller: ActorHandle[Any],
+        workers: list[ActorHandle[Any]],
+        session: RaySession,
     ) -> None:
+        self._job_id = job_id
         self._controller = controller
         self._workers = workers
         self._session = session
@@ -124,9 +133,14 @@ class RayRunner(JobRunner):
             outcome = JobOutcome(
                 "failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, len(self._workers), lost
             )
-        if ray.is_initialized():
-            _kill_all([*self._workers, self._controller])
-        self._outcome = outcome
+        try:
+            if ray.is_initialized():
+                kill_all([*self._workers, self._controller])
+                forget(self._job_id)  # the controller did, unless it died
+        except Exception as error:  # noqa: BLE001  # Ray may go at any moment
+            _log.warning("job %s may have left entries in Ray: %s", self._job_id, error)
+        finally:
+            self._outcome = outcome
 
     def state(self) -> str:
         """See `JobRunner.state`."""
@@ -167,7 +181,12 @@ class DetachedRunner(JobRunner):
     def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
         self._job_id = job_id
         self._controller = controller
-        ray.get(controller.start_detached.remote())
+        try:
+            ray.get(controller.start_detached.remote())
+        except RayTaskError as error:
+            if isinstance(error.cause, WhaleError):
+                raise error.cause from None
+            raise
 
     def state(self) -> str:
         """Return its state, or "gone" when it has ended."""
@@ -243,8 +262,3 @@ def stop_job(job_id: str, drain: bool, address: str | None, timeout_s: float) ->
         if not done:
             msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
             raise ResourceError(msg)
-
-
-def _kill_all(actors: list[ActorHandle[Any]]) -> None:
-    for actor in actors:
-        ray.kill(actor)

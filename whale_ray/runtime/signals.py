@@ -11,35 +11,35 @@ from types import FrameType
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interruptions:
-    """How often the user asked for the end, and by which signal first."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first: int | None = None
-
-
 @contextmanager
-def draining_signals(stop: Callable[[bool], None]) -> Iterator[Interruptions]:
+def draining_signals(stop: Callable[[bool], None], *, interrupt: bool = False) -> Iterator[None]:
     """Within the block, answer SIGINT and SIGTERM with `stop(drain)`.
 
-    `drain` is true for the first signal and false for all others. Outside the main thread, where
-    Python allows no handlers, the block runs without them.
+    `drain` is true for the first signal and false for all others. With `interrupt`, the second one
+    gives the handlers back and raises KeyboardInterrupt where the block is: a user's function that
+    runs in this very thread may never return. Outside the main thread, where Python allows no
+    handlers, the block runs without them.
     """
-    seen = Interruptions()
     if threading.current_thread() is not threading.main_thread():
-        yield seen
+        yield
         return
+    seen = 0
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        seen.count += 1
-        if seen.first is None:
-            seen.first = number
-        stop(seen.count == 1)
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        stop(seen == 1)
+        if interrupt and seen > 1:
+            give_back()
+            raise KeyboardInterrupt
+
+    def give_back() -> None:
+        for number, handler in before.items():
+            if handler is not None:  # else it was not installed from Python, and cannot be
+                signal.signal(number, handler)
 
     before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield seen
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        give_back()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..configs.errors import OutputError, WhaleError
+from ..configs.errors import JobError, OutputError, UserFunctionError, WhaleError
 from ..operators.sinks.base import Sink, SinkResult, Staged
 from ..plan.logical import OperatorKind
 from ..transport.clock import Clock
@@ -15,7 +18,9 @@ from .fleet import Assignment, Fleet, SnapshotTaken
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
 
-_COMMANDS_MAX = 16
+_COMMANDS_MAX = 2
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,16 @@ class _Counters:
     previous: dict[int, WorkerSnapshot] = field(default_factory=dict)
 
     def take(self, snapshot: WorkerSnapshot) -> None:
-        if snapshot.worker in self.newest:
-            self.previous[snapshot.worker] = self.newest[snapshot.worker]
+        before = self.newest.get(snapshot.worker)
+        if before is not None and snapshot.at_ns < before.at_ns:
+            return  # overtaken, maybe by the worker's last one
+        if before is not None and snapshot.at_ns > before.at_ns:
+            self.previous[snapshot.worker] = before
         self.newest[snapshot.worker] = snapshot
+
+    def clear(self) -> None:
+        self.newest.clear()
+        self.previous.clear()
 
 
 class Supervisor:
@@ -79,6 +91,7 @@ class Supervisor:
         self._running_since_ns: int | None = None
         self._ran_ns = 0
         self._next_snapshot_ns = 0
+        self._asked: dict[int, int] = {}  # worker: in which attempt it was asked for a snapshot
 
     @property
     def state(self) -> str:
@@ -99,19 +112,32 @@ class Supervisor:
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; with `drain` after everything that was read has come out."""
-        self._commands.append(c.StopAsked(drain))
+        command = c.StopAsked(drain)
+        if command not in self._commands:  # asking twice asks no more, and none is dropped
+            self._commands.append(command)
 
     def run(self) -> JobOutcome:
-        """Run the job to its end; always returns, and leaves no worker behind."""
-        settings = self._assignment.settings.runtime
+        """Run the job to its end; return how it ended, whatever happens, and leave nothing behind.
+
+        Raises only what is no `Exception`: the KeyboardInterrupt of an impatient user.
+        """
+        runtime = self._assignment.settings.runtime
+        in_order = False
         try:
-            actions = self._begin()
-            self._lead(actions, settings.poll_interval_ms * 1_000_000)
-        except WhaleError as error:
-            self._finish(c.End("failed", error))
+            self._lead(self._begin(), runtime.poll_interval_ms * 1_000_000)
+            in_order = True
+        except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
+            self._finish(c.End("failed", _as_whale_error(error)))
+        except BaseException:
+            self._finish(c.End("cancelled"))
+            raise
         finally:
-            self._fleet.shutdown(settings.kill_grace_ms * 1_000_000)
-            self._journal.erase()
+            with _logged("end the workers"):
+                self._fleet.shutdown(runtime.kill_grace_ms * 1_000_000)
+            if not in_order:
+                self._discard(self._controller.attempt)
+            with _logged("erase the journal"):
+                self._journal.erase()
         assert self._outcome is not None
         return self._outcome
 
@@ -122,8 +148,9 @@ class Supervisor:
             self._term = before.term + 1
             self._results = dict(before.results)
         else:
-            for sink in self._sinks().values():
-                sink.prepare(self._assignment.job_id, bounded=self._bounded)
+            for name, sink in self._sinks().items():
+                with _told_as_of(name, "none yet"):
+                    sink.prepare(self._assignment.job_id, bounded=self._bounded)
         self._fleet.term = self._term
         self._fleet.start(self._assignment)
         now_ns = self._clock.monotonic_ns()
@@ -134,7 +161,9 @@ class Supervisor:
     def _write_down(self) -> None:
         progress = self._controller.progress
         self._written = progress
-        self._journal.write(Entry(self._term, progress, dict(self._results)))
+        # Collected rows may be many; a successor collects them again from what was staged.
+        kept = {name: result for name, result in self._results.items() if result.table is None}
+        self._journal.write(Entry(self._term, progress, kept))
 
     def _lead(self, actions: list[c.Action], interval_ns: int) -> None:
         while self._outcome is None:
@@ -146,10 +175,10 @@ class Supervisor:
             self._ask_for_snapshots(interval_ns)
             event = self._next_event(interval_ns)
             if isinstance(event, SnapshotTaken):
-                self._counters.take(event.snapshot)
+                self._take_snapshot(event)
                 event = c.Tick()
             if isinstance(event, c.Returned) and event.method == "run":
-                self._keep_final(event.result)
+                self._keep_final(event)
             actions = self._controller.handle(event, self._clock.monotonic_ns())
             self._keep_time()
 
@@ -164,11 +193,18 @@ class Supervisor:
         if self._controller.phase is c.Phase.RUNNING and now_ns >= self._next_snapshot_ns:
             self._next_snapshot_ns = now_ns + interval_ns
             for worker in range(self._assignment.plan.workers):
-                self._fleet.call(worker, self._controller.attempt, "snapshot", ())
+                if worker not in self._asked:  # a slow one is not asked again and again
+                    self._asked[worker] = self._controller.attempt
+                    self._fleet.call(worker, self._controller.attempt, "snapshot", ())
 
-    def _keep_final(self, result: object) -> None:
-        if isinstance(result, WorkerSnapshot):
-            self._counters.take(result)
+    def _take_snapshot(self, event: SnapshotTaken) -> None:
+        attempt = self._asked.pop(event.worker, None)
+        if event.snapshot is not None and attempt == self._controller.attempt:
+            self._counters.take(event.snapshot)
+
+    def _keep_final(self, event: c.Returned) -> None:
+        if isinstance(event.result, WorkerSnapshot) and event.attempt == self._controller.attempt:
+            self._counters.take(event.result)
 
     def _keep_time(self) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -183,7 +219,7 @@ class Supervisor:
             case c.Call(worker, attempt, method, arguments):
                 self._fleet.call(worker, attempt, method, arguments)
             case c.Respawn(worker):
-                self._counters.newest.pop(worker, None)
+                self._asked.pop(worker, None)
                 self._fleet.respawn(worker)
             case c.Publish(attempt, staged):
                 event = self._publish(attempt, staged)
@@ -191,8 +227,9 @@ class Supervisor:
                     self._perform(follow_up)
             case c.Discard(attempt):
                 self._running_since_ns, self._ran_ns = None, 0
-                for sink in self._sinks().values():
-                    sink.discard(self._token(attempt))
+                self._discard(attempt)
+                if self._controller.phase is not c.Phase.ENDED:
+                    self._counters.clear()  # the next attempt counts from zero
             case c.End():
                 self._finish(action)
 
@@ -205,14 +242,19 @@ class Supervisor:
         try:
             if self._bounded:
                 for name, sink in self._sinks().items():
-                    if name not in self._results:  # else a controller before this one did it
+                    if name in self._results:
+                        continue  # a controller before this one did it
+                    with _told_as_of(name, "what its instances staged"):
                         self._results[name] = sink.publish(self._token(attempt), by_sink[name])
-                        self._write_down()
-        except WhaleError as error:
-            return c.Published(error)
-        except OSError as error:
-            return c.Published(OutputError(f"the output cannot be published: {error}"))
+                    self._write_down()
+        except Exception as error:  # noqa: BLE001  # the job ends in order all the same
+            return c.Published(_as_whale_error(error))
         return c.Published()
+
+    def _discard(self, attempt: int) -> None:
+        for name, sink in self._sinks().items():
+            with _logged(f"discard what sink {name!r} has not published"):
+                sink.discard(self._token(attempt))
 
     def _finish(self, end: c.End) -> None:
         self._outcome = JobOutcome(
@@ -249,6 +291,37 @@ def job_is_bounded(assignment: Assignment) -> bool:
     """Tell whether all sources of a job end by themselves."""
     sources = assignment.plan.logical.of_kind(OperatorKind.SOURCE)
     return all(getattr(node.payload, "bounded", True) for node in sources)
+
+
+@contextmanager
+def _told_as_of(operator_id: str, preview: str) -> Iterator[None]:
+    """Tell what a sink raises in the block as its own error, whatever it is."""
+    try:
+        yield
+    except WhaleError:
+        raise
+    except OSError as error:
+        msg = f"the output of {operator_id!r} cannot be published: {error}"
+        raise OutputError(msg) from error
+    except Exception as error:
+        raise UserFunctionError.of(error, operator_id, 0, preview) from error
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Go on after whatever the block raises: the job's own end matters more."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001  # whatever a user's sink or a dead Ray raises
+        _log.exception("cannot %s", what)
+
+
+def _as_whale_error(error: Exception) -> WhaleError:
+    """Wrap an error that is not ours, with its traceback, in one that can travel."""
+    if isinstance(error, WhaleError):
+        return error
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return JobError(f"{text}\nwhile the job was led")
 
 
 def _limits(assignment: Assignment) -> c.Limits:

@@ -49,7 +49,7 @@ def complete(controller: JobController, actions: list[Action], until: str) -> li
     return actions
 
 
-def test_every_step_gets_what_the_one_before_returned_on_all_workers() -> None:
+def test_link_and_connect_get_what_the_step_before_returned_on_all_workers() -> None:
     controller = JobController(2, LIMITS)
     actions = controller.start(0)
     for step in STEPS:
@@ -58,7 +58,8 @@ def test_every_step_gets_what_the_one_before_returned_on_all_workers() -> None:
         assert controller.handle(second, 0) == []
         actions = controller.handle(first, 0)
         if isinstance(actions[0], Call):
-            assert actions[0].arguments == ((f"{step}-0", f"{step}-1"),)
+            takes_results = actions[0].method in ("link", "connect")
+            assert actions[0].arguments == (((f"{step}-0", f"{step}-1"),) if takes_results else ())
     assert actions == [Publish(0, ("stage-0", "stage-1"))]
     assert controller.handle(Published(), 0) == [End("finished")]
     assert controller.handle(Died(0, "late"), 0) == []
@@ -96,6 +97,14 @@ def test_a_process_that_takes_longer_than_the_abort_may_still_come_back() -> Non
     assert controller.handle(Tick(), 10) == []
     assert controller.handle(Tick(), 109) == []
     assert controller.handle(Respawned(0), 109)[0] == Discard(0)
+
+
+def test_a_process_that_dies_before_it_is_ready_is_replaced_again() -> None:
+    controller = JobController(1, LIMITS)
+    complete(controller, controller.start(0), "run")
+    assert controller.handle(Died(0, "signal 9"), 0) == [Respawn(0)]
+    assert controller.handle(Died(0, "exit code 1"), 5) == [Respawn(0)]
+    assert controller.handle(Respawned(0), 6)[0] == Discard(0)
 
 
 def test_a_process_that_does_not_come_back_fails_the_job() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -70,7 +70,7 @@ class Reemit(whale.Process):
         out.emit_row(v=row["v"])
 
 
-def null_keys(on_null: str) -> whale.Topology:
+def null_keys(on_null: Literal["fail", "drop"]) -> whale.Topology:
     topology = whale.Topology("null-keys")
     values = [{"k": None if i % 10 == 0 else f"k{i}", "v": i} for i in range(100)]
     source = topology.source(whale.sources.iterable(values), id="rows")

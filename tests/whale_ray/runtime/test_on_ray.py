@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 import whale_ray as whale
@@ -210,4 +211,33 @@ def test_a_detached_job_outlives_its_driver_and_is_listed_and_stopped(
     )
     assert stopped.stdout == f"{job_id} has ended\n", stopped.stderr
     assert (tmp_path / "out").is_dir()
+    assert actors_alive(cluster) == []
+
+
+@pytest.mark.long
+def test_a_detached_job_whose_controller_is_killed_goes_on(cluster: Any, tmp_path: Path) -> None:
+    from ray._private.state import actors
+
+    from whale_ray.runtime.ray_controller import controller_name
+    from whale_ray.runtime.ray_fleet import NAMESPACE
+    from whale_ray.runtime.ray_journal import fetch_envelope
+    from whale_ray.runtime.ray_submission import stop_job
+
+    sink = whale.sinks.parquet(tmp_path / "out")
+    job = whale.submit(paced(sink), workers=1, detach=True, address="auto")
+    while not job.metrics().operators or job.metrics().operator("rows").rows_in < 500:
+        assert job.state in ("starting", "running")
+    (pid,) = [
+        entry["Pid"]
+        for entry in actors().values()
+        if entry["Name"] == controller_name(job.id) and entry["State"] == "ALIVE"
+    ]
+    os.kill(pid, signal.SIGKILL)
+    controller = cluster.get_actor(controller_name(job.id), namespace=NAMESPACE)
+    cluster.wait([controller.wait_for_end.remote()], timeout=60)
+    assert sum(pyarrow.parquet.read_table(tmp_path / "out")["n"].to_pylist()) == 5000
+    with pytest.raises(whale.errors.JobError, match="has ended"):
+        fetch_envelope(job.id)
+    with pytest.raises(whale.errors.UsageError, match="there is no job"):
+        stop_job(job.id, True, "auto", 10)
     assert actors_alive(cluster) == []

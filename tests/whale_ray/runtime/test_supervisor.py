@@ -1,0 +1,275 @@
+"""The supervisor in this process: a job ends in order, whatever a sink or a journal does."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing import Pipe
+from pickle import UnpicklingError
+from typing import Any, cast
+
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.errors import (
+    AttemptLostError,
+    JobError,
+    ResourceError,
+    UserFunctionError,
+)
+from whale_ray.configs.settings import Settings
+from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
+from whale_ray.operators.sinks.collect import CollectSink
+from whale_ray.runtime.api import _assign
+from whale_ray.runtime.controller import Raised, Returned
+from whale_ray.runtime.envelope import Envelope, installed_versions, seal, unseal
+from whale_ray.runtime.fleet import Assignment, SnapshotTaken
+from whale_ray.runtime.host import StepThread, WorkerHost
+from whale_ray.runtime.journal import Entry, Journal
+from whale_ray.runtime.local_fleet import LocalFleet
+from whale_ray.runtime.metrics import WorkerSnapshot
+from whale_ray.runtime.process_worker import ProcessWorker
+from whale_ray.runtime.signals import draining_signals
+from whale_ray.runtime.supervisor import Supervisor, _Counters
+from whale_ray.runtime.worker import Worker
+from whale_ray.transport.clock import VirtualClock
+
+
+class Trouble(CollectSink):
+    """Collects, and fails where it is told to."""
+
+    def __init__(self, fails_in: str) -> None:
+        super().__init__()
+        self.fails_in = fails_in
+        self.discarded: list[str] = []
+
+    def configured(self, settings: Settings) -> Any:
+        return self
+
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        if self.fails_in == "prepare":
+            raise ValueError("no such bucket")
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        if self.fails_in == "publish":
+            raise ValueError("no such bucket")
+        return super().publish(token, staged)
+
+    def discard(self, token: str) -> None:
+        self.discarded.append(token)
+        if self.fails_in == "discard":
+            raise ValueError("no such bucket")
+
+
+class Memory(Journal):
+    """Keeps the entries in memory, and may be out of order."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.broken = broken
+        self.entries: deque[Entry] = deque(maxlen=100)
+
+    def read(self) -> Entry | None:
+        return None
+
+    def write(self, entry: Entry) -> None:
+        if self.broken:
+            raise KeyError("no such store")
+        self.entries.append(entry)
+
+    def erase(self) -> None:
+        if self.broken:
+            raise KeyError("no such store")
+
+
+def assignment_of(sink: Sink, function: Any = lambda row: {"v": row.v}) -> Assignment:
+    topology = whale.Topology("small")
+    rows = whale.sources.iterable([{"v": i} for i in range(10)])
+    topology.source(rows, id="rows").map(function, id="same").sink(sink, id="out")
+    return _assign(topology, Settings(), 1, needs_cluster=False)
+
+
+def supervise(sink: Sink, journal: Journal | None = None) -> Supervisor:
+    clock = VirtualClock()
+    return Supervisor(assignment_of(sink), LocalFleet(clock), clock, journal)
+
+
+@pytest.mark.parametrize("where", ["prepare", "publish"])
+def test_a_sink_of_the_user_that_raises_is_named_and_what_it_staged_discarded(
+    where: str, no_leaks: None
+) -> None:
+    sink = Trouble(where)
+    outcome = supervise(sink).run()
+    assert outcome.state == "failed"
+    assert isinstance(outcome.error, UserFunctionError)
+    assert "ValueError: no such bucket\nin operator 'out'" in str(outcome.error)
+    assert len(sink.discarded) == 1
+    assert outcome.results == {}
+
+
+def test_a_sink_that_cannot_discard_does_not_hide_why_the_job_failed(no_leaks: None) -> None:
+    sink = Trouble("discard")
+    outcome = supervise(sink, Memory(broken=True)).run()
+    assert outcome.state == "failed"
+    assert isinstance(outcome.error, JobError)
+    assert "KeyError: 'no such store'" in str(outcome.error)
+    assert len(sink.discarded) == 1
+
+
+def test_collected_rows_are_not_written_into_the_journal(no_leaks: None) -> None:
+    journal = Memory()
+    outcome = supervise(Trouble("nowhere"), journal).run()
+    assert outcome.error is None
+    assert outcome.results["out"].rows == 10
+    assert len(journal.entries) > 2
+    assert all(entry.results == {} for entry in journal.entries)
+
+
+def test_an_interrupt_while_it_runs_discards_and_goes_on_up(no_leaks: None) -> None:
+    def interrupt(row: Any) -> Any:
+        raise KeyboardInterrupt
+
+    sink, clock = Trouble("nowhere"), VirtualClock()
+    supervisor = Supervisor(assignment_of(sink, interrupt), LocalFleet(clock), clock)
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.run()
+    assert supervisor.state == "cancelled"
+    assert len(sink.discarded) == 1
+
+
+def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one() -> None:
+    counters = _Counters()
+    old, new = (WorkerSnapshot(0, at_ns, 0, ()) for at_ns in (5, 9))
+    for snapshot in (new, old):
+        counters.take(snapshot)
+    assert (counters.newest, counters.previous) == ({0: new}, {})
+    last = WorkerSnapshot(0, 9, 1, ())
+    counters.take(last)
+    assert (counters.newest, counters.previous) == ({0: last}, {})
+
+
+class Silent(LocalFleet):
+    """A worker that does its work and answers no question until it is through."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.asked = 0
+        self.turns = 0
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "snapshot":
+            self.asked += 1
+        else:
+            super().call(worker, attempt, method, arguments)
+
+    def next_event(self, timeout_ns: int) -> Any:
+        if self._pending and self._pending[0][1] == "run" and self.turns < 20:
+            self.turns += 1
+            self._clock.sleep_ns(timeout_ns)
+            if self.turns == 20:
+                return SnapshotTaken(0, None)
+            return None
+        return super().next_event(timeout_ns)
+
+
+def test_a_worker_that_does_not_answer_is_not_asked_again(no_leaks: None) -> None:
+    clock = VirtualClock()
+    fleet = Silent(clock)
+    outcome = Supervisor(assignment_of(Trouble("nowhere")), fleet, clock).run()
+    assert outcome.state == "finished"
+    assert (fleet.turns, fleet.asked) == (20, 2)
+    assert outcome.metrics.operator("out").rows_in == 10
+
+
+def explode() -> None:
+    raise ValueError("cannot be rebuilt")
+
+
+class Unpackable:
+    def __reduce__(self) -> Any:
+        return explode, ()
+
+
+def test_what_a_worker_cannot_unpack_is_an_error_of_the_job() -> None:
+    import cloudpickle
+
+    envelope = seal(assignment_of(Trouble("nowhere")))
+    broken = Envelope(installed_versions(), ".", (), cloudpickle.dumps(Unpackable()))
+    assert unseal(envelope).plan.name == "small"
+    with pytest.raises(JobError, match="cannot unpack the topology: ValueError: cannot be rebuilt"):
+        unseal(broken)
+
+
+def test_all_steps_run_in_one_thread_whichever_thread_asks_for_them() -> None:
+    steps = StepThread()
+    seen = [steps.run(threading.get_ident)]
+    asking = threading.Thread(target=lambda: seen.append(steps.run(threading.get_ident)))
+    asking.start()
+    asking.join()
+    assert seen[0] == seen[1] != threading.get_ident()
+
+    def fail() -> None:
+        raise ResourceError("no room")
+
+    with pytest.raises(ResourceError, match="no room"):
+        steps.run(fail)
+
+
+def test_the_second_signal_interrupts_what_hangs() -> None:
+    asked: list[bool] = []
+    before = signal.getsignal(signal.SIGTERM)
+    with draining_signals(asked.append, interrupt=True):
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == [True]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert asked == [True, False]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:
+    supervisor = supervise(Trouble("nowhere"))
+    supervisor._keep_final(Returned(0, 7, "run", WorkerSnapshot(0, 5, 0, ())))
+    assert supervisor._counters.newest == {}  # of another attempt
+    supervisor.stop(True)
+    supervisor.stop(True)
+    supervisor.stop(False)
+    assert len(supervisor._commands) == 2
+    assert supervisor.run().state == "cancelled"
+
+
+def test_a_ring_that_is_gone_when_it_is_to_be_attached_means_that_its_worker_died() -> None:
+    class Bereft:
+        attempt = 0
+
+        def connect(self, attempt: int) -> None:
+            raise ResourceError("segment 'ring' is gone") from FileNotFoundError("ring")
+
+        link = connect
+
+    host = WorkerHost(1, assignment_of(Trouble("nowhere")))
+    host.worker = cast(Worker, Bereft())
+    events = [host.execute(0, step, ()) for step in ("connect", "link")]
+    errors = [event.error for event in events if isinstance(event, Raised)]
+    assert [type(error) for error in errors] == [AttemptLostError, ResourceError]
+    assert str(errors[0]) == "segment 'ring' is gone"
+
+
+def test_a_control_thread_that_breaks_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = Pipe()
+    worker = ProcessWorker(theirs, 0)
+    left: list[str] = []
+    monkeypatch.setattr(worker, "_leave", lambda: left.append("left"))
+    with ours, theirs:
+        ours.send_bytes(b"no pickle")
+        with pytest.raises(UnpicklingError):
+            worker._listen()
+        assert left == ["left"]
+        ours.send((0, "snapshot", ()))
+        ours.send((0, "open", ()))
+        ours.close()
+        worker._listen()
+    assert worker._calls.get_nowait() == (0, "open", ())
+    assert left == ["left", "left"]
