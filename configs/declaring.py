@@ -165,8 +165,23 @@ def parse_values(
 
 
 def unknown_key(key: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the message for the unknown `key`, behind `prefix`, naming the nearest of `known`."""
+    """Return the message for the unknown `key`, behind `prefix`, naming the nearest of `known`.
+
+    A key with the right last word in the wrong section comes first, then one that was not written
+    to its end, then the one that looks most alike.
+    """
     known = list(known)
-    same_leaf = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
-    nearest = difflib.get_close_matches(key, same_leaf or known, n=1, cutoff=0.0)[0]
+    word = _last_word(key)
+    candidates = (
+        [name for name in known if _last_word(name) == word],
+        [name for name in known if name.startswith(key)],
+        [name for name in known if _last_word(name).startswith(word)],
+        known,
+    )
+    among = next(names for names in candidates if names)
+    nearest = difflib.get_close_matches(key, among, n=1, cutoff=0.0)[0]
     return f"{prefix}{key} is not a setting; did you mean {nearest}?"
+
+
+def _last_word(key: str) -> str:
+    return key.rpartition(".")[2]

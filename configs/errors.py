@@ -17,6 +17,7 @@
     │   ├── AttemptLostError       a worker is not in the attempt it was asked about; internal
     │   ├── OutputError            the result could not be written or published
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
+    │       └── SegmentGoneError   memory that another process shared; internal
     └── ProtocolError              bytes that whale-ray did not write, or not this way
         ├── ForeignMessageError    no magic, another version, an unknown kind
         ├── TruncatedMessageError  shorter than its header says
@@ -133,6 +134,10 @@ class OutputError(JobError):
 
 class ResourceError(JobError):
     """The machine or the cluster lacks something that the job needs."""
+
+
+class SegmentGoneError(ResourceError):
+    """Memory that another process shared is gone: that process, or its attempt, has ended."""
 
 
 class ProtocolError(WhaleError):

@@ -98,15 +98,103 @@ class TransportSettings:
         high=0.5,
         why="share of a ring that kept views may hold before the job fails instead of stalling",
     )
+    push_slots: int = setting(
+        8,
+        low=2,
+        high=4096,
+        why="slots of a push channel, Slash's c: credits of its sender; half may be one message",
+    )
+    push_slot_bytes: int = setting(
+        64 * KIB,
+        low=KIB,
+        high=MIB,
+        power_of_two=True,
+        why="bytes of one such slot, Slash's m; 32 of them are its footer",
+    )
+    port_range_low: int = setting(
+        0,
+        low=0,
+        high=65_535,
+        why="lowest port that a host may listen on for others; 0 lets the kernel choose",
+    )
+    port_range_high: int = setting(
+        0,
+        low=0,
+        high=65_535,
+        why="highest such port; where a firewall opens a range, make it one per host and job",
+    )
+    heartbeat_interval_ms: int = setting(
+        500,
+        low=1,
+        high=60_000,
+        why="time between two heartbeats on a link between hosts",
+    )
+    silence_timeout_ms: int = setting(
+        3000,
+        low=2,
+        high=600_000,
+        why="a link on which nothing was heard for this long is broken, and dialled anew",
+    )
+    handshake_timeout_ms: int = setting(
+        3000,
+        low=1,
+        high=60_000,
+        why="time that a new connection has to prove who it is",
+    )
+    half_open_max: int = setting(
+        64,
+        low=1,
+        high=65_536,
+        why="connections that may wait for their proof at a time; others are refused",
+    )
+    reconnect_backoff_ms: int = setting(
+        20,
+        low=1,
+        high=60_000,
+        why="mean wait before a broken link is dialled again; doubles with each failure",
+    )
+    reconnect_backoff_max_ms: int = setting(
+        1000,
+        low=1,
+        high=600_000,
+        why="longest such wait: how late a healed link may be noticed",
+    )
+    control_queue_messages: int = setting(
+        256,
+        low=1,
+        high=65_536,
+        why="control messages to a host, or from it, that may wait before senders are held up",
+    )
+    grant_delay_ms: float = setting(
+        1.0,
+        low=0.0,
+        high=1000.0,
+        why="longest time that a grant too small to send at once waits for more",
+    )
 
     def __post_init__(self) -> None:
         check_section("transport", self)
+        self._check_links()
         if self.ring_bytes_min > self.ring_bytes:
             msg = (
                 f"transport.ring_bytes_min ({self.ring_bytes_min:,}) must not exceed "
                 f"transport.ring_bytes ({self.ring_bytes:,}); lower the first or raise the second"
             )
             raise SettingsError(msg)
+
+    def _check_links(self) -> None:
+        """Refuse limits of links between hosts that contradict each other."""
+        for low, high in (
+            ("port_range_low", "port_range_high"),
+            ("heartbeat_interval_ms", "silence_timeout_ms"),
+            ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                msg = (
+                    f"transport.{low} ({getattr(self, low):,}) must not exceed transport.{high} "
+                    f"({getattr(self, high):,}); lower the first or raise the second"
+                )
+                raise SettingsError(msg)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +206,24 @@ class RuntimeSettings:
         low=0,
         high=4096,
         why="worker processes of a job; 0 means one per core",
+    )
+    hosts: int = setting(
+        0,
+        low=0,
+        high=4096,
+        why="logical hosts, each with a relay, that share the workers; 0 means one per Ray node, "
+        "or one without Ray",
+    )
+    route: Literal["star", "chain"] = setting(
+        "star",
+        choices=("star", "chain"),
+        why="how a stream for several hosts travels: from its host to all, or from each to the next",
+    )
+    unreachable_after_ms: int = setting(
+        30_000,
+        low=1,
+        high=_HOUR_MS,
+        why="time that a host may be unreachable from another before the job begins anew",
     )
     virtual_nodes: int = setting(
         1024,

@@ -5,7 +5,9 @@ released in one go up to a watermark. The order of what is released depends only
 event time, then port (left before right), then source instance, then sequence. However slices
 were cut and in whatever order they arrived, the operator sees the same.
 
-What does not fit into `memory_bytes` is spilled, latest rows first, since they are needed last.
+Runs that are small are merged when they have become many, each with its neighbours of the same
+source, so that rows that arrive one by one cost about as much as the same rows in large slices.
+What then does not fit into `memory_bytes` is spilled, latest rows first: they are needed last.
 """
 
 from __future__ import annotations
@@ -21,6 +23,19 @@ from .spill import SpillFile, SpillRecord
 
 RUN_OVERHEAD_BYTES = 1500
 """What a run costs beside its rows; many runs of one row are mostly this."""
+
+MERGE_RUNS = 256
+"""So many runs of a port may have gathered before small ones are merged."""
+
+MERGED_BYTES_MAX = 256 << 10
+"""Runs are merged up to this size; larger ones cost little beside their rows."""
+
+MERGED_SHARE = 16
+"""And up to one in so many parts of the memory, which is filled and emptied by runs."""
+
+MERGE_RATIO = 2
+"""A run is merged with newer ones if it is at most so many times as large as they are together: so
+every copy of a row makes its run half as large again, and there are few copies."""
 
 SPILL_PIECE_BYTES = 1 << 20
 """Runs are spilled in pieces of about this size, so that a piece spans little event time."""
@@ -46,10 +61,10 @@ class Released:
 class _Run:
     """Rows of one source instance sorted by time, in memory or in the spill file.
 
-    `place` = (source, arrival, piece) orders rows of equal time.
+    `place` orders rows of equal time: (source, arrival), then the piece, the piece's piece …
     """
 
-    place: tuple[int, int, int]
+    place: tuple[int, ...]
     first_ns: int
     last_ns: int
     nbytes: int
@@ -65,6 +80,8 @@ class EventTimeBuffer:
 
     def __init__(self, ports: int, memory_bytes: int, open_spill: Callable[[], SpillFile]) -> None:
         self._runs: tuple[list[_Run], ...] = tuple([] for _ in range(ports))
+        self._merge_at = [MERGE_RUNS] * ports
+        self._merged_bytes_max = min(MERGED_BYTES_MAX, memory_bytes // MERGED_SHARE)
         self._memory_bytes = memory_bytes
         self._open_spill = open_spill
         self._spill: SpillFile | None = None
@@ -82,10 +99,12 @@ class EventTimeBuffer:
         if batch.num_rows == 0:
             return
         self._arrivals += 1
-        self._keep(self._runs[port], (source, self._arrivals, 0), _sorted_copy(batch))
+        self._keep(self._runs[port], (source, self._arrivals), _sorted_copy(batch))
         self.buffered_rows += batch.num_rows
+        if len(self._runs[port]) > self._merge_at[port]:
+            self._merge_small(port)
         if self.buffered_bytes > self._memory_bytes:
-            self._spill_latest()
+            self._make_room()
 
     def release(self, watermark_ns: int) -> Iterator[Released]:
         """Yield the rows with a time ≤ `watermark_ns` in order, about `memory_bytes` at a time.
@@ -127,7 +146,7 @@ class EventTimeBuffer:
         if self._spill is not None:
             self._spill.close()
 
-    def _keep(self, runs: list[_Run], place: tuple[int, int, int], batch: Batch) -> None:
+    def _keep(self, runs: list[_Run], place: tuple[int, ...], batch: Batch) -> None:
         times = _times(batch)
         nbytes = batch.nbytes + RUN_OVERHEAD_BYTES
         run = _Run(place, int(times[0]), int(times[-1]), nbytes, batch)
@@ -156,10 +175,35 @@ class EventTimeBuffer:
         assert self._spill is not None and run.record is not None
         return self._spill.read(run.record)
 
-    def _spill_latest(self) -> None:
-        """Move the runs that are needed last out of memory until half of it is free."""
-        if self._spill is None:
-            self._spill = self._open_spill()
+    def _merge_small(self, port: int) -> None:
+        """Merge small runs in memory that follow each other; wait until there are as many again."""
+        runs = self._runs[port]
+        newest_first = sorted(runs, key=lambda run: run.place, reverse=True)
+        runs.clear()
+        group: list[_Run] = []
+        size = 0
+        for run in newest_first:
+            own = run.nbytes - RUN_OVERHEAD_BYTES
+            small = own <= MERGE_RATIO * size and own + size <= self._merged_bytes_max
+            if group and not (small and _alike(run, group[-1])):
+                self._merge(runs, group)
+                group, size = [], 0
+            group.append(run)
+            size += own
+        self._merge(runs, group)
+        self._merge_at[port] = max(MERGE_RUNS, 2 * len(runs))
+
+    def _merge(self, runs: list[_Run], newest_first: list[_Run]) -> None:
+        if len(newest_first) < 2:
+            runs.extend(newest_first)
+            return
+        pieces = [self._load(run) for run in reversed(newest_first)]
+        self._keep(runs, newest_first[-1].place, _sort_by_time(Batch.concat(pieces)))
+
+    def _make_room(self) -> None:
+        """Merge small runs, then move those that are needed last out of memory: to half of it."""
+        for port in range(len(self._runs)):
+            self._merge_small(port)
         in_memory = [run for runs in self._runs for run in runs if run.batch is not None]
         for run in sorted(in_memory, key=lambda run: run.first_ns, reverse=True):
             if self.buffered_bytes <= self._memory_bytes // 2:
@@ -167,17 +211,25 @@ class EventTimeBuffer:
             self._spill_run(next(runs for runs in self._runs if run in runs), run)
 
     def _spill_run(self, runs: list[_Run], run: _Run) -> None:
-        assert run.batch is not None and self._spill is not None
+        assert run.batch is not None
+        if self._spill is None:
+            self._spill = self._open_spill()
         batch = run.batch
-        source, arrival, first_piece = run.place
         rows = max(1, batch.num_rows * SPILL_PIECE_BYTES // max(run.nbytes, 1))
         runs.remove(run)
         for number, start in enumerate(range(0, batch.num_rows, rows)):
             piece = batch.slice(start, min(start + rows, batch.num_rows))
             times, record = _times(piece), self._spill.append(piece)
-            place = (source, arrival, first_piece + number)
+            place = (*run.place, number)
             runs.append(_Run(place, int(times[0]), int(times[-1]), 0, None, record))
         self.buffered_bytes -= run.nbytes
+
+
+def _alike(one: _Run, other: _Run) -> bool:
+    """Tell whether neighbours may be merged; rows are widened only by being released at once."""
+    if one.batch is None or other.batch is None or one.place[0] != other.place[0]:
+        return False
+    return one.batch.schema == other.batch.schema
 
 
 def _times(batch: Batch) -> npt.NDArray[np.int64]:

@@ -5,6 +5,7 @@ The producer owns the segment. Each consumer is one of its readers, known by an 
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +14,7 @@ import numpy as np
 
 from ..configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
 from . import ring_kernels as kernels
+from .atomics import direct
 from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
 from .doorbell import Doorbell
 from .ring_layout import (
@@ -31,8 +33,19 @@ from .segment import Bytes, Segment, Words
 _REFUSALS: Final = {kernels.NO_ROOM: Outcome.BACK_PRESSURED, kernels.ALL_CLOSED: Outcome.CLOSED}
 _OFFSET_MASK: Final = (1 << kernels.LENGTH_SHIFT) - 1
 _SENT: Final = Outcome.SENT
+_LENGTH_SHIFT: Final = kernels.LENGTH_SHIFT
+_EMPTY: Final = kernels.EMPTY
+_UINT8: Final = np.dtype(np.uint8)
+_frombuffer: Final = np.frombuffer
 _POSITION_WORD: Final = kernels.POSITION // 8
 _NOT_OPEN: Final = "the channel is not open: call open() first"
+
+# What is called for every frame, without numba's look at the arguments' types.
+_reserve: Final = direct(kernels.reserve)
+_commit: Final = direct(kernels.commit)
+_next_frame: Final = direct(kernels.next_frame)
+_has_frame: Final = direct(kernels.has_frame)
+_release: Final = direct(kernels.release)
 
 
 class RingProducer(SendingEnd):
@@ -109,21 +122,21 @@ class RingProducer(SendingEnd):
         """See `Channel.ready_to_send`."""
         if nbytes > self._limit:
             return self._beyond_limit()
-        offset = kernels.reserve(self._state_address, nbytes)
+        offset = _reserve(self._state_address, nbytes)
         return _SENT if offset >= 0 else _REFUSALS[offset]
 
     def put(self, nbytes: int, encode: Encode) -> Outcome:
         """See `Channel.put`."""
         if nbytes > self._limit:
             return self._beyond_limit()
-        offset = kernels.reserve(self._state_address, nbytes)
+        offset = _reserve(self._state_address, nbytes)
         if offset < 0:
             return _REFUSALS[offset]
         used = encode(self._data[offset : offset + nbytes])
         if not 0 <= used <= nbytes:
             msg = f"encode used {used} of {nbytes} reserved bytes"
             raise ValueError(msg)
-        kernels.commit(self._state_address, used)
+        _commit(self._state_address, used)
         return _SENT
 
     def put_copy(self, payload: Bytes) -> Outcome:
@@ -282,7 +295,8 @@ class RingConsumer(ReceivingEnd):
         if self._frames:
             self._reclaim()
         # Too much held may leave no room for a frame ever to come: `get` then says so.
-        return self._held_bytes > self._held_limit or bool(kernels.has_frame(self._state_address))
+        # The same goes for an evicted reader.
+        return self._held_bytes > self._held_limit or bool(_has_frame(self._state_address))
 
     def get(self) -> Frame | None:
         """See `Channel.get`."""
@@ -291,15 +305,13 @@ class RingConsumer(ReceivingEnd):
             return None
         if self._held_bytes:
             self._check_held()
-        word = kernels.next_frame(self._state_address)
+        word = _next_frame(self._state_address)
         if word < 0:
-            if word == kernels.EMPTY:
+            if word == _EMPTY:
                 return None
-            raise self._corrupted()
+            raise self._refusal(word)
         # Not np.ndarray(buffer=...), which would refer to the mapping without keeping it mapped.
-        data = np.frombuffer(
-            self._memory, np.uint8, word >> kernels.LENGTH_SHIFT, word & _OFFSET_MASK
-        )
+        data = _frombuffer(self._memory, _UINT8, word >> _LENGTH_SHIFT, word & _OFFSET_MASK)
         position = self._position
         self._position = end = self._words[_POSITION_WORD]
         frame = Frame(data, position, end)
@@ -314,6 +326,12 @@ class RingConsumer(ReceivingEnd):
             msg = f"the frame at position {frame.position} was already released"
             raise ValueError(msg)
         frame.release()
+        view, frames = frame.view, self._frames
+        if len(frames) == 1 and frames[0] is frame and view is not None and view() is None:
+            # The usual case, in short: nothing else is held.
+            frames.popleft()
+            _release(self._state_address, frame.end)
+            return
         self._held_bytes += frame.end - frame.position
         self._reclaim()
 
@@ -334,7 +352,7 @@ class RingConsumer(ReceivingEnd):
             tail = frame.end
             self._held_bytes -= tail - frame.position
         if tail >= 0:
-            kernels.release(self._state_address, tail)
+            _release(self._state_address, tail)
 
     def _check_held(self) -> None:
         self._reclaim()
@@ -372,20 +390,31 @@ class RingConsumer(ReceivingEnd):
         return self._state_address
 
     def _receive(self, result: int) -> int:
-        if result == kernels.NOT_A_FRAME:
-            raise self._corrupted()
-        if result == kernels.OTHER_SIZE:
-            msg = "the next frame does not have the size of the target"
-            raise ValueError(msg)
+        if result < _EMPTY:
+            raise self._refusal(result)
         self._position = self._words[_POSITION_WORD]
         return result
 
-    def _corrupted(self) -> CorruptedMessageError:
-        msg = (
-            f"ring {self._segment.handle.path!r} holds no frame at position {self._position}: "
-            "its memory was overwritten"
-        )
+    def _refusal(self, result: int) -> Exception:
+        """Return the error for what a kernel answers instead of a frame."""
+        if result == kernels.OTHER_SIZE:
+            return ValueError("the next frame does not have the size of the target")
+        ring = f"ring {self._segment.handle.path!r}"
+        # Who was evicted may also have met bytes of later frames.
+        if result == kernels.EVICTED or self.evicted:
+            msg = f"reader {self._reader} of {ring} was evicted: it had been taken for dead"
+            return ResourceError(msg)
+        msg = f"{ring} holds no frame at position {self._position}: its memory was overwritten"
         return CorruptedMessageError(msg)
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the producer dropped this reader although it lives; `get` then raises.
+
+        False after the bytes of a frame were read means that they were the frame's. Otherwise
+        the producer may have overwritten them meanwhile: discard what was made of them.
+        """
+        return self._ready and bool(kernels.is_evicted(self._state_address))
 
     def peer_died(self) -> None:
         """Take note that the producer is dead; callable from any thread.
@@ -400,7 +429,7 @@ class RingConsumer(ReceivingEnd):
         if self._closed:
             return False
         if self._peer_dead:
-            return not kernels.has_frame(self._state_address)
+            return not _has_frame(self._state_address)
         return bool(kernels.is_drained(self._state_address))
 
     def statistics(self) -> ChannelStatistics:

@@ -28,6 +28,7 @@ from .atomics import (
     kernel,
     load,
     load_acquire,
+    prefetch_to_write,
     store,
     store_release,
 )
@@ -54,6 +55,7 @@ ALL_CLOSED: Final = -2
 EMPTY: Final = -1
 NOT_A_FRAME: Final = -2
 OTHER_SIZE: Final = -3
+EVICTED: Final = -4
 
 # Both ends: byte offsets into the private block.
 RING: Final = 0  # address of the segment
@@ -85,6 +87,8 @@ STATE_BYTES: Final = 128
 LENGTH_SHIFT: Final = 32
 """`next_frame` answers offset | length << LENGTH_SHIFT; both are below 2**30."""
 
+# What readers read in the time of a wake-up, some 30 µs, is a part of such a ring.
+_LARGE_RING_BYTES = 1 << 18
 # While no reader is open nothing fits, so that every reservation looks at the readers again.
 _NEVER_FITS = -(1 << 62)
 
@@ -145,13 +149,29 @@ def _look_at_readers(state: int) -> int:
 
 
 @inner
+def _wanted_tail(state: int, end: int) -> int:
+    """Return the lowest tail at which a producer that waits for room up to `end` is woken.
+
+    In a large ring a quarter must be free: woken for each frame, it would sleep after each, and
+    every wake-up costs the reader more than a slice. A reader that has read everything always
+    gets there, since it may keep no more than half of the ring and the frame in its hand. A small
+    ring would run dry while the producer wakes up.
+    """
+    capacity = load(state + CAPACITY)
+    wanted = end - capacity
+    if capacity >= _LARGE_RING_BYTES:
+        wanted = max(wanted, load(state + OWN_HEAD) - capacity // 4 * 3)
+    return wanted
+
+
+@inner
 def _make_room(state: int, end: int) -> int:
     """Find room up to position `end`: 0, NO_ROOM (and ask to be woken) or ALL_CLOSED."""
     ring = load(state + RING)
     capacity = load(state + CAPACITY)
     tail = _look_at_readers(state)
     if tail != _NEVER_FITS and end - tail > capacity:
-        store(ring + WANTED_TAIL, end - capacity)
+        store(ring + WANTED_TAIL, _wanted_tail(state, end))
         # Either this look sees the tail of a reader that moves now, or that reader, which fences
         # between its tail and its look at the wanted tail, sees that it must ring.
         fence()
@@ -222,11 +242,21 @@ def _publish(state: int) -> None:
         _ring_readers(state)
 
 
+@inner
+def _fetch_ahead(state: int) -> None:
+    """Take the first lines of the next frame from the readers' caches while the caller goes on."""
+    offset = load(state + OWN_HEAD) & (load(state + CAPACITY) - 1)
+    line = load(state + DATA) + offset
+    prefetch_to_write(line)
+    prefetch_to_write(line + FRAME_ALIGNMENT)
+
+
 @kernel("void(int64, int64)")
 def commit(state: int, nbytes: int) -> None:
     """Publish the reserved frame with the first `nbytes` of its payload."""
     _append(state, nbytes)
     _publish(state)
+    _fetch_ahead(state)
 
 
 @kernel(types.int64(types.int64, _BYTES_IN))
@@ -305,10 +335,13 @@ def open_readers(state: int) -> int:
 
 @kernel("int64(int64)")
 def next_frame(state: int) -> int:
-    """Step over the next frame: its offset | length << LENGTH_SHIFT, EMPTY or NOT_A_FRAME.
+    """Step over the next frame: its offset | length << LENGTH_SHIFT, or one of the refusals.
 
-    Its bytes stay as they are until `release` moves the tail past them.
+    EMPTY, NOT_A_FRAME or EVICTED. The frame's bytes stay as they are until `release` moves the
+    tail past them, or the reader is evicted.
     """
+    if load(load(state + TAIL) + READER_STATE) == CLOSED:
+        return EVICTED
     position = load(state + POSITION)
     head = load(state + HEAD_SEEN)
     if position == head:
@@ -338,10 +371,21 @@ def next_frame(state: int) -> int:
 
 
 @kernel("boolean(int64)")
+def is_evicted(state: int) -> bool:
+    """Return whether this reader is counted as closed.
+
+    If not, every byte read so far was still the reader's own.
+    """
+    # What was read comes before the look; on the other side the overwriting comes after the mark.
+    fence()
+    return load_acquire(load(state + TAIL) + READER_STATE) == CLOSED
+
+
+@kernel("boolean(int64)")
 def has_frame(state: int) -> bool:
-    """Return whether `next_frame` would find a frame."""
+    """Return whether `next_frame` would find a frame, or that this reader was evicted."""
     position = load(state + POSITION)
-    if position != load(state + HEAD_SEEN):
+    if position != load(state + HEAD_SEEN) or is_evicted(state):
         return True
     return position != load_acquire(load(state + RING) + HEAD)
 
@@ -380,9 +424,9 @@ def _step_back(state: int, position: int, length: int) -> None:
 
 @kernel("int64(int64, uint8[::1])")
 def get_copy(state: int, target: Bytes) -> int:
-    """Copy the next frame into `target` and release it: its length, EMPTY or NOT_A_FRAME.
+    """Copy the next frame into `target` and release it: its length, or a refusal.
 
-    OTHER_SIZE, and the frame stays, if `target` is too small. No earlier frame may be held.
+    EMPTY, NOT_A_FRAME or EVICTED; OTHER_SIZE, and the frame stays, if `target` is too small. No earlier frame may be held.
     """
     position = load(state + POSITION)
     word = next_frame(state)
@@ -395,15 +439,15 @@ def get_copy(state: int, target: Bytes) -> int:
     offset = word & ((1 << LENGTH_SHIFT) - 1)
     copy(target.ctypes.data, load(state + DATA) + offset, length)
     release(state, load(state + POSITION))
-    return length
+    return EVICTED if is_evicted(state) else length
 
 
 @kernel("int64(int64, uint8[:, ::1])")
 def get_many(state: int, targets: Bytes) -> int:
     """Copy frames into the rows of `targets` and release them together; return how many.
 
-    Stops at a frame whose length is not that of a row. EMPTY, NOT_A_FRAME or OTHER_SIZE if there
-    is not even one. No earlier frame may be held.
+    Stops at a frame whose length is not that of a row. EMPTY, NOT_A_FRAME, EVICTED or OTHER_SIZE
+    if there is not even one. No earlier frame may be held.
     """
     count, nbytes = targets.shape
     target = targets.ctypes.data
@@ -426,4 +470,4 @@ def get_many(state: int, targets: Bytes) -> int:
     if received == 0:
         return refusal
     release(state, load(state + POSITION))
-    return received
+    return EVICTED if is_evicted(state) else received

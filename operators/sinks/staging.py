@@ -20,6 +20,7 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -29,6 +30,7 @@ from ...configs.errors import OutputError
 PART_PREFIX = "part-"
 _SPARK_MARK = "SUCCESS"
 _OPEN_SUFFIX = ".open"
+_ASIDE_SUFFIX = "-old"
 _NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 _AT_FDCWD = -100
@@ -153,14 +155,44 @@ class OutputFolder:
         if self._is_taken():
             self.check()
             _exchange(hidden, self.path)
-            shutil.rmtree(hidden, ignore_errors=True)
         else:
             os.rename(hidden, self.path)
         _sync_folder(self._parent)
+        self.discard(token)
 
     def discard(self, token: str) -> None:
-        """Remove the hidden folder."""
-        shutil.rmtree(self.hidden(token), ignore_errors=True)
+        """Remove the hidden folder, and what is left of an old output that was swapped out.
+
+        If a publication was broken off before the new output was there, the old one comes back.
+        """
+        hidden = self.hidden(token)
+        if not os.path.lexists(self.path):
+            with suppress(FileNotFoundError):
+                os.rename(hidden + _ASIDE_SUFFIX, self.path)
+        for folder in (hidden, hidden + _ASIDE_SUFFIX):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def holds(self, parts: Mapping[str, int | None]) -> bool:
+        """Tell whether the output is just these files (name: inode number).
+
+        A file keeps its inode when the folder around it is renamed, so another output with parts
+        of the same names is not taken for this one.
+        """
+        try:
+            return {one.name: one.stat().st_ino for one in os.scandir(self.path)} == parts
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def holds_only(self, name: str, content: bytes) -> bool:
+        """Tell whether the output is just one file with this content."""
+        path = os.path.join(self.path, name)
+        try:
+            if os.listdir(self.path) != [name] or os.path.getsize(path) != len(content):
+                return False
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        with open(path, "rb") as stream:
+            return stream.read() == content
 
     def add_part(self, file: PartFile, instance: int, suffix: str, number: int) -> tuple[str, int]:
         """Link a part straight into the output, under the first free number; return both."""
@@ -181,7 +213,7 @@ class OutputFolder:
         if not self._is_taken():
             return
         self.check()
-        hidden = self.hidden(token + "-old")
+        hidden = self.hidden(token) + _ASIDE_SUFFIX
         os.rename(self.path, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
@@ -247,7 +279,7 @@ def _nameless(folder: str) -> int | None:
 
 
 def _exchange(one: str, other: str) -> None:
-    """Swap two folders in one step; in two where the file system cannot."""
+    """Swap two folders in one step; where the file system cannot, put `other` aside of `one`."""
     libc = ctypes.CDLL(None, use_errno=True)
     renameat2 = getattr(libc, "renameat2", None)
     if renameat2 is not None:
@@ -257,10 +289,8 @@ def _exchange(one: str, other: str) -> None:
         code = ctypes.get_errno()
         if code not in _NO_EXCHANGE:
             raise OSError(code, os.strerror(code), other)
-    aside = one + "-old"
-    os.rename(other, aside)
+    os.rename(other, one + _ASIDE_SUFFIX)
     os.rename(one, other)
-    os.rename(aside, one)
 
 
 def _sync_folder(folder: str) -> None:

@@ -112,6 +112,8 @@ def test_a_mistake_in_the_environment_names_the_variable(environ, message):
             {"transport.mms_byte": 1},
             "transport.mms_byte is not a setting; did you mean transport.mms_bytes?",
         ),
+        ({"transport.mms": 1}, "transport.mms is not a setting; did you mean transport.mms_bytes?"),
+        ({"runtime.mms": 1}, "runtime.mms is not a setting; did you mean transport.mms_bytes?"),
         ({"mms_bytes": 1}, "mms_bytes is not a setting; did you mean transport.mms_bytes?"),
         ({"spark.executor": 1}, "spark.executor is not a setting; did you mean spark.executors?"),
         ({"runtime.workers": None}, "runtime.workers must be an integer, not None"),

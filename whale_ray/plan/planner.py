@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..configs.errors import TopologyError
 from ..operators.groupings import Key
 from .fusion import fuse, resolve_parallelism
+from .hosts import lay_hosts
 from .logical import LogicalPlan
 from .memory import Memory, probe_memory
 from .physical import PhysicalPlan, Stage
@@ -27,7 +28,9 @@ def worker_count(settings: Settings, workers: int | None = None) -> int:
     """
     if workers is not None:
         settings = settings.with_overrides({"runtime.workers": workers})
-    return settings.runtime.workers or len(os.sched_getaffinity(0))
+    if settings.runtime.workers:
+        return settings.runtime.workers
+    return max(len(os.sched_getaffinity(0)), settings.runtime.hosts)
 
 
 def plan(
@@ -47,6 +50,7 @@ def plan(
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
+        SettingsError: there are fewer workers than hosts.
         ResourceError: the rings do not fit into the memory budget.
     """
     return size_rings(lay_out(logical, settings, workers), settings, memory())
@@ -57,8 +61,10 @@ def lay_out(logical: LogicalPlan, settings: Settings, workers: int | None = None
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
+        SettingsError: there are fewer workers than hosts.
     """
     count = worker_count(settings, workers)
+    hosts = lay_hosts(settings.runtime.hosts, count, settings.runtime.route)
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
     graph = fuse(logical, parallelism)
@@ -81,6 +87,7 @@ def lay_out(logical: LogicalPlan, settings: Settings, workers: int | None = None
         edges=graph.edges,
         rings=lay_rings(stages, graph.edges),
         logical=logical,
+        hosts=hosts,
     )
 
 

@@ -10,7 +10,8 @@ any other             one per pair of producing and consuming worker
 ====================  =====================================================================
 
 A worker's ring to itself is a ring like any other: its rows wait, are counted and press back there.
-All rings have the same size, the largest power of two with which their sum fits the budget.
+All rings have the same size, the largest power of two with which their sum, mirrors on other hosts
+included, fits the budget: logical hosts may share one machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.groupings import All, LocalOrShuffle
-from .physical import Edge, PhysicalPlan, RingSpec, Stage
+from .physical import Edge, PhysicalPlan, Stage
+from .streams import RingSpec
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
@@ -61,8 +63,9 @@ def size_rings(plan: PhysicalPlan, settings: Settings, memory: Memory) -> Physic
         return plan
     from ..transport.budget import plan_ring_bytes
 
+    count = sum(1 + plan.mirrors_of(ring) for ring in plan.rings)
     budget = plan_ring_bytes(
-        len(plan.rings), settings.transport, memory.shm_free_bytes, memory.memory_free_bytes
+        count, settings.transport, memory.shm_free_bytes, memory.memory_free_bytes
     )
     sized = (replace(ring, capacity_bytes=budget.ring_bytes) for ring in plan.rings)
     return replace(plan, rings=tuple(sized))

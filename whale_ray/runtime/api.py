@@ -6,7 +6,7 @@ import atexit
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
@@ -26,10 +26,11 @@ from .job import Job, JobRunner, ThreadRunner
 from .local_fleet import LocalFleet
 from .metrics import JobMetrics
 from .signals import draining_signals
-from .supervisor import JobOutcome, Supervisor
+from .supervisor import ALIVE, JobOutcome, Supervisor
 
 if TYPE_CHECKING:
     from ..topology import Topology
+    from .process_fleet import HostPlace
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
@@ -37,8 +38,6 @@ SettingsLike = Settings | Mapping[str, object] | None
 _active: dict[str, Job] = {}
 """Jobs that end with this process, by id. Held until their end is known: a notebook's cell may
 submit a job and keep nothing of it."""
-
-_ALIVE = ("starting", "running", "draining", "finishing")
 
 
 def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | None = None) -> Job:
@@ -51,7 +50,7 @@ def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | Non
         WhaleError: what the job failed with.
         KeyboardInterrupt: a second Ctrl-C, at once; nothing is published.
     """
-    resolved = _settings(settings)
+    resolved = _settings(settings).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     assignment = _assign(topology, resolved, 1, needs_cluster=False)
     supervisor = Supervisor(assignment, LocalFleet(clock), clock)
@@ -73,6 +72,7 @@ def submit(
     workers: int | None = None,
     settings: SettingsLike = None,
     detach: bool = False,
+    places: Sequence[HostPlace] = (),
 ) -> Job:
     """Start a topology and return at once.
 
@@ -83,6 +83,8 @@ def submit(
             to or finds, else starts one. Ray is neither stopped nor reconfigured.
         workers: worker processes; None leaves it to the settings.
         settings: settings, or a mapping of overrides.
+        places: with on="processes" and several `runtime.hosts`, where each of these lives; without
+            it, all are logical hosts of this machine.
         detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`.
 
     Raises:
@@ -94,7 +96,10 @@ def submit(
         if detach:
             msg = "only a job on Ray can be detached; leave out on='processes'"
             raise UsageError(msg)
-        return _submit_to_processes(topology, resolved, workers)
+        return _submit_to_processes(topology, resolved, workers, places)
+    if places:
+        msg = "places are for on='processes'; under Ray the hosts are its nodes"
+        raise UsageError(msg)
     if on != "ray":
         msg = f"on={on!r} is not known; use on='ray' or on='processes'"
         raise UsageError(msg)
@@ -107,12 +112,14 @@ def submit(
     return job
 
 
-def _submit_to_processes(topology: Topology, settings: Settings, workers: int | None) -> Job:
+def _submit_to_processes(
+    topology: Topology, settings: Settings, workers: int | None, places: Sequence[HostPlace]
+) -> Job:
     from .process_fleet import ProcessFleet
 
     assignment = _assign(topology, settings, workers, needs_cluster=False)
     _replace_earlier(topology.name)
-    supervisor = Supervisor(assignment, ProcessFleet(assignment.plan.workers), SystemClock())
+    supervisor = Supervisor(assignment, ProcessFleet(places), SystemClock())
     runner = ThreadRunner(
         topology.name,
         supervisor.run,
@@ -176,7 +183,7 @@ def _replace_earlier(name: str) -> None:
     if not hasattr(sys, "ps1") and "ipykernel" not in sys.modules:
         return
     for job in list(_active.values()):
-        if job.state not in _ALIVE:
+        if job.state not in ALIVE:
             del _active[job.id]
         elif job.name == name:
             with suppress(WhaleError):  # how the earlier one ends is not the new one's matter
@@ -187,7 +194,7 @@ def _replace_earlier(name: str) -> None:
 def _end_with_the_driver() -> None:
     """End what still runs: a job that was not detached dies with its driver."""
     for job in list(_active.values()):
-        if job.state in _ALIVE:
+        if job.state in ALIVE:
             job.abandon()
 
 

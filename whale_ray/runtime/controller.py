@@ -1,4 +1,6 @@
-"""The controller: leads a job's workers through an attempt, and through the next one if one dies.
+"""The controller: leads a job's members through an attempt, and through the next one if one dies.
+
+The members are the workers and, where a job spans hosts, behind them the hosts' relays.
 
 A pure state machine: `handle` takes an event and returns the actions to carry out; time comes in
 with `Tick`. A supervisor does the I/O, and writes `progress` down: a controller that takes the
@@ -12,11 +14,12 @@ place of a dead one resumes from it, while the workers run on.
        ▲                ▼           ▼            ▼
        └── RESTARTING ◄── a worker died       FAILING ──► ended (failed or cancelled)
 
-An attempt is all or nothing. All workers take its steps together: open, link and connect their
+An attempt is all or nothing. All members take its steps together: open, link and connect their
 rings (each given what the step before it returned on all of them), run until their inputs end,
-stage the output of their sinks. Only then is the output published, once. If a worker dies before
-that, the others are aborted, the dead one is replaced, what was staged is discarded, and the next
-attempt reads the sources again from the start (DESIGN: death of a worker).
+stage the output of their sinks. Relays, which do not look into what they carry, run until all
+workers have, and are then told to finish. Only at the end is the output published, once. If a
+member dies before that, the others are aborted, the dead one is replaced, what was staged is
+discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker).
 """
 
 from __future__ import annotations
@@ -178,14 +181,21 @@ class Limits:
 
 
 class JobController:
-    """Leads `workers` workers; see the module's diagram."""
+    """Leads workers 0 … n − 1 and the relays behind them; see the module's diagram.
 
-    def __init__(self, workers: int, limits: Limits) -> None:
+    `names` is what messages call the members; without it, all are workers.
+    """
+
+    def __init__(
+        self, workers: int, limits: Limits, relays: int = 0, names: tuple[str, ...] = ()
+    ) -> None:
         self.phase = Phase.STARTING
         self.attempt = 0
         self._step = 0
         self._arguments: tuple[object, ...] = ()
         self._workers = workers
+        self._members = workers + relays
+        self._names = names or tuple(f"worker {worker}" for worker in range(workers))
         self._limits = limits
         self._results: dict[int, WorkerResult] = {}
         self._unspawned: set[int] = set()
@@ -193,6 +203,7 @@ class JobController:
         self._aborting = False
         self._deadline_ns: int | None = None
         self._stop: StopAsked | None = None
+        self._drained = False
         self._error: WhaleError | None = None
 
     @property
@@ -208,7 +219,9 @@ class JobController:
     def progress(self) -> Progress:
         """Where it is, as `resume` takes it."""
         step = len(STEPS) if self.phase is Phase.PUBLISHING else self._step
-        return Progress(self.attempt, step, self._arguments, self.draining)
+        ran = self.phase in (Phase.STAGING, Phase.PUBLISHING)
+        draining = self._drained if ran else self.draining
+        return Progress(self.attempt, step, self._arguments, draining)
 
     def resume(self, progress: Progress, now_ns: int) -> list[Action]:
         """Go on for a controller that died: ask for the step again that it was waiting for.
@@ -218,6 +231,7 @@ class JobController:
         """
         self.attempt = progress.attempt
         self._stop = StopAsked(drain=True) if progress.draining else None
+        self._drained = progress.draining
         step = min(progress.step, len(STEPS) - 1)
         actions = self._take_step(step, progress.arguments)
         self._deadline_ns = now_ns + self._limits.start_timeout_ns
@@ -251,6 +265,7 @@ class JobController:
 
     def _open(self, now_ns: int) -> list[Action]:
         self.phase = Phase.STARTING
+        self._drained = False
         self._deadline_ns = now_ns + self._limits.start_timeout_ns
         return self._take_step(0, ())
 
@@ -258,8 +273,8 @@ class JobController:
         self._step = step
         self._arguments = arguments
         self._results.clear()
-        self._busy = set(range(self._workers))
-        return [Call(w, self.attempt, STEPS[step], arguments) for w in range(self._workers)]
+        self._busy = set(range(self._members))
+        return [Call(m, self.attempt, STEPS[step], arguments) for m in range(self._members)]
 
     def _returned(self, event: Returned, now_ns: int) -> list[Action]:
         if self.phase is Phase.RESTARTING:
@@ -267,15 +282,23 @@ class JobController:
         if self.phase is Phase.FAILING:
             return self._end_when_quiet()
         self._results[event.worker] = event.result
-        if len(self._results) < self._workers:
-            return []
-        results = tuple(self._results[worker] for worker in range(self._workers))
+        if len(self._results) < self._members:
+            return self._finish_relays(event)
+        results = tuple(self._results[member] for member in range(self._members))
         if STEPS[self._step] == "stage":
             self.phase = Phase.PUBLISHING
             return [Publish(self.attempt, results)]
         step = self._step + 1
         arguments = (results,) if STEPS[step] in _TAKE_RESULTS else ()
         return self._take_step(step, arguments) + self._enter_phase(now_ns)
+
+    def _finish_relays(self, event: Returned) -> list[Action]:
+        """Let the relays end once every worker has received and sent everything."""
+        if STEPS[self._step] != "run" or event.worker >= self._workers:
+            return []
+        if any(worker in self._busy for worker in range(self._workers)):
+            return []
+        return [Call(relay, self.attempt, "finish") for relay in sorted(self._busy)]
 
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging take as long as they take."""
@@ -292,7 +315,7 @@ class JobController:
         if self.phase is Phase.FAILING:
             return self._end_when_quiet()
         if isinstance(event.error, AttemptLostError):
-            lost = f"worker {event.worker} lost attempt {event.attempt}: {event.error}"
+            lost = f"{self._names[event.worker]} lost attempt {event.attempt}: {event.error}"
             return self._begin_anew(lost, None, now_ns)
         return self._fail(event.error, now_ns)
 
@@ -304,7 +327,7 @@ class JobController:
         if self.phase is Phase.RESTARTING:
             self._unspawned.add(event.worker)  # maybe again: it died before it was ready
             return [Respawn(event.worker)]
-        died = f"worker {event.worker} died ({event.detail})"
+        died = f"{self._names[event.worker]} died ({event.detail})"
         return self._begin_anew(died, event.worker, now_ns)
 
     def _begin_anew(self, reason: str, dead: int | None, now_ns: int) -> list[Action]:
@@ -353,6 +376,7 @@ class JobController:
     def _drain_if_asked(self, now_ns: int) -> list[Action]:
         if not self.draining or self.phase is not Phase.RUNNING:
             return []
+        self._drained = True  # unlike when it was asked after the inputs had ended
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
         return [Call(worker, self.attempt, "drain") for worker in sorted(self._busy)]
 
@@ -361,7 +385,7 @@ class JobController:
             self.phase = Phase.ENDED
             return [Discard(self.attempt), End("failed", event.error)]
         self.phase = Phase.ENDED
-        return [End("drained" if self.draining else "finished")]
+        return [End("drained" if self._drained else "finished")]
 
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
         """Abort everything; without an error, because the user asked for it."""
@@ -387,21 +411,24 @@ class JobController:
             self._busy.clear()
             return self._end_when_quiet()
         if self.phase is Phase.RESTARTING and not self._aborting:
-            return self._fail(ResourceError(_no_worker(late, "come back")), now_ns)
+            return self._fail(ResourceError(self._not_in_time(late, "come back")), now_ns)
         if self.phase is Phase.RESTARTING:
             return self._replace_hanging(now_ns)
         if self.phase is Phase.RUNNING:
-            msg = f"{_workers(late)} did not drain in time; raise runtime.drain_timeout_ms"
+            msg = f"{self._told(late)} did not drain in time; raise runtime.drain_timeout_ms"
             return self._fail(WorkerDiedError(msg), now_ns)
-        return self._fail(ResourceError(_no_worker(late, "start")), now_ns)
+        return self._fail(ResourceError(self._not_in_time(late, "start")), now_ns)
 
+    def _told(self, members: list[int]) -> str:
+        """Name members: "workers 1, 2 and the relay of host-0"."""
+        workers = [str(member) for member in members if member < self._workers]
+        named = [self._names[member] for member in members if member >= self._workers]
+        if workers:
+            named.insert(0, f"worker{'s' if len(workers) > 1 else ''} {', '.join(workers)}")
+        return " and ".join(named)
 
-def _workers(workers: list[int]) -> str:
-    return f"worker{'s' if len(workers) != 1 else ''} {', '.join(map(str, workers))}"
-
-
-def _no_worker(workers: list[int], what: str) -> str:
-    return (
-        f"{_workers(workers)} did not {what} in time: free processors or memory, "
-        "use fewer --workers, or raise runtime.start_timeout_ms"
-    )
+    def _not_in_time(self, members: list[int], what: str) -> str:
+        return (
+            f"{self._told(members)} did not {what} in time: free processors or memory, "
+            "use fewer --workers, or raise runtime.start_timeout_ms"
+        )

@@ -25,12 +25,14 @@ from .unit import Unit
 class EdgeReader:
     """This worker's end of one ring.
 
-    `units` are the target's local units by instance; `sources` the producers that write to it.
+    `stream` is the ring's number, `units` are the target's local units by instance, `sources` the
+    producers that write to it.
     """
 
     def __init__(
         self,
         edge: Edge,
+        stream: int,
         channel: Channel,
         attempt: int,
         units: Mapping[int, Unit],
@@ -38,6 +40,7 @@ class EdgeReader:
     ) -> None:
         self.edge = edge
         self.channel = channel
+        self._stream = stream
         self._refused: ProtocolError | None = None
         self._attempt = attempt
         self._by_instance = dict(units)
@@ -106,6 +109,9 @@ class EdgeReader:
         header = message.header
         if header.attempt != self._attempt:
             self._count("messages of an older attempt")
+            return
+        if header.stream != self._stream:
+            self._count("messages of another stream")
             return
         if isinstance(message, SchemaMessage):
             message.register(self._schemas)

@@ -1,5 +1,8 @@
 """Sends what one producer emits on one edge: slicing, grouping, numbering, watermarks, the end.
 
+Each ring of the edge is a stream of its own, in which a producer numbers its rows from 0:
+(producer, stream, attempt, number) names a row of the job, on keyed edges too.
+
 Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed), are then spread over
 the edge's rings by its grouping, cut into frames that a ring takes, and put one after the other. A
 full ring blocks this writer alone: its frames wait here, and the operators that feed it are not
@@ -35,12 +38,14 @@ class OutRing:
     """A ring that this worker writes; the producers of one edge share it.
 
     Attributes:
+        stream: its number, in the header of every frame.
         channel: the producer's end.
         instances: the target's instances behind it, ascending.
         max_frame_bytes: what it takes at most in one frame.
         schemas_sent: ids of the schemas that its readers know.
     """
 
+    stream: int
     channel: Channel
     instances: tuple[int, ...]
     max_frame_bytes: int
@@ -51,7 +56,6 @@ class OutRing:
 class Stamp:
     """What stands in the header of every frame of a writer."""
 
-    stream: int
     source: int
     attempt: int
     with_times: bool
@@ -295,7 +299,7 @@ class EdgeWriter:
             lambda buffer: codec.encode_schema_into(
                 buffer,
                 schema,
-                stream=stamp.stream,
+                stream=ring.stream,
                 source=stamp.source,
                 attempt=stamp.attempt,
             ),
@@ -316,7 +320,7 @@ class EdgeWriter:
         stamp = self._stamp
         return codec.encode_watermark_into(
             buffer,
-            stream=stamp.stream,
+            stream=outbox.ring.stream,
             source=stamp.source,
             attempt=stamp.attempt,
             sequence=outbox.sequence,
@@ -327,7 +331,7 @@ class EdgeWriter:
     def _encode_rows(self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, rows: _Rows) -> int:
         stamp = self._stamp
         fields: codec.MessageFields = {
-            "stream": stamp.stream,
+            "stream": outbox.ring.stream,
             "source": stamp.source,
             "attempt": stamp.attempt,
             "sequence": outbox.sequence,

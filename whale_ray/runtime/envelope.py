@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import cloudpickle
 
 from ..configs.errors import JobError, UsageError
+from ..plan.physical import watermark_slots
 from .fleet import Assignment
+from .relay import RelayAssignment
 
 _COMPARED = ("whale-ray", "numpy", "numba", "pyarrow", "cloudpickle")
 
@@ -29,12 +31,18 @@ class Envelope:
         working_directory: the driver's, since users give relative paths.
         module_path: the driver's `sys.path`.
         inside: the pickled assignment.
+        workers: how many of the members are workers; those behind are relays.
+        for_relays: what relays are told instead, pickled: nothing of the user's.
+        kill_grace_ms: how long a member may take to end when its driver is gone.
     """
 
     versions: dict[str, str]
     working_directory: str
     module_path: tuple[str, ...]
     inside: bytes
+    workers: int
+    for_relays: bytes
+    kill_grace_ms: int
 
 
 def installed_versions() -> dict[str, str]:
@@ -60,7 +68,31 @@ def seal(assignment: Assignment) -> Envelope:
         )
         raise UsageError(msg) from error
     module_path = tuple(os.path.abspath(entry) for entry in sys.path)
-    return Envelope(installed_versions(), os.getcwd(), module_path, inside)
+    return Envelope(
+        versions=installed_versions(),
+        working_directory=os.getcwd(),
+        module_path=module_path,
+        inside=inside,
+        workers=assignment.plan.workers,
+        for_relays=pickle.dumps(relay_assignment(assignment)),
+        kill_grace_ms=assignment.settings.runtime.kill_grace_ms,
+    )
+
+
+def relay_assignment(assignment: Assignment) -> RelayAssignment:
+    """Return what a relay has to know of an assignment."""
+    plan = assignment.plan
+    placed = [
+        plan.stage_of(operator).instance_worker[instance]
+        for operator, instance in watermark_slots(plan)
+    ]
+    return RelayAssignment(
+        assignment.job_id,
+        plan.streams,
+        tuple(plan.hosts.of_worker[worker] for worker in placed),
+        assignment.settings,
+        assignment.secret,
+    )
 
 
 def unseal(envelope: Envelope) -> Assignment:
@@ -68,14 +100,7 @@ def unseal(envelope: Envelope) -> Assignment:
 
     Raises JobError if the versions differ, a module is missing here or anything else is in the way.
     """
-    mine = installed_versions()
-    for name, version in envelope.versions.items():
-        if mine.get(name) != version:
-            msg = (
-                f"a worker runs {name} {mine.get(name)}, the driver {version}; "
-                "install the same version on every host"
-            )
-            raise JobError(msg)
+    _compare_versions(envelope)
     if os.path.isdir(envelope.working_directory):
         os.chdir(envelope.working_directory)
     sys.path.extend(path for path in envelope.module_path if path not in sys.path)
@@ -93,6 +118,25 @@ def unseal(envelope: Envelope) -> Assignment:
         raise JobError(msg) from error
     assert isinstance(assignment, Assignment)
     return assignment
+
+
+def unseal_for_relay(envelope: Envelope) -> RelayAssignment:
+    """Unpack what a relay is told; no code of the user is loaded. JobError if versions differ."""
+    _compare_versions(envelope)
+    assignment = pickle.loads(envelope.for_relays)  # noqa: S301  # from our own driver
+    assert isinstance(assignment, RelayAssignment)
+    return assignment
+
+
+def _compare_versions(envelope: Envelope) -> None:
+    mine = installed_versions()
+    for name, version in envelope.versions.items():
+        if mine.get(name) != version:
+            msg = (
+                f"a worker runs {name} {mine.get(name)}, the driver {version}; "
+                "install the same version on every host"
+            )
+            raise JobError(msg)
 
 
 def _culprit(assignment: Assignment) -> str:

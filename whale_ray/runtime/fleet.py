@@ -1,15 +1,21 @@
-"""A job's workers, wherever they live: the one seam between the controller and the outside."""
+"""A job's members, wherever they live: the one seam between the controller and the outside.
+
+Members are the workers, and behind them the relays of the hosts where there are several.
+"""
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..configs.settings import Settings
 from ..plan.physical import PhysicalPlan
 from .controller import Event
 from .metrics import WorkerSnapshot
+
+SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -20,11 +26,13 @@ class Assignment:
         job_id: the job's unique id, fit for a file name.
         plan: the physical plan.
         settings: all settings.
+        secret: what the relays of the job, and nobody else, know.
     """
 
     job_id: str
     plan: PhysicalPlan
     settings: Settings
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,9 @@ FleetEvent = Event | SnapshotTaken
 
 
 class Fleet(ABC):
-    """Workers 0 … n − 1. Calls do not wait: what becomes of them arrives as an event.
+    """Members 0 … n − 1, called workers here.
+
+    Calls do not wait: what becomes of them arrives as an event.
 
     Attributes:
         term: the controller's, which goes with every call; workers refuse older ones.

@@ -1,4 +1,4 @@
-"""Hosts one worker behind a fleet's wrapper: carries out calls by name, returns events."""
+"""Hosts one worker or relay behind a fleet's wrapper: carries out calls by name, returns events."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..configs.errors import AttemptLostError, JobError, ResourceError, WhaleError
-from ..transport.clock import Clock, SystemClock
+import cloudpickle
+
+from ..configs.errors import AttemptLostError, JobError, ResourceError, SegmentGoneError, WhaleError
 from .controller import Raised, Returned
-from .fleet import Assignment, SnapshotTaken
-from .worker import Worker
+from .fleet import SnapshotTaken
+
+if TYPE_CHECKING:
+    from .members import Member
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _CALLS_MAX = 64
 
-COMMANDS = frozenset({"drain", "abort"})
+COMMANDS = frozenset({"drain", "finish", "abort"})
 """Calls that take effect while another call runs; they return nothing."""
 
 
 class WorkerHost:
-    """Worker `index` of a job; `execute` runs in one thread, `command` and `snapshot` in any."""
+    """Member `index` of a job; `execute` runs in one thread, `command` and `snapshot` in any."""
 
-    def __init__(self, index: int, assignment: Assignment, clock: Clock | None = None) -> None:
+    def __init__(self, index: int, member: Member) -> None:
         self._index = index
-        self.worker = Worker(index, assignment, clock or SystemClock())
+        self.worker = member
         self._changed = threading.Condition()
         self._term = 0
         self._step: tuple[int, str] | None = None
@@ -66,10 +69,10 @@ class WorkerHost:
             return Raised(self._index, attempt, method, lost)
         try:
             result = getattr(self.worker, method)(attempt, *arguments)
+        except SegmentGoneError as error:
+            # What was made a step ago is gone: its worker died, and that is about to be told.
+            return Raised(self._index, attempt, method, AttemptLostError(str(error)))
         except WhaleError as error:
-            if method == "connect" and isinstance(error.__cause__, FileNotFoundError):
-                # A ring made a step ago is gone: its worker died, and that is about to be told.
-                return Raised(self._index, attempt, method, AttemptLostError(str(error)))
             return Raised(self._index, attempt, method, error)
         except MemoryError as error:
             text = f"worker {self._index} ran out of memory in {method}: {error}"
@@ -129,6 +132,22 @@ class StepThread:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
                 future.set_exception(error)
+
+
+def pack(message: object) -> bytes:
+    """Pickle what goes to the controller; an event that cannot be pickled becomes an error."""
+    try:
+        return cloudpickle.dumps(message)
+    except Exception as error:
+        if not isinstance(message, (Returned, Raised)):
+            raise
+        worker, method = message.worker, message.method
+        told = f"raised ({message.error})" if isinstance(message, Raised) else "returned"
+        text = (
+            f"what worker {worker} {told} at step {method!r} cannot be sent to the controller: "
+            f"{type(error).__name__}: {error}; a sink's receipts and errors must be picklable"
+        )
+        return cloudpickle.dumps(Raised(worker, message.attempt, method, JobError(text)))
 
 
 def _outdated(term: int, newer: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from html import escape
 from typing import TYPE_CHECKING, TextIO
@@ -26,7 +26,7 @@ class JobRunner(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """Return starting, running, draining, finishing, finished, drained, cancelled, failed."""
+        """Return what it does (`supervisor.ALIVE`), or how it ended."""
 
     @abstractmethod
     def metrics(self) -> JobMetrics:
@@ -60,7 +60,11 @@ class Job:
 
     @property
     def state(self) -> str:
-        """starting, running, draining or finishing; then finished, drained, cancelled or failed."""
+        """What the job does, then how it ended.
+
+        starting, running, draining, finishing, restarting or failing; then finished, drained,
+        cancelled or failed.
+        """
         return self._runner.state() if self._outcome is None else self._outcome.state
 
     def status(self) -> str:
@@ -166,38 +170,64 @@ class Job:
         return f"<Job {self.name!r} {self.id} {self.state}>"
 
     def _repr_html_(self) -> str:
-        """Return a table of the operators, for notebooks."""
+        """Return a table of the operators, and one of the relays' links, for notebooks."""
         metrics = self.metrics()
-        head = (
-            "operator",
-            "instances",
-            "rows in",
-            "rows out",
-            "rows/s",
-            "lag ms",
-            "busy",
-            "blocked",
-        )
-        rows = [
-            (
-                m.operator_id,
-                m.instances,
-                f"{m.rows_in:,}",
-                f"{m.rows_out:,}",
-                f"{m.rate_per_s:,.0f}",
-                "" if m.lag_ms is None else f"{m.lag_ms:,.0f}",
-                f"{m.busy:.0%}",
-                f"{m.back_pressured:.0%}",
-            )
-            for m in metrics.operators
-        ]
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-            for row in rows
-        )
-        header = "".join(f"<th>{name}</th>" for name in head)
         title = f"<b>{escape(self.name)}</b> <code>{escape(self.id)}</code>: {self.state}"
-        return f"<div>{title}<table><tr>{header}</tr>{cells}</table></div>"
+        links = _table(_LINK_HEAD, _link_rows(metrics)) if metrics.relays else ""
+        return f"<div>{title}{_table(_OPERATOR_HEAD, _operator_rows(metrics))}{links}</div>"
+
+
+_OPERATOR_HEAD = (
+    "operator",
+    "instances",
+    "rows in",
+    "rows out",
+    "rows/s",
+    "lag ms",
+    "busy",
+    "blocked",
+)
+_LINK_HEAD = ("host", "peer", "link", "MB sent", "MB received", "reconnected", "waited")
+
+
+def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
+    return [
+        (
+            m.operator_id,
+            str(m.instances),
+            f"{m.rows_in:,}",
+            f"{m.rows_out:,}",
+            f"{m.rate_per_s:,.0f}",
+            "" if m.lag_ms is None else f"{m.lag_ms:,.0f}",
+            f"{m.busy:.0%}",
+            f"{m.back_pressured:.0%}",
+        )
+        for m in metrics.operators
+    ]
+
+
+def _link_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
+    return [
+        (
+            relay.host,
+            link.host,
+            "up" if link.up else "down",
+            f"{link.bytes_sent / 1e6:,.1f}",
+            f"{link.bytes_received / 1e6:,.1f}",
+            str(max(0, link.connections - 1)),
+            f"{link.back_pressured:,}",
+        )
+        for relay in metrics.relays
+        for link in relay.links
+    ]
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    cells = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    header = "".join(f"<th>{name}</th>" for name in head)
+    return f"<table><tr>{header}</tr>{cells}</table>"
 
 
 class ThreadRunner(JobRunner):

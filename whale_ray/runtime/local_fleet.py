@@ -5,13 +5,15 @@ The worker runs in slices of time inside `next_event`, so the controller gets it
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from typing import Any
 
 from ..transport.clock import Clock
 from .controller import Raised
-from .fleet import Assignment, Fleet, FleetEvent
+from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
 from .host import COMMANDS, WorkerHost
+from .worker import Worker
 
 _PENDING_MAX = 64
 
@@ -33,7 +35,7 @@ class LocalFleet(Fleet):
 
     def start(self, assignment: Assignment) -> None:
         """Make the worker."""
-        self._host = WorkerHost(0, assignment, self._clock)
+        self._host = WorkerHost(0, Worker(0, assignment, self._clock))
 
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Carry out a command at once; keep anything else for `next_event`."""
@@ -56,7 +58,7 @@ class LocalFleet(Fleet):
             return None
         attempt, method, arguments = self._pending.popleft()
         if method == "snapshot":
-            return self.host.snapshot()
+            return self._snapshot()
         if method == "run":
             return self._run_on(attempt, timeout_ns)
         return self.host.execute(attempt, method, arguments)
@@ -69,8 +71,12 @@ class LocalFleet(Fleet):
             return event
         if self._pending and self._pending[0][1] == "snapshot":
             self._pending.popleft()
-            return self.host.snapshot()
+            return self._snapshot()
         return None
+
+    def _snapshot(self) -> SnapshotTaken:
+        """Return the counters as they stand: the worker goes on counting in its own objects."""
+        return copy.deepcopy(self.host.snapshot())
 
     def shutdown(self, grace_ns: int) -> None:
         """Close the worker."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import resource
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ..transport.link_statistics import LinkStatistics
 
 _BUCKETS_PER_OCTAVE = 16
 _BUCKETS = 64 * _BUCKETS_PER_OCTAVE
@@ -77,12 +82,19 @@ class InstanceMetrics:
 
 @dataclass(frozen=True)
 class WorkerSnapshot:
-    """One worker's counters at one moment (`at_ns` monotonic), and its processor time so far."""
+    """One member's counters at one moment (`at_ns` monotonic), and its processor time so far.
+
+    A worker has instances; a relay, of the host `host`, has links, and connections that it refused
+    before they said who they are, by reason.
+    """
 
     worker: int
     at_ns: int
     cpu_ns: int
-    instances: tuple[InstanceMetrics, ...]
+    instances: tuple[InstanceMetrics, ...] = ()
+    links: tuple[LinkStatistics, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,12 +133,38 @@ class OperatorMetrics:
 
 
 @dataclass(frozen=True)
+class RelayMetrics:
+    """A host's relay and its links.
+
+    Attributes:
+        sent_bytes_per_s: to all other hosts, since the previous snapshot.
+        links: what `TcpEndpoint` counts, per peer: bytes, messages, reconnections, duplicates,
+            waiting, failures by reason.
+        refused: connections refused before they said who they are, by reason.
+    """
+
+    host: str
+    sent_bytes_per_s: float
+    links: tuple[LinkStatistics, ...]
+    refused: Mapping[str, int]
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """The peers to which no link stands."""
+        return tuple(link.host for link in self.links if not link.up)
+
+
+@dataclass(frozen=True)
 class JobMetrics:
-    """All operators of a job, in the topology's order, and the processor time of its workers."""
+    """All operators of a job, in the topology's order, and the processor time of its members.
+
+    `relays` has those of all hosts, in their order; none on a single host.
+    """
 
     operators: tuple[OperatorMetrics, ...]
     cpu_s: float
     attempt: int
+    relays: tuple[RelayMetrics, ...] = ()
 
     def operator(self, operator_id: str) -> OperatorMetrics:
         """Return one operator's metrics; raises KeyError for an unknown id."""
@@ -147,6 +185,9 @@ class JobMetrics:
             if metrics.back_pressured >= 0.01:
                 text += f" BACK-PRESSURED {metrics.back_pressured:.0%}"
             parts.append(text)
+        for relay in self.relays:
+            if relay.down:
+                parts.append(f"{relay.host} CANNOT REACH {', '.join(relay.down)}")
         return " | ".join(parts)
 
 
@@ -184,7 +225,30 @@ def summarize(
         if operator_id in by_operator
     ]
     cpu_s = sum(snapshot.cpu_ns for snapshot in now.values()) / 1e9
-    return JobMetrics(tuple(operators), cpu_s, attempt)
+    relays = tuple(
+        _relay(snapshot, None if since_ns is not None else before.get(snapshot.worker), since_ns)
+        for snapshot in sorted(now.values(), key=lambda snapshot: snapshot.worker)
+        if snapshot.host
+    )
+    return JobMetrics(tuple(operators), cpu_s, attempt, relays)
+
+
+def _relay(
+    snapshot: WorkerSnapshot, last: WorkerSnapshot | None, since_ns: int | None
+) -> RelayMetrics:
+    began_ns = last.at_ns if last is not None else since_ns
+    sent = sum(link.bytes_sent for link in snapshot.links)
+    if last is not None:
+        sent -= sum(link.bytes_sent for link in last.links)
+    elapsed_ns = snapshot.at_ns - began_ns if began_ns is not None else 0
+    rate = sent / elapsed_ns * 1e9 if elapsed_ns > 0 else 0.0
+    return RelayMetrics(snapshot.host, rate, snapshot.links, snapshot.refused)
+
+
+def cpu_time_ns() -> int:
+    """Return the processor time of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return int((usage.ru_utime + usage.ru_stime) * 1e9)
 
 
 def _blank(metrics: InstanceMetrics) -> InstanceMetrics:

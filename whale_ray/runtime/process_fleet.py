@@ -1,4 +1,6 @@
-"""Workers as plain processes of this host, each joined to the driver by one socket.
+"""Workers and relays as plain processes of this machine, each joined to the driver by one socket.
+
+Several logical hosts can share the machine; a `HostPlace` puts one into a network of its own.
 
 A worker's death is known from the kernel: its socket closes. So is the driver's: a worker whose
 socket closes aborts its attempt and ends.
@@ -6,42 +8,54 @@ socket closes aborts its attempt and ends.
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import subprocess
-import sys
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
 
-from ..configs.errors import ResourceError
+from ..configs.errors import ResourceError, UsageError
+from ..plan.physical import PhysicalPlan
 from .controller import Died, Respawned
 from .envelope import Envelope, seal
 from .fleet import Assignment, Fleet, FleetEvent
+from .fork_server import ForkServer, Launch
+from .members import LOCAL_ADDRESS
 
 _EVENTS_MAX = 4096
+_KILL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class HostPlace:
+    """Where a logical host lives.
+
+    Attributes:
+        address: the IP address at which its relay listens.
+        launch: starts its processes, in a network namespace for instance.
+    """
+
+    address: str = LOCAL_ADDRESS
+    launch: Launch = subprocess.Popen
+
+
+HERE = HostPlace()
 
 
 class _Member:
-    """One worker process and the driver's end of its socket."""
+    """One process and the driver's end of its socket."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, address: str, server: ForkServer) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "whale_ray.runtime.process_worker"]
-            # A process group of its own: Ctrl-C reaches the driver alone, which drains the job.
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(index)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                process_group=0,
-                env=_environment(),
-            )
         self.connection = Connection(ours.detach())
-        self.ready = False
+        self._server = server
+        with theirs:
+            self._serial = server.fork(index, address, theirs)
 
     def send(self, message: object) -> None:
         """Send a message; if the worker is gone, its death arrives as an event anyway."""
@@ -54,31 +68,57 @@ class _Member:
         """Close the socket, upon which a worker that still lives ends."""
         self.connection.close()
 
+    def bury(self, grace_s: float) -> str:
+        """Wait for the end of the process, and kill it if that takes too long; say how it ended."""
+        code = self._server.wait(self._serial, grace_s)
+        if code is None:
+            self._server.kill(self._serial)
+            code = self._server.wait(self._serial, _KILL_TIMEOUT_S)
+        how = "no trace" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"process {self._server.pid(self._serial)} ended with {how}"
+
 
 class ProcessFleet(Fleet):
-    """`workers` processes."""
+    """A process per member; `places` has the logical hosts' places, all on this machine without."""
 
-    def __init__(self, workers: int) -> None:
-        self._count = workers
+    def __init__(self, places: Sequence[HostPlace] = ()) -> None:
+        self._places = tuple(places)
+        self._plan: PhysicalPlan | None = None
         self._members: dict[int, _Member] = {}
         self._envelope: Envelope | None = None
         self._events: deque[FleetEvent] = deque(maxlen=_EVENTS_MAX)
         self._respawning: set[int] = set()
+        self._servers: dict[Launch, ForkServer] = {}
+        self._all_servers: list[ForkServer] = []
 
     def start(self, assignment: Assignment) -> None:
         """Start the processes; they report back when they are ready for calls."""
         self._envelope = seal(assignment)
-        for index in range(self._count):
+        self._plan = plan = assignment.plan
+        if self._places and len(self._places) != plan.hosts.count:
+            msg = f"{len(self._places)} places for {plan.hosts.count} hosts (runtime.hosts)"
+            raise UsageError(msg)
+        for index in range(plan.members):
             self._spawn(index)
 
     def _spawn(self, index: int) -> None:
+        assert self._plan is not None, "start() comes first"
+        place = self._places[self._plan.host_of(index)] if self._places else HERE
         try:
-            member = _Member(index)
+            self._members[index] = _Member(index, place.address, self._server(place.launch))
         except OSError as error:
-            msg = f"cannot start worker {index}: {error.strerror}; close other programs"
+            name = self._plan.member_name(index)
+            msg = f"cannot start {name}: {error.strerror}; close other programs"
             raise ResourceError(msg) from error
-        self._members[index] = member
-        member.send(self._envelope)
+        self._members[index].send(self._envelope)
+
+    def _server(self, launch: Launch) -> ForkServer:
+        """Return the server that forks what `launch` would start; another one if it has died."""
+        server = self._servers.get(launch)
+        if server is None or server.lost:
+            server = self._servers[launch] = ForkServer(launch)
+            self._all_servers.append(server)
+        return server
 
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Send a call to a worker."""
@@ -125,13 +165,7 @@ class ProcessFleet(Fleet):
         if member is None:
             return "it was gone already"
         member.close()
-        try:
-            code = member.process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            member.process.kill()
-            code = member.process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"process {member.process.pid} ended with {how}"
+        return member.bury(grace_s)
 
     def shutdown(self, grace_ns: int) -> None:
         """Close all sockets, upon which the workers end; kill those that do not."""
@@ -139,14 +173,5 @@ class ProcessFleet(Fleet):
             member.close()
         for index in list(self._members):
             self._bury(index, grace_ns / 1e9)
-
-
-def _environment() -> dict[str, str]:
-    """Return the driver's environment, with whale_ray importable as it is here."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = dict(os.environ)
-    path = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    root = package if os.path.isdir(os.path.join(package, "whale_ray")) else None
-    if root is not None and root not in path:
-        environment["PYTHONPATH"] = os.pathsep.join([*path, root])
-    return environment
+        for server in self._all_servers:
+            server.close(_KILL_TIMEOUT_S)

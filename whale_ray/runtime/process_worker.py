@@ -1,4 +1,7 @@
-"""The main program of a worker process: `python -m whale_ray.runtime.process_worker FD INDEX`.
+"""What a process does that is a worker or a relay.
+
+It is forked (fork_server.py), or starts as `python -m whale_ray.runtime.process_worker FD INDEX
+ADDRESS`: the driver's socket, the member's number, and where it listens if it is a relay.
 
 One thread listens to the driver and obeys commands at once; the main thread carries out calls one
 after another. When the driver's socket closes, the job is over: the attempt is aborted, what it
@@ -16,13 +19,12 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-import cloudpickle
-
 from ..configs.errors import WhaleError
 from .controller import Raised
-from .envelope import Envelope, unseal
+from .envelope import Envelope
 from .fleet import SnapshotTaken
-from .host import COMMANDS, WorkerHost
+from .host import COMMANDS, WorkerHost, pack
+from .members import make_member
 
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
@@ -31,9 +33,10 @@ _CALLS_MAX = 64
 class ProcessWorker:
     """Serves one connection to the driver."""
 
-    def __init__(self, connection: Connection, index: int) -> None:
+    def __init__(self, connection: Connection, index: int, address: str) -> None:
         self._connection = connection
         self._index = index
+        self._address = address
         self._calls: queue.Queue[_Call | None] = queue.Queue(_CALLS_MAX)
         self._sending = threading.Lock()
         self._host: WorkerHost | None = None
@@ -52,9 +55,8 @@ class ProcessWorker:
 
     def _start(self, envelope: Envelope) -> None:
         try:
-            assignment = unseal(envelope)
-            self._grace_s = assignment.settings.runtime.kill_grace_ms / 1000
-            self._host = WorkerHost(self._index, assignment)
+            self._grace_s = envelope.kill_grace_ms / 1000
+            self._host = WorkerHost(self._index, make_member(self._index, envelope, self._address))
         except WhaleError as error:
             self._refused = error
 
@@ -92,7 +94,7 @@ class ProcessWorker:
         self._calls.put(None)
 
     def _send(self, message: object) -> None:
-        data = cloudpickle.dumps(message)
+        data = pack(message)
         try:
             with self._sending:
                 self._connection.send_bytes(data)
@@ -100,11 +102,10 @@ class ProcessWorker:
             pass  # the driver is gone; the listener notices, too
 
 
-def main() -> None:
-    """Serve the connection on file descriptor FD."""
+def run_member(connection: int, index: int, address: str) -> None:
+    """Serve the driver's socket, file descriptor `connection`, then end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
-    connection = Connection(int(sys.argv[1]))
-    ProcessWorker(connection, int(sys.argv[2])).serve()
+    ProcessWorker(Connection(connection), index, address).serve()
     # What user code left behind (threads that do not end) must not keep the process.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -112,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_member(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -17,7 +17,7 @@ from ..transport.clock import SystemClock
 from .envelope import unseal
 from .fleet import Assignment
 from .metrics import JobMetrics
-from .ray_fleet import NAMESPACE, RayFleet, worker_name
+from .ray_fleet import NAMESPACE, RayFleet, member_name
 from .ray_journal import RayJournal, fetch_envelope
 from .supervisor import JobOutcome, Supervisor
 
@@ -51,13 +51,13 @@ class ControllerActor:
     def _make_supervisor(self, assignment: Assignment) -> Supervisor:
         self._name = assignment.plan.name
         self._workers = assignment.plan.workers
-        workers = [
-            ray.get_actor(worker_name(self._job_id, index), namespace=NAMESPACE)
-            for index in range(self._workers)
+        members = [
+            ray.get_actor(member_name(self._job_id, index), namespace=NAMESPACE)
+            for index in range(assignment.plan.members)
         ]
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
-        fleet = RayFleet(workers, timeout_ns, clock)
+        fleet = RayFleet(members, timeout_ns, clock)
         return Supervisor(assignment, fleet, clock, RayJournal(self._job_id))
 
     def run(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Workers as Ray actors. Ray carries control only: no tuple passes through it.
+"""Workers and relays as Ray actors. Ray carries control only: no tuple passes through it.
 
 The driver creates all actors, the controller's too, since Ray kills the actors whose creator dies.
 A worker actor that dies is restarted by Ray, as often as the controller asks for it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -18,12 +19,15 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, WhaleError
+from ..plan.streams import StreamPlan
 from ..transport.clock import Clock
 from .controller import STEPS, Died, Raised, Respawned
-from .envelope import unseal
+from .envelope import Envelope
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
-from .host import COMMANDS, StepThread, WorkerHost
+from .host import COMMANDS, StepThread, WorkerHost, pack
+from .members import Member, make_member
 from .ray_journal import fetch_envelope
+from .relay_process import RelayProcess
 
 NAMESPACE = "whale-ray"
 """Ray's namespace of all our actors' names."""
@@ -39,8 +43,8 @@ _RESTART_POLL_NS = 50_000_000
 _log = logging.getLogger(__name__)
 
 
-class WorkerActor:
-    """A worker inside a Ray actor; see `WorkerHost`."""
+class MemberActor:
+    """A worker inside a Ray actor, or a relay beside one; see `WorkerHost`."""
 
     def __init__(self, index: int, job_id: str) -> None:
         self._index = index
@@ -49,7 +53,7 @@ class WorkerActor:
         self._token = secrets.token_hex(8)
         self._steps = StepThread()
         try:
-            self._host = WorkerHost(index, unseal(fetch_envelope(job_id)))
+            self._host = WorkerHost(index, _make_member(index, fetch_envelope(job_id)))
         except WhaleError as error:
             self._refused = error
 
@@ -65,7 +69,7 @@ class WorkerActor:
         host = self._host
         given = pickle.loads(arguments)  # noqa: S301  # from our own controller
         told = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
-        return cloudpickle.dumps(told)
+        return pack(told)
 
     def command(self, attempt: int, name: str) -> None:
         """Tell the running worker something."""
@@ -84,32 +88,41 @@ class WorkerActor:
             self._steps.run(self._host.close)
 
 
-def worker_name(job_id: str, index: int) -> str:
-    """Return the name of a worker's actor."""
-    return f"whale-ray:{job_id}:worker-{index}"
+def _make_member(index: int, envelope: Envelope) -> Member:
+    """Return a worker, or a relay in a process of its own that listens at this node's address."""
+    if index < envelope.workers:
+        return make_member(index, envelope)
+    return RelayProcess(index, envelope, ray.util.get_node_ip_address())
 
 
-def create_workers(
-    count: int, job_id: str, worker_cpus: float, detached: bool
+def member_name(job_id: str, index: int) -> str:
+    """Return the name of a member's actor."""
+    return f"whale-ray:{job_id}:member-{index}"
+
+
+def create_members(
+    plan: StreamPlan, nodes: Sequence[str], job_id: str, worker_cpus: float, detached: bool
 ) -> list[ActorHandle[Any]]:
-    """Create `count` worker actors of a job on this node; the caller's process owns them.
+    """Create the actors of a job's members; the caller's process owns them.
 
-    Ray places them when there are processors for them; `RayFleet.start` waits for that.
+    `nodes` are the ids of the Ray nodes over which the hosts are spread, in blocks. Ray places
+    workers when there are processors for them; `RayFleet.start` waits for that.
     """
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    remote = ray.remote(WorkerActor)
+    remote = ray.remote(MemberActor)
     return [
         remote.options(
-            num_cpus=worker_cpus,
+            num_cpus=worker_cpus if index < plan.workers else 0,
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=_THREADS,
-            scheduling_strategy=here,
-            name=worker_name(job_id, index),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(
+                nodes[plan.host_of(index) * len(nodes) // plan.hosts.count], soft=False
+            ),
+            name=member_name(job_id, index),
             namespace=NAMESPACE,
             lifetime="detached" if detached else None,
         ).remote(index, job_id)
-        for index in range(count)
+        for index in range(plan.members)
     ]
 
 

@@ -18,7 +18,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
 from ..configs.settings import Settings
 from ..plan.logical import OperatorKind
-from ..plan.planner import worker_count
 from ..ray_bridge.session import RaySession, connect_ray
 from ..topology import Topology
 from .envelope import seal
@@ -26,7 +25,7 @@ from .fleet import Assignment
 from .job import Job, JobRunner
 from .metrics import JobMetrics
 from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_name, job_of
-from .ray_fleet import NAMESPACE, create_workers, kill_all
+from .ray_fleet import NAMESPACE, create_members, kill_all
 from .ray_journal import forget, keep_envelope
 from .supervisor import JobOutcome
 
@@ -55,14 +54,16 @@ def submit_to_ray(
                 "start one with `ray start --head`"
             )
             raise UsageError(msg)
+        nodes = cluster_nodes()
+        settings = spread_over(nodes, settings, workers)
         assignment = assign(topology, settings, workers)
         undo.callback(release, assignment)
         if detach:
             _check_outlives(assignment)
         keep_envelope(assignment.job_id, seal(assignment))
         undo.callback(forget, assignment.job_id)
-        count = worker_count(settings, workers)
-        actors = create_workers(count, assignment.job_id, session.worker_cpus, detach)
+        plan, ids = assignment.plan, [node.id for node in nodes[: assignment.plan.hosts.count]]
+        actors = create_members(plan, ids, assignment.job_id, session.worker_cpus, detach)
         undo.callback(kill_all, actors)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         controller = (
@@ -83,10 +84,48 @@ def submit_to_ray(
         runner = (
             DetachedRunner(assignment.job_id, controller)
             if detach
-            else RayRunner(assignment.job_id, controller, actors, session)
+            else RayRunner(assignment.job_id, controller, actors, plan.workers, session)
         )
         undo.pop_all()
     return Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node of the Ray cluster that can run workers."""
+
+    id: str
+    cpus: int
+
+
+def cluster_nodes() -> list[ClusterNode]:
+    """Return the nodes with processors, that of this process first; at least this one."""
+    here = ray.get_runtime_context().get_node_id()
+    found = [
+        ClusterNode(node["NodeID"], int(node["Resources"].get("CPU", 0)))
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    usable = [node for node in found if node.cpus > 0 or node.id == here]
+    usable = [node for node in usable if node.cpus > 0] or usable
+    return sorted(usable, key=lambda node: (node.id != here, node.id))
+
+
+def spread_over(nodes: list[ClusterNode], settings: Settings, workers: int | None) -> Settings:
+    """Return the settings of a job on these nodes.
+
+    Without `runtime.hosts` there is one host per node, unless there are fewer workers; on several
+    nodes a job without a number of workers has one for each processor.
+    """
+    runtime = settings.runtime
+    count = workers or runtime.workers
+    if runtime.hosts:
+        return settings
+    if len(nodes) > 1 and not count:
+        count = sum(node.cpus for node in nodes)
+        settings = settings.with_overrides({"runtime.workers": count})
+    hosts = min(len(nodes), count) if count else 1
+    return settings.with_overrides({"runtime.hosts": hosts})
 
 
 def _check_outlives(assignment: Assignment) -> None:
@@ -111,11 +150,13 @@ class RayRunner(JobRunner):
         self,
         job_id: str,
         controller: ActorHandle[Any],
-        workers: list[ActorHandle[Any]],
+        members: list[ActorHandle[Any]],
+        workers: int,
         session: RaySession,
     ) -> None:
         self._job_id = job_id
         self._controller = controller
+        self._members = members
         self._workers = workers
         self._session = session
         self._outcome: JobOutcome | None = None
@@ -130,12 +171,10 @@ class RayRunner(JobRunner):
         except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
             reason = next(iter(str(error).splitlines()), repr(error))
             lost = WorkerDiedError(f"the job's controller is gone, and the job with it: {reason}")
-            outcome = JobOutcome(
-                "failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, len(self._workers), lost
-            )
+            outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, self._workers, lost)
         try:
             if ray.is_initialized():
-                kill_all([*self._workers, self._controller])
+                kill_all([*self._members, self._controller])
                 forget(self._job_id)  # the controller did, unless it died
         except Exception as error:  # noqa: BLE001  # Ray may go at any moment
             _log.warning("job %s may have left entries in Ray: %s", self._job_id, error)

@@ -20,6 +20,18 @@ from .metrics import JobMetrics, WorkerSnapshot, summarize
 
 _COMMANDS_MAX = 2
 
+_STATES = {
+    c.Phase.STARTING: "starting",
+    c.Phase.RUNNING: "running",
+    c.Phase.STAGING: "finishing",
+    c.Phase.PUBLISHING: "finishing",
+    c.Phase.RESTARTING: "restarting",
+    c.Phase.FAILING: "failing",
+    c.Phase.ENDED: "finishing",
+}
+ALIVE = frozenset({*_STATES.values(), "draining"})
+"""The states of a job that has not ended."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +94,9 @@ class Supervisor:
         self._journal = journal or NoJournal()
         self._term = 1
         self._written: c.Progress | None = None
-        self._controller = c.JobController(assignment.plan.workers, _limits(assignment))
+        plan = assignment.plan
+        names = tuple(plan.member_name(member) for member in range(plan.members))
+        self._controller = c.JobController(plan.workers, _limits(assignment), plan.relays, names)
         # Filled by signal handlers, maybe in the reading thread: a lock could not be had there.
         self._commands: deque[c.Event] = deque(maxlen=_COMMANDS_MAX)
         self._counters = _Counters()
@@ -95,12 +109,12 @@ class Supervisor:
 
     @property
     def state(self) -> str:
-        """starting, running, draining, or how the job ended."""
+        """What the job does, one of `ALIVE`, or how it ended."""
         if self._outcome is not None:
             return self._outcome.state
-        if self._controller.phase is not c.Phase.RUNNING:
-            return "starting" if self._running_since_ns is None else "finishing"
-        return "draining" if self._controller.draining else "running"
+        if self._controller.phase is c.Phase.RUNNING and self._controller.draining:
+            return "draining"
+        return _STATES[self._controller.phase]
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters of all operators; at the end, averages over the whole run."""
@@ -192,7 +206,7 @@ class Supervisor:
         now_ns = self._clock.monotonic_ns()
         if self._controller.phase is c.Phase.RUNNING and now_ns >= self._next_snapshot_ns:
             self._next_snapshot_ns = now_ns + interval_ns
-            for worker in range(self._assignment.plan.workers):
+            for worker in range(self._assignment.plan.members):
                 if worker not in self._asked:  # a slow one is not asked again and again
                     self._asked[worker] = self._controller.attempt
                     self._fleet.call(worker, self._controller.attempt, "snapshot", ())

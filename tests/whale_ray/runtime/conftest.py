@@ -1,4 +1,4 @@
-"""The runners that one pipeline test runs on: in this process, and in plain processes."""
+"""The runners that one pipeline test runs on: this process, processes, several hosts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def processes(
     return submit(topology, on="processes", workers=workers, settings=settings).wait(60)
 
 
-@pytest.fixture(params=[inline, processes], ids=["inline", "processes"])
+def hosts(topology: whale.Topology, settings: Mapping[str, object] | None = None) -> Job:
+    """Run on three logical hosts in a chain, so that one forwards what it receives."""
+    several = {"runtime.hosts": 3, "runtime.route": "chain", **(settings or {})}
+    return submit(topology, on="processes", workers=4, settings=several).wait(60)
+
+
+@pytest.fixture(params=[inline, processes, hosts], ids=["inline", "processes", "hosts"])
 def runner(request: pytest.FixtureRequest, no_leaks: None) -> Runner:
     return request.param

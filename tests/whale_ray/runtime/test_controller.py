@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,28 @@ def test_link_and_connect_get_what_the_step_before_returned_on_all_workers() -> 
     assert actions == [Publish(0, ("stage-0", "stage-1"))]
     assert controller.handle(Published(), 0) == [End("finished")]
     assert controller.handle(Died(0, "late"), 0) == []
+
+
+def test_relays_finish_once_all_workers_have_run() -> None:
+    controller = JobController(2, LIMITS, relays=2, names=("a", "b", "relay x", "relay y"))
+    actions = complete(controller, controller.start(0), "run")
+    assert [a.worker for a in actions if isinstance(a, Call)] == [0, 1, 2, 3]
+    assert controller.handle(Returned(1, 0, "run", None), 0) == []
+    finish = [Call(relay, 0, "finish") for relay in (2, 3)]
+    assert controller.handle(Returned(0, 0, "run", None), 0) == finish
+    assert controller.handle(Returned(3, 0, "run", None), 0) == []
+    actions = controller.handle(Returned(2, 0, "run", None), 0)
+    assert actions == [Call(member, 0, "stage") for member in range(4)]
+
+
+def test_a_relay_that_dies_is_named() -> None:
+    controller = JobController(1, replace(LIMITS, max_restarts=0), 2, ("worker 0", "x", "relay y"))
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(2, "signal 9"), 0)
+    for member in (0, 1):
+        actions = controller.handle(Raised(member, 0, "run", JobError("aborted")), 0)
+    assert isinstance(actions[-1], End)
+    assert "relay y died (signal 9); the job is not restarted" in str(actions[-1].error)
 
 
 def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> None:
@@ -196,6 +219,29 @@ def test_draining_before_the_workers_run_waits_until_they_do() -> None:
     actions = complete(controller, actions, "run")
     assert actions[2:] == [Call(0, 0, "drain"), Call(1, 0, "drain")]
     actions = complete(controller, actions[:2], "never")
+    assert controller.handle(Published(), 0) == [End("drained")]
+
+
+def test_a_stop_after_the_inputs_have_ended_leaves_a_finished_job() -> None:
+    controller = JobController(1, LIMITS)
+    actions = complete(controller, controller.start(0), "stage")
+    assert controller.handle(StopAsked(drain=True), 0) == []
+    successor = JobController(1, LIMITS)
+    successor.resume(controller.progress, 0)
+    for one in (controller, successor):
+        complete(one, actions, "")
+        assert one.handle(Published(), 0) == [End("finished")]
+
+
+def test_a_stop_while_output_is_staged_holds_for_the_next_attempt() -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), "stage")
+    controller.handle(StopAsked(drain=True), 0)
+    controller.handle(Died(0, "killed"), 0)
+    controller.handle(Returned(1, 0, "stage", None), 0)
+    actions = complete(controller, controller.handle(Respawned(0), 0)[1:], "run")
+    assert actions[2:] == [Call(0, 1, "drain"), Call(1, 1, "drain")]
+    complete(controller, actions[:2], "")
     assert controller.handle(Published(), 0) == [End("drained")]
 
 

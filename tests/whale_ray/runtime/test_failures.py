@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 import whale_ray as whale
+from whale_ray.operators.sinks.base import Staged
+from whale_ray.operators.sinks.collect import CollectSink
 from whale_ray.runtime.api import submit
 
 
@@ -165,6 +167,32 @@ def test_without_restarts_a_killed_worker_fails_the_job_and_leaves_no_output(
     with pytest.raises(whale.errors.WorkerDiedError, match="ended with signal 9"):
         job.wait(100)
     assert list(tmp_path.iterdir()) == []
+
+
+class Locked(Staged):
+    """A receipt that no pickle takes."""
+
+    def __getstate__(self) -> Any:
+        raise TypeError("cannot pickle a lock")
+
+
+class LockedSink(CollectSink):
+    def open(self, context: Any, token: str) -> Any:
+        writer = super().open(context, token)
+        stage = writer.stage
+        writer.stage = lambda: Locked(context.instance, stage().rows)  # type: ignore[method-assign]  # a fault
+        return writer
+
+
+def test_a_receipt_that_cannot_be_sent_names_the_worker_and_the_step(no_leaks: None) -> None:
+    topology = whale.Topology("locked")
+    topology.source(whale.sources.iterable(rows(10)), id="rows").sink(LockedSink(), id="out")
+    with pytest.raises(whale.errors.JobError) as caught:
+        submit(topology, on="processes", workers=1).wait(100)
+    assert str(caught.value) == (
+        "what worker 0 returned at step 'stage' cannot be sent to the controller: TypeError: "
+        "cannot pickle a lock; a sink's receipts and errors must be picklable"
+    )
 
 
 DRIVER = """

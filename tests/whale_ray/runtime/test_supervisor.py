@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing import Pipe
 from pickle import UnpicklingError
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,23 +20,25 @@ from whale_ray.configs.errors import (
     AttemptLostError,
     JobError,
     ResourceError,
+    SegmentGoneError,
     UserFunctionError,
+    WhaleError,
 )
 from whale_ray.configs.settings import Settings
 from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
 from whale_ray.operators.sinks.collect import CollectSink
 from whale_ray.runtime.api import _assign
-from whale_ray.runtime.controller import Raised, Returned
-from whale_ray.runtime.envelope import Envelope, installed_versions, seal, unseal
+from whale_ray.runtime.controller import STEPS, Phase, Raised, Returned, StopAsked
+from whale_ray.runtime.envelope import seal, unseal
 from whale_ray.runtime.fleet import Assignment, SnapshotTaken
-from whale_ray.runtime.host import StepThread, WorkerHost
+from whale_ray.runtime.host import StepThread, WorkerHost, pack
 from whale_ray.runtime.journal import Entry, Journal
 from whale_ray.runtime.local_fleet import LocalFleet
-from whale_ray.runtime.metrics import WorkerSnapshot
+from whale_ray.runtime.members import LOCAL_ADDRESS, Member
+from whale_ray.runtime.metrics import WorkerSnapshot, summarize
 from whale_ray.runtime.process_worker import ProcessWorker
 from whale_ray.runtime.signals import draining_signals
-from whale_ray.runtime.supervisor import Supervisor, _Counters
-from whale_ray.runtime.worker import Worker
+from whale_ray.runtime.supervisor import ALIVE, Supervisor, _Counters
 from whale_ray.transport.clock import VirtualClock
 
 
@@ -182,6 +187,56 @@ def test_a_worker_that_does_not_answer_is_not_asked_again(no_leaks: None) -> Non
     assert outcome.metrics.operator("out").rows_in == 10
 
 
+class Watched(LocalFleet):
+    """Keeps every snapshot that it gave."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.taken: deque[WorkerSnapshot] = deque(maxlen=100)
+
+    def next_event(self, timeout_ns: int) -> Any:
+        event = super().next_event(timeout_ns)
+        if isinstance(event, SnapshotTaken) and event.snapshot is not None:
+            self.taken.append(event.snapshot)
+        return event
+
+
+def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) -> None:
+    topology = whale.Topology("paced")
+    rows = whale.sources.poisson(100.0, lambda numbers, _: {"v": numbers}, limit=500, seed=1)
+    topology.source(rows, id="rows").sink(whale.sinks.collect(), id="out")
+    clock = VirtualClock()
+    fleet = Watched(clock)
+    assignment = _assign(topology, Settings(), 1, needs_cluster=False)
+    assert Supervisor(assignment, fleet, clock).run().state == "finished"
+    counts = [sum(one.rows_in for one in taken.instances) for taken in fleet.taken]
+    assert len(counts) > 2
+    assert counts == sorted(set(counts))
+    early, late = fleet.taken[0], fleet.taken[1]
+    assert summarize(["rows"], [late], [early]).operator("rows").rate_per_s > 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        (Phase.STARTING, "starting"),
+        (Phase.RUNNING, "running"),
+        (Phase.STAGING, "finishing"),
+        (Phase.PUBLISHING, "finishing"),
+        (Phase.RESTARTING, "restarting"),
+        (Phase.FAILING, "failing"),
+        (Phase.ENDED, "finishing"),
+    ],
+)
+def test_the_state_says_what_the_job_does(phase: Phase, told: str) -> None:
+    supervisor = supervise(Trouble("nowhere"))
+    supervisor._controller.phase = phase
+    assert supervisor.state == told
+    assert told in ALIVE
+    supervisor._controller.handle(StopAsked(drain=True), 0)
+    assert supervisor.state == ("draining" if phase is Phase.RUNNING else told)
+
+
 def explode() -> None:
     raise ValueError("cannot be rebuilt")
 
@@ -195,7 +250,7 @@ def test_what_a_worker_cannot_unpack_is_an_error_of_the_job() -> None:
     import cloudpickle
 
     envelope = seal(assignment_of(Trouble("nowhere")))
-    broken = Envelope(installed_versions(), ".", (), cloudpickle.dumps(Unpackable()))
+    broken = replace(envelope, inside=cloudpickle.dumps(Unpackable()))
     assert unseal(envelope).plan.name == "small"
     with pytest.raises(JobError, match="cannot unpack the topology: ValueError: cannot be rebuilt"):
         unseal(broken)
@@ -240,26 +295,51 @@ def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> 
     assert supervisor.run().state == "cancelled"
 
 
-def test_a_ring_that_is_gone_when_it_is_to_be_attached_means_that_its_worker_died() -> None:
-    class Bereft:
-        attempt = 0
+@pytest.mark.parametrize("step", STEPS)
+def test_memory_that_is_gone_at_any_step_means_that_its_worker_died(step: str) -> None:
+    def attach(attempt: int) -> None:
+        raise SegmentGoneError("segment 'ring' is gone")
 
-        def connect(self, attempt: int) -> None:
-            raise ResourceError("segment 'ring' is gone") from FileNotFoundError("ring")
+    host = host_of(SimpleNamespace(attempt=0, **dict.fromkeys(STEPS, attach)))
+    event = host.execute(0, step, ())
+    assert isinstance(event, Raised)
+    assert (type(event.error), str(event.error)) == (AttemptLostError, "segment 'ring' is gone")
 
-        link = connect
 
-    host = WorkerHost(1, assignment_of(Trouble("nowhere")))
-    host.worker = cast(Worker, Bereft())
-    events = [host.execute(0, step, ()) for step in ("connect", "link")]
-    errors = [event.error for event in events if isinstance(event, Raised)]
-    assert [type(error) for error in errors] == [AttemptLostError, ResourceError]
-    assert str(errors[0]) == "segment 'ring' is gone"
+def host_of(worker: Any) -> WorkerHost:
+    fleet = LocalFleet(VirtualClock())
+    fleet.start(assignment_of(Trouble("nowhere")))
+    fleet.host.worker = worker
+    return fleet.host
+
+
+class LockedError(WhaleError):
+    """Keeps what no pickle takes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (Returned(1, 2, "stage", {"out": [threading.Lock()]}), "returned"),
+        (Raised(1, 2, "stage", LockedError("no such bucket")), "raised (no such bucket)"),
+    ],
+)
+def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, told: str) -> None:
+    sent = pickle.loads(pack(event))
+    assert (sent.worker, sent.attempt, sent.method) == (1, 2, "stage")
+    assert str(sent.error) == (
+        f"what worker 1 {told} at step 'stage' cannot be sent to the controller: TypeError: cannot "
+        "pickle '_thread.lock' object; a sink's receipts and errors must be picklable"
+    )
 
 
 def test_a_control_thread_that_breaks_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = Pipe()
-    worker = ProcessWorker(theirs, 0)
+    worker = ProcessWorker(theirs, 0, LOCAL_ADDRESS)
     left: list[str] = []
     monkeypatch.setattr(worker, "_leave", lambda: left.append("left"))
     with ours, theirs:

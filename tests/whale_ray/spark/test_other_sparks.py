@@ -40,7 +40,10 @@ def test_a_plain_spark_works_through_files_and_ends_with_its_java() -> None:
         from whale_ray.spark import adopt_session, spark_locally, spark_source, to_spark
 
         def javas():
-            return [c.name() for c in psutil.Process().children(True) if "java" in c.name()]
+            listed = {c.pid for c in psutil.Process().children(True)}
+            # process_iter leaves out those that have ended since they were listed.
+            names = {p.pid: p.info["name"] for p in psutil.process_iter(["name"])}
+            return [names[pid] for pid in listed & names.keys() if "java" in names[pid]]
 
         facts, after = {}, []
         for name in ("first", "second"):

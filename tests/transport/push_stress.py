@@ -1,0 +1,279 @@
+"""A sender and a receiver of a push channel, in processes of their own, killed at random moments.
+
+A program: `python -m tests.transport.push_stress SEED ROUNDS` prints one JSON object, and ends with
+an AssertionError and `replay: seed=… round=…` at the first fault. In every round
+
+- a sender process sends numbered messages with checksums, of one to four slots, to a receiver;
+- this process watches the slots that come back and, once they have passed a random number, kills
+  with SIGKILL the sender, the receiver, both or nobody, and tells the survivor;
+- a living receiver must have got every message, intact and in order, none lost and none twice: up
+  to the last one, or up to the last one whose slots the killed sender had all written; a living
+  sender must learn that nobody receives;
+- nothing may be left: no process, no file descriptor, no segment.
+
+The processes are those of ring_stress.py, which says more about them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import zlib
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.transport.ring_stress import (
+    NOISE,
+    PREFIX_BYTES,
+    ROUND_LIMIT_S,
+    WAIT_NS,
+    Process,
+    follow_orders,
+    number_of,
+)
+from whale_ray.transport.channel import Outcome
+from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
+from whale_ray.transport.push import (
+    PushHandle,
+    PushReceivingEnd,
+    PushSendingEnd,
+    attach_push,
+    create_push,
+)
+from whale_ray.transport.push_layout import CLOSED_AT, DATA_OFFSET, RETURNED
+from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, sweep_stale
+
+SLOTS, SLOT_BYTES = 8, 1024
+CONTENT_BYTES_MAX = 3900
+JOB = f"pushstress{os.getpid()}"
+SENDER, RECEIVER = 0, 1
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round does, drawn from its seed."""
+
+    seed: str
+    kind: SegmentKind
+    messages: int
+    poison: bool
+    kills_sender: bool
+    kills_receiver: bool
+    kill_use: int
+
+    @classmethod
+    def draw(cls, seed: int, number: int) -> Round:
+        chance = random.Random(f"{seed}/{number}")
+        messages = chance.randint(100, 2000)
+        return cls(
+            seed=f"seed={seed} round={number}",
+            kind=chance.choice(("memfd", "named")),
+            messages=messages,
+            poison=chance.random() < 0.3,
+            kills_sender=chance.random() < 0.5,
+            kills_receiver=chance.random() < 0.4,
+            kill_use=chance.randint(0, 2 * messages),
+        )
+
+
+def content_of(number: int, chance: random.Random) -> np.ndarray:
+    """Return message `number`: its number, a checksum and some noise; uint8 (n,)."""
+    start, size = chance.randrange(4000), chance.randrange(chance.choice((50, 900, 3800)))
+    content = np.empty(PREFIX_BYTES + size, np.uint8)
+    content[PREFIX_BYTES:] = NOISE[start : start + size]
+    content[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
+    checksum = zlib.crc32(content[PREFIX_BYTES:], number)
+    content[8:PREFIX_BYTES] = np.frombuffer(checksum.to_bytes(8, "little"), np.uint8)
+    return content
+
+
+# The processes
+
+
+def send(process: Process, plan: Round, handle: PushHandle, board: BoardHandle) -> dict[str, Any]:
+    """Be the sender."""
+    doorbells = DoorbellBoard.attach(board)
+    mine = doorbells.doorbell(SENDER, spin_pauses=20)
+    sender = attach_push(handle, doorbells.doorbell(RECEIVER))
+    process.answer("attached")
+    process.await_order()
+    follow_orders(process, lambda _order: sender.peer_died(), mine)
+    chance = random.Random(plan.seed)
+    lost = 0
+    for number in range(plan.messages):
+        content = content_of(number, chance)
+        while (outcome := _put(sender, content, number)) is Outcome.BACK_PRESSURED:
+            lost += not mine.wait(WAIT_NS, lambda size=content.size: _has_room(sender, size))
+        if outcome is Outcome.CLOSED:
+            return {"sent": number, "lost_wake_ups": lost}
+        assert outcome is Outcome.SENT
+    sender.close()
+    return {"sent": plan.messages, "lost_wake_ups": lost}
+
+
+def _put(sender: PushSendingEnd, content: np.ndarray, number: int) -> Outcome:
+    if number % 2:
+        return sender.put_copy(content)
+
+    def encode(buffer: np.ndarray) -> int:
+        buffer[: content.size] = content
+        return content.size
+
+    return sender.put(content.size + number % 50, encode)
+
+
+def _has_room(sender: PushSendingEnd, size: int) -> bool:
+    return sender.ready_to_send(size + 50) is not Outcome.BACK_PRESSURED
+
+
+def receive(process: Process, plan: Round, board: BoardHandle) -> dict[str, Any]:
+    """Be the receiver: check every message, keep some views for a while and check them again."""
+    doorbells = DoorbellBoard.attach(board)
+    mine = doorbells.doorbell(RECEIVER, spin_pauses=20)
+    receiver, handle = create_push(
+        JOB, "slots", doorbells.doorbell(SENDER), slots=SLOTS, slot_bytes=SLOT_BYTES,
+        kind=plan.kind, poison_released=plan.poison,
+    )  # fmt: skip
+    process.answer(handle)
+    process.await_order()
+    follow_orders(process, lambda _order: receiver.peer_died(), mine)
+    chance = random.Random(f"{plan.seed} receiver")
+    stored: deque[tuple[int, np.ndarray]] = deque(maxlen=SLOTS)
+    received = lost = end = 0
+
+    def ready() -> bool:
+        return receiver.available() or receiver.closed_by_peer
+
+    while True:
+        frame = receiver.get()
+        if frame is None:
+            if receiver.closed_by_peer:
+                break
+            stored.clear()
+            lost += not mine.wait(WAIT_NS, ready)
+            continue
+        number, end = number_of(frame.data), frame.end
+        assert number == received, f"got message {number} instead of {received}"
+        received += 1
+        if chance.random() < 0.1:
+            stored.append((number, frame.data[:]))
+        receiver.release_buffer(frame)
+        del frame
+        _check_stored(receiver, stored, chance)
+    stored.clear()
+    receiver.available()
+    receiver.close()
+    return {"received": received, "lost_wake_ups": lost, "end": end // SLOT_BYTES}
+
+
+def _check_stored(
+    receiver: PushReceivingEnd, stored: deque[tuple[int, np.ndarray]], chance: random.Random
+) -> None:
+    while stored and (receiver.statistics().held_bytes > 2048 or chance.random() < 0.2):
+        number, view = stored.popleft()
+        assert number_of(view) == number, f"stored message {number} has changed"
+        del view
+        receiver.available()
+
+
+# The driver
+
+
+def play(plan: Round, board: DoorbellBoard) -> dict[str, int]:
+    """Play one round and check it; return what happened."""
+    receiver = Process(lambda process: receive(process, plan, board.handle))
+    handle = receiver.await_answer()
+    assert isinstance(handle, PushHandle), handle
+    watched = Segment.attach(handle.segment)
+    sender = Process(lambda process: send(process, plan, handle, board.handle))
+    assert sender.await_answer() == "attached"
+    for process in (receiver, sender):
+        process.order("go")
+    _kill_at_random(plan, watched, sender, receiver)
+    got, sent = receiver.await_answer(), sender.await_answer()
+    for process in (sender, receiver):
+        process.end()
+    _check(plan, got, sent)
+    if got is not None:
+        assert not message_at(watched, got["end"]), "a whole message was not received"
+    watched.close()
+    swept = sweep_stale(JOB)
+    assert not (swept and (got is not None or plan.kind == "memfd"))
+    counts = [answer[what] for answer, what in ((got, "received"), (sent, "sent")) if answer]
+    return {
+        "messages": max(counts, default=0),
+        "senders_killed": int(sent is None),
+        "receivers_killed": int(got is None),
+        "lost_wake_ups": sum(answer["lost_wake_ups"] for answer in (got, sent) if answer),
+    }
+
+
+def _kill_at_random(plan: Round, watched: Segment, sender: Process, receiver: Process) -> None:
+    returned = watched.words(RETURNED, RETURNED + 8)
+    closed = watched.words(CLOSED_AT, CLOSED_AT + 8)
+    deadline_s = time.monotonic() + ROUND_LIMIT_S
+    while returned[0] < plan.kill_use and not closed[0]:
+        os.sched_yield()
+        assert time.monotonic() < deadline_s, f"the channel stands still at {returned[0]}"
+    for kills, victim, survivor in (
+        (plan.kills_sender, sender, receiver),
+        (plan.kills_receiver, receiver, sender),
+    ):
+        if kills:
+            victim.kill()
+            os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
+            survivor.order("the other side is dead")
+
+
+def message_at(watched: Segment, use: int) -> bool:
+    """Say whether a whole message starts at a use; written anew, after push_layout.py."""
+    while True:
+        slot_end = DATA_OFFSET + (use % SLOTS + 1) * SLOT_BYTES
+        written, _extent, left, _last = watched.words(slot_end - 32, slot_end).tolist()
+        if watched.buffer[slot_end - 1] != use // SLOTS % 255 + 1 or written != use:
+            return False
+        if left == 0:
+            return True
+        use += 1
+
+
+def _check(plan: Round, got: dict[str, Any] | None, sent: dict[str, Any] | None) -> None:
+    for answer in (got, sent):
+        assert answer is None or "error" not in answer, answer["error"]
+    assert got is not None or plan.kills_receiver
+    assert sent is not None or plan.kills_sender
+    if got is not None and sent is not None:
+        assert got["received"] == sent["sent"] == plan.messages
+    if not plan.kills_sender and not plan.kills_receiver:
+        assert got is not None and sent is not None
+        assert got["lost_wake_ups"] + sent["lost_wake_ups"] == 0
+
+
+def main(seed: int, rounds: int) -> dict[str, Any]:
+    """Play `rounds` rounds; return the sums of what happened."""
+    totals: dict[str, int] = {}
+    board = DoorbellBoard.create(2, 0, JOB)
+    descriptors = sorted(os.listdir("/proc/self/fd"))
+    for number in range(rounds):
+        plan = Round.draw(seed, number)
+        try:
+            happened = play(plan, board)
+            assert sorted(os.listdir("/proc/self/fd")) == descriptors
+            assert not list(SHM_DIRECTORY.glob(f"whale-ray-{JOB}-*"))
+        except AssertionError as error:
+            error.add_note(f"replay: {plan.seed}\n{plan}")
+            raise
+        for name, value in happened.items():
+            totals[name] = totals.get(name, 0) + value
+    board.close()
+    return {"seed": seed, "rounds": rounds, **totals}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]))) + "\n")

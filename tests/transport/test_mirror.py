@@ -1,0 +1,199 @@
+"""Taps and mirrors: the same bytes at the same positions, shown in whole frames only."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.transport.links import payload, private_ring, put, take
+from whale_ray.configs.errors import CorruptedMessageError, ResourceError
+from whale_ray.transport.channel import Outcome
+from whale_ray.transport.doorbell import Doorbell
+from whale_ray.transport.mirror import MirrorRing, RingTap
+from whale_ray.transport.shm import attach_ring, create_ring
+
+RING_BYTES = 4096
+
+
+def mirror(readers: int = 1, **options: object) -> MirrorRing:
+    return MirrorRing.create(
+        RING_BYTES, readers, "test", "mirror", kind="private", poison_released=True, **options
+    )
+
+
+def carry(tap: RingTap, target: MirrorRing, stop: int) -> None:
+    """Copy what is missing up to position `stop`, as a link would."""
+    start = target.received
+    places = target.writable(start, stop - start)
+    content = b"".join(tap.pieces(start, stop))
+    for place in places:
+        place[:], content = content[: len(place)], content[len(place) :]
+    assert not content
+    target.advance(stop - start)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_any_pieces_arrive_as_the_same_frames(seed):
+    chance = random.Random(seed)
+    producer = private_ring(RING_BYTES)
+    tap, target = RingTap.beside(producer, 0), mirror()
+    reader = target.consumer(0)
+    sent, received = [], []
+    for _ in range(200):
+        content = payload(len(sent), chance.randrange(producer.max_frame_bytes + 1))
+        if put(producer, content) is Outcome.SENT:
+            sent.append(content)
+        stop = tap.whole_frames(tap.released, target.limit, chance.choice([0, 512, 1 << 18]))
+        # A link may cut a frame anywhere on a line; readers see it when it is whole.
+        carry(tap, target, chance.randrange(target.received, max(target.received, stop) + 1, 64))
+        before = target.published
+        assert target.publish() == (target.published > before)
+        assert target.published <= target.received <= tap.head
+        if chance.random() < 0.7:
+            received += take(reader)
+            tap.release(min(target.lowest_tail, target.published))
+        assert received == sent[: len(received)]
+    producer.close()
+    while target.received < tap.head:
+        carry(tap, target, tap.whole_frames(target.published, target.limit, 1 << 18))
+        target.publish()
+        received += take(reader)
+    assert received == sent
+    assert tap.finished_at == target.received
+    target.finish()
+    assert reader.closed_by_peer
+
+
+def test_a_tap_hands_out_whole_frames_and_pieces_that_wrap():
+    producer = private_ring(RING_BYTES)
+    tap = RingTap.beside(producer, 0)
+    assert tap.whole_frames(0, 1 << 20, 1 << 20) == 0
+    for _ in range(3):
+        put(producer, bytes(1000))  # 1,024 with its length
+    assert tap.head == 3072
+    assert tap.whole_frames(0, 3071, 1 << 20) == 2048
+    assert tap.whole_frames(0, 1 << 20, 2000) == 1024
+    assert tap.whole_frames(0, 1 << 20, 1) == 1024, "one, however large"
+    put(producer, bytes(900))
+    tap.release(2048)
+    put(producer, bytes(1000))
+    assert tap.head == 3072 + 1024 - 64 + 64 + 1024, "with padding before the end"
+    assert tap.whole_frames(3072, 4096, 1 << 20) == 4032, "padding goes with what follows"
+    first, second = tap.pieces(3072, tap.head)
+    assert (len(first), len(second)) == (1024, 1024)
+    assert first.readonly
+
+
+def test_a_tap_wakes_the_producer_and_a_closed_one_holds_nothing():
+    rung = Doorbell.private()
+    producer = private_ring(RING_BYTES)
+    tap = RingTap.beside(producer, 0, rung)
+    while put(producer, bytes(1000)) is Outcome.SENT:
+        pass
+    tap.release(1024)
+    assert producer.ready_to_send(1000) is Outcome.SENT
+    assert tap.finished_at is None
+    head = tap.head
+    tap.close()
+    tap.close()
+    assert producer.closed_by_peer
+    assert (tap.head, tap.finished_at, tap.whole_frames(0, head, head)) == (head, None, 0)
+
+
+def test_a_tap_of_another_process_ring_attaches_like_a_reader():
+    producer, handle = create_ring(1 << 16, 2, "test", "tapped")
+    tap = RingTap.attach(handle, 1)
+    reader = attach_ring(handle, 0)
+    with pytest.raises(ResourceError, match="reader 1 .* is taken or was closed"):
+        RingTap.attach(handle, 1)
+    put(producer, b"both see it")
+    assert take(reader) == [b"both see it"]
+    assert b"".join(tap.pieces(0, tap.head))[8:19] == b"both see it"
+    for end in (producer, reader, tap):
+        end.close()
+
+
+def test_a_tap_of_a_mirror_is_ahead_of_its_readers():
+    producer = private_ring(RING_BYTES)
+    tap, target = RingTap.beside(producer, 0), mirror(readers=2)
+    reader, further = target.consumer(0), RingTap.of(target, 1)
+    put(producer, b"x")
+    carry(tap, target, tap.head)
+    assert further.head == 64
+    assert take(reader) == []
+    target.publish()
+    assert take(reader) == [b"x"]
+    assert target.lowest_tail == 0, "the tap holds it"
+    further.release(64)
+    assert target.limit == 64 + RING_BYTES
+    target.finished_at = 64
+    assert further.finished_at == 64
+    assert not target.abandoned
+    further.close()
+    reader.close()
+    assert target.abandoned
+    assert target.limit == target.received + RING_BYTES
+
+
+def test_a_mirror_refuses_what_would_overrun_a_reader_or_leave_a_gap():
+    target = mirror()
+    for position, nbytes in ((0, RING_BYTES + 64), (64, 64), (0, -64)):
+        with pytest.raises(ValueError, match="of a mirror that has 0 and may take .* to 4096"):
+            target.writable(position, nbytes)
+
+
+def test_bytes_that_hold_no_frames_are_not_counted():
+    target = mirror()
+    (place,) = target.writable(0, 128)
+    place[:8] = (1 << 40).to_bytes(8, "little")
+    with pytest.raises(CorruptedMessageError, match="from position 0 to 128 hold no frames"):
+        target.advance(128)
+    assert (target.received, target.publish()) == (0, False)
+    place[:8] = (100).to_bytes(8, "little")
+    target.advance(64)
+    assert (target.received, target.publish(), target.whole) == (64, False, False)
+    target.advance(64)
+    assert (target.publish(), target.published, target.whole) == (True, 128, True)
+
+
+def test_readers_ring_where_they_were_asked_to():
+    bell = Doorbell.private()
+    producer = private_ring(RING_BYTES)
+    tap, target = RingTap.beside(producer, 0), mirror()
+    reader = target.consumer(0, bell)
+    for _ in range(3):
+        put(producer, bytes(1000))
+    carry(tap, target, tap.head)
+    target.publish()
+    assert target.ask_to_be_rung(2048) == RING_BYTES
+    seen = []
+
+    def ready() -> bool:
+        """Be asked once before the sleep and once in it; then read, which rings."""
+        seen.append(None)
+        if len(seen) == 2:
+            take(reader)
+        return False
+
+    assert bell.wait(60_000_000_000, ready)
+    assert target.ask_to_be_rung(4096) == 3072 + RING_BYTES
+
+
+def test_a_mirror_over_shared_memory_serves_other_processes_readers():
+    target = MirrorRing.create(1 << 16, 1, "test", "shared-mirror")
+    reader = attach_ring(target.handle, 0)
+    producer = private_ring(1 << 16)
+    tap = RingTap.beside(producer, 0)
+    put(producer, b"far")
+    carry(tap, target, tap.head)
+    target.publish()
+    target.close()
+    target.close()
+    assert take(reader) == [b"far"]
+    assert reader.closed_by_peer
+    assert (target.abandoned, target.limit) == (True, 64 + (1 << 16))
+    assert target.ask_to_be_rung(1) == target.limit
+    reader.close()

@@ -1,0 +1,101 @@
+"""However the owner of hosts ends, nothing of them stays; a SIGKILL needs the next one's sweep."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from whale_ray.testing.hosts import sweep
+from whale_ray.testing.hosts.owners import folder_of, namespaces_of, processes_in
+
+pytestmark = pytest.mark.usefixtures("hosts_possible")
+
+PATIENCE_S = 60
+OWNER = """
+import signal
+import sys
+from whale_ray.testing.hosts import NamespaceHosts
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+with NamespaceHosts(2) as hosts:
+    child = hosts[0].popen(["sleep", "1000"])
+    hosts[1].popen(["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
+    print(hosts.folder.name, child.pid, flush=True)
+    if sys.argv[1] == "wait":
+        child.wait()
+    input()
+"""
+
+
+@contextmanager
+def owner(does: str) -> Iterator[tuple[subprocess.Popen[str], str, psutil.Process]]:
+    """Yield a process that owns hosts, their mark, and a direct child of it in host 0."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, does],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            mark, child = process.stdout.readline().split()
+            assert len(namespaces_of(mark)) == 3
+            yield process, mark, psutil.Process(int(child))
+        finally:
+            process.kill()
+
+
+def assert_nothing_left(mark: str, child: psutil.Process) -> None:
+    """Assert that namespaces, processes and files of a mark are gone."""
+    assert not namespaces_of(mark)
+    assert not folder_of(mark).exists()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("does", ["read", "wait"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_owner_that_is_told_to_end_cleans_up(number, does):
+    with owner(does) as (process, mark, child):
+        process.send_signal(number)
+        assert process.wait(PATIENCE_S) == -number
+        assert_nothing_left(mark, child)
+
+
+def test_the_end_of_a_script_cleans_up():
+    with owner("read") as (process, mark, child):
+        process.communicate("\n", PATIENCE_S)
+        assert process.returncode == 0
+        assert_nothing_left(mark, child)
+
+
+def test_what_a_killed_owner_leaves_is_swept():
+    with owner("read") as (process, mark, child):
+        process.kill()
+        process.wait(PATIENCE_S)
+        psutil.wait_procs([child], PATIENCE_S)
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE  # at once
+        assert processes_in(namespaces_of(mark))  # what it had started in turn
+        assert mark in sweep()
+        assert_nothing_left(mark, child)
+
+
+def test_what_a_living_owner_has_is_not_swept():
+    with owner("read") as (process, mark, _):
+        assert mark not in sweep()
+        assert len(namespaces_of(mark)) == 3
+        process.communicate("\n", PATIENCE_S)
+
+
+def test_an_owner_that_nobody_has_waited_for_is_gone(monkeypatch):
+    with owner("read") as (process, mark, child):
+        process.kill()
+        psutil.wait_procs([child], PATIENCE_S)
+        assert mark in sweep()  # the owner is a zombie until the end of this block
+        assert_nothing_left(mark, child)

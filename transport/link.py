@@ -1,0 +1,414 @@
+"""One authenticated connection as a state machine: what to send next, where received bytes go.
+
+Pure: no socket, no clock. Whoever drives it asks `outbound` for buffers to send, in that order,
+hands each received header to `begin`, puts the payload where that says, and calls `end`.
+
+- All streams to a child share the connection and take turns, DATA_BYTES_MAX a turn, so that none
+  waits for another; a stream whose child has no room is passed over. Short messages (grants,
+  heartbeats, control) go first.
+- Every message bears the number that follows the last one's. TCP keeps them in order, but nothing
+  here trusts it: a gap or a repeat breaks the link, and streams.py goes on where it was. A lost
+  last message shows at the next heartbeat.
+- Silence breaks the link; slowness does not: a reader that keeps a stream waiting for hours stops
+  that stream alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ..configs.errors import ProtocolError
+from ..configs.settings import TransportSettings
+from .control import ControlMessage
+from .link_messages import (
+    CONTROL,
+    CREDIT,
+    DATA,
+    DATA_BYTES_MAX,
+    ECHO,
+    FINISHED,
+    GOODBYE,
+    GRANT,
+    HEADER_BYTES,
+    HEARTBEAT,
+    KIND_NAMES,
+    NO_STREAM,
+    POSITION_MAX,
+    PUSH,
+    PUSH_BYTES_MAX,
+    SEQUENCE_MASK,
+    SUBSCRIBE,
+    LinkHeader,
+    decode,
+    encode,
+)
+from .link_streams import Incoming, Outgoing
+from .peer import Peer
+
+_MS: Final = 1_000_000
+_BATCH_MESSAGES_MAX: Final = 256
+
+Buffers: TypeAlias = list["memoryview | bytes"]
+
+
+class Role(enum.Enum):
+    """What the peer is on this link; it is always the child that dials."""
+
+    PARENT = "parent"
+    CHILD = "child"
+
+
+class LinkBrokenError(ProtocolError):
+    """The link cannot go on; `reason` is a word or two, to be counted by."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message, reason)
+        self.message = message
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTimes:
+    """How often a link is heard and how long it may be silent, in ns."""
+
+    heartbeat_ns: int
+    silence_ns: int
+
+    @classmethod
+    def of(cls, settings: TransportSettings) -> LinkTimes:
+        """Take the times from the settings."""
+        return cls(settings.heartbeat_interval_ms * _MS, settings.silence_timeout_ms * _MS)
+
+
+class Link:
+    """One side of one connection to a peer."""
+
+    def __init__(
+        self, peer: Peer, role: Role, times: LinkTimes, now_ns: int, *, primary: bool = True
+    ) -> None:
+        """Begin on a fresh connection; `role` is the peer's.
+
+        `primary`: whether control messages go this way, where two links lead to one peer.
+        """
+        self.peer: Final = peer
+        self.role: Final = role
+        self.primary: Final = primary
+        self._times = times
+        self._sent = 0  # messages
+        self._received = 0
+        self._heard_ns = now_ns
+        self._heartbeat_ns = now_ns  # when the next one is due
+        self._echo: int | None = None
+        self._acknowledged_taken = -1
+        self._turn = 0
+        self._turns: list[Outgoing] = []
+        self._credits_told: dict[int, int] = {}
+        self._header: LinkHeader | None = None
+        self._content = bytearray()
+        self._waste = memoryview(b"")
+        self._wasted = False
+        peer.counters.connections += 1
+        if primary:
+            peer.outbox.reconnected()
+            for source in peer.push_sources.values():
+                source.reconnected()
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def heard(self, now_ns: int) -> None:
+        """Take note that bytes of any kind arrived."""
+        self._heard_ns = now_ns
+
+    def check_silence(self, now_ns: int) -> None:
+        """Raise LinkBrokenError if nothing was heard for too long."""
+        silent_ns = now_ns - self._heard_ns
+        if silent_ns >= self._times.silence_ns:
+            msg = f"host {self.peer.host!r} has been silent for {silent_ns // _MS:,} ms"
+            raise LinkBrokenError(msg, "silent")
+
+    @property
+    def next_due_ns(self) -> int:
+        """When `outbound` or `check_silence` will have something to do at the latest."""
+        due_ns = min(self._heartbeat_ns, self._heard_ns + self._times.silence_ns)
+        if self.role is Role.PARENT:
+            for incoming in self.peer.incoming.values():
+                waiting_ns = incoming.receiver.due_ns
+                if waiting_ns is not None and waiting_ns < due_ns:
+                    due_ns = waiting_ns
+        return due_ns
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def outbound(self, buffers: Buffers, max_bytes: int, now_ns: int) -> None:
+        """Append what is to be sent now, headers and memory of rings, about `max_bytes`.
+
+        What was appended counts as sent: if it cannot be sent, the link is broken. Raises
+        CorruptedMessageError if a ring's memory holds no frames, which is not the link's fault.
+        """
+        if self.role is Role.PARENT:
+            self._tell_parent(buffers, now_ns)
+        self._tell_alive(buffers, now_ns)
+        if self.primary:
+            self._send_control(buffers)
+        if self.peer.push_sources or self.peer.push_sinks:
+            self._send_push(buffers, max_bytes)
+        if self.role is Role.CHILD:
+            self._send_data(buffers, max_bytes)
+
+    def goodbye(self, buffers: Buffers) -> None:
+        """Append the last message: this side closes on purpose."""
+        self._append(buffers, GOODBYE, NO_STREAM)
+
+    def _append(
+        self,
+        buffers: Buffers,
+        kind: int,
+        stream: int = 0,
+        position: int = 0,
+        extra: int = 0,
+        length: int = 0,
+        detail: int = 0,
+    ) -> None:
+        buffers.append(encode(kind, self._sent, stream, position, extra, length, detail))
+        self._sent += 1
+        counters = self.peer.counters
+        counters.messages_sent += 1
+        counters.bytes_sent += HEADER_BYTES + length
+
+    def _tell_parent(self, buffers: Buffers, now_ns: int) -> None:
+        """Subscribe, grant, leave."""
+        for stream, incoming in self.peer.incoming.items():
+            if incoming.leaving:
+                incoming.left = True
+                incoming.subscribed_now = False
+            if not incoming.subscribed_now:
+                incoming.subscribed_now = True
+                if incoming.left:  # said again on each link, since it may have been lost
+                    self._append(buffers, GOODBYE, stream)
+                else:
+                    self._subscribe(buffers, incoming)
+            elif not incoming.left:
+                grant = incoming.grant_due(now_ns)
+                if grant is not None:
+                    window = grant.limit - grant.received
+                    self._append(buffers, GRANT, stream, grant.received, window)
+
+    def _subscribe(self, buffers: Buffers, incoming: Incoming) -> None:
+        received, limit = incoming.subscription()
+        exponent = incoming.mirror.capacity.bit_length() - 1
+        self._append(
+            buffers, SUBSCRIBE, incoming.stream, received, limit - received, detail=exponent
+        )
+
+    def _tell_alive(self, buffers: Buffers, now_ns: int) -> None:
+        """Heartbeat, if one is due or there is something that only heartbeats tell."""
+        inbox = self.peer.inbox
+        taken = inbox.taken & SEQUENCE_MASK
+        if self._echo is not None:
+            self._append(buffers, HEARTBEAT, inbox.mark, self._echo, taken, detail=ECHO)
+            self._echo = None
+        elif now_ns >= self._heartbeat_ns or taken != self._acknowledged_taken:
+            self._append(buffers, HEARTBEAT, inbox.mark, now_ns & POSITION_MAX, taken)
+            self._heartbeat_ns = now_ns + self._times.heartbeat_ns
+        self._acknowledged_taken = taken
+
+    def _send_control(self, buffers: Buffers) -> None:
+        outbox = self.peer.outbox
+        while (message := outbox.next_message()) is not None:
+            size = len(message.content)
+            self._append(buffers, CONTROL, 0, message.number, outbox.mark, size)
+            buffers.append(message.content)
+
+    def _send_push(self, buffers: Buffers, max_bytes: int) -> None:
+        for channel, sink in self.peer.push_sinks.items():
+            credits_in_all = sink.credits_in_all
+            if self._credits_told.get(channel, 0) != credits_in_all:
+                self._credits_told[channel] = credits_in_all
+                self._append(buffers, CREDIT, channel, credits_in_all)
+        if not self.primary:
+            return
+        for channel, source in self.peer.push_sources.items():
+            left = max_bytes
+            while left > 0 and (message := source.next_message()) is not None:
+                word, payload = message
+                if not 1 <= len(payload) <= PUSH_BYTES_MAX:
+                    msg = f"a push message of {len(payload):,} bytes"
+                    raise ValueError(msg)
+                self._append(buffers, PUSH, channel, word, 0, len(payload))
+                buffers.append(payload)
+                left -= len(payload)
+
+    def _send_data(self, buffers: Buffers, max_bytes: int) -> None:
+        """Let the streams take turns until all are at their ends, or `max_bytes` are full."""
+        turns = self._turns
+        if len(turns) != len(self.peer.outgoing):
+            turns[:] = self.peer.outgoing.values()
+        turn, passed, messages = self._turn, 0, 0
+        while passed < len(turns) and max_bytes > 0 and messages < _BATCH_MESSAGES_MAX:
+            turn = turn + 1 if turn + 1 < len(turns) else 0
+            outgoing = turns[turn]
+            found = outgoing.next_range()
+            if found is None:
+                passed += 1
+                end = outgoing.end_due
+                if end is not None:
+                    outgoing.sender.told_end = True
+                    self._append(buffers, FINISHED, outgoing.stream, end)
+                continue
+            passed = 0
+            messages += 1
+            start, stop = found
+            self._append(buffers, DATA, outgoing.stream, start, 0, stop - start)
+            buffers += outgoing.offer.tap.pieces(start, stop)
+            max_bytes -= stop - start
+        self._turn = turn
+
+    # --- receiving -----------------------------------------------------------------------------
+
+    def begin(self, header: bytes | bytearray | memoryview) -> tuple[int, tuple[memoryview, ...]]:
+        """Take a header: return how many bytes of payload follow it, and where they go.
+
+        `end` must be called once they are there; not if there are none. Raises ProtocolError,
+        after which the link is broken.
+        """
+        message = decode(header)
+        if message.sequence != self._received & SEQUENCE_MASK:
+            msg = (
+                f"host {self.peer.host!r} sent message {message.sequence:,} where "
+                f"{self._received & SEQUENCE_MASK:,} is due"
+            )
+            raise LinkBrokenError(msg, "lost or repeated message")
+        self._received += 1
+        counters = self.peer.counters
+        counters.messages_received += 1
+        counters.bytes_received += HEADER_BYTES + message.length
+        self._header = message
+        if message.kind == DATA:
+            return message.length, self._place_data(message)
+        if message.kind == CONTROL:
+            self._content = bytearray(message.length)
+            return message.length, (memoryview(self._content),)
+        if message.kind == PUSH:
+            return message.length, self._place_push(message)
+        self._TAKE[message.kind](self, message)
+        return 0, ()
+
+    def _place_data(self, message: LinkHeader) -> tuple[memoryview, ...]:
+        incoming = self.peer.incoming.get(message.stream)
+        if self.role is not Role.PARENT or incoming is None:
+            raise self._misplaced(message)
+        places = incoming.writable(message.position, message.length)
+        return self._wanted_or_waste(places, message.length)
+
+    def _place_push(self, message: LinkHeader) -> tuple[memoryview, ...]:
+        sink = self.peer.push_sinks.get(message.stream)
+        if sink is None:
+            raise self._misplaced(message)
+        place = sink.writable(message.position, message.length)
+        return self._wanted_or_waste(None if place is None else (place,), message.length)
+
+    def _wanted_or_waste(
+        self, places: tuple[memoryview, ...] | None, length: int
+    ) -> tuple[memoryview, ...]:
+        self._wasted = places is None
+        if places is not None:
+            return places
+        self.peer.counters.duplicates += 1
+        if len(self._waste) < length:
+            self._waste = memoryview(bytearray(max(length, DATA_BYTES_MAX)))
+        return (self._waste[:length],)
+
+    def end(self) -> None:
+        """Take note that the payload is where `begin` said. Raises ProtocolError."""
+        message, self._header = self._header, None
+        assert message is not None, "end() without begin()"
+        if message.kind == CONTROL:
+            content = ControlMessage(message.position, bytes(self._content))
+            if not self.peer.inbox.arrived(message.extra, content):
+                self.peer.counters.duplicates += 1
+        elif self._wasted:
+            return
+        elif message.kind == DATA:
+            incoming = self.peer.incoming[message.stream]
+            incoming.arrived(message.length)
+            self.peer.changed[message.stream] = incoming
+        else:
+            self.peer.push_sinks[message.stream].arrived(message.position, message.length)
+
+    def _misplaced(self, message: LinkHeader) -> ProtocolError:
+        kind = KIND_NAMES[message.kind]
+        msg = f"host {self.peer.host!r}, a {self._peer_role}, sent {kind} for {message.stream}"
+        return ProtocolError(msg)
+
+    @property
+    def _peer_role(self) -> str:
+        return self.role.value
+
+    def _take_subscribe(self, message: LinkHeader) -> None:
+        self._expect(message, Role.CHILD)
+        limit = message.position + message.extra
+        self.peer.subscribed(message.stream, message.position, limit, 1 << message.detail)
+
+    def _take_grant(self, message: LinkHeader) -> None:
+        self._expect(message, Role.CHILD)
+        self.peer.granted(message.stream, message.position, message.position + message.extra)
+
+    def _take_finished(self, message: LinkHeader) -> None:
+        self._expect(message, Role.PARENT)
+        incoming = self.peer.incoming.get(message.stream)
+        if incoming is None:
+            raise self._misplaced(message)
+        incoming.finished(message.position)
+        self.peer.changed[message.stream] = incoming
+
+    def _take_heartbeat(self, message: LinkHeader) -> None:
+        self.peer.outbox.acknowledged(message.stream, message.extra)
+        if message.detail != ECHO:
+            self._echo = message.position
+            return
+        # The clock that comes back is our own, and no peer may make us count backwards.
+        rtt_ns = (self._heard_ns & POSITION_MAX) - message.position
+        if rtt_ns >= 0:
+            self.peer.counters.rtt_ns = rtt_ns
+
+    def _take_credit(self, message: LinkHeader) -> None:
+        source = self.peer.push_sources.get(message.stream)
+        if source is None:
+            raise self._misplaced(message)
+        source.credited(message.position)
+
+    def _take_goodbye(self, message: LinkHeader) -> None:
+        if message.stream == NO_STREAM:
+            msg = f"host {self.peer.host!r} closed the link on purpose"
+            raise LinkBrokenError(msg, "closed by peer")
+        self._expect(message, Role.CHILD)
+        self.peer.left(message.stream)
+
+    def _expect(self, message: LinkHeader, role: Role) -> None:
+        if self.role is not role:
+            raise self._misplaced(message)
+
+    _TAKE: Final[dict[int, Callable[[Link, LinkHeader], None]]] = {
+        SUBSCRIBE: _take_subscribe,
+        GRANT: _take_grant,
+        FINISHED: _take_finished,
+        HEARTBEAT: _take_heartbeat,
+        CREDIT: _take_credit,
+        GOODBYE: _take_goodbye,
+    }
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def broken(self, reason: str) -> None:
+        """Take note that the connection is gone: what was under way is to be sent anew."""
+        self.peer.counters.failures[reason] += 1
+        if self.role is Role.CHILD:
+            self.peer.child_disconnected()
+        else:
+            self.peer.parent_disconnected()

@@ -1,0 +1,62 @@
+"""What a host counts of its dealings with another, as an immutable record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .peer import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """The counters of dealings with one peer; they only grow, but for `up` and `rtt_ns`."""
+
+    host: str
+    """The peer."""
+    up: bool
+    """Whether a link to it stands now."""
+    bytes_sent: int
+    """Bytes of messages, their headers included."""
+    bytes_received: int
+    """The same, received."""
+    messages_sent: int
+    """Messages of all kinds."""
+    messages_received: int
+    """The same, received."""
+    connections: int
+    """Links that came to stand; all but the first are reconnections."""
+    duplicates: int
+    """Messages that repeated what was there, and were dropped."""
+    back_pressured: int
+    """Times that bytes of a stream had to wait for a slow reader of the peer."""
+    socket_full: int
+    """Times that bytes had to wait for the network."""
+    rtt_ns: int
+    """The last measured time there and back; 0 before the first."""
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """How often links broke or did not come to stand, by reason."""
+
+    @property
+    def reconnections(self) -> int:
+        """Links that came to stand after the first."""
+        return max(0, self.connections - 1)
+
+
+def statistics_of(peer: Peer, up: bool) -> LinkStatistics:
+    """Return the present counters of `peer`."""
+    counters = peer.counters
+    return LinkStatistics(
+        host=peer.host,
+        up=up,
+        bytes_sent=counters.bytes_sent,
+        bytes_received=counters.bytes_received,
+        messages_sent=counters.messages_sent,
+        messages_received=counters.messages_received,
+        connections=counters.connections,
+        duplicates=counters.duplicates,
+        back_pressured=sum(out.back_pressured for out in peer.outgoing.values()),
+        socket_full=counters.socket_full,
+        rtt_ns=counters.rtt_ns,
+        failures=dict(counters.failures),
+    )

@@ -1,0 +1,154 @@
+"""What a mirror ring and a tap do with the memory of a ring, compiled.
+
+The rules of ring_kernels.py hold here too: heads and tails are stored with release and loaded
+with acquire, and a fence stands between publishing and asking whether the other side sleeps. All
+functions take addresses: of the ring (its segment), of its data, of one reader's line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .atomics import add, exchange, fence, fill, inner, kernel, load, load_acquire, store_release
+from .doorbell import ring_line
+from .ring_layout import (
+    CLOSED,
+    CLOSINGS,
+    FRAME_ALIGNMENT,
+    HEAD,
+    LENGTH_BYTES,
+    LINE_BYTES,
+    PRODUCER_CLOSED,
+    READER_STATE,
+    READERS,
+    WANTED_TAIL,
+)
+
+NOT_A_FRAME: Final = -2
+NOT_FINISHED: Final = -1
+NO_READER: Final = -1
+POISON: Final = 0xDB
+
+
+@inner
+def _ring_all(doorbells: int, count: int) -> None:
+    """Wake those that sleep; the addresses of their doorbells stand at `doorbells`."""
+    if count != 0:
+        fence()
+        for index in range(count):
+            ring_line(load(doorbells + 8 * index))
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def whole_frames(data: int, capacity: int, start: int, limit: int, max_bytes: int) -> int:
+    """Walk over whole frames from position `start`: where they end, or NOT_A_FRAME.
+
+    Not beyond `limit`, and not beyond `max_bytes` unless the first frame alone is larger.
+    Padding counts as a part of the frame behind it.
+    """
+    position = start
+    while position < limit:
+        frame = position
+        offset = frame & (capacity - 1)
+        length = load(data + offset)
+        if length < 0:
+            # Padding reaches exactly to the end of the data.
+            if offset - length != capacity:
+                return NOT_A_FRAME
+            frame -= length
+            if frame >= limit:
+                break
+            length = load(data)
+        if length < 0 or length > capacity // 4:
+            return NOT_A_FRAME
+        end = frame + ((length + LENGTH_BYTES + FRAME_ALIGNMENT - 1) & -FRAME_ALIGNMENT)
+        if end > limit or (end - start > max_bytes and position > start):
+            break
+        position = end
+    return position
+
+
+@kernel("int64(int64)")
+def head(ring: int) -> int:
+    """Return the position up to which the ring's frames are visible."""
+    return load_acquire(ring + HEAD)
+
+
+@kernel("int64(int64)")
+def finished_at(ring: int) -> int:
+    """Return the position at which the writer closed the ring, or NOT_FINISHED."""
+    # The flag first: no frame follows it.
+    if load_acquire(ring + PRODUCER_CLOSED) == 0:
+        return NOT_FINISHED
+    return load_acquire(ring + HEAD)
+
+
+@kernel("void(int64, int64, int64, int64)")
+def publish(ring: int, position: int, doorbells: int, count: int) -> None:
+    """Show the readers everything before `position`, and wake those that sleep."""
+    store_release(ring + HEAD, position)
+    _ring_all(doorbells, count)
+
+
+@kernel("void(int64, int64, int64)")
+def finish(ring: int, doorbells: int, count: int) -> None:
+    """Tell the readers that no frame will follow."""
+    store_release(ring + PRODUCER_CLOSED, 1)
+    _ring_all(doorbells, count)
+
+
+@kernel("int64(int64, int64)")
+def lowest_tail(ring: int, readers: int) -> int:
+    """Return the lowest tail of the readers that are not closed, or NO_READER."""
+    lowest = NO_READER
+    line = ring + READERS
+    for _ in range(readers):
+        if load_acquire(line + READER_STATE) != CLOSED:
+            tail = load_acquire(line)
+            if lowest == NO_READER or tail < lowest:
+                lowest = tail
+        line += LINE_BYTES
+    return lowest
+
+
+@kernel("int64(int64, int64, int64)")
+def ask_to_be_rung(ring: int, readers: int, tail: int) -> int:
+    """Have the reader that moves the lowest tail to `tail` ring; return the lowest tail now."""
+    if load(ring + WANTED_TAIL) != tail:
+        store_release(ring + WANTED_TAIL, tail)
+        # Either the look below sees a reader that moves now, or that reader, which fences between
+        # its tail and its look at the wanted tail, sees that it must ring.
+        fence()
+    return lowest_tail(ring, readers)
+
+
+@kernel("void(int64, int64, int64, int64)")
+def poison(data: int, capacity: int, start: int, stop: int) -> None:
+    """Overwrite the positions from `start` to `stop`, which no reader may see any more."""
+    while start < stop:
+        offset = start & (capacity - 1)
+        nbytes = min(stop - start, capacity - offset)
+        fill(data + offset, nbytes, POISON)
+        start += nbytes
+
+
+@kernel("void(int64, int64, int64, int64)")
+def release(ring: int, line: int, tail: int, doorbell: int) -> None:
+    """Move the tail of the reader at `line`, and wake the writer (`doorbell`, or 0) if it waits."""
+    before = load(line)
+    store_release(line, tail)
+    if doorbell != 0:
+        fence()
+        if before < load_acquire(ring + WANTED_TAIL) <= tail:
+            ring_line(doorbell)
+
+
+@kernel("void(int64, int64, int64)")
+def leave(ring: int, line: int, doorbell: int) -> None:
+    """Close the reader at `line`: the writer no longer waits for it."""
+    if exchange(line + READER_STATE, CLOSED) != CLOSED:
+        add(ring + CLOSINGS, 1)
+    if doorbell != 0:
+        fence()
+        if load_acquire(ring + WANTED_TAIL) != 0:
+            ring_line(doorbell)

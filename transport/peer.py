@@ -1,0 +1,161 @@
+"""What a host knows of another, whatever becomes of the links between them.
+
+A link (link.py) lives as long as its connection; streams, control messages, push channels and
+counters outlive it, and are found here by the next one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ..configs.errors import ProtocolError
+from .control import ControlInbox, ControlOutbox
+from .link_streams import Incoming, Offer, Outgoing
+
+EARLY_MAX: Final = 4096
+"""Subscriptions to streams that are not offered yet, of one child."""
+
+
+class PushSource(Protocol):
+    """The sending half of a push channel, as a link sees it (push.py)."""
+
+    def next_message(self) -> tuple[int, memoryview] | None:
+        """Return the next slot word and payload (1 byte to 1 MiB), None if there is none now.
+
+        The payload's memory must stay as it is until it is credited, or sent again.
+        """
+        ...
+
+    def credited(self, credits_in_all: int) -> None:
+        """Take note of the credits given so far. Raises ProtocolError if they make no sense."""
+        ...
+
+    def reconnected(self) -> None:
+        """Take note that what is not known to have arrived must be sent again."""
+        ...
+
+
+class PushSink(Protocol):
+    """The receiving half of a push channel, as a link sees it (push.py)."""
+
+    def writable(self, word: int, nbytes: int) -> memoryview | None:
+        """Return where the payload of a slot word goes; None to drop it (it is here already).
+
+        Raises ProtocolError for a word that makes no sense.
+        """
+        ...
+
+    def arrived(self, word: int, nbytes: int) -> None:
+        """Take note that the payload is in its place. Raises ProtocolError if it is damaged."""
+        ...
+
+    @property
+    def credits_in_all(self) -> int:
+        """Credits given to the sender so far; it is told whenever the number has changed."""
+        ...
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """What is counted of one peer; only grows, but for the time there and back."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    messages_sent: int = 0
+    messages_received: int = 0
+    connections: int = 0
+    duplicates: int = 0
+    socket_full: int = 0
+    """Times that a socket took less than there was to send."""
+    rtt_ns: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+class Peer:
+    """Another host."""
+
+    def __init__(
+        self, host: str, mark: int, control_messages_max: int, offers: Mapping[int, Offer]
+    ) -> None:
+        """Know nothing yet; `mark` as of `ControlOutbox`; `offers` are all of this host's."""
+        self.host: Final = host
+        self.outgoing: Final[dict[int, Outgoing]] = {}
+        """Streams that it may subscribe, as a child of this host."""
+        self.incoming: Final[dict[int, Incoming]] = {}
+        """Streams that it sends, as a parent of this host."""
+        self.outbox: Final = ControlOutbox(mark, control_messages_max)
+        self.inbox: Final = ControlInbox(control_messages_max)
+        self.push_sources: Final[dict[int, PushSource]] = {}
+        self.push_sinks: Final[dict[int, PushSink]] = {}
+        self.counters: Final = LinkCounters()
+        self.changed: Final[dict[int, Incoming]] = {}
+        """Incoming streams with something to publish; whoever drives the links clears it."""
+        self._early: dict[int, tuple[int, int, int]] = {}
+        self._offers = offers
+
+    def offered(self, outgoing: Outgoing) -> None:
+        """Let the peer subscribe a stream; if it has asked before, begin."""
+        self.outgoing[outgoing.stream] = outgoing
+        asked = self._early.pop(outgoing.stream, None)
+        if asked is not None:
+            self.subscribed(outgoing.stream, *asked)
+
+    def subscribed(self, stream: int, received: int, limit: int, capacity: int) -> None:
+        """Take note of a subscription. Raises ProtocolError for one that cannot be."""
+        outgoing = self.outgoing.get(stream)
+        if outgoing is None:
+            if stream in self._offers:
+                msg = f"host {self.host!r} is no child of stream {stream}"
+                raise ProtocolError(msg)
+            if len(self._early) >= EARLY_MAX:
+                msg = f"host {self.host!r} subscribes to too many streams that nobody offers"
+                raise ProtocolError(msg)
+            self._early[stream] = (received, limit, capacity)
+            return
+        if capacity != outgoing.sender.capacity:
+            msg = (
+                f"the mirror of stream {stream} has {capacity:,} bytes, "
+                f"its ring {outgoing.sender.capacity:,}"
+            )
+            raise ProtocolError(msg)
+        if not outgoing.gone:
+            outgoing.sender.subscribed(received, limit)
+            outgoing.offer.release()
+
+    def granted(self, stream: int, received: int, limit: int) -> None:
+        """Take note of a grant. Raises ProtocolError for one that makes no sense."""
+        outgoing = self.outgoing.get(stream)
+        if outgoing is not None:
+            if not outgoing.gone:
+                outgoing.sender.granted(received, limit)
+                outgoing.offer.release()
+        elif stream in self._early:
+            self._early[stream] = (received, limit, self._early[stream][2])
+        else:
+            msg = f"host {self.host!r} grants stream {stream}, which it has not subscribed"
+            raise ProtocolError(msg)
+
+    def left(self, stream: int) -> None:
+        """Take note that the peer wants no more of a stream."""
+        self._early.pop(stream, None)
+        if stream in self.outgoing:
+            self.outgoing[stream].leave()
+
+    def child_disconnected(self) -> None:
+        """Take note that the link on which the peer is the child has broken."""
+        self._early.clear()
+        for outgoing in self.outgoing.values():
+            outgoing.sender.disconnected()
+
+    def parent_disconnected(self) -> None:
+        """Take note that the link on which the peer is the parent has broken."""
+        for incoming in self.incoming.values():
+            incoming.subscribed_now = False
+
+    @property
+    def delivered(self) -> bool:
+        """Whether every stream from the peer was shown to its readers."""
+        return all(incoming.complete for incoming in self.incoming.values())

@@ -1,0 +1,230 @@
+"""A push channel between two hosts: its slots stand on both, and a link carries them over.
+
+::
+
+    sender ── writes ──► slots of the outlet ══ PUSH ══► slots of the receiver ◄── polls ── receiver
+           ◄─ credits ──                     ◄═ CREDIT ══ inlet                 ── credits ─►
+
+The `PushOutlet` takes the receiver's part on the sender's host: it owns slots as many and as large,
+into which the sender writes as into any push channel. The `PushInlet` takes the sender's part on
+the receiver's host. Use u has the same slot and the same bytes on both; a slot of the outlet is
+free again when the receiver has given back its own. A link sends a slot from where its payload
+starts up to its last word, straight from memory to memory; the last word, which the receiver
+polls, is written by the inlet once all others are there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..configs.errors import CorruptedMessageError, ResourceError
+from . import push_kernels as kernels
+from .doorbell import Doorbell
+from .push import PushHandle, PushSendingEnd, new_end_state
+from .push_layout import DATA_OFFSET, FOOTER_BYTES, LAP_BACK, PushLayout
+from .push_protocol import PushReceiver, PushSender
+from .ring_layout import EXPECTED
+from .segment import Segment, SegmentKind
+
+_END_CONTENT: Final = memoryview(b"\0")  # a link carries no empty message
+
+
+class PushOutlet:
+    """The sender's host: what is in the slots goes to the link. A `PushSource` of peer.py."""
+
+    def __init__(
+        self, segment: Segment, layout: PushLayout, sender_doorbell: Doorbell | None = None
+    ) -> None:
+        """Make `segment`, fresh and of `layout.total_bytes`, the slots of a sender to come."""
+        layout.write(segment)
+        self._segment = segment
+        self._layout = layout
+        self._doorbell = sender_doorbell
+        self._memory = segment.memory(DATA_OFFSET, layout.total_bytes).toreadonly()
+        self._state = new_end_state(segment, layout, sender_doorbell)
+        self._state_address = int(self._state.ctypes.data)
+        self._protocol = PushSender(layout.slots)
+        self._closed = False
+
+    @classmethod
+    def create(
+        cls,
+        job: str,
+        label: str,
+        layout: PushLayout,
+        sender_doorbell: Doorbell | None = None,
+        kind: SegmentKind = "memfd",
+    ) -> PushOutlet:
+        """Create the slots, too; raises ResourceError if there is no room for them."""
+        return cls(Segment.create(layout.total_bytes, label, job, kind), layout, sender_doorbell)
+
+    @property
+    def handle(self) -> PushHandle:
+        """What the sender attaches with (`attach_push`)."""
+        return PushHandle(self._segment.handle)
+
+    def sending_end(self) -> PushSendingEnd:
+        """Return the sending end for a sender in this process, open."""
+        sender = PushSendingEnd(self._segment.share())
+        sender.open()
+        return sender
+
+    def next_message(self) -> tuple[int, memoryview] | None:
+        """Return the next word and content to send, None if there is none now.
+
+        The content stays as it is until it is credited. Raises CorruptedMessageError if the slots
+        do not hold what a sender writes.
+        """
+        if self._closed:
+            return None
+        protocol = self._protocol
+        ends_at = kernels.closed_at(self._state_address)  # first: nothing follows it
+        protocol.written = kernels.step_over_arrived(self._state_address)
+        if ends_at == protocol.written:
+            protocol.close()
+        word = protocol.next_word()
+        if word is None:
+            return None
+        if word & 1:
+            return word, _END_CONTENT
+        return word, self._content(word >> 1)
+
+    def _content(self, use: int) -> memoryview:
+        start = kernels.start_of(self._state_address, use)
+        if start < 0:
+            msg = f"push channel {self._segment.handle.path!r}: slot use {use} was overwritten"
+            raise CorruptedMessageError(msg)
+        begin = use % self._layout.slots * self._layout.slot_bytes
+        return self._memory[begin + start : begin + self._layout.slot_bytes - LAP_BACK]
+
+    def credited(self, credits_in_all: int) -> None:
+        """Take the word of a CREDIT; raises ProtocolError if it makes no sense."""
+        if self._closed or not self._protocol.credited(credits_in_all):
+            return
+        kernels.give_back(self._state_address, self._protocol.returned)
+        if self._protocol.peer_closed:
+            self.close()
+
+    def reconnected(self) -> None:
+        """Take note that what is not known to have arrived must be sent again."""
+        self._protocol.reconnected()
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the receiver has got everything, the end included, or wants nothing more."""
+        return self._protocol.peer_closed
+
+    def close(self) -> None:
+        """Give the slots back; the sender, if there still is one, is told that nobody receives.
+
+        Happens by itself as soon as all is `delivered`.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        kernels.close_receiver(self._state_address)
+        self._memory = memoryview(b"")
+        self._segment.close()
+
+
+class PushInlet:
+    """The receiver's host: what the link brings goes into the slots. A `PushSink` of peer.py."""
+
+    def __init__(self, segment: Segment, receiver_doorbell: Doorbell | None = None) -> None:
+        """Take the sender's place in an attached channel, closed with this object.
+
+        Raises ResourceError if the place is taken, or was.
+        """
+        self._segment = segment
+        self._layout = PushLayout.read(segment)
+        self._doorbell = receiver_doorbell
+        self._memory = segment.memory(DATA_OFFSET, self._layout.total_bytes)
+        self._state = new_end_state(segment, self._layout, receiver_doorbell)
+        self._state_address = int(self._state.ctypes.data)
+        self._protocol = PushReceiver(self._layout.slots)
+        self._scratch = memoryview(bytearray(1))
+        self._closed = False
+        if kernels.take_place(self._state_address) != EXPECTED:
+            msg = f"push channel {segment.handle.path!r} has, or had, another sender"
+            raise ResourceError(msg)
+
+    @classmethod
+    def attach(cls, handle: PushHandle, receiver_doorbell: Doorbell | None = None) -> PushInlet:
+        """Attach the receiver's channel; raises ResourceError as `attach_push` does."""
+        segment = Segment.attach(handle.segment)
+        try:
+            return cls(segment, receiver_doorbell)
+        except BaseException:
+            segment.close()
+            raise
+
+    def writable(self, word: int, nbytes: int) -> memoryview | None:
+        """Return where the `nbytes` of a PUSH go; None to drop them.
+
+        Raises ProtocolError for a word or a size that makes no sense.
+        """
+        if not self._closed:
+            self._look_at_receiver()
+        if self._closed:
+            return None
+        slot = self._protocol.slot_for(word)
+        slot_bytes = self._layout.slot_bytes
+        low, high = FOOTER_BYTES - LAP_BACK, slot_bytes - LAP_BACK
+        if word & 1:
+            low = high = len(_END_CONTENT)
+        if not low <= nbytes <= high:
+            msg = f"{nbytes} bytes for a slot of {slot_bytes} of a push channel, or for its end"
+            raise CorruptedMessageError(msg)
+        if word & 1:
+            return self._scratch
+        if slot is None:
+            return None
+        stop = (slot + 1) * slot_bytes - LAP_BACK
+        return self._memory[stop - nbytes : stop]
+
+    def arrived(self, word: int, nbytes: int) -> None:
+        """Show the receiver what `writable` had a place for, and is now there.
+
+        Raises ProtocolError if it is not what belongs there.
+        """
+        del nbytes  # the footer says it again, and the receiver checks that
+        use = word >> 1
+        ends = bool(word & 1)
+        if not ends and not kernels.publish_arrived(self._state_address, use):
+            msg = f"slot use {use} of push channel {self._segment.handle.path!r} is another's"
+            raise CorruptedMessageError(msg)
+        self._protocol.arrived(word)
+        if self._protocol.finished:
+            kernels.close_at(self._state_address, self._protocol.received)
+
+    def _look_at_receiver(self) -> None:
+        self._protocol.give_back(kernels.returned_by_receiver(self._state_address))
+        if kernels.receiver_closed(self._state_address):
+            self._protocol.close()
+            self._let_go()
+
+    @property
+    def credits_in_all(self) -> int:
+        """What a CREDIT has to say now: a word of push_protocol.py."""
+        if not self._closed:
+            self._look_at_receiver()
+        return self._protocol.credit_word
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything up to the sender's end has come."""
+        return self._protocol.finished
+
+    def close(self) -> None:
+        """Stop: the receiver is not told that the channel ends, since it did not.
+
+        Happens by itself as soon as the receiver has closed.
+        """
+        if not self._closed:
+            self._look_at_receiver()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._closed = True
+        self._memory = memoryview(b"")
+        self._segment.close()

@@ -1,0 +1,280 @@
+"""One TCP connection: from the first byte of the handshake to the last of the link.
+
+Nothing here waits: a socket that has nothing, or takes nothing more, is left alone until its
+watcher says that it is ready again. `readable` and `writable` are such notes; they are taken back
+when the kernel has said no, or has given less than was asked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Final
+
+from ..configs.errors import ProtocolError
+from .handshake import HandshakeRefusedError, Initiator, Responder
+from .link import Buffers, Link, LinkBrokenError
+from .link_messages import HEADER_BYTES
+
+RECEIVE_BYTES_MAX: Final = 1 << 20
+"""Of one connection in one poll, so that none keeps a relay from the others."""
+SEND_BYTES_MAX: Final = 1 << 20
+_AHEAD_BYTES: Final = 1 << 16
+_LARGE_BYTES: Final = 1 << 14
+_BUFFERS_MAX: Final = 1000  # the kernel takes 1,024 in one call
+
+ECONNECTING: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.ENOTCONN})
+
+
+def broken_by(error: OSError) -> LinkBrokenError:
+    """Return a socket's error as that of its link."""
+    name = errno.errorcode.get(error.errno or 0, "EIO")
+    return LinkBrokenError(f"the connection broke: {os.strerror(error.errno or 0)}", name)
+
+
+class TcpConnection:
+    """A connected (or connecting) socket, the handshake on it, then the link.
+
+    Methods raise ProtocolError (HandshakeRefusedError, LinkBrokenError among them) when the
+    connection is of no use any more; the caller then closes it.
+    """
+
+    def __init__(self, sock: socket.socket, side: Initiator | Responder, host: str = "") -> None:
+        """Take over a socket. `host` is whom we dialled."""
+        self.sock: Final = sock
+        self.fd: Final = sock.fileno()
+        self.side: Final = side
+        self.host = host
+        """The peer: whom we dialled, or, once it has proved it, who dialled us."""
+        self.link: Link | None = None
+        """The link, once the handshake is done (`establish`)."""
+        self.readable = False
+        self.writable = False
+        self.ended = False
+        """Whether the watcher said that the peer has closed: nothing new will make it readable."""
+        self.connected = isinstance(side, Responder)
+        self._pending: Buffers = []
+        self._ahead = memoryview(b"")
+        self._filled = 0  # bytes of `_ahead` that are received and not looked at
+        self._places: list[memoryview] = []  # of the payload that is being received
+        self._missing = 0  # bytes of it
+        self._large = False
+        if isinstance(side, Initiator):
+            self._pending.append(side.hello)
+
+    @property
+    def dialled(self) -> bool:
+        """Whether this side dialled: the peer is a parent."""
+        return isinstance(self.side, Initiator)
+
+    def establish(self, link: Link) -> None:
+        """Carry `link` from now on."""
+        self.link = link
+        self.host = link.peer.host
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))
+
+    # --- handshake -----------------------------------------------------------------------------
+
+    def prove(self, now_ns: int) -> bool:
+        """Carry the handshake on; return whether anything happened."""
+        self.side.check_time(now_ns)
+        if not self.connected and not self._finish_connecting():
+            return False
+        moved = self._flush() > 0
+        while self.readable and not self.side.done and self.side.needs:
+            try:
+                data = self.sock.recv(self.side.needs)
+            except BlockingIOError:
+                self.readable = False
+                break
+            except OSError as error:
+                raise broken_by(error) from error
+            if not data:
+                self.side.ended()
+            moved = True
+            try:
+                answer = self.side.receive(data)
+            except HandshakeRefusedError as refusal:
+                self._send_last(refusal.farewell)
+                raise
+            if answer:
+                self._pending.append(answer)
+                self._flush()
+        return moved
+
+    def _finish_connecting(self) -> bool:
+        if not self.writable:
+            return False
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise broken_by(OSError(code, os.strerror(code)))
+        try:
+            self.sock.getpeername()
+        except OSError as error:
+            if error.errno in ECONNECTING:
+                self.writable = False
+                return False
+            raise broken_by(error) from error
+        self.connected = True
+        return True
+
+    def _send_last(self, content: bytes) -> None:
+        """Send what need not arrive."""
+        if content and not self._pending:
+            try:
+                self.sock.send(content)
+            except OSError:
+                return  # the peer will find out by the end of the connection
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def send(self, link: Link, now_ns: int) -> bool:
+        """Send what the link has, until it has nothing more, or the socket or the turn is full."""
+        moved = 0
+        while self.writable and moved < SEND_BYTES_MAX:
+            if not self._pending:
+                link.outbound(self._pending, SEND_BYTES_MAX - moved, now_ns)
+                if not self._pending:
+                    break
+            sent = self._flush()
+            moved += sent
+            if self._pending and not self.writable:
+                link.peer.counters.socket_full += 1
+        return moved > 0
+
+    def _flush(self) -> int:
+        """Send what is pending as far as the socket takes it; return how many bytes."""
+        moved = 0
+        while self._pending and self.writable:
+            try:
+                sent = self.sock.sendmsg(self._pending[:_BUFFERS_MAX])
+            except BlockingIOError:
+                self.writable = False
+                break
+            except OSError as error:
+                raise broken_by(error) from error
+            moved += sent
+            self._drop_sent(sent)
+        return moved
+
+    def _drop_sent(self, sent: int) -> None:
+        """Forget what was sent, and note whether the socket has taken all it was given."""
+        pending = self._pending
+        whole = 0
+        for buffer in pending[:_BUFFERS_MAX]:
+            size = len(buffer)
+            if sent < size:
+                break
+            sent -= size
+            whole += 1
+        if whole < min(len(pending), _BUFFERS_MAX):
+            pending[whole] = memoryview(pending[whole])[sent:]
+            self.writable = False
+        del pending[:whole]
+
+    @property
+    def unsent(self) -> bool:
+        """Whether bytes wait for the socket."""
+        return bool(self._pending)
+
+    def say_goodbye(self, link: Link) -> None:
+        """Tell the peer that this side closes on purpose, if that can be done at once."""
+        try:
+            if self._flush() >= 0 and not self._pending:
+                link.goodbye(self._pending)
+                self._flush()
+        except ProtocolError:
+            return  # broken: it will find out
+
+    # --- receiving -----------------------------------------------------------------------------
+
+    def receive(self, link: Link, now_ns: int) -> bool:
+        """Receive until there is nothing more, or the turn is full; payloads go in place."""
+        moved = 0
+        while self.readable and moved < RECEIVE_BYTES_MAX:
+            # Behind a large payload most likely stands another one, which belongs into its ring:
+            # then only a header is read ahead. Small messages come many at a time.
+            room = HEADER_BYTES if self._large else _AHEAD_BYTES
+            ahead = self._ahead[self._filled : max(room, self._filled + HEADER_BYTES)]
+            self._places.append(ahead)
+            wanted = self._missing + len(ahead)
+            try:
+                count = self.sock.recvmsg_into(self._places)[0]
+            except BlockingIOError:
+                self._places.pop()
+                self.readable = False
+                break
+            except OSError as error:
+                raise broken_by(error) from error
+            self._places.pop()
+            if count == 0:
+                msg = f"host {self.host!r} closed the connection"
+                raise LinkBrokenError(msg, "closed by peer")
+            if count < wanted:
+                self.readable = self.ended  # else the watcher will say when there is more
+            moved += count
+            link.heard(now_ns)
+            self._take(link, count)
+        return moved > 0
+
+    def _take(self, link: Link, count: int) -> None:
+        """Sort out `count` bytes: the payload's first, then those ahead."""
+        if self._missing:
+            mine = min(count, self._missing)
+            self._missing -= mine
+            count -= mine
+            if self._missing:
+                self._places = _behind(self._places, mine)
+                return
+            self._places = []
+            link.end()
+        self._filled += count
+        start = 0
+        while self._filled - start >= HEADER_BYTES:
+            length, places = link.begin(self._ahead[start : start + HEADER_BYTES])
+            start += HEADER_BYTES
+            self._large = length >= _LARGE_BYTES
+            if length == 0:
+                continue
+            here = min(length, self._filled - start)
+            rest = _fill(places, self._ahead[start : start + here])
+            start += here
+            if here < length:
+                self._places, self._missing = rest, length - here
+                break
+            link.end()
+        left = self._filled - start
+        if start and left:
+            self._ahead[:left] = bytes(self._ahead[start : self._filled])
+        self._filled = left
+
+    def close(self) -> None:
+        """Close the socket; again does nothing."""
+        self._pending.clear()
+        self._places.clear()
+        self.sock.close()
+
+
+def _behind(places: list[memoryview], count: int) -> list[memoryview]:
+    """Return what is left of `places` behind their first `count` bytes."""
+    rest = []
+    for place in places:
+        if count >= len(place):
+            count -= len(place)
+        else:
+            rest.append(place[count:])
+            count = 0
+    return rest
+
+
+def _fill(places: tuple[memoryview, ...], content: memoryview) -> list[memoryview]:
+    """Copy `content` into the first of `places`; return what is left of them."""
+    done = 0
+    for place in places:
+        part = content[done : done + len(place)]
+        if not part:
+            break
+        place[: len(part)] = part
+        done += len(part)
+    return _behind(list(places), done)

@@ -1,0 +1,88 @@
+"""Sockets as links between hosts want them: bound to one address, never waiting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Final, TypeAlias
+
+from ..configs.errors import ResourceError
+
+Address: TypeAlias = tuple[str, int]
+"""A numeric address, or a name that resolves to one, and a port."""
+
+_BACKLOG: Final = 128
+NOT_SENT_BYTES_MAX: Final = 1 << 19
+"""Bytes that the kernel may keep unsent: enough to keep a link busy until the next poll, and few
+enough that a grant or a heartbeat does not wait behind megabytes of rows."""
+
+
+def resolve(host: str, address: Address) -> tuple[socket.AddressFamily, Address]:
+    """Return family and numeric address of `host`.
+
+    Asks the resolver if the address is a name, which may take its time. Raises ResourceError if
+    it knows none.
+    """
+    name, port = address
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, OverflowError) as error:
+        msg = f"host {host!r} cannot be found: {name!r} port {port} does not resolve ({error})"
+        raise ResourceError(msg) from error
+    family, _, _, _, numeric = found[0]
+    return family, (str(numeric[0]), int(numeric[1]))
+
+
+def listening_socket(address: str, low: int, high: int) -> socket.socket:
+    """Return a socket that listens at `address` on the first free port from `low` to `high`.
+
+    0 to 0 lets the kernel choose. Raises ResourceError if the address does not resolve or is
+    none of this machine, or if every port is taken.
+    """
+    family, (numeric, _) = resolve("this host", (address, 0))
+    last = low
+    for port in range(low, high + 1):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((numeric, port))
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            last = port
+            # A port below 1024 is not ours to take; another may be.
+            if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+                msg = f"cannot listen at {address!r}, port {port}: {os.strerror(error.errno or 0)}"
+                raise ResourceError(msg) from error
+            continue
+        return sock
+    msg = (
+        f"cannot listen at {address!r}: ports {low} to {last} are all taken; widen "
+        "transport.port_range_low and transport.port_range_high"
+    )
+    raise ResourceError(msg)
+
+
+def dialling_socket(family: socket.AddressFamily, address: Address) -> socket.socket:
+    """Return a socket that is connecting to a numeric address. Raises OSError if it cannot."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    result = sock.connect_ex(address)
+    if result not in {0, errno.EINPROGRESS}:
+        sock.close()
+        raise OSError(result, os.strerror(result))
+    return sock
+
+
+def prepare(sock: socket.socket, silence_ms: int) -> None:
+    """Set what a connection of ours needs; `silence_ms` is when a dead peer is given up.
+
+    The sizes of the kernel's buffers are left to it: it fits them to the link, while a size that
+    is set stays, too small for a fast or long link, or too large for a slow one.
+    """
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_BYTES_MAX)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)

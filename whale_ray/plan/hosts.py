@@ -1,0 +1,76 @@
+"""On which logical host each worker lives, and by which way a stream gets to other hosts.
+
+A *stream* is a ring of the plan. On the host of its producer, workers read that ring in place;
+every other host with readers of it has a mirror of the ring, which its relay fills. The bytes
+travel from host to host along the stream's *route*, a tree whose root is the producer's host
+(DESIGN 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..configs.errors import SettingsError
+
+Route = Literal["star", "chain"]
+
+
+@dataclass(frozen=True)
+class HostLayout:
+    """The logical hosts of a job; one alone has no relay."""
+
+    of_worker: tuple[int, ...]
+    """The host of each worker, ascending."""
+    route: Route
+    """The shape of every stream's tree: the root sends to all, or each host to the next one."""
+
+    @property
+    def count(self) -> int:
+        """How many hosts there are."""
+        return self.of_worker[-1] + 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts' names, their whole identity."""
+        return tuple(host_name(host) for host in range(self.count))
+
+    def workers_on(self, host: int) -> tuple[int, ...]:
+        """Return the workers of a host, ascending."""
+        return tuple(worker for worker, of in enumerate(self.of_worker) if of == host)
+
+    def hosts_of(self, workers: Iterable[int]) -> tuple[int, ...]:
+        """Return the hosts of some workers, ascending."""
+        return tuple(sorted({self.of_worker[worker] for worker in workers}))
+
+    def parents(self, root: int, readers: Iterable[int]) -> dict[int, int]:
+        """Return from which host each of the hosts `readers` gets a stream of host `root`.
+
+        A chain begins with the host after the root and goes on in the order of the hosts.
+        """
+        remote = sorted((host for host in readers if host != root), key=lambda host: host < root)
+        if self.route == "star":
+            return dict.fromkeys(remote, root)
+        return dict(zip(remote, [root, *remote], strict=False))
+
+
+def host_name(host: int) -> str:
+    """Return the name of a logical host."""
+    return f"host-{host}"
+
+
+def lay_hosts(hosts: int, workers: int, route: Route) -> HostLayout:
+    """Spread `workers` workers over `hosts` hosts, in blocks; 0 hosts means a single one.
+
+    Raises:
+        SettingsError: there are more hosts than workers.
+    """
+    count = hosts or 1
+    if count > workers:
+        msg = (
+            f"runtime.hosts={count}, but there are only {workers} workers: use --workers {count} "
+            "or more, or fewer hosts"
+        )
+        raise SettingsError(msg)
+    return HostLayout(tuple(worker * count // workers for worker in range(workers)), route)

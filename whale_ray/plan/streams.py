@@ -1,0 +1,110 @@
+"""Through which rings rows travel, between which workers and hosts: all that moving bytes needs.
+
+A relay is given this part of the plan alone: nothing in it comes from the user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .hosts import HostLayout
+
+
+@dataclass(frozen=True)
+class RingSpec:
+    """One ring: written by one worker, read by one or (all grouping) several, itself included.
+
+    Readers on other hosts read a mirror of it (hosts.py).
+    """
+
+    id: int
+    """The number of the stream, in the header of each of its messages."""
+    edge: int
+    producer_worker: int
+    consumer_workers: tuple[int, ...]
+    capacity_bytes: int
+    """0 until the rings are sized."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """The rings of a job, and who writes and reads them.
+
+    *Members* are the processes that take the steps of an attempt: the workers, then the relays of
+    the hosts, if there are several.
+    """
+
+    workers: int
+    rings: tuple[RingSpec, ...]
+    """`rings[i].id == i`."""
+    hosts: HostLayout
+
+    @property
+    def ring_bytes_total(self) -> int:
+        """The memory of all rings and their mirrors, in bytes."""
+        return sum(ring.capacity_bytes * (1 + self.mirrors_of(ring)) for ring in self.rings)
+
+    @property
+    def relays(self) -> int:
+        """How many relays there are: one per host, none on a single one."""
+        return self.hosts.count if self.hosts.count > 1 else 0
+
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        return self.workers + self.relays
+
+    def relay_of(self, host: int) -> int:
+        """Return the number of a host's relay among the members."""
+        return self.workers + host
+
+    def host_of(self, member: int) -> int:
+        """Return the host of a worker or relay."""
+        return self.hosts.of_worker[member] if member < self.workers else member - self.workers
+
+    def member_name(self, member: int) -> str:
+        """Return what messages call a worker or relay."""
+        if member < self.workers:
+            return f"worker {member}"
+        return f"the relay of {self.hosts.names[member - self.workers]}"
+
+    def rings_of_edge(self, edge_id: int) -> tuple[RingSpec, ...]:
+        """Return the rings that an edge travels through."""
+        return tuple(ring for ring in self.rings if ring.edge == edge_id)
+
+    def rings_of_producer(self, worker: int) -> tuple[RingSpec, ...]:
+        """Return the rings that `worker` creates and writes."""
+        return tuple(ring for ring in self.rings if ring.producer_worker == worker)
+
+    def rings_of_consumer(self, worker: int) -> tuple[RingSpec, ...]:
+        """Return the rings that `worker` reads, on its own host or as a mirror."""
+        return tuple(ring for ring in self.rings if worker in ring.consumer_workers)
+
+    def origin_of(self, ring: RingSpec) -> int:
+        """Return the host on which a ring is written."""
+        return self.hosts.of_worker[ring.producer_worker]
+
+    def writer_on(self, ring: RingSpec, host: int) -> int:
+        """Return the member that writes a ring on a host: its producer, else the host's relay."""
+        at_home = self.origin_of(ring) == host
+        return ring.producer_worker if at_home else self.relay_of(host)
+
+    def members_reading(self, ring: RingSpec, host: int) -> tuple[int, ...]:
+        """Return who reads a ring, or its mirror, on a host; the place is the reader's index.
+
+        First its workers, ascending, then the relay if it forwards the stream to other hosts.
+        """
+        local = tuple(w for w in ring.consumer_workers if self.hosts.of_worker[w] == host)
+        return (*local, self.relay_of(host)) if self.children_of(ring, host) else local
+
+    def parents_of(self, ring: RingSpec) -> dict[int, int]:
+        """Return the parent of each host that has a mirror of a ring, on the stream's route."""
+        return self.hosts.parents(self.origin_of(ring), self.hosts.hosts_of(ring.consumer_workers))
+
+    def children_of(self, ring: RingSpec, host: int) -> tuple[int, ...]:
+        """Return the hosts to which the relay of `host` forwards a ring's bytes."""
+        return tuple(child for child, parent in self.parents_of(ring).items() if parent == host)
+
+    def mirrors_of(self, ring: RingSpec) -> int:
+        """Return how many mirrors a ring has."""
+        return len(self.parents_of(ring))

@@ -1,0 +1,1 @@
+"""Stories that whale-ray's own state machines must survive; their names stand in ../seeds.py."""

@@ -1,0 +1,331 @@
+"""A host as the simulator runs it: the state machines of transport/ as `TcpEndpoint` joins them.
+
+Handshake, link, streams, reconnection, control messages, push channels, taps and mirrors are the
+real ones, over real ring memory; only sockets and clock are the simulator's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from ...configs.errors import ProtocolError
+from ...transport.channel import Outcome
+from ...transport.handshake import (
+    NONCE_BYTES,
+    HandshakeRefusedError,
+    Identity,
+    Initiator,
+    Responder,
+)
+from ...transport.link import Buffers, Link, LinkBrokenError, LinkTimes, Role
+from ...transport.link_messages import HEADER_BYTES, KIND_NAMES, LinkHeader, decode
+from ...transport.link_streams import Incoming, Offer, Until
+from ...transport.mirror import MirrorRing, RingTap
+from ...transport.peer import Peer
+from ...transport.reconnection import LinkState, Reconnection
+from ..connections import Arrived, Connected, Connection, Disconnected
+from ..simulator import Action, Actions, Dial, HangUp, Transmit, WakeAt
+from .workload import MS, US, Producer, Reader
+
+SECRET = bytes(range(32))
+TIMES = LinkTimes(heartbeat_ns=20 * MS, silence_ns=100 * MS)
+HANDSHAKE_NS = 100 * MS
+BACKOFF_NS = (5 * MS, 80 * MS)
+GRANT_DELAY_NS = 2 * MS
+CONTROL_MESSAGES_MAX = 8
+TURN_BYTES = 64 << 10
+_POLL_NS = 200 * US
+"""How soon a host looks again at a connection without room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A message on a connection, as a trace shows it."""
+
+    content: bytes
+
+    def __repr__(self) -> str:
+        if len(self.content) < HEADER_BYTES or self.content[:4] != b"WHLK":
+            return f"handshake, {len(self.content)} bytes"
+        header: LinkHeader = decode(self.content)
+        fields = f"stream {header.stream} position {header.position} extra {header.extra}"
+        return f"{KIND_NAMES[header.kind]} #{header.sequence} {fields} length {header.length}"
+
+
+class _Wiring:
+    """One connection with its handshake, and then its link."""
+
+    def __init__(self, connection: Connection, side: Initiator | Responder) -> None:
+        self.connection = connection
+        self.side = side
+        self.link: Link | None = None
+
+
+class ControlTalk:
+    """Numbered control messages to one peer, and those that come from it."""
+
+    def __init__(self, to_send: int, chance: random.Random) -> None:
+        self._to_send = to_send
+        self._chance = chance
+        self._sent = 0
+        self.received = 0
+        self.next_ns: int | None = 0
+        """When it goes on."""
+
+    def step(self, peer: Peer, now_ns: int) -> None:
+        """Send what is due, take what is there. AssertionError if it is not the next."""
+        if self.next_ns is None or now_ns < self.next_ns:
+            return
+        while (message := peer.inbox.take()) is not None:
+            assert message == b"control %d" % self.received, (
+                f"{message!r} from {peer.host} where control message {self.received} is due"
+            )
+            self.received += 1
+        for _ in range(self._chance.randrange(4)):
+            if self._sent < self._to_send:
+                outcome = peer.outbox.put(b"control %d" % self._sent)
+                self._sent += outcome is Outcome.SENT
+        self.next_ns = now_ns + 1 + self._chance.randrange(10 * MS)
+
+    def over(self, expected: int) -> bool:
+        """Tell whether everything was sent and all that the peer sends has come."""
+        return self._sent == self._to_send and self.received == expected
+
+
+class SimulatedHost:
+    """A node of the simulator."""
+
+    def __init__(self, name: str, chance: random.Random) -> None:
+        """Make a host without peers; the scenario adds what it shall do, before it starts."""
+        self.name = name
+        self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
+        self.talks: dict[str, ControlTalk] = {}
+        """Control messages, by peer."""
+        self.peers: dict[str, Peer] = {}
+        self.offers: dict[int, Offer] = {}
+        self.dials: dict[str, Reconnection] = {}
+        self.failures: Counter[str] = Counter()
+        """Connections that broke, by reason."""
+        self._identity = Identity("job", 1, 1, name)
+        self._chance = chance
+        self._wirings: dict[int, _Wiring] = {}
+        self._links: dict[tuple[str, Role], _Wiring] = {}
+        self._actions: list[Action] = []
+
+    # --- what the scenario adds ------------------------------------------------------------------
+
+    def offer(
+        self, stream: int, tap: RingTap, children: tuple[str, ...], until: Until = "received"
+    ) -> None:
+        """Let `children` read a ring or mirror of this host."""
+        offer = self.offers[stream] = Offer(stream, tap, children, until)
+        for child in children:
+            self.peer(child).offered(offer.outgoing[child])
+
+    def subscribe(self, stream: int, mirror: MirrorRing, parent: str) -> None:
+        """Fill a mirror of this host from `parent`, which is dialled."""
+        self.peer(parent).incoming[stream] = Incoming(stream, mirror, GRANT_DELAY_NS)
+        self.dials.setdefault(parent, Reconnection(0, *BACKOFF_NS))
+
+    def peer(self, host: str) -> Peer:
+        """Return what is known of another host."""
+        if host not in self.peers:
+            mark = self._chance.getrandbits(32) | 1
+            self.peers[host] = Peer(host, mark, CONTROL_MESSAGES_MAX, self.offers)
+        return self.peers[host]
+
+    @property
+    def delivered(self) -> bool:
+        """As `TcpEndpoint.delivered`."""
+        return all(offer.complete for offer in self.offers.values()) and all(
+            peer.delivered for peer in self.peers.values()
+        )
+
+    # --- what the simulator calls ----------------------------------------------------------------
+
+    def start(self, now_ns: int) -> Actions:
+        """Begin to dial, to send and to read."""
+        return self._go_on(now_ns)
+
+    def tick(self, now_ns: int) -> Actions:
+        """Do what is due."""
+        return self._go_on(now_ns)
+
+    def receive(self, sender: str, message: object, now_ns: int) -> Actions:
+        """Take what happens to a connection."""
+        match message:
+            case Connected(connection):
+                self._begin(connection, now_ns)
+            case Disconnected(connection, reason):
+                self._lost(connection, reason, now_ns)
+            case Arrived(connection, Wire(content)):
+                wiring = self._wirings.get(connection.number)
+                if wiring is not None:
+                    self._take(wiring, content, now_ns)
+        return self._go_on(now_ns)
+
+    def _go_on(self, now_ns: int) -> Actions:
+        """Do what `TcpEndpoint.poll` does, and what the host's workers do."""
+        for worker in (*self.producers, *self.readers):
+            worker.step(now_ns)
+        for host, talk in self.talks.items():
+            talk.step(self.peer(host), now_ns)
+        for host, reconnection in self.dials.items():
+            if reconnection.due(now_ns):
+                reconnection.dialled()
+                self._actions.append(Dial(host))
+        waits = False
+        for wiring in tuple(self._wirings.values()):
+            waits |= self._send(wiring, now_ns)
+        self._publish()
+        self._actions.append(WakeAt(self._next_ns(now_ns, waits)))
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _next_ns(self, now_ns: int, waits: bool) -> int:
+        """Return when there will be something to do, though not at once again."""
+        times = [worker.next_ns for worker in (*self.producers, *self.readers)]
+        times += [talk.next_ns for talk in self.talks.values()]
+        for wiring in self._wirings.values():
+            link = wiring.link
+            times.append(wiring.side.deadline_ns if link is None else link.next_due_ns)
+        for reconnection in self.dials.values():
+            if reconnection.state is LinkState.WAITING:
+                times.append(reconnection.next_dial_ns)
+        earliest = now_ns + (_POLL_NS if waits else 1)
+        return max(earliest, min((one for one in times if one is not None), default=earliest + MS))
+
+    def _publish(self) -> None:
+        for peer in self.peers.values():
+            for incoming in peer.changed.values():
+                incoming.publish()
+            peer.changed.clear()
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def _begin(self, connection: Connection, now_ns: int) -> None:
+        nonce = self._chance.randbytes(NONCE_BYTES)
+        deadline_ns = now_ns + HANDSHAKE_NS
+        side: Initiator | Responder
+        if connection.initiator == self.name:
+            side = Initiator(
+                self._identity,
+                SECRET,
+                nonce,
+                expects=connection.responder,
+                deadline_ns=deadline_ns,
+            )
+            self._transmit(connection, side.hello)
+        else:
+            side = Responder(self._identity, SECRET, nonce, deadline_ns=deadline_ns)
+        self._wirings[connection.number] = _Wiring(connection, side)
+
+    def _transmit(self, connection: Connection, content: bytes) -> None:
+        self._actions.append(Transmit(connection, Wire(content), len(content)))
+
+    def _take(self, wiring: _Wiring, content: bytes, now_ns: int) -> None:
+        try:
+            if wiring.link is not None:
+                self._take_link_message(wiring.link, content, now_ns)
+                return
+            if len(content) > wiring.side.needs:
+                msg = f"{len(content)} bytes within the handshake"
+                raise LinkBrokenError(msg, "handshake")
+            answer = wiring.side.receive(content)
+        except ProtocolError as error:
+            self._break(wiring, error, now_ns)
+            return
+        if answer:
+            self._transmit(wiring.connection, answer)
+        if wiring.side.done:
+            self._establish(wiring, now_ns)
+
+    def _take_link_message(self, link: Link, content: bytes, now_ns: int) -> None:
+        link.heard(now_ns)
+        length, places = link.begin(content[:HEADER_BYTES])
+        assert len(content) == HEADER_BYTES + length
+        start = HEADER_BYTES
+        for place in places:
+            place[:] = content[start : start + len(place)]
+            start += len(place)
+        if length:
+            link.end()
+
+    def _establish(self, wiring: _Wiring, now_ns: int) -> None:
+        host = wiring.side.peer.host
+        dialled = wiring.connection.initiator == self.name
+        role = Role.PARENT if dialled else Role.CHILD
+        before = self._links.get((host, role))
+        if before is not None:
+            self._break(before, LinkBrokenError("dialled anew", "replaced"), now_ns)
+        if dialled:
+            self.dials[host].up()
+        primary = dialled or host not in self.dials
+        wiring.link = Link(self.peer(host), role, TIMES, now_ns, primary=primary)
+        self._links[host, role] = wiring
+
+    def _send(self, wiring: _Wiring, now_ns: int) -> bool:
+        """Send what is due; return whether more may wait for room."""
+        link, connection = wiring.link, wiring.connection
+        try:
+            if link is None:
+                wiring.side.check_time(now_ns)
+                return False
+            link.check_silence(now_ns)
+            while (room := connection.room(self.name)) > 0:
+                buffers: Buffers = []
+                link.outbound(buffers, min(room, TURN_BYTES), now_ns)
+                if not buffers:
+                    return False
+                for content in _messages(buffers):
+                    # Carried out at once: `room` must know of it.
+                    self._actions.append(Transmit(connection, Wire(content), len(content)))
+                return True  # more, if there is more, when this is on its way
+        except ProtocolError as error:
+            self._break(wiring, error, now_ns)
+            return False
+        return True
+
+    def _break(self, wiring: _Wiring, error: ProtocolError, now_ns: int) -> None:
+        """End a connection from this side."""
+        if isinstance(error, HandshakeRefusedError):
+            reason = error.reason.name.lower()
+        else:
+            reason = error.reason if isinstance(error, LinkBrokenError) else f"protocol: {error}"
+        self._actions.append(HangUp(wiring.connection))
+        self._forget(wiring, reason, now_ns)
+
+    def _lost(self, connection: Connection, reason: str, now_ns: int) -> None:
+        """Take note that a connection has ended, or did not come to stand."""
+        wiring = self._wirings.get(connection.number)
+        if wiring is not None:
+            self._forget(wiring, reason, now_ns)
+        elif connection.initiator == self.name:
+            self.dials[connection.responder].failed(now_ns, reason, self._chance.random())
+
+    def _forget(self, wiring: _Wiring, reason: str, now_ns: int) -> None:
+        del self._wirings[wiring.connection.number]
+        self.failures[reason] += 1
+        link = wiring.link
+        if link is not None:
+            del self._links[link.peer.host, link.role]
+            link.broken(reason)
+        if wiring.connection.initiator == self.name:
+            reconnection = self.dials[wiring.connection.responder]
+            reconnection.failed(now_ns, reason, self._chance.random())
+
+
+def _messages(buffers: Buffers) -> list[bytes]:
+    """Join headers to what follows them, as a socket would carry it."""
+    found, parts, missing = [], [], 0
+    for buffer in buffers:
+        parts.append(bytes(buffer))
+        missing += decode(buffer).length if missing == 0 else -len(buffer)
+        if missing == 0:
+            found.append(b"".join(parts))
+            parts = []
+    assert not parts, "a payload is shorter than its header says"
+    return found
