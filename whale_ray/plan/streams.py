@@ -66,7 +66,7 @@ class StreamPlan:
         """Return what messages call a worker or relay."""
         if member < self.workers:
             return f"worker {member}"
-        return f"the relay of {self.hosts.names[member - self.workers]}"
+        return f"relay of {self.hosts.names[member - self.workers]}"
 
     def rings_of_edge(self, edge_id: int) -> tuple[RingSpec, ...]:
         """Return the rings that an edge travels through."""

@@ -83,8 +83,8 @@ def submit(
             to or finds, else starts one. Ray is neither stopped nor reconfigured.
         workers: worker processes; None leaves it to the settings.
         settings: settings, or a mapping of overrides.
-        places: with on="processes" and several `runtime.hosts`, where each of these lives; without
-            it, all are logical hosts of this machine.
+        places: with on="processes", one for each of `runtime.hosts`: where it lives. Without it all
+            are logical hosts of this machine.
         detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`.
 
     Raises:
@@ -117,6 +117,12 @@ def _submit_to_processes(
 ) -> Job:
     from .process_fleet import ProcessFleet
 
+    if places:
+        hosts = settings.runtime.hosts or len(places)
+        if hosts != len(places):
+            msg = f"{len(places)} places for {hosts} hosts (runtime.hosts): name one for each"
+            raise UsageError(msg)
+        settings = settings.with_overrides({"runtime.hosts": hosts})
     assignment = _assign(topology, settings, workers, needs_cluster=False)
     _replace_earlier(topology.name)
     supervisor = Supervisor(assignment, ProcessFleet(places), SystemClock())

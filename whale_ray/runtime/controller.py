@@ -420,7 +420,7 @@ class JobController:
         return self._fail(ResourceError(self._not_in_time(late, "start")), now_ns)
 
     def _told(self, members: list[int]) -> str:
-        """Name members: "workers 1, 2 and the relay of host-0"."""
+        """Name members: "workers 1, 2 and relay of host-0"."""
         workers = [str(member) for member in members if member < self._workers]
         named = [self._names[member] for member in members if member >= self._workers]
         if workers:

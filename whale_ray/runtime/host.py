@@ -65,7 +65,7 @@ class WorkerHost:
     def execute(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> Returned | Raised:
         """Carry out one step of an attempt's life; an error becomes an event, too."""
         if method != "open" and self.worker.attempt != attempt:
-            lost = AttemptLostError(f"the worker is in attempt {self.worker.attempt}")
+            lost = AttemptLostError(f"it is in attempt {self.worker.attempt}")
             return Raised(self._index, attempt, method, lost)
         try:
             result = getattr(self.worker, method)(attempt, *arguments)
@@ -75,10 +75,10 @@ class WorkerHost:
         except WhaleError as error:
             return Raised(self._index, attempt, method, error)
         except MemoryError as error:
-            text = f"worker {self._index} ran out of memory in {method}: {error}"
+            text = f"{self.worker.name} ran out of memory in {method}: {error}"
             return Raised(self._index, attempt, method, ResourceError(text))
         except Exception as error:  # noqa: BLE001  # whatever it is, the driver must learn of it
-            return Raised(self._index, attempt, method, _internal(self._index, method, error))
+            return Raised(self._index, attempt, method, _internal(self.worker.name, method, error))
         return Returned(self._index, attempt, method, result)
 
     def command(self, attempt: int, name: str) -> None:
@@ -93,7 +93,7 @@ class WorkerHost:
         try:
             return SnapshotTaken(self._index, self.worker.snapshot())
         except Exception:  # noqa: BLE001  # read while the loop writes: the next one may do
-            _log.exception("worker %d cannot tell its counters", self._index)
+            _log.exception("%s cannot tell its counters", self.worker.name)
             return SnapshotTaken(self._index, None)
 
     def abort(self) -> None:
@@ -101,7 +101,7 @@ class WorkerHost:
         try:
             self.worker.abort(self.worker.attempt)
         except Exception:  # noqa: BLE001  # its rings may be closed at this very moment
-            _log.exception("worker %d cannot abort", self._index)
+            _log.exception("%s cannot abort", self.worker.name)
 
     def close(self) -> None:
         """Give back everything that the worker holds."""
@@ -154,7 +154,7 @@ def _outdated(term: int, newer: int) -> str:
     return f"a controller of term {term} is outdated: term {newer} leads the job"
 
 
-def _internal(worker: int, method: str, error: Exception) -> JobError:
+def _internal(name: str, method: str, error: Exception) -> JobError:
     """Wrap an error that is not ours, with its traceback, in one that can travel."""
     text = "".join(traceback.format_exception(error)).rstrip()
-    return JobError(f"{text}\nin worker {worker}, while it was to {method}")
+    return JobError(f"{text}\nin {name}, while it was to {method}")

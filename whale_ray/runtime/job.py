@@ -187,7 +187,7 @@ _OPERATOR_HEAD = (
     "busy",
     "blocked",
 )
-_LINK_HEAD = ("host", "peer", "link", "MB sent", "MB received", "reconnected", "waited")
+_LINK_HEAD = ("host", "peer", "link", "MB sent", "MB received", "broken", "waited")
 
 
 def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
@@ -214,7 +214,7 @@ def _link_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
             "up" if link.up else "down",
             f"{link.bytes_sent / 1e6:,.1f}",
             f"{link.bytes_received / 1e6:,.1f}",
-            str(max(0, link.connections - 1)),
+            f"{sum(link.failures.values()):,}",
             f"{link.back_pressured:,}",
         )
         for relay in metrics.relays

@@ -17,6 +17,10 @@ class Member(Protocol):
     """What a fleet asks of a worker or relay; steps (`controller.STEPS`) are called by name."""
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
     def attempt(self) -> int:
         """The attempt that it is in; −1 before the first."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import cloudpickle
 
-from ..configs.errors import ResourceError, UsageError
+from ..configs.errors import ResourceError
 from ..plan.physical import PhysicalPlan
 from .controller import Died, Respawned
 from .envelope import Envelope, seal
@@ -79,7 +79,7 @@ class _Member:
 
 
 class ProcessFleet(Fleet):
-    """A process per member; `places` has the logical hosts' places, all on this machine without."""
+    """A process per member; `places` has one place per logical host, none means all are here."""
 
     def __init__(self, places: Sequence[HostPlace] = ()) -> None:
         self._places = tuple(places)
@@ -94,11 +94,8 @@ class ProcessFleet(Fleet):
     def start(self, assignment: Assignment) -> None:
         """Start the processes; they report back when they are ready for calls."""
         self._envelope = seal(assignment)
-        self._plan = plan = assignment.plan
-        if self._places and len(self._places) != plan.hosts.count:
-            msg = f"{len(self._places)} places for {plan.hosts.count} hosts (runtime.hosts)"
-            raise UsageError(msg)
-        for index in range(plan.members):
+        self._plan = assignment.plan
+        for index in range(self._plan.members):
             self._spawn(index)
 
     def _spawn(self, index: int) -> None:

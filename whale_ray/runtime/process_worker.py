@@ -56,7 +56,9 @@ class ProcessWorker:
     def _start(self, envelope: Envelope) -> None:
         try:
             self._grace_s = envelope.kill_grace_ms / 1000
-            self._host = WorkerHost(self._index, make_member(self._index, envelope, self._address))
+            member = make_member(self._index, envelope, self._address)
+            _show_name(f"whale {member.name}")
+            self._host = WorkerHost(self._index, member)
         except WhaleError as error:
             self._refused = error
 
@@ -100,6 +102,12 @@ class ProcessWorker:
                 self._connection.send_bytes(data)
         except OSError:
             pass  # the driver is gone; the listener notices, too
+
+
+def _show_name(name: str) -> None:
+    """Show what a process is in `ps` and `top`, as far as 15 characters tell."""
+    with open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(name.replace(" of host-", " "))
 
 
 def run_member(connection: int, index: int, address: str) -> None:

@@ -83,6 +83,11 @@ class Relay:
         self._shared: dict[tuple[int, int], int] = {}
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"relay of {host_name(self._host)}"
+
+    @property
     def attempt(self) -> int:
         """The attempt that it is in; −1 before the first."""
         return self._attempt

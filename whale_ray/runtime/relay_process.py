@@ -19,6 +19,7 @@ from typing import Any
 import cloudpickle
 
 from ..configs.errors import AttemptLostError
+from ..plan.hosts import host_name
 from .controller import Raised, Returned
 from .envelope import Envelope
 from .fleet import SnapshotTaken
@@ -35,6 +36,7 @@ class RelayProcess:
     """
 
     def __init__(self, index: int, envelope: Envelope, address: str) -> None:
+        self._name = f"relay of {host_name(index - envelope.workers)}"
         self._attempt = -1
         self._grace_s = envelope.kill_grace_ms / 1000
         self._ended = False
@@ -53,6 +55,11 @@ class RelayProcess:
             )
         self._send(envelope)
         threading.Thread(target=self._listen, name="relay", daemon=True).start()
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._name
 
     @property
     def attempt(self) -> int:

@@ -65,6 +65,11 @@ class Worker:
         self._turn_at_ns = 0
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"worker {self._index}"
+
+    @property
     def attempt(self) -> int:
         """The attempt that it is in; −1 before the first."""
         return self._attempt

@@ -18,6 +18,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from whale_ray.transport.segment import SHM_DIRECTORY
 
 pytestmark = pytest.mark.ray
 
@@ -117,6 +118,17 @@ def test_a_killed_actor_restarts_the_job(cluster: Any, tmp_path: Path) -> None:
     assert found == EXPECTED
     assert job.outcome().restarts == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_named_segments_serve_actors_too_and_a_killed_one_leaves_none(
+    cluster: Any, tmp_path: Path
+) -> None:
+    topology = counting(Suicidal, whale.sinks.parquet(tmp_path / "out"))
+    job = whale.submit(topology, workers=2, settings={"transport.segment_kind": "named"}).wait(120)
+    found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
+    assert found == EXPECTED
+    assert job.outcome().restarts == 1
+    assert list(SHM_DIRECTORY.glob(f"whale-ray-{job.id}*")) == []
 
 
 class KillsController(Sink):

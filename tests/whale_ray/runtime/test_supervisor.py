@@ -34,7 +34,7 @@ from whale_ray.runtime.fleet import Assignment, SnapshotTaken
 from whale_ray.runtime.host import StepThread, WorkerHost, pack
 from whale_ray.runtime.journal import Entry, Journal
 from whale_ray.runtime.local_fleet import LocalFleet
-from whale_ray.runtime.members import LOCAL_ADDRESS, Member
+from whale_ray.runtime.members import LOCAL_ADDRESS
 from whale_ray.runtime.metrics import WorkerSnapshot, summarize
 from whale_ray.runtime.process_worker import ProcessWorker
 from whale_ray.runtime.signals import draining_signals
