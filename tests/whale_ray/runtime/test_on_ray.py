@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,28 @@ def test_a_killed_actor_restarts_the_job(cluster: Any, tmp_path: Path) -> None:
     assert found == EXPECTED
     assert job.outcome().restarts == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+class KillsRelay(Suicidal):
+    """Kills the relay of the second host."""
+
+    def on_row(self, row: Any, out: Any) -> None:
+        Count.on_row(self, row, out)
+        if self.attempt == 0 and row["v"] == 1000:
+            for comm in Path("/proc").glob("[0-9]*/comm"):
+                with suppress(FileNotFoundError, ProcessLookupError):  # others come and go
+                    if comm.read_text() == "whale relay 1\n":
+                        os.kill(int(comm.parent.name), signal.SIGKILL)
+
+
+def test_a_killed_relay_restarts_a_job_over_two_logical_hosts(cluster: Any, tmp_path: Path) -> None:
+    sink = whale.sinks.parquet(tmp_path / "out")
+    job = whale.submit(counting(KillsRelay, sink), workers=2, settings={"runtime.hosts": 2})
+    found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
+    assert found == EXPECTED
+    assert job.outcome().restarts == 1
+    assert [relay.host for relay in job.metrics().relays] == ["host-0", "host-1"]
+    assert sum(link.bytes_sent for relay in job.metrics().relays for link in relay.links) > 0
 
 
 def test_named_segments_serve_actors_too_and_a_killed_one_leaves_none(

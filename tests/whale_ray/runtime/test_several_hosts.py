@@ -15,11 +15,14 @@ from whale_ray.runtime.process_fleet import HostPlace
 
 
 class Keep(whale.Process):
-    """Passes rows on; with `victim`, kills the process of that name, once, at row 500."""
+    """Passes rows on; with `victim`, sends that process a signal, once, after row 500."""
 
-    def __init__(self, victim: str = "", marker: Path = Path()) -> None:
+    def __init__(
+        self, victim: str = "", marker: Path = Path(), signal_number: int = signal.SIGKILL
+    ) -> None:
         self.victim = victim
         self.marker = marker
+        self.signal_number = signal_number
         self.seen = 0
 
     def open(self, context: whale.InstanceContext) -> None:
@@ -29,14 +32,17 @@ class Keep(whale.Process):
         self.seen += batch.num_rows
         if self.victim and self.seen > 500 and self.instance == 0 and not self.marker.exists():
             self.marker.touch()
-            os.kill(sibling(self.victim), signal.SIGKILL)
+            os.kill(sibling(self.victim), self.signal_number)
         out.emit({"v": batch["v"], "instance": [self.instance] * batch.num_rows})
 
 
 def sibling(name: str) -> int:
     """Return the process of that name that was forked from the same one as this."""
     for status in Path("/proc").glob("[0-9]*/status"):
-        text = status.read_text()
+        try:
+            text = status.read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # others come and go
         if f"Name:\t{name}\n" in text and f"PPid:\t{os.getppid()}\n" in text:
             return int(status.parent.name)
     raise AssertionError(f"no process {name!r}")
@@ -89,6 +95,23 @@ def test_a_killed_relay_restarts_the_job_and_the_result_is_still_right(
     job = submit(topology, on="processes", workers=4, settings=settings).wait(100)
     assert_all_received(job, 5000)
     assert job.outcome().restarts == 1
+
+
+def test_a_host_that_falls_silent_makes_the_job_begin_anew(tmp_path: Path, no_leaks: None) -> None:
+    """Its relay is stopped: nothing dies, but no heartbeat comes, and it does not abort either."""
+    topology = topology_of(
+        5000, victim="whale relay 2", marker=tmp_path / "stopped", signal_number=signal.SIGSTOP
+    )
+    settings = {
+        **SMALL,
+        "transport.heartbeat_interval_ms": 200,
+        "transport.silence_timeout_ms": 1000,
+        "runtime.unreachable_after_ms": 1000,
+        "runtime.kill_grace_ms": 500,
+    }
+    job = submit(topology, on="processes", workers=4, settings=settings).wait(100)
+    assert_all_received(job, 5000)
+    assert job.outcome().restarts >= 1
 
 
 def test_without_restarts_the_death_of_a_relay_is_named(tmp_path: Path, no_leaks: None) -> None:
