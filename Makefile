@@ -21,7 +21,7 @@ REQUIREMENTS := import sys, tomllib; \
 	print("\n".join(extras[sys.argv[1]] if sys.argv[1:] else project["dependencies"]))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check bench format settings constraints clean
+.PHONY: help setup run test test-long check bench soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench: $(DEV) ## measure the transport and the ride-hailing application
 	@$(BIN)/whale-ray bench transport $(ARGS)
 	@$(BIN)/whale-ray bench ride-hailing $(ARGS)
 
+soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
+	@$(BIN)/python -m whale_ray.simulation soak $(ARGS)
+
 format: $(DEV) ## put the sources into shape
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
@@ -65,7 +68,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 
 # --- set-up: each step once, again only when the requirements change --------------------------
 
-setup run settings: STEPS := 3
+setup run soak settings: STEPS := 3
 test test-long check bench format constraints: STEPS := 4
 
 $(CREATED):

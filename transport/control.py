@@ -65,6 +65,8 @@ class ControlOutbox:
         if mark != self.mark:
             return  # it knows only a predecessor yet
         taken = (count - self._first) % (1 << _COUNT_BITS)
+        if taken >> (_COUNT_BITS - 1):
+            return  # overtaken by a newer one: two links may lead to one host
         if taken > self._furthest - self._first:
             msg = f"{taken} control messages acknowledged, {self._furthest - self._first} are due"
             raise ProtocolError(msg)

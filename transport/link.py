@@ -1,11 +1,13 @@
 """One authenticated connection as a state machine: what to send next, where received bytes go.
 
 Pure: no socket, no clock. Whoever drives it asks `outbound` for buffers to send, in that order,
-hands each received header to `begin`, puts the payload where that says, and calls `end`.
+hands each received header to `begin`, puts the payload where that says, calls `progress` when a
+part of it is there, if it likes, and `end` when all of it is.
 
-- All streams to a child share the connection and take turns, DATA_BYTES_MAX a turn, so that none
-  waits for another; a stream whose child has no room is passed over. Short messages (grants,
-  heartbeats, control) go first.
+- All streams to a child share the connection and take turns, a slice a turn, so that none waits for
+  another; a stream whose child has no room is passed over. Short messages (grants, heartbeats,
+  control) go first.
+- Data counts as received while its message is still coming, by lines of 64 bytes.
 - Every message bears the number that follows the last one's. TCP keeps them in order, but nothing
   here trusts it: a gap or a repeat breaks the link, and streams.py goes on where it was. A lost
   last message shows at the next heartbeat.
@@ -47,9 +49,12 @@ from .link_messages import (
 )
 from .link_streams import Incoming, Outgoing
 from .peer import Peer
+from .ring_layout import FRAME_ALIGNMENT
 
 _MS: Final = 1_000_000
 _BATCH_MESSAGES_MAX: Final = 256
+_TURN_BYTES: Final = 288 * 1024
+"""Of one stream at a time: a full slice (256 KiB) with its header and the rows that overshoot."""
 
 Buffers: TypeAlias = list["memoryview | bytes"]
 
@@ -110,6 +115,7 @@ class Link:
         self._turns: list[Outgoing] = []
         self._credits_told: dict[int, int] = {}
         self._header: LinkHeader | None = None
+        self._counted = 0  # bytes of its payload that are counted as received
         self._content = bytearray()
         self._waste = memoryview(b"")
         self._wasted = False
@@ -184,18 +190,18 @@ class Link:
     def _tell_parent(self, buffers: Buffers, now_ns: int) -> None:
         """Subscribe, grant, leave."""
         for stream, incoming in self.peer.incoming.items():
-            if incoming.leaving:
-                incoming.left = True
-                incoming.subscribed_now = False
             if not incoming.subscribed_now:
                 incoming.subscribed_now = True
-                if incoming.left:  # said again on each link, since it may have been lost
-                    self._append(buffers, GOODBYE, stream)
-                else:
+                if not incoming.left:
                     self._subscribe(buffers, incoming)
+                else:  # said again on each link, since it may have been lost
+                    self._append(buffers, GOODBYE, stream)
             elif not incoming.left:
                 grant = incoming.grant_due(now_ns)
-                if grant is not None:
+                if incoming.leaving:
+                    incoming.left = True
+                    self._append(buffers, GOODBYE, stream)
+                elif grant is not None:
                     window = grant.limit - grant.received
                     self._append(buffers, GRANT, stream, grant.received, window)
 
@@ -249,25 +255,46 @@ class Link:
         turns = self._turns
         if len(turns) != len(self.peer.outgoing):
             turns[:] = self.peer.outgoing.values()
-        turn, passed, messages = self._turn, 0, 0
-        while passed < len(turns) and max_bytes > 0 and messages < _BATCH_MESSAGES_MAX:
-            turn = turn + 1 if turn + 1 < len(turns) else 0
-            outgoing = turns[turn]
-            found = outgoing.next_range()
-            if found is None:
-                passed += 1
-                end = outgoing.end_due
-                if end is not None:
-                    outgoing.sender.told_end = True
-                    self._append(buffers, FINISHED, outgoing.stream, end)
-                continue
-            passed = 0
-            messages += 1
-            start, stop = found
-            self._append(buffers, DATA, outgoing.stream, start, 0, stop - start)
-            buffers += outgoing.offer.tap.pieces(start, stop)
-            max_bytes -= stop - start
-        self._turn = turn
+        turn_bytes = _TURN_BYTES if len(turns) > 1 else DATA_BYTES_MAX
+        plan: list[tuple[Outgoing, int, int]] = []
+        # Whoever has nothing is asked once, not again in every round.
+        waiting = [*range(self._turn, len(turns)), *range(min(self._turn, len(turns)))]
+        while waiting and max_bytes > 0 and len(plan) < _BATCH_MESSAGES_MAX:
+            again = []
+            for index in waiting:
+                if max_bytes <= 0 or len(plan) >= _BATCH_MESSAGES_MAX:
+                    break
+                taken = self._take_turn(turns[index], turn_bytes, plan)
+                if taken:
+                    max_bytes -= taken
+                    again.append(index)
+                    self._turn = index + 1
+            waiting = again
+        for outgoing, start, stop in plan:
+            if start == stop:
+                self._append(buffers, FINISHED, outgoing.stream, stop)
+            else:
+                self._append(buffers, DATA, outgoing.stream, start, 0, stop - start)
+                buffers += outgoing.offer.tap.pieces(start, stop)
+
+    @staticmethod
+    def _take_turn(
+        outgoing: Outgoing, turn_bytes: int, plan: list[tuple[Outgoing, int, int]]
+    ) -> int:
+        """Plan what one stream has to send: a range, or its end; return how many bytes."""
+        found = outgoing.next_range(turn_bytes)
+        if found is None:
+            end = outgoing.end_due
+            if end is not None:
+                outgoing.sender.told_end = True
+                plan.append((outgoing, end, end))
+            return 0
+        start, stop = found
+        taken = stop - start
+        if plan and plan[-1][0] is outgoing and stop - plan[-1][1] <= DATA_BYTES_MAX:
+            start = plan.pop()[1]  # nobody else had anything: one message will do
+        plan.append((outgoing, start, stop))
+        return taken
 
     # --- receiving -----------------------------------------------------------------------------
 
@@ -289,6 +316,7 @@ class Link:
         counters.messages_received += 1
         counters.bytes_received += HEADER_BYTES + message.length
         self._header = message
+        self._counted = 0
         if message.kind == DATA:
             return message.length, self._place_data(message)
         if message.kind == CONTROL:
@@ -324,6 +352,20 @@ class Link:
             self._waste = memoryview(bytearray(max(length, DATA_BYTES_MAX)))
         return (self._waste[:length],)
 
+    def progress(self, nbytes: int) -> None:
+        """Take note that the first `nbytes` of the payload are in place. Raises ProtocolError."""
+        message = self._header
+        if message is not None and message.kind == DATA and not self._wasted:
+            self._count_data(message, nbytes & -FRAME_ALIGNMENT)
+
+    def _count_data(self, message: LinkHeader, nbytes: int) -> None:
+        fresh = nbytes - self._counted
+        if fresh > 0:
+            self._counted = nbytes
+            incoming = self.peer.incoming[message.stream]
+            incoming.arrived(fresh)
+            self.peer.changed[message.stream] = incoming
+
     def end(self) -> None:
         """Take note that the payload is where `begin` said. Raises ProtocolError."""
         message, self._header = self._header, None
@@ -335,9 +377,7 @@ class Link:
         elif self._wasted:
             return
         elif message.kind == DATA:
-            incoming = self.peer.incoming[message.stream]
-            incoming.arrived(message.length)
-            self.peer.changed[message.stream] = incoming
+            self._count_data(message, message.length)
         else:
             self.peer.push_sinks[message.stream].arrived(message.position, message.length)
 

@@ -64,9 +64,8 @@ KIND_NAMES: Final = {
 NO_STREAM: Final = (1 << 32) - 1
 SEQUENCE_MASK: Final = (1 << 32) - 1
 POSITION_MAX: Final = (1 << 62) - 1
-DATA_BYTES_MAX: Final = 288 * 1024
-"""Of one message: a full slice (256 KiB) with its header and the rows that overshoot, and no more,
-so that no stream keeps a connection from the others for long."""
+DATA_BYTES_MAX: Final = 1 << 20
+"""Of one message; a stream that is alone fills it, others take shorter turns."""
 CONTROL_BYTES_MAX: Final = 1 << 16
 PUSH_BYTES_MAX: Final = 1 << 20
 

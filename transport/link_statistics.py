@@ -36,6 +36,8 @@ class LinkStatistics:
     """The last measured time there and back; 0 before the first."""
     failures: Mapping[str, int] = field(default_factory=dict)
     """How often links broke or did not come to stand, by reason."""
+    last_failure: str = ""
+    """Why that happened last, in words; empty if it never did."""
 
     @property
     def reconnections(self) -> int:
@@ -59,4 +61,5 @@ def statistics_of(peer: Peer, up: bool) -> LinkStatistics:
         socket_full=counters.socket_full,
         rtt_ns=counters.rtt_ns,
         failures=dict(counters.failures),
+        last_failure=counters.last_failure,
     )

@@ -10,7 +10,6 @@ from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
 from ..configs.errors import ProtocolError
-from .link_messages import DATA_BYTES_MAX
 from .mirror import MirrorRing, RingTap
 from .streams import Grant, StreamReceiver, StreamSender
 
@@ -35,14 +34,14 @@ class Outgoing:
         self.back_pressured = 0
         """Times that bytes began to wait for a grant."""
 
-    def next_range(self) -> tuple[int, int] | None:
-        """Return the next positions to send, at most DATA_BYTES_MAX bytes; None if none may be."""
+    def next_range(self, max_bytes: int) -> tuple[int, int] | None:
+        """Return the next positions to send, at most `max_bytes`; None if none may be sent."""
         sender = self.sender
         tap = self.offer.tap
         if self.gone or tap.head == sender.sent:
             self.waits = False
             return None
-        found = sender.next_range(tap.whole_frames, DATA_BYTES_MAX)
+        found = sender.next_range(tap.whole_frames, max_bytes)
         waits = found is None and sender.subscribed_now
         if waits and not self.waits:
             self.back_pressured += 1
@@ -133,7 +132,8 @@ class Incoming:
         """Count bytes that are in their place. Raises ProtocolError if they hold no frames."""
         self.mirror.advance(nbytes)
         self.receiver.arrived(nbytes)
-        self._check_end()
+        if self.receiver.finished_at is not None:
+            self._check_end()
 
     def finished(self, position: int) -> None:
         """Take note of the end. Raises ProtocolError if it contradicts what is known."""
@@ -171,7 +171,10 @@ class Incoming:
 
     @property
     def leaving(self) -> bool:
-        """Whether the parent must be told that nobody here reads the stream any more."""
+        """Whether the parent must be told that nobody here reads the stream any more.
+
+        As `grant_due` has found, or `subscription`.
+        """
         return not self.left and self.mirror.abandoned and not self.receiver.complete
 
     @property

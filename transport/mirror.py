@@ -59,6 +59,7 @@ class MirrorRing:
         self._memory = segment.memory(layout.data_offset, layout.total_bytes)
         self._poisoned = 0 if poison_released else _ANY_BYTES
         self._whole = 0
+        self._limit_seen = layout.capacity
         self._finished_flag = False
         self._closed = False
         self.capacity: Final = layout.capacity
@@ -69,6 +70,9 @@ class MirrorRing:
         """Every frame before this position is visible to the readers."""
         self.finished_at: int | None = None
         """Where the stream ends, once that is known."""
+        self.abandoned = False
+        """Whether the last look at the readers (`limit`, `ask_to_be_rung`) found that all have
+        closed: the stream is wanted no more."""
 
     @classmethod
     def create(
@@ -119,44 +123,40 @@ class MirrorRing:
     @property
     def lowest_tail(self) -> int:
         """The position that all open readers have passed; `received` if none is open."""
-        if self._closed:
-            return self.received
-        tail = kernels.lowest_tail(self._ring, self._layout.readers)
-        return self._see_tail(tail)
-
-    def _see_tail(self, tail: int) -> int:
-        if tail == kernels.NO_READER:
-            return self.received
-        if tail > self._poisoned:
-            kernels.poison(self._data, self.capacity, self._poisoned, tail)
-            self._poisoned = tail
-        return tail
+        return self.limit - self.capacity
 
     @property
     def limit(self) -> int:
         """The position up to which bytes may be written without overtaking an open reader."""
-        return self.lowest_tail + self.capacity
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether every reader has closed: the stream is wanted no more."""
         if self._closed:
-            return True
-        return bool(kernels.lowest_tail(self._ring, self._layout.readers) == kernels.NO_READER)
+            return self.received + self.capacity
+        return self._see_tail(kernels.lowest_tail(self._ring, self._layout.readers))
+
+    def _see_tail(self, tail: int) -> int:
+        """Take note of what a look at the readers has found; return the limit."""
+        if tail == kernels.NO_READER:
+            self.abandoned = True
+            tail = self.received
+        elif tail > self._poisoned:
+            kernels.poison(self._data, self.capacity, self._poisoned, tail)
+            self._poisoned = tail
+        self._limit_seen = limit = tail + self.capacity
+        return limit
 
     def ask_to_be_rung(self, tail: int) -> int:
         """Have the writer's doorbell rung once all readers have passed `tail`; return `limit`."""
         if self._closed:
             return self.limit
-        lowest = kernels.ask_to_be_rung(self._ring, self._layout.readers, tail)
-        return self._see_tail(lowest) + self.capacity
+        return self._see_tail(kernels.ask_to_be_rung(self._ring, self._layout.readers, tail))
 
     def writable(self, position: int, nbytes: int) -> tuple[memoryview, ...]:
         """Return the memory of [position, position + nbytes), in one piece or two.
 
         Raises ValueError if that would overtake a reader, or is not where the next byte belongs.
         """
-        if position != self.received or not 0 <= nbytes <= self.limit - position:
+        end = position + nbytes
+        fits = end <= self._limit_seen or end <= self.limit
+        if position != self.received or nbytes < 0 or not fits:
             msg = (
                 f"{nbytes} bytes at position {position} of a mirror that has {self.received} "
                 f"and may take bytes up to {self.limit}"
@@ -207,7 +207,7 @@ class MirrorRing:
         if self._closed:
             return
         self.finish()
-        self._closed = True
+        self._closed = self.abandoned = True
         self._memory = memoryview(b"")
         self._segment.close()
 
@@ -285,8 +285,8 @@ class RingTap:
     def head(self) -> int:
         """The position up to which bytes can be read: for a mirror, what it has received."""
         if self._mirror is not None:
-            return self._mirror.received
-        if not self._closed:
+            self._last_head = self._mirror.received
+        elif not self._closed:
             self._last_head = kernels.head(self._ring)
         return self._last_head
 
@@ -306,7 +306,10 @@ class RingTap:
         """
         if self._closed:
             return start
-        limit = min(limit, self.head)
+        head = self._last_head
+        if head <= start:
+            head = self.head
+        limit = min(limit, head)
         stop = kernels.whole_frames(self._data, self.capacity, start, limit, max_bytes)
         if stop == kernels.NOT_A_FRAME:
             msg = (

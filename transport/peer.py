@@ -72,6 +72,7 @@ class LinkCounters:
     """Times that a socket took less than there was to send."""
     rtt_ns: int = 0
     failures: Counter[str] = field(default_factory=Counter)
+    last_failure: str = ""
 
 
 class Peer:

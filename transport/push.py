@@ -18,6 +18,7 @@ import numpy as np
 
 from ..configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
 from . import push_kernels as kernels
+from .atomics import direct
 from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
 from .doorbell import Doorbell
 from .push_layout import DATA_OFFSET, RECEIVER_STATE, PushLayout
@@ -31,6 +32,13 @@ _SENT: Final = Outcome.SENT
 _NEXT_WORD: Final = kernels.NEXT // 8
 _NOT_OPEN: Final = "the channel is not open: call open() first"
 _NO_VIEW: Final[weakref.ref[Bytes]] = weakref.ref(np.empty(0, np.uint8))
+
+# What is called for every message, without numba's look at the arguments' types.
+_reserve: Final = direct(kernels.reserve)
+_commit: Final = direct(kernels.commit)
+_next_message: Final = direct(kernels.next_message)
+_has_message: Final = direct(kernels.has_message)
+_give_back: Final = direct(kernels.give_back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +124,11 @@ class PushSendingEnd(SendingEnd):
             return self._cannot()
         if nbytes > self._layout.room:
             return self._put_large(nbytes, encode)
-        offset = kernels.reserve(self._state_address, nbytes)
+        offset = _reserve(self._state_address, nbytes)
         if offset < 0:
             return _REFUSALS[offset]
         used = _encoded(encode, self._data[offset : offset + nbytes])
-        kernels.commit(self._state_address, used)
+        _commit(self._state_address, used)
         return _SENT
 
     def _put_large(self, nbytes: int, encode: Encode) -> Outcome:
@@ -266,7 +274,7 @@ class PushReceivingEnd(ReceivingEnd):
         if self._frames:
             self._reclaim()
         # Too much held may leave no credit for a message ever to come: `get` then says so.
-        return self._held_bytes > self._held_limit or bool(kernels.has_message(self._state_address))
+        return self._held_bytes > self._held_limit or bool(_has_message(self._state_address))
 
     def get(self) -> Frame | None:
         """See `Channel.get`."""
@@ -274,7 +282,7 @@ class PushReceivingEnd(ReceivingEnd):
             return None
         if self._held_bytes:
             self._check_held()
-        word = kernels.next_message(self._state_address)
+        word = _next_message(self._state_address)
         if word >= 0:
             # Not np.ndarray(buffer=...), which would refer to the mapping without keeping it
             # mapped.
@@ -318,7 +326,7 @@ class PushReceivingEnd(ReceivingEnd):
             end = frame.end
             self._held_bytes -= frame.size
         if end >= 0:
-            kernels.give_back(self._state_address, end // self._layout.slot_bytes)
+            _give_back(self._state_address, end // self._layout.slot_bytes)
 
     def _check_held(self) -> None:
         self._reclaim()
@@ -349,7 +357,7 @@ class PushReceivingEnd(ReceivingEnd):
         if self._closed:
             return False
         if self._peer_dead:
-            return not kernels.has_message(self._state_address)
+            return not _has_message(self._state_address)
         return bool(kernels.is_drained(self._state_address))
 
     def statistics(self) -> ChannelStatistics:

@@ -260,8 +260,8 @@ def _find(state: int) -> int:
     """Return how many slots the next message takes, 0 if it is not there as a whole."""
     first = load(state + NEXT)
     slots = load(state + SLOTS)
-    # Beyond its credits no sender writes; what stands there is older.
-    if first - load(state + OWN_RETURNED) >= slots or not _is_there(state, first):
+    # A slot that was not given back still shows the lap before, so it is not taken twice.
+    if not _is_there(state, first):
         return 0
     left = load(_slot_end(state, first) - LEFT_BACK)
     if left < 0 or left >= slots // 2:

@@ -5,7 +5,6 @@ The producer owns the segment. Each consumer is one of its readers, known by an 
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Final

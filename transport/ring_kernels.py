@@ -154,8 +154,8 @@ def _wanted_tail(state: int, end: int) -> int:
 
     In a large ring a quarter must be free: woken for each frame, it would sleep after each, and
     every wake-up costs the reader more than a slice. A reader that has read everything always
-    gets there, since it may keep no more than half of the ring and the frame in its hand. A small
-    ring would run dry while the producer wakes up.
+    gets there, since it may keep no more than half of the ring. A small ring would run dry while
+    the producer wakes up.
     """
     capacity = load(state + CAPACITY)
     wanted = end - capacity
@@ -426,7 +426,8 @@ def _step_back(state: int, position: int, length: int) -> None:
 def get_copy(state: int, target: Bytes) -> int:
     """Copy the next frame into `target` and release it: its length, or a refusal.
 
-    EMPTY, NOT_A_FRAME or EVICTED; OTHER_SIZE, and the frame stays, if `target` is too small. No earlier frame may be held.
+    EMPTY, NOT_A_FRAME or EVICTED; OTHER_SIZE, and the frame stays, if `target` is too small.
+    No earlier frame may be held.
     """
     position = load(state + POSITION)
     word = next_frame(state)

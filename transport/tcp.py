@@ -39,7 +39,7 @@ from .mirror import MirrorRing, RingTap
 from .peer import Peer, PushSink, PushSource
 from .reconnection import LinkState, Reconnection
 from .tcp_connection import TcpConnection, broken_by
-from .tcp_sockets import Address, dialling_socket, listening_socket, prepare, resolve
+from .tcp_sockets import Address, Listener, dialling_socket, prepare, resolve
 from .tcp_watch import ENDED, READABLE, WRITABLE, SocketWatch
 
 _MS: Final = 1_000_000
@@ -83,7 +83,7 @@ class TcpEndpoint:
         self._doorbell = doorbell
         self._times = LinkTimes.of(settings)
         self._watch = SocketWatch()
-        self._listener: socket.socket | None = None
+        self._listener: Listener | None = None
         self._by_fd: dict[int, TcpConnection] = {}
         self._proving: dict[int, TcpConnection] = {}
         self._half_open = 0  # of those, how many dialled us
@@ -95,9 +95,10 @@ class TcpEndpoint:
         self._somebody_waits = False
         self._closed = False
         self.refused: Counter[str] = Counter()
-        """Connections refused before they had proved who they are, by reason."""
+        """Connections, to here and from here, that did not get through their handshake, by
+        reason."""
         self.last_refusal = ""
-        """The last of these reasons in words, for people."""
+        """Why a connection was refused or a link broke last, in words."""
 
     # --- what the host does --------------------------------------------------------------------
 
@@ -112,10 +113,9 @@ class TcpEndpoint:
             msg = "this endpoint listens already"
             raise RuntimeError(msg)
         low, high = self._settings.port_range_low, self._settings.port_range_high
-        self._listener = listening_socket(address, low, high)
+        self._listener = Listener(address, low, high)
         self._watch.add_listener(self._listener.fileno())
-        numeric, port = self._listener.getsockname()[:2]
-        return str(numeric), int(port)
+        return self._listener.address
 
     def offer(
         self, stream: int, tap: RingTap, children: Collection[str], *, until: Until = "received"
@@ -234,7 +234,10 @@ class TcpEndpoint:
                 moved |= self._receive(connection, now)
         for connection in links:
             moved |= self._send(connection, now)
-        return self._publish() or moved
+        if self._publish() or moved:
+            return True
+        self._watch.arm()
+        return False
 
     def _collect(self) -> None:
         """Note which sockets have become ready."""
@@ -256,11 +259,12 @@ class TcpEndpoint:
         self._somebody_waits = False
         for accepted in range(_ACCEPTS_MAX):
             try:
-                sock, _ = listener.accept()
-            except BlockingIOError:
-                return accepted > 0
-            except OSError as error:  # it has gone, or there are no descriptors: another time
+                sock = listener.accept()
+            except OSError as error:
                 self._refuse(broken_by(error).reason, str(error))
+                listener.turn_away()
+                return True
+            if sock is None:
                 return accepted > 0
             if self._half_open >= self._settings.half_open_max:
                 sock.close()
@@ -289,7 +293,8 @@ class TcpEndpoint:
         try:
             sock = dialling_socket(dial.family, dial.address)
         except OSError as error:
-            self._dial_failed(host, broken_by(error).reason, now)
+            broken = broken_by(error)
+            self._dial_failed(host, broken.reason, str(broken), now)
             return
         self._begin(TcpConnection(sock, side, host))
 
@@ -380,7 +385,7 @@ class TcpEndpoint:
         else:
             reason = error.reason if isinstance(error, LinkBrokenError) else "protocol"
         if connection.dialled:
-            self._dial_failed(connection.host, reason, now)
+            self._dial_failed(connection.host, reason, str(error), now)
         self._refuse(reason, str(error))
 
     def _refuse(self, reason: str, explanation: str) -> None:
@@ -396,15 +401,17 @@ class TcpEndpoint:
         del self._links[host, link.role]
         reason = error.reason if isinstance(error, LinkBrokenError) else "protocol"
         link.broken(reason)
-        self.last_refusal = str(error)
+        link.peer.counters.last_failure = self.last_refusal = str(error)
         if link.role is Role.CHILD:
             self._child_lost_ns[host] = now
         elif host in self._dials:
             self._dials[host].reconnection.failed(now, reason, self._chance.random())
 
-    def _dial_failed(self, host: str, reason: str, now: int) -> None:
+    def _dial_failed(self, host: str, reason: str, explanation: str, now: int) -> None:
         self._dials[host].reconnection.failed(now, reason, self._chance.random())
-        self._peer(host).counters.failures[reason] += 1
+        counters = self._peer(host).counters
+        counters.failures[reason] += 1
+        counters.last_failure = explanation
 
     def _drop(self, connection: TcpConnection) -> None:
         del self._by_fd[connection.fd]

@@ -58,7 +58,8 @@ class TcpConnection:
         self._ahead = memoryview(b"")
         self._filled = 0  # bytes of `_ahead` that are received and not looked at
         self._places: list[memoryview] = []  # of the payload that is being received
-        self._missing = 0  # bytes of it
+        self._missing = 0  # bytes of it that are still to come
+        self._length = 0  # bytes of it in all
         self._large = False
         if isinstance(side, Initiator):
             self._pending.append(side.hello)
@@ -148,7 +149,11 @@ class TcpConnection:
         moved = 0
         while self._pending and self.writable:
             try:
-                sent = self.sock.sendmsg(self._pending[:_BUFFERS_MAX])
+                sent = self.sock.sendmsg(
+                    self._pending
+                    if len(self._pending) <= _BUFFERS_MAX
+                    else self._pending[:_BUFFERS_MAX]
+                )
             except BlockingIOError:
                 self.writable = False
                 break
@@ -161,14 +166,12 @@ class TcpConnection:
     def _drop_sent(self, sent: int) -> None:
         """Forget what was sent, and note whether the socket has taken all it was given."""
         pending = self._pending
+        offered = min(len(pending), _BUFFERS_MAX)
         whole = 0
-        for buffer in pending[:_BUFFERS_MAX]:
-            size = len(buffer)
-            if sent < size:
-                break
+        while whole < offered and sent >= (size := len(pending[whole])):
             sent -= size
             whole += 1
-        if whole < min(len(pending), _BUFFERS_MAX):
+        if whole < offered:
             pending[whole] = memoryview(pending[whole])[sent:]
             self.writable = False
         del pending[:whole]
@@ -221,12 +224,13 @@ class TcpConnection:
     def _take(self, link: Link, count: int) -> None:
         """Sort out `count` bytes: the payload's first, then those ahead."""
         if self._missing:
-            mine = min(count, self._missing)
-            self._missing -= mine
-            count -= mine
-            if self._missing:
-                self._places = _behind(self._places, mine)
+            if count < self._missing:
+                self._missing -= count
+                self._places = _behind(self._places, count)
+                link.progress(self._length - self._missing)
                 return
+            count -= self._missing
+            self._missing = 0
             self._places = []
             link.end()
         self._filled += count
@@ -241,7 +245,7 @@ class TcpConnection:
             rest = _fill(places, self._ahead[start : start + here])
             start += here
             if here < length:
-                self._places, self._missing = rest, length - here
+                self._places, self._missing, self._length = rest, length - here, length
                 break
             link.end()
         left = self._filled - start

@@ -13,9 +13,10 @@ Address: TypeAlias = tuple[str, int]
 """A numeric address, or a name that resolves to one, and a port."""
 
 _BACKLOG: Final = 128
-NOT_SENT_BYTES_MAX: Final = 1 << 19
-"""Bytes that the kernel may keep unsent: enough to keep a link busy until the next poll, and few
-enough that a grant or a heartbeat does not wait behind megabytes of rows."""
+NOT_SENT_BYTES_MAX: Final = 1 << 21
+"""Bytes that the kernel may keep unsent: enough to keep a fast link busy until the next poll, few
+enough that a heartbeat does not wait behind many megabytes of rows (on a slow link the kernel keeps
+fewer by itself)."""
 
 
 def resolve(host: str, address: Address) -> tuple[socket.AddressFamily, Address]:
@@ -34,12 +35,57 @@ def resolve(host: str, address: Address) -> tuple[socket.AddressFamily, Address]
     return family, (str(numeric[0]), int(numeric[1]))
 
 
-def listening_socket(address: str, low: int, high: int) -> socket.socket:
-    """Return a socket that listens at `address` on the first free port from `low` to `high`.
+class Listener:
+    """A socket that listens at one address."""
 
-    0 to 0 lets the kernel choose. Raises ResourceError if the address does not resolve or is
-    none of this machine, or if every port is taken.
-    """
+    def __init__(self, address: str, low: int, high: int) -> None:
+        """Listen at `address` on the first free port from `low` to `high`; 0 to 0: on any.
+
+        Raises ResourceError if the address does not resolve or is none of this machine, or if
+        every port is taken.
+        """
+        self._sock = _listening_socket(address, low, high)
+        numeric, port = self._sock.getsockname()[:2]
+        self.address: Final[Address] = (str(numeric), int(port))
+        """The numeric address and the port."""
+        self._spare_fd = _any_descriptor()
+
+    def fileno(self) -> int:
+        """Return its descriptor, to be watched."""
+        return self._sock.fileno()
+
+    def accept(self) -> socket.socket | None:
+        """Return a connection that waits, None if there is none. Raises OSError if it cannot."""
+        try:
+            return self._sock.accept()[0]
+        except BlockingIOError:
+            return None
+
+    def turn_away(self) -> None:
+        """Close a connection that waits, though this process may open no more descriptors.
+
+        Left waiting, it would wake the host for ever.
+        """
+        os.close(self._spare_fd)
+        try:
+            self._sock.accept()[0].close()
+        except OSError:
+            return  # it has gone by itself
+        finally:
+            self._spare_fd = _any_descriptor()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._sock.close()
+        os.close(self._spare_fd)
+
+
+def _any_descriptor() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _listening_socket(address: str, low: int, high: int) -> socket.socket:
+    """Return a socket that listens; see `Listener`."""
     family, (numeric, _) = resolve("this host", (address, 0))
     last = low
     for port in range(low, high + 1):

@@ -2,7 +2,9 @@
 
 The endpoint's own thread asks `ready`, which never waits. The epoll behind it reports edges: a
 socket once, when it becomes ready. A second epoll watches the first, for the thread: it looks at
-nothing else and takes nothing away, so it can neither lose nor steal an event.
+nothing else and takes nothing away, so it can neither lose nor steal an event. It tells once, and
+only after `arm`, which the endpoint calls when it has found nothing to do: on a busy link the
+thread sleeps, and does not fight for the interpreter.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ class SocketWatch:
     def __init__(self) -> None:
         """Watch nothing yet."""
         self._epoll = select.epoll()
+        self._outer = select.epoll()
         self._thread: threading.Thread | None = None
         self._stop_fd = -1
+        self._armed = False
 
     def add(self, fd: int) -> None:
         """Watch a connection."""
@@ -54,13 +58,24 @@ class SocketWatch:
             msg = "the sockets are watched already"
             raise RuntimeError(msg)
         self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._outer.register(self._stop_fd, select.EPOLLIN)
+        self._outer.register(self._epoll.fileno(), 0)
         self._thread = threading.Thread(
-            target=_watch,
-            args=(self._epoll.fileno(), self._stop_fd, ring),
-            name="whale-ray-sockets",
-            daemon=True,
+            target=self._watch, args=(ring,), name="whale-ray-sockets", daemon=True
         )
         self._thread.start()
+
+    def arm(self) -> None:
+        """Have the thread ring once a socket is ready, if one is not already; then no more."""
+        if not self._armed and self._thread is not None:
+            self._armed = True
+            self._outer.modify(self._epoll.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _watch(self, ring: Callable[[], None]) -> None:
+        while not any(fd == self._stop_fd for fd, _ in self._outer.poll()):
+            # In this order: whoever still saw it armed is about to sleep, and hears the ring.
+            self._armed = False
+            ring()
 
     def close(self) -> None:
         """End the thread and forget all sockets; again does nothing."""
@@ -69,12 +84,5 @@ class SocketWatch:
             self._thread.join()
             os.close(self._stop_fd)
             self._thread = None
+        self._outer.close()
         self._epoll.close()
-
-
-def _watch(epoll_fd: int, stop_fd: int, ring: Callable[[], None]) -> None:
-    with select.epoll() as outer:
-        outer.register(epoll_fd, select.EPOLLIN | select.EPOLLET)
-        outer.register(stop_fd, select.EPOLLIN)
-        while not any(fd == stop_fd for fd, _ in outer.poll()):
-            ring()

@@ -73,7 +73,16 @@ def test_a_number_is_taken_exactly_if_it_lies_in_its_range(path, value):
     allowed = declared.low <= value <= declared.high
     if declared.power_of_two:
         allowed = allowed and value.bit_count() == 1
-    other = {"ring_bytes": {"ring_bytes_min": 65536}, "ring_bytes_min": {"ring_bytes": 2**30}}
+    # The lower of two that belong together, and the higher.
+    other = {
+        "ring_bytes": {"ring_bytes_min": 65536},
+        "ring_bytes_min": {"ring_bytes": 2**30},
+        "port_range_low": {"port_range_high": 65_535},
+        "heartbeat_interval_ms": {"silence_timeout_ms": 600_000},
+        "silence_timeout_ms": {"heartbeat_interval_ms": 1},
+        "reconnect_backoff_ms": {"reconnect_backoff_max_ms": 600_000},
+        "reconnect_backoff_max_ms": {"reconnect_backoff_ms": 1},
+    }
     keywords = {name: value, **other.get(name, {})}
     if allowed:
         assert getattr(SECTIONS[section](**keywords), name) == value

@@ -18,12 +18,13 @@ from whale_ray.transport.atomics import kernel
 load, store = atomics.load, atomics.store
 load_acquire, store_release = atomics.load_acquire, atomics.store_release
 add, exchange, fence, pause = atomics.add, atomics.exchange, atomics.fence, atomics.pause
-copy, fill = atomics.copy, atomics.fill
+copy, fill, prefetch_to_write = atomics.copy, atomics.fill, atomics.prefetch_to_write
 futex_wait, futex_wake = atomics.futex_wait, atomics.futex_wake
 
 
 @kernel("int64(int64)")
 def _use_all(address: int) -> int:
+    prefetch_to_write(address)
     store(address, 5)
     store_release(address + 8, load(address) + 1)
     fence()
@@ -55,6 +56,14 @@ def test_words_and_bytes():
     assert _use_all(words.ctypes.data) == (5 * 100 + 6) * 100 + 15
     assert words[:2].tolist() == [15, 7]
     assert words[2:].view(np.uint8).tolist() == [0xDB] * 8 + [0, 0xDB, 0xDB, 0xDB, 0, 0, 0, 0]
+
+
+def test_a_direct_call_does_the_same():
+    words = np.zeros(4, np.int64)
+    use_all = atomics.direct(_use_all)
+    assert use_all(words.ctypes.data) == (5 * 100 + 6) * 100 + 15
+    with pytest.raises(TypeError, match="int"):
+        use_all(None)
 
 
 def test_adding_is_atomic():

@@ -78,7 +78,7 @@ REFUSED = [
     (CorruptedMessageError, encode(messages.CONTROL, 0, 0, 0, 0, 0), "control message of 0"),
     (CorruptedMessageError, encode(messages.PUSH, 0, 1, 0, 0, 0), "push message of 0 bytes"),
     (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, 0xFFFFFFC0), "4,294,967,232 bytes"),
-    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, 294_976), "294,976 bytes"),
+    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, (1 << 20) + 64), "1,048,640 bytes"),
     (CorruptedMessageError, encode(messages.CONTROL, 0, 0, 0, 0, 65537), "65,537 bytes"),
     (CorruptedMessageError, encode(messages.PUSH, 0, 1, 0, 0, (1 << 20) + 1), "1,048,577 bytes"),
     (CorruptedMessageError, encode(messages.GRANT, 0, 1, 0, 0, 1), "grant message of 1 bytes"),

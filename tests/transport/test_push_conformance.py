@@ -61,9 +61,14 @@ class SharedConformance(PushConformance):
 
             yield make
 
-    def create(self, **options):
+    def create(self, slots: int = 4, **options):
         return create_push(
-            "conformance", next(_LABELS), kind=self.kind, slot_bytes=SLOT_BYTES, **options
+            "conformance",
+            next(_LABELS),
+            slots=slots,
+            slot_bytes=SLOT_BYTES,
+            kind=self.kind,
+            **options,
         )
 
     def test_a_vanished_channel_is_named(self):

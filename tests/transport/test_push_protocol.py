@@ -150,12 +150,14 @@ def test_what_arrives_out_of_order_waits_for_the_gap():
         assert receiver.slot_for(use << 1) == use
         receiver.arrived(use << 1)
     assert (receiver.received, receiver.next_message()) == (0, None)
+    assert receiver.slot_for(2 << 1) is None
+    assert receiver.repeated == 1
     receiver.slot_for(0)
     receiver.arrived(0, left=2)
     assert receiver.received == 3
     assert receiver.next_message() == range(3)
     assert receiver.slot_for(1 << 1) is None
-    assert receiver.repeated == 1
+    assert receiver.repeated == 2
     assert receiver.credit_word == 0
     receiver.give_back(3)
     assert receiver.credit_word == 3 << 1

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from whale_ray.configs.errors import CorruptedMessageError
+from whale_ray.configs.errors import CorruptedMessageError, ResourceError
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.doorbell import Doorbell
 from whale_ray.transport.inproc import create_inproc_ring
@@ -97,6 +97,57 @@ def test_what_a_dead_producer_committed_is_still_read(ring):
     assert consumer.closed_by_peer
 
 
+# Evictions
+
+
+def test_an_evicted_reader_learns_of_it(ring):
+    producer, evicted, other = ring(readers=2)
+    send_many(producer, 100)
+    assert take(evicted) is not None
+    assert not evicted.evicted
+    producer.drop_reader(0)
+    assert evicted.evicted
+    assert evicted.available(), "so that its worker calls get"
+    target = np.zeros(100, np.uint8)
+    for call in (
+        evicted.get,
+        lambda: evicted.get_copy(target),
+        lambda: evicted.get_many(target.reshape(1, 100)),
+    ):
+        with pytest.raises(ResourceError, match="reader 0 of ring .* was evicted"):
+            call()
+    assert not other.evicted
+    assert take(other) is not None
+    evicted.close()
+    assert not evicted.evicted, "it is over anyway"
+
+
+def test_what_an_evicted_reader_was_reading_can_be_recognised(ring):
+    producer, consumer, other = ring(readers=2)
+    send_many(producer, 100)
+    frame = consumer.get()
+    assert frame is not None
+    content = frame.data.tobytes()
+    producer.drop_reader(0)
+    while take(other) is not None:
+        pass
+    producer.put_copy(np.full(100, 77, np.uint8))
+    assert frame.data.tobytes() != content, "the producer has the memory back"
+    assert consumer.evicted
+    consumer.release_buffer(frame)
+    assert producer.put_copy(np.zeros(100, np.uint8)) is Outcome.SENT
+
+
+def test_an_eviction_explains_memory_that_holds_no_frame(ring, monkeypatch: pytest.MonkeyPatch):
+    producer, consumer = ring()
+    producer.put_copy(np.zeros(10, np.uint8))
+    producer.segment.words(4096, 4104)[0] = -1
+    # As if the eviction came between the kernel's look and the frame.
+    monkeypatch.setattr(RingConsumer, "evicted", True)
+    with pytest.raises(ResourceError, match="was evicted"):
+        consumer.get()
+
+
 # Doorbells
 
 
@@ -147,6 +198,39 @@ def test_only_the_reader_that_makes_room_wakes_the_producer(ring):
     assert take(fast) is not None
     thread.join()
     assert producer.put_copy(np.zeros(100, np.uint8)) is Outcome.SENT
+
+
+def test_a_producer_of_a_large_ring_is_woken_when_a_quarter_is_free(ring):
+    doorbell = Doorbell.private()
+    producer, consumer = ring(ring_bytes=1 << 18, producer_doorbell=doorbell)
+    size = (1 << 13) - 8
+    assert send_many(producer, size) == 32
+    assert producer.put_copy(np.zeros(size, np.uint8)) is Outcome.BACK_PRESSURED
+    doorbell._words[1] = 1  # looks asleep
+    for _ in range(7):
+        take(consumer)
+    assert doorbell._words[:2].tolist() == [0, 1]
+    take(consumer)
+    assert doorbell._words[:2].tolist() == [1, 0]
+    assert producer.put_copy(np.zeros(size, np.uint8)) is Outcome.SENT
+
+
+def test_a_reader_that_keeps_all_it_may_still_wakes_the_producer(ring):
+    doorbell = Doorbell.private()
+    producer, consumer = ring(ring_bytes=1 << 18, producer_doorbell=doorbell, held_fraction=0.5)
+    size = (1 << 16) - 8
+    assert send_many(producer, size) == 4
+    doorbell._words[1] = 1  # looks asleep
+    views = []
+    take(consumer)
+    for _ in range(3):
+        frame = consumer.get()
+        assert frame is not None
+        views.append(frame.data[1:])
+        consumer.release_buffer(frame)
+        del frame
+    assert doorbell._words[:2].tolist() == [1, 0]
+    assert len(views) == 3
 
 
 def test_a_closing_reader_wakes_the_producer(ring):

@@ -10,6 +10,7 @@ from collections import deque
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from whale_ray.configs.errors import HeldViewsError
+from whale_ray.configs.errors import HeldViewsError, ResourceError
 from whale_ray.transport.channel import Frame, Outcome
 from whale_ray.transport.inproc import create_inproc_ring
 
@@ -160,6 +161,10 @@ class RingMachine(RuleBasedStateMachine):
         reader = self.readers[index]
         if dies:
             self.producer.drop_reader(index)
+            assert self.consumers[index].evicted or reader.closed or self.closed
+            if self.consumers[index].evicted:
+                with pytest.raises((ResourceError, HeldViewsError)):
+                    self.consumers[index].get()
         self.consumers[index].close()
         reader.closed = True
         reader.waiting.clear()

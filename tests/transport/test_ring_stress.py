@@ -51,9 +51,15 @@ def test_many_kills_lose_and_double_nothing(seed: int):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "function",
-    [ring_kernels.commit, ring_kernels.release, ring_kernels.reserve, doorbell._announce_sleep],
+    [
+        ring_kernels.commit,
+        ring_kernels.release,
+        ring_kernels.reserve,
+        ring_kernels.is_evicted,
+        doorbell._announce_sleep,
+    ],
 )
-def test_fences_stand_where_a_wake_up_could_be_lost(function):
+def test_fences_stand_where_a_look_could_come_too_early(function):
     """No run can show that one is missing: the window is some nanoseconds wide."""
     fresh = njit(function.py_func)  # what comes from the cache cannot be inspected
     fresh.compile(function.signatures[0])

@@ -359,7 +359,8 @@ def test_addresses_that_cannot_be(hosts):
 
 
 def test_a_host_listens_at_its_address_alone(hosts):
-    address, port = hosts.add("parent")._listener.getsockname()
+    hosts.add("parent")
+    address, port = hosts.addresses["parent"]
     assert address == ADDRESS
     with socket.socket() as other:
         other.bind(("127.0.0.2", port))  # free: it is not bound to all addresses

@@ -6,7 +6,9 @@ In every test a real child is served meanwhile, and gets every byte.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import resource
 import secrets
 import socket
 from collections.abc import Iterator
@@ -206,6 +208,26 @@ def test_a_thousand_connections(hosts, service):
     hosts.add("child-2", listens=False)
     hosts.dial("child-2", "parent")
     hosts.until(lambda: hosts.up("child-2"))
+
+
+def test_no_descriptors_left(hosts, service):
+    hosts.until(lambda: hosts.up("child"), service.step)
+    strangers = [Stranger(hosts) for _ in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # All numbers below the limit are in use, as far as anybody can open one.
+    with contextlib.ExitStack() as stack:
+        lowest = max(stranger.sock.fileno() for stranger in strangers) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        hosts.poll(10)
+        assert service.parent.refused["EMFILE"] == 3
+        assert not hosts.endpoints["parent"].poll(), "it does not turn in circles"
+    for stranger in strangers:
+        stranger.until_ended()
+    service.goes_on()
 
 
 def test_a_wrong_secret(hosts, service):

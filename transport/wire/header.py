@@ -68,7 +68,7 @@ class Header(NamedTuple):
     flags: int
     """ALL_FLAG, END_FLAG, CHECKSUM_FLAG, TIMES_FLAG."""
     stream: int
-    """The number of the producer's ring in the plan: an edge, from one worker, to certain readers."""
+    """The number of the producer's ring in the plan: one edge, from one worker, to its readers."""
     source: int
     """The producing instance."""
     attempt: int

@@ -52,7 +52,7 @@ class ZmqSender:
     """One PAIR socket for each receiver; made in the process that sends."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self._sockets = [_zmq_pair_socket() for _ in addresses]
+        self._sockets = [zmq_pair_socket() for _ in addresses]
         for socket, address in zip(self._sockets, addresses, strict=True):
             socket.bind(address)
         self.send(_HELLO)  # returns once every receiver has connected
@@ -70,7 +70,7 @@ class ZmqSender:
 
 def zmq_receiver(address: str) -> Callable[[], bytes]:
     """Return a function that waits for the next message; made in the process that receives."""
-    socket = _zmq_pair_socket()
+    socket = zmq_pair_socket()
     socket.connect(address)
     socket.recv()  # the hello: connecting is not part of what is measured
     return cast("Callable[[], bytes]", socket.recv)
@@ -85,11 +85,13 @@ def load_zmq() -> Any:
         raise ResourceError(msg) from error
 
 
-def _zmq_pair_socket() -> Any:
+def zmq_pair_socket(messages_max: int = 1000) -> Any:
+    """Return a socket on each side of which at most `messages_max` wait; ZeroMQ's default."""
     zmq = load_zmq()
     # The context of this process: none is made before the fork.
     socket = zmq.Context.instance().socket(zmq.PAIR)
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    socket.set_hwm(messages_max)
     return socket
 
 

@@ -49,6 +49,10 @@ class RingPair:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back; a reader that has attached keeps it."""
         self.producer.close()
         self._board.close()
 

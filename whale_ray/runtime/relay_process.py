@@ -27,6 +27,7 @@ from .fork_server import child_environment
 from .metrics import WorkerSnapshot
 
 _SNAPSHOT_TIMEOUT_S = 5.0
+_ANSWERS_MAX = 64
 
 
 class RelayProcess:
@@ -40,8 +41,8 @@ class RelayProcess:
         self._attempt = -1
         self._grace_s = envelope.kill_grace_ms / 1000
         self._ended = False
-        self._told: queue.Queue[Returned | Raised] = queue.Queue()
-        self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue()
+        self._told: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
+        self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())

@@ -20,7 +20,10 @@ from .simulator import Simulator
 COMMAND = "python -m whale_ray.simulation"
 BASE_BITS = 40
 
-SCENARIOS: dict[str, str] = {}
+_SCENARIOS_PACKAGE = f"{__package__}.scenarios"
+SCENARIOS = {
+    name: f"{_SCENARIOS_PACKAGE}.{name}:SCENARIO" for name in ("push", "resumption", "forwarding")
+}
 """The scenarios of whale-ray: name, and where it is."""
 
 

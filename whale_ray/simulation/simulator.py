@@ -130,7 +130,7 @@ class Simulator:
         """
         self.seed = seed
         self.chance = random.Random(f"{seed}/scenario")
-        """For the scenario's own choices; the network has its own, and neither disturbs the other."""
+        """For the scenario's own choices; the network's are independent of them."""
         self.clock = SimulatedClock()
         self.events = EventQueue(self.clock)
         of_network = random.Random(f"{seed}/network")

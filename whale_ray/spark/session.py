@@ -109,6 +109,7 @@ def start_session(
     check_no_session()
     clock = clock or SystemClock()
     _check_processors(settings, ray_session, clock)
+    _check_nodes(ray_session)
     import raydp
 
     cores, executors = settings.executor_cores, settings.executors
@@ -232,6 +233,33 @@ def _check_flags(session: SparkSession) -> None:
 def _java_version(java: Any) -> int:
     version = str(java.java.lang.System.getProperty("java.specification.version"))
     return int(version.removeprefix("1."))
+
+
+def _check_nodes(ray_session: RaySession) -> None:
+    """Raise ResourceError if a node was started without java: Spark would kill its Ray.
+
+    A raylet decides about Java when it starts; the first Java process after that ends it.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask = ray.remote(num_cpus=0)(_raylet_takes_java)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    if not all(ray.get([ask.options(scheduling_strategy=place).remote() for place in places])):
+        msg = (
+            f"Spark cannot run on the Ray at {ray_session.address}, which was started without "
+            f"java; {NO_JAVA_ON_NODES}"
+        )
+        raise ResourceError(msg)
+
+
+def _raylet_takes_java() -> bool:
+    """Tell, as a task, whether the raylet above it was started with a command for Java."""
+    import psutil
+
+    raylet = psutil.Process().parent()
+    return raylet is None or "--java_worker_command=" not in raylet.cmdline()
 
 
 def _check_processors(settings: SparkSettings, ray_session: RaySession, clock: Clock) -> None:

@@ -40,6 +40,7 @@ UNDER_WAY_BYTES = 200_000
 CUT_S = 5.0
 """Longer than `transport.silence_timeout_ms`: both sides give the connection up."""
 PATIENCE_S = 280
+PATIENT = {"runtime.start_timeout_ms": 1000 * PATIENCE_S}
 
 
 class Rides:
@@ -92,7 +93,7 @@ def submitted(rides: Rides, hosts: NamespaceHosts, route: str) -> whale.Job:
         rides.topology(),
         on="processes",
         workers=2 * HOSTS,
-        settings={"runtime.hosts": HOSTS, "runtime.route": route},
+        settings={**PATIENT, "runtime.hosts": HOSTS, "runtime.route": route},
         places=[HostPlace(host.address, host.popen) for host in hosts],
     )
 
@@ -149,7 +150,7 @@ def test_four_ray_nodes_equal_the_query(rides: Rides, cut: bool, tmp_path: Path)
             host.set_rate(SLOW_MBIT)
         with nodes.popen(
             [sys.executable, "-m", "tests.whale_ray.hosts.ride_hailing_driver"]
-            + [str(tmp_path), "{}", str(UNDER_WAY_BYTES)],
+            + [str(tmp_path), json.dumps(PATIENT), str(UNDER_WAY_BYTES)],
             stdout=subprocess.PIPE,
             text=True,
         ) as driver:

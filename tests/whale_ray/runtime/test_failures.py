@@ -180,7 +180,8 @@ class LockedSink(CollectSink):
     def open(self, context: Any, token: str) -> Any:
         writer = super().open(context, token)
         stage = writer.stage
-        writer.stage = lambda: Locked(context.instance, stage().rows)  # type: ignore[method-assign]  # a fault
+        faulty: Any = writer
+        faulty.stage = lambda: Locked(context.instance, stage().rows)
         return writer
 
 
@@ -244,8 +245,8 @@ def driver(tmp_path: Path, no_leaks: None) -> Any:
 
 def test_nothing_remains_of_a_job_whose_driver_is_killed(driver: Any) -> None:
     process, folder = driver
-    workers = psutil.Process(process.pid).children()
-    assert len(workers) == 2
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 2  # they have a parent of their own, which starts them
     process.kill()
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert alive == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -97,6 +99,22 @@ def test_past_failures_are_numbers_and_comments(tmp_path):
     path.write_text("12\nseven\n")
     with pytest.raises(InputError, match="seeds.txt:2: 'seven' is no seed"):
         seeds_of_file(path)
+
+
+def test_the_simulator_loads_nothing_heavy_and_its_scenarios_neither_ray_nor_spark():
+    program = f"""
+import sys
+import whale_ray.simulation.__main__
+print([name for name in ("ray", "pyspark", "numba", "numpy", "pandas") if name in sys.modules])
+from whale_ray.simulation.seeds import find_scenario
+for name in {list(SCENARIOS)}:
+    find_scenario(name)
+print([name for name in ("ray", "pyspark", "pandas") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n[]\n"
 
 
 def test_fresh_bases_differ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -122,6 +123,37 @@ print(json.dumps(facts))
         "this Spark session was made without spark.ray.raydp_app_master.extraJavaOptions for "
     )
     assert told == {"unharmed": 10}
+
+
+@pytest.mark.ray
+def test_a_ray_that_was_started_without_java_is_refused_unharmed(tmp_path: Path) -> None:
+    """Its raylet would end with the first Java process, and the whole Ray with it."""
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in os.scandir(folder) if os.path.isdir(folder) else ():
+            if program.name != "java" and not os.path.lexists(tmp_path / program.name):
+                os.symlink(program.path, tmp_path / program.name)
+    told = told_by(
+        f"""
+        import json, os
+        import ray
+        from whale_ray.errors import ResourceError
+        from whale_ray.spark import spark_on_ray
+
+        os.environ["PATH"] = {str(tmp_path)!r}
+        os.environ.pop("JAVA_HOME", None)
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        try:
+            with spark_on_ray("joined"):
+                facts = {{}}
+        except ResourceError as error:
+            facts = {{"said": str(error)}}
+        facts["unharmed"] = ray.get(ray.remote(num_cpus=0)(os.path.basename).remote("a/b"))
+        ray.shutdown()
+        print(json.dumps(facts))
+        """
+    )
+    assert "which was started without java; nodes of a Ray that runs already" in told["said"]
+    assert told["unharmed"] == "b"
 
 
 @pytest.mark.ray

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import (
+    Input,
+    assert_equal_answers,
+)
 from tests.whale_ray.spark import spark_rows as rows
+from whale_ray.cli.main import main
 from whale_ray.configs.settings import Settings, SparkSettings
 from whale_ray.errors import InputError, OutputError, UsageError
 from whale_ray.operators.sources import Source
@@ -256,6 +263,18 @@ def test_a_job_takes_rows_from_spark_and_gives_spark_the_result(spark: Any, on: 
     job = whale.submit(topology, workers=1).wait() if on == "ray" else whale.run(topology)
     expected = frame.groupBy("key").sum("id").orderBy("key").collect()
     assert job.results("out").to_spark().orderBy("key").collect() == expected
+
+
+def test_the_real_week_on_ray_as_spark_prepared_it_is_what_one_query_answers(
+    spark: Any, data_dir: Path, tmp_path: Path, capsys: Any
+) -> None:
+    words = ["run", "ride-hailing", "--data", str(data_dir), "--parallelism", "16", "--json"]
+    assert main([*words, "--workers", "2", "--output", str(tmp_path / "out")]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    requests = pq.read_table(data_dir / "sf_taxi_requests.parquet")
+    week = Input(data_dir / "sf_taxi_gps.parquet", requests, tmp_path)
+    assert (told["settings"]["on"], told["rows_out"]) == ("ray", week.expected.num_rows)
+    assert_equal_answers(pq.read_table(tmp_path / "out"), week.expected)
 
 
 # Sessions.

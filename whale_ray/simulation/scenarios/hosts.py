@@ -36,6 +36,8 @@ BACKOFF_NS = (5 * MS, 80 * MS)
 GRANT_DELAY_NS = 2 * MS
 CONTROL_MESSAGES_MAX = 8
 TURN_BYTES = 64 << 10
+_PARTS = 0.1
+"""Probability that a message comes in two parts."""
 _POLL_NS = 200 * US
 """How soon a host looks again at a connection without room."""
 
@@ -61,6 +63,8 @@ class _Wiring:
         self.connection = connection
         self.side = side
         self.link: Link | None = None
+        self.rest: tuple[bytes, tuple[memoryview, ...], int] | None = None
+        """A payload that has come in part, where it goes, how much of it is there."""
 
 
 class ControlTalk:
@@ -109,6 +113,8 @@ class SimulatedHost:
         self.dials: dict[str, Reconnection] = {}
         self.failures: Counter[str] = Counter()
         """Connections that broke, by reason."""
+        self.breaks_within = 0.0
+        """Probability that a connection breaks within a message."""
         self._identity = Identity("job", 1, 1, name)
         self._chance = chance
         self._wirings: dict[int, _Wiring] = {}
@@ -152,6 +158,12 @@ class SimulatedHost:
 
     def tick(self, now_ns: int) -> Actions:
         """Do what is due."""
+        for wiring in tuple(self._wirings.values()):
+            if wiring.link is not None and wiring.rest is not None:
+                try:
+                    self._take_rest(wiring, wiring.link)
+                except ProtocolError as error:
+                    self._break(wiring, error, now_ns)
         return self._go_on(now_ns)
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:
@@ -169,8 +181,10 @@ class SimulatedHost:
 
     def _go_on(self, now_ns: int) -> Actions:
         """Do what `TcpEndpoint.poll` does, and what the host's workers do."""
-        for worker in (*self.producers, *self.readers):
-            worker.step(now_ns)
+        for producer in self.producers:
+            producer.step(now_ns)
+        for reader in self.readers:
+            reader.step(now_ns)
         for host, talk in self.talks.items():
             talk.step(self.peer(host), now_ns)
         for host, reconnection in self.dials.items():
@@ -179,19 +193,25 @@ class SimulatedHost:
                 self._actions.append(Dial(host))
         waits = False
         for wiring in tuple(self._wirings.values()):
-            waits |= self._send(wiring, now_ns)
+            waits |= self._send(wiring, now_ns) or wiring.rest is not None
         self._publish()
         self._actions.append(WakeAt(self._next_ns(now_ns, waits)))
         actions, self._actions = self._actions, []
         return actions
 
     def _next_ns(self, now_ns: int, waits: bool) -> int:
-        """Return when there will be something to do, though not at once again."""
-        times = [worker.next_ns for worker in (*self.producers, *self.readers)]
+        """Return when there will be something to do; AssertionError if that is never later.
+
+        With `waits`, look again before long for room on a connection.
+        """
+        times = [producer.next_ns for producer in self.producers]
+        times += [reader.next_ns for reader in self.readers]
         times += [talk.next_ns for talk in self.talks.values()]
         for wiring in self._wirings.values():
             link = wiring.link
-            times.append(wiring.side.deadline_ns if link is None else link.next_due_ns)
+            due_ns = wiring.side.deadline_ns if link is None else link.next_due_ns
+            assert waits or due_ns > now_ns, "a link is due again at once: its host never sleeps"
+            times.append(due_ns)
         for reconnection in self.dials.values():
             if reconnection.state is LinkState.WAITING:
                 times.append(reconnection.next_dial_ns)
@@ -229,7 +249,7 @@ class SimulatedHost:
     def _take(self, wiring: _Wiring, content: bytes, now_ns: int) -> None:
         try:
             if wiring.link is not None:
-                self._take_link_message(wiring.link, content, now_ns)
+                self._take_link_message(wiring, wiring.link, content, now_ns)
                 return
             if len(content) > wiring.side.needs:
                 msg = f"{len(content)} bytes within the handshake"
@@ -243,15 +263,36 @@ class SimulatedHost:
         if wiring.side.done:
             self._establish(wiring, now_ns)
 
-    def _take_link_message(self, link: Link, content: bytes, now_ns: int) -> None:
+    def _take_link_message(self, wiring: _Wiring, link: Link, content: bytes, now_ns: int) -> None:
+        """Take a message whole, or a part of it now and the rest at the next occasion."""
+        self._take_rest(wiring, link)
         link.heard(now_ns)
         length, places = link.begin(content[:HEADER_BYTES])
         assert len(content) == HEADER_BYTES + length
-        start = HEADER_BYTES
-        for place in places:
-            place[:] = content[start : start + len(place)]
-            start += len(place)
-        if length:
+        if not length:
+            return
+        wiring.rest = (content[HEADER_BYTES:], places, 0)
+        if self._chance.random() < self.breaks_within:
+            self._take_part(wiring, link)
+            msg = "within a message"
+            raise LinkBrokenError(msg, msg)
+        if self._chance.random() < _PARTS:
+            self._take_part(wiring, link)
+        else:
+            self._take_rest(wiring, link)
+
+    def _take_part(self, wiring: _Wiring, link: Link) -> None:
+        assert wiring.rest is not None
+        payload, places, _ = wiring.rest
+        size = self._chance.randrange(len(payload))
+        _fill(places, payload[:size], 0)
+        wiring.rest = (payload, places, size)
+        link.progress(size)
+
+    def _take_rest(self, wiring: _Wiring, link: Link) -> None:
+        if wiring.rest is not None:
+            (payload, places, start), wiring.rest = wiring.rest, None
+            _fill(places, payload, start)
             link.end()
 
     def _establish(self, wiring: _Wiring, now_ns: int) -> None:
@@ -275,15 +316,15 @@ class SimulatedHost:
                 wiring.side.check_time(now_ns)
                 return False
             link.check_silence(now_ns)
-            while (room := connection.room(self.name)) > 0:
+            room = connection.room(self.name)
+            while room > 0:
                 buffers: Buffers = []
                 link.outbound(buffers, min(room, TURN_BYTES), now_ns)
                 if not buffers:
                     return False
                 for content in _messages(buffers):
-                    # Carried out at once: `room` must know of it.
-                    self._actions.append(Transmit(connection, Wire(content), len(content)))
-                return True  # more, if there is more, when this is on its way
+                    self._transmit(connection, content)
+                    room -= len(content)
         except ProtocolError as error:
             self._break(wiring, error, now_ns)
             return False
@@ -329,3 +370,15 @@ def _messages(buffers: Buffers) -> list[bytes]:
             parts = []
     assert not parts, "a payload is shorter than its header says"
     return found
+
+
+def _fill(places: tuple[memoryview, ...], payload: bytes, start: int) -> None:
+    """Put the bytes of a payload from `start` where they belong."""
+    offset = 0
+    for place in places:
+        stop = offset + len(place)
+        if start < stop:
+            low = max(start, offset)
+            part = payload[low:stop]
+            place[low - offset : low - offset + len(part)] = part
+        offset = stop

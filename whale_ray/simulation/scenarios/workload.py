@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ...transport.channel import Outcome, ReceivingEnd, SendingEnd
+from ...transport.segment import Bytes
 
 US = 1_000
 MS = 1_000_000
 _PATTERN_BYTES = 8
+_VAIN_NS = 4 * MS
+"""Whoever found no room, or nothing to read, looks again within that time."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,12 @@ def draw_load(chance: random.Random, channel: str, nbytes: int, largest: int) ->
 class Producer:
     """Sends a load in bursts, and closes behind the last frame."""
 
-    def __init__(self, end: SendingEnd, load: Load, chance: random.Random) -> None:
+    def __init__(
+        self, end: SendingEnd, load: Load, chance: random.Random, *, may_be_left: bool = False
+    ) -> None:
+        """Send `load` over `end`; with `may_be_left` the last receiver may leave before its end."""
         self._end = end
+        self._may_be_left = may_be_left
         self._load = load
         self._chance = chance
         self._pause_ns = chance.choice((50 * US, MS, 5 * MS))
@@ -67,21 +75,21 @@ class Producer:
                 self.next_ns = None
                 return
             content = np.frombuffer(self._load.content(self._next), np.uint8)
-            if not self._sent(content):
-                break
+            outcome = self._end.put(content.size, partial(_copy, content))
+            if outcome is Outcome.BACK_PRESSURED:
+                self.next_ns = now_ns + 1 + self._chance.randrange(_VAIN_NS)
+                return
+            if outcome is Outcome.CLOSED and self._may_be_left:
+                self._next = len(self._load.sizes)
+                continue
+            assert outcome is Outcome.SENT, f"{self._load.channel}: {outcome} for {self._next}"
             self._next += 1
         self.next_ns = now_ns + 1 + self._chance.randrange(self._pause_ns)
 
-    def _sent(self, content: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
-        def encode(target: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
-            target[:] = content
-            return content.size
 
-        outcome = self._end.put(content.size, encode)
-        assert outcome in {Outcome.SENT, Outcome.BACK_PRESSURED}, (
-            f"{self._load.channel}: {outcome.value} for frame {self._next}"
-        )
-        return outcome is Outcome.SENT
+def _copy(content: Bytes, target: Bytes) -> int:
+    target[:] = content
+    return content.size
 
 
 class Reader:
@@ -124,6 +132,7 @@ class Reader:
                 return
             frame = self._end.get()
             if frame is None:
+                self.next_ns = now_ns + 1 + self._chance.randrange(_VAIN_NS)
                 break
             self._compare(frame.data.tobytes())
             self._end.release_buffer(frame)

@@ -28,7 +28,7 @@ _BURST_BYTES_MIN = 64 * 1024
 """tbf would cut the kernel's 64 KiB segments into packets, at a processor's cost, below this."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Host:
     """A network namespace; made by `NamespaceHosts`.
 

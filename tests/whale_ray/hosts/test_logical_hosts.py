@@ -1,0 +1,201 @@
+"""Logical hosts on one machine, without any privilege: they share nothing but the kernel.
+
+A function that holds its worker's GIL holds up nobody else; no memory is shared between hosts; and
+as many hosts as the papers' clusters have come up in little time and memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import whale_ray as whale
+from whale_ray.runtime.api import submit
+from whale_ray.runtime.process_fleet import HostPlace, Launch
+from whale_ray.testing import ListSource, Pause
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+PATIENCE_S = 280
+GIB = 1 << 30
+WORKERS, HOSTS = 6, 3
+
+HOLDER = 4
+"""Instance, and worker, that holds its GIL: on the last host, with worker 5 beside it."""
+HOLD_S = 5
+HOLDS_AT, ROWS, PAUSE_MS = 100, 900, 10.0
+MARGIN_NS = 1_000_000_000
+
+MANY = 30
+START_S, CORES, MEMORY_BYTES = 120, 2, 12 * GIB
+"""What starting many hosts may take on the smallest machine that we care for."""
+
+
+class Holder(whale.Process):
+    """Notes when each row came, and when it was done; one instance holds the GIL at one row."""
+
+    def open(self, context: Any) -> None:
+        self.instance = context.instance
+
+    def on_row(self, row: Any, out: Any) -> None:
+        began_ns = time.monotonic_ns()
+        if row["n"] == HOLDS_AT and self.instance == HOLDER:
+            ctypes.PyDLL(None).sleep(HOLD_S)  # unlike CDLL, PyDLL keeps the GIL
+        ended_ns = time.monotonic_ns()
+        out.emit_rows(
+            [{"instance": self.instance, "n": row["n"], "began": began_ns, "ended": ended_ns}]
+        )
+
+
+class Count(whale.Process):
+    """Counts its rows."""
+
+    def open(self, context: Any) -> None:
+        self.instance, self.rows = context.instance, 0
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.rows += 1
+
+    def close(self, out: Any) -> None:
+        out.emit_rows([{"instance": self.instance, "rows": self.rows}])
+
+
+def broadcast(source: Any, process: type[whale.Process], instances: int) -> whale.Topology:
+    """Return a topology whose rows all go to all instances."""
+    topology = whale.Topology("one-to-many")
+    rows = topology.source(source, id="rows")
+    every = rows.broadcast().process(process, id="every", parallelism=instances)
+    every.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def paced(rows: int) -> ListSource:
+    """Return a source of rows with a pause between any two."""
+    return ListSource([item for n in range(rows) for item in ({"n": n}, Pause(PAUSE_MS))])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("route", ["star", "chain"])
+def test_a_held_gil_holds_up_nobody_else(route: str) -> None:
+    job = submit(
+        broadcast(paced(ROWS), Holder, WORKERS),
+        on="processes",
+        workers=WORKERS,
+        settings={"runtime.hosts": HOSTS, "runtime.route": route},
+    ).wait(PATIENCE_S)
+    came = defaultdict(list)
+    for row in job.results("out").to_arrow().to_pylist():
+        came[row["instance"]].append(row)
+    assert {instance: len(rows) for instance, rows in came.items()} == dict.fromkeys(
+        range(WORKERS), ROWS
+    )
+    (held,) = (row for row in came[HOLDER] if row["n"] == HOLDS_AT)
+    assert held["ended"] - held["began"] >= HOLD_S * 1_000_000_000
+    low, high = held["began"] + MARGIN_NS, held["ended"] - MARGIN_NS
+    for instance in set(came) - {HOLDER}:
+        assert sum(low < row["began"] < high for row in came[instance]) >= 10, instance
+    # Heartbeats went on, too: the hold is longer than the silence that breaks a link.
+    links = [link for relay in job.metrics().relays for link in relay.links]
+    assert len(links) >= 2 * (HOSTS - 1)
+    assert not [link for link in links if link.failures]
+    assert job.outcome().restarts == 0
+
+
+def segments_of(process: psutil.Process) -> set[tuple[str, int]]:
+    """Return the names and inodes of our memory that a process has mapped or opened."""
+    found = set()
+    proc = Path("/proc", str(process.pid))
+    for line in (proc / "maps").read_text(encoding="utf-8").splitlines():
+        _, _, _, _, inode, *name = line.split(maxsplit=5)
+        found.add((*name, int(inode)))
+    for link in (proc / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            found.add((os.readlink(link), link.stat().st_ino))
+    return {
+        (name[0].removesuffix(" (deleted)"), inode)
+        for *name, inode in found
+        if name and "whale-ray" in name[0] and name[0].startswith(("/memfd:", "/dev/shm/"))
+    }
+
+
+@pytest.mark.parametrize("kind", ["memfd", "named"])
+def test_no_memory_is_opened_by_two_hosts(kind: str) -> None:
+    topology = whale.Topology("apart")
+    rows = topology.source(paced(2_000), id="rows", parallelism=HOSTS)
+    every = rows.broadcast().process(Count, id="every", parallelism=WORKERS)
+    some = every.key_by("instance").process(Count, id="some", parallelism=WORKERS)
+    some.sink(whale.sinks.collect(), id="out")
+    launched: dict[int, list[psutil.Process]] = {host: [] for host in range(HOSTS)}
+
+    def launcher(host: int) -> Launch:
+        """Return what starts the processes of a host, and remembers them."""
+
+        def launch(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(*arguments, **options)
+            launched[host].append(psutil.Process(process.pid))
+            return process
+
+        return launch
+
+    job = submit(
+        topology,
+        on="processes",
+        workers=WORKERS,
+        settings={"runtime.hosts": HOSTS, "transport.segment_kind": kind},
+        places=[HostPlace(launch=launcher(host)) for host in range(HOSTS)],
+    )
+    wait_for_rows(job, "every", 100)
+    opened = {
+        host: set[tuple[str, int]]().union(
+            *(segments_of(one) for root in roots for one in (root, *root.children(recursive=True)))
+        )
+        for host, roots in launched.items()
+    }
+    assert job.state == "running"
+    job.stop()
+    job.wait(PATIENCE_S)
+    for host in range(HOSTS):
+        assert len(opened[host]) > HOSTS, "rings, mirrors and a board"
+        for other in range(host):
+            assert not opened[host] & opened[other]
+
+
+def wait_for_rows(job: whale.Job, operator: str, rows: int) -> None:
+    """Wait until an operator has got some rows; fails if the job ends before."""
+    tick = threading.Event()
+    while True:
+        if any(m.operator_id == operator and m.rows_in >= rows for m in job.metrics().operators):
+            return
+        assert job.state in {"starting", "running"}, job.state
+        tick.wait(0.05)
+
+
+@pytest.mark.long
+def test_thirty_hosts_start_in_time_and_memory() -> None:
+    """Time is counted in processor seconds, so that what else the machine does is left out."""
+    job = submit(
+        broadcast(paced(1_000), Count, MANY),
+        on="processes",
+        workers=MANY,
+        settings={"runtime.hosts": MANY, "runtime.start_timeout_ms": 1000 * PATIENCE_S},
+    )
+    wait_for_rows(job, "every", 1)
+    children = psutil.Process().children(recursive=True)
+    times = [child.cpu_times() for child in children]
+    memory = sum(child.memory_full_info().pss for child in children)
+    assert len(children) >= 2 * MANY  # a worker and a relay each
+    assert sum(time.user + time.system for time in times) < START_S * CORES
+    assert memory < MEMORY_BYTES
+    job.wait(PATIENCE_S)
+    counted = {row["instance"]: row["rows"] for row in job.results("out").to_arrow().to_pylist()}
+    assert counted == dict.fromkeys(range(MANY), 1_000)

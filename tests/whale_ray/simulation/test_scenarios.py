@@ -1,0 +1,138 @@
+"""The state machines of transport/ under simulated misfortune: new seeds in every run.
+
+The base of the seeds is printed at the start; a failure prints the line that plays its seed again.
+Seeds that failed once stand in `past_failures/` and are tried first. That the scenarios notice
+faults is tested by putting some in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whale_ray.simulation.seeds import (
+    SCENARIOS,
+    SeedFailedError,
+    find_scenario,
+    for_seeds,
+    fresh_base,
+    play_seed,
+    seeds_from,
+    seeds_of_file,
+)
+from whale_ray.simulation.simulator import Simulator
+from whale_ray.transport.control import ControlOutbox
+from whale_ray.transport.link import Link
+from whale_ray.transport.link_messages import SEQUENCE_MASK
+from whale_ray.transport.link_streams import Offer
+from whale_ray.transport.push_protocol import PushReceiver, PushSender
+from whale_ray.transport.streams import StreamSender
+
+PAST_FAILURES = Path(__file__).with_name("past_failures")
+SEEDS = {"push": 250, "resumption": 150, "forwarding": 100}
+"""500 in all, in well under a minute; `make soak` plays more."""
+SEEDS_TO_CATCH = 100
+BASE = fresh_base()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _print_base(request: pytest.FixtureRequest) -> None:
+    """Print the base even where the output of tests is captured."""
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(f"\nsimulation: {sum(SEEDS.values())} seeds from base {BASE}")
+
+
+def test_every_scenario_has_its_share_of_seeds():
+    assert SEEDS.keys() == SCENARIOS.keys()
+    assert sum(SEEDS.values()) == 500
+    assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_seeds_that_failed_once_pass(name):
+    for_seeds(find_scenario(name), seeds_of_file(PAST_FAILURES / f"{name}.txt"))
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_new_seeds_pass(name):
+    assert for_seeds(find_scenario(name), seeds_from(BASE, SEEDS[name])) == SEEDS[name]
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_seed_plays_the_same_again(name):
+    scenario = find_scenario(name)
+    assert play_seed(scenario, BASE) == play_seed(scenario, BASE)
+    traces = []
+    for _ in range(2):
+        simulation = Simulator(BASE, trace_events=1_000)
+        scenario.play(simulation)
+        traces.append(simulation.trace_text())
+    assert traces[0] == traces[1]
+
+
+def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:
+    furthest = sender.sent
+    SUBSCRIBED(sender, received, limit)
+    sender.sent = max(sender.sent, furthest)
+    sender._whole = max(sender._whole, furthest)
+
+
+def begin_whatever_the_sequence(link: Link, header: bytes) -> tuple[int, tuple[memoryview, ...]]:
+    due = (link._received & SEQUENCE_MASK).to_bytes(4, "little")
+    return BEGIN(link, header[:8] + due + header[12:])
+
+
+def give_back_what_was_only_sent(offer: Offer) -> None:
+    if not all(child.gone for child in offer.outgoing.values()):
+        offer.tap.release(min(child.sender.sent for child in offer.outgoing.values()))
+
+
+def do_nothing(self: object) -> None:
+    return None
+
+
+def take_a_use_twice(receiver: PushReceiver, word: int) -> int | None:
+    return None if word & 1 else (word >> 1) % receiver.slots
+
+
+def give_back_too_much(receiver: PushReceiver) -> int:
+    return min(receiver.received, receiver.returned + 1) << 1
+
+
+SUBSCRIBED = StreamSender.subscribed
+BEGIN = Link.begin
+FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
+    ("resumption", StreamSender, "subscribed", resume_behind_what_was_sent),
+    ("resumption", Link, "begin", begin_whatever_the_sequence),
+    ("resumption", Offer, "release", give_back_what_was_only_sent),
+    ("resumption", ControlOutbox, "reconnected", do_nothing),
+    ("forwarding", StreamSender, "subscribed", resume_behind_what_was_sent),
+    ("forwarding", Offer, "release", give_back_what_was_only_sent),
+    ("push", PushSender, "reconnected", do_nothing),
+    ("push", PushReceiver, "slot_for", take_a_use_twice),
+    ("push", PushReceiver, "credit_word", property(give_back_too_much)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "method", "fault"),
+    FAULTS,
+    ids=[f"{name}-{owner.__name__}-{method}" for name, owner, method, _ in FAULTS],
+)
+def test_a_fault_put_in_is_noticed_and_its_seed_shows_it_again(
+    name, owner, method, fault, monkeypatch
+):
+    scenario = find_scenario(name)
+    monkeypatch.setattr(owner, method, fault)
+    with pytest.raises(SeedFailedError, match=rf"^replay: seed=\d+ .* replay {name} \d+") as caught:
+        for_seeds(scenario, range(SEEDS_TO_CATCH))
+    seed = int(str(caught.value).split("seed=")[1].split()[0])
+    with pytest.raises(SeedFailedError) as again:
+        play_seed(scenario, seed)
+    assert str(again.value) == str(caught.value)
+    monkeypatch.undo()
+    play_seed(scenario, seed)

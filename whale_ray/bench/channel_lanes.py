@@ -1,0 +1,273 @@
+"""Lanes over this project's channels: rings and push channels, in shared memory and over TCP.
+
+Over TCP the sending process is the sender's host and reader 0 the readers' host: each polls its
+endpoint in the loop that sends or receives, as a relay does. Further readers are other processes of
+the readers' host, which read the same mirror: the bytes cross the network once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import count as count_up
+from multiprocessing import Pipe
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from ..configs.settings import TransportSettings
+from ..transport.channel import Channel, Outcome
+from ..transport.clock import SystemClock
+from ..transport.doorbell import Doorbell, DoorbellBoard
+from ..transport.handshake import Identity
+from ..transport.mirror import MirrorRing, RingTap
+from ..transport.push import PushReceivingEnd, attach_push, create_push
+from ..transport.push_layout import PushLayout
+from ..transport.push_wire import PushInlet, PushOutlet
+from ..transport.segment import Segment
+from ..transport.shm import attach_ring, create_ring
+from ..transport.tcp import TcpEndpoint
+from .lanes import ChannelSender, Load, Receive, ReceivingSide, Sender, SendingSide
+from .ring_pair import RingPair
+
+SLOT_BYTES: Final = TransportSettings().push_slot_bytes
+_TIMEOUT_NS: Final = 50_000_000
+_PAGE_BYTES: Final = 4096
+_STREAM: Final = 1
+_SENDER, _READER = "sender", "reader"
+_SECRET: Final = bytes(32)
+_ADDRESS: Final = "127.0.0.1"
+_NUMBERS = count_up()
+
+
+class Sides(Protocol):
+    """What makes both sides of a channel, each in its own process; made before they fork."""
+
+    def sending(self) -> SendingSide:
+        """Return the sending side, ready."""
+        ...
+
+    def receiving(self, reader: int) -> ReceivingSide:
+        """Return one receiving side, ready."""
+        ...
+
+    def close(self) -> None:
+        """Give back what was made before the fork."""
+        ...
+
+
+class ChannelLane:
+    """The lane of any channel."""
+
+    def __init__(self, make: Callable[[int, int], Sides], load: Load) -> None:
+        """Make the sides for `load`; `make` takes the bytes of memory and the readers."""
+        self._load = load
+        self._sides = make(load.memory_bytes, load.readers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._sides.close()
+
+    def sender(self) -> Sender:
+        """See `Lane.sender`."""
+        return ChannelSender(self._sides.sending(), self._load.content())
+
+    def receiver(self, reader: int) -> Receive:
+        """See `Lane.receiver`."""
+        return partial(self._sides.receiving(reader).receive, self._load.consume)
+
+
+class RingSides:
+    """A ring in shared memory."""
+
+    def __init__(self, memory_bytes: int, readers: int) -> None:
+        """Create the ring."""
+        self._pair = RingPair(readers, memory_bytes)
+
+    def sending(self) -> SendingSide:
+        """See `Sides.sending`."""
+        self._pair.touch()
+        return SendingSide(self._pair.producer, self._pair.wait_for_room)
+
+    def receiving(self, reader: int) -> ReceivingSide:
+        """See `Sides.receiving`."""
+        consumer = self._pair.consumer(reader)
+        return ReceivingSide(consumer, partial(self._pair.wait_for_frame, consumer, reader))
+
+    def close(self) -> None:
+        """See `Sides.close`."""
+        self._pair.close()
+
+
+class PushSides:
+    """A push channel in shared memory."""
+
+    def __init__(self, memory_bytes: int, readers: int) -> None:
+        """Create the channel; it has one reader."""
+        assert readers == 1, "a push channel has one reader"
+        self._job, self._doorbells = _doorbells(1)
+        self._receiver, self._handle = create_push(
+            self._job,
+            "push",
+            self._doorbells[1],
+            slots=memory_bytes // SLOT_BYTES,
+            slot_bytes=SLOT_BYTES,
+        )
+
+    def sending(self) -> SendingSide:
+        """See `Sides.sending`."""
+        sender = attach_push(self._handle, self._doorbells[0])
+        return SendingSide(sender, partial(_wait_for_room, self._doorbells[1], sender))
+
+    def receiving(self, reader: int) -> ReceivingSide:
+        """See `Sides.receiving`."""
+        _touch(self._receiver.segment)
+        doorbell = self._doorbells[reader]
+        return ReceivingSide(
+            self._receiver, partial(doorbell.wait, _TIMEOUT_NS, self._receiver.available)
+        )
+
+    def close(self) -> None:
+        """See `Sides.close`."""
+        self._receiver.close()
+
+
+class _TcpSides:
+    """Two endpoints, one of which dials the other."""
+
+    def __init__(self, memory_bytes: int, readers: int) -> None:
+        self._memory_bytes = memory_bytes
+        self._job, self._doorbells = _doorbells(readers)
+        self._listens_at, self._tell = Pipe(duplex=False)
+
+    def _sending_endpoint(self) -> tuple[TcpEndpoint, Doorbell]:
+        doorbell = self._doorbells[-1]
+        endpoint = _endpoint(self._job, _SENDER, doorbell)
+        self._tell.send(endpoint.listen(_ADDRESS))
+        return endpoint, doorbell
+
+    def _dial(self, endpoint: TcpEndpoint) -> None:
+        endpoint.dial(_SENDER, self._listens_at.recv())
+        _wait_until_up(endpoint, self._doorbells[0])
+
+    def close(self) -> None:
+        """See `Sides.close`."""
+        self._tell.close()
+        self._listens_at.close()
+
+
+class TcpSides(_TcpSides):
+    """A ring on one host and its mirror on another, both hosts being this machine."""
+
+    def __init__(self, memory_bytes: int, readers: int) -> None:
+        """Create the mirror; the ring is made by the sender."""
+        super().__init__(memory_bytes, readers)
+        self._mirror = MirrorRing.create(
+            memory_bytes, readers, self._job, "mirror", self._doorbells[:readers]
+        )
+
+    def sending(self) -> SendingSide:
+        """See `Sides.sending`."""
+        endpoint, doorbell = self._sending_endpoint()
+        producer, _ = create_ring(self._memory_bytes, 1, self._job, "ring")
+        _touch(producer.segment)
+        offer = endpoint.offer(_STREAM, RingTap.beside(producer, 0), [_READER])
+        wait = partial(doorbell.wait, _TIMEOUT_NS, endpoint.poll)
+        while not offer.outgoing[_READER].sender.subscribed_now:
+            wait()
+        return SendingSide(producer, lambda _: wait(), endpoint.poll, lambda: endpoint.delivered)
+
+    def receiving(self, reader: int) -> ReceivingSide:
+        """See `Sides.receiving`."""
+        doorbell = self._doorbells[reader]
+        consumer = attach_ring(self._mirror.handle, reader, self._doorbells[0])
+        if reader > 0:
+            return ReceivingSide(consumer, partial(doorbell.wait, _TIMEOUT_NS, consumer.available))
+        _touch(self._mirror.segment)
+        endpoint = _endpoint(self._job, _READER, doorbell)
+        endpoint.subscribe(_STREAM, self._mirror, _SENDER)
+        self._dial(endpoint)
+        ready: Callable[[], bool] = lambda: endpoint.poll() or consumer.available()  # noqa: E731
+        return ReceivingSide(consumer, partial(doorbell.wait, _TIMEOUT_NS, ready))
+
+    def close(self) -> None:
+        """See `Sides.close`."""
+        super().close()
+        self._mirror.close()
+
+
+class TcpPushSides(_TcpSides):
+    """A push channel between two hosts, which are both this machine."""
+
+    def sending(self) -> SendingSide:
+        """See `Sides.sending`."""
+        endpoint, doorbell = self._sending_endpoint()
+        outlet = PushOutlet.create(self._job, "outlet", self._layout, doorbell)
+        endpoint.push_source(_READER, _STREAM, outlet)
+        _wait_until_up(endpoint, doorbell)
+        wait = partial(doorbell.wait, _TIMEOUT_NS, endpoint.poll)
+        sender = outlet.sending_end()
+        return SendingSide(sender, lambda _: wait(), endpoint.poll, lambda: outlet.delivered)
+
+    def receiving(self, reader: int) -> ReceivingSide:
+        """See `Sides.receiving`."""
+        assert reader == 0, "a push channel has one reader"
+        segment = Segment.create(self._layout.total_bytes, "push", self._job, "private")
+        receiver = PushReceivingEnd(segment, self._layout)
+        _touch(segment)
+        endpoint = _endpoint(self._job, _READER, self._doorbells[0])
+        endpoint.push_sink(_SENDER, _STREAM, PushInlet(segment.share()))
+        self._dial(endpoint)
+        ready: Callable[[], bool] = lambda: endpoint.poll() or receiver.available()  # noqa: E731
+        return ReceivingSide(receiver, partial(self._doorbells[0].wait, _TIMEOUT_NS, ready))
+
+    @property
+    def _layout(self) -> PushLayout:
+        return PushLayout(self._memory_bytes // SLOT_BYTES, SLOT_BYTES)
+
+
+def _doorbells(readers: int) -> tuple[str, list[Doorbell]]:
+    """Return a new job's name, and the doorbells of its readers and, last, its sender."""
+    # Nobody spins where the processes outnumber the cores.
+    spin_pauses = 100 if readers < len(os.sched_getaffinity(0)) else 0
+    job = f"lane{os.getpid()}-{next(_NUMBERS)}"
+    board = DoorbellBoard.create(readers + 1, 0, job)
+    doorbells = [board.doorbell(worker, spin_pauses) for worker in range(readers + 1)]
+    board.close()  # its memory stays as long as they do
+    return job, doorbells
+
+
+def _endpoint(job: str, host: str, doorbell: Doorbell) -> TcpEndpoint:
+    endpoint = TcpEndpoint(
+        Identity(job, 1, 1, host),
+        _SECRET,
+        # Nobody polls between getting ready and the start, nor after the end.
+        TransportSettings(silence_timeout_ms=600_000),
+        SystemClock().monotonic_ns,
+        random.Random(host),
+        doorbell,
+    )
+    endpoint.watch()
+    return endpoint
+
+
+def _wait_until_up(endpoint: TcpEndpoint, doorbell: Doorbell) -> None:
+    while not any(peer.up for peer in endpoint.statistics()):
+        doorbell.wait(_TIMEOUT_NS, endpoint.poll)
+
+
+def _wait_for_room(doorbell: Doorbell, channel: Channel, nbytes: int) -> None:
+    doorbell.wait(_TIMEOUT_NS, lambda: channel.ready_to_send(nbytes) is Outcome.SENT)
+
+
+def _touch(segment: Segment) -> None:
+    """Map the pages of a segment in this process."""
+    segment.buffer[::_PAGE_BYTES].sum()

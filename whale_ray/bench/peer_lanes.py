@@ -1,0 +1,181 @@
+"""Lanes of the transports that the channels are compared with: plain sockets, ZeroMQ.
+
+Both send the prepared message as it lies in memory, to each reader over a connection of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+from itertools import count as count_up
+from multiprocessing import Pipe
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from ..configs.settings import TransportSettings
+from ..transport.segment import Bytes
+from ..transport.tcp_sockets import prepare
+from .lanes import Load, Receive
+from .peers import zmq_address, zmq_pair_socket
+
+_ADDRESS: Final = "127.0.0.1"
+_SILENCE_MS: Final = TransportSettings().silence_timeout_ms
+_NO_COPIES_FROM_BYTES: Final = 64 << 10
+_NUMBERS = count_up()
+
+
+class _Context:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what was made before the fork."""
+
+
+class SocketLane(_Context):
+    """Loopback TCP sockets in a loop of plain Python, with the options that links set."""
+
+    def __init__(self, load: Load) -> None:
+        """Listen."""
+        self._load = load
+        self._listener = socket.create_server((_ADDRESS, 0), backlog=load.readers)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listener.close()
+
+    def sender(self) -> PlainSender:
+        """See `Lane.sender`."""
+        accepted = [self._listener.accept()[0] for _ in range(self._load.readers)]
+        return PlainSender([_prepared(sock) for sock in accepted], self._load.content())
+
+    def receiver(self, reader: int) -> Receive:
+        """See `Lane.receiver`."""
+        del reader  # one is like the other
+        sock = socket.create_connection(self._listener.getsockname())
+        return partial(_receive_plainly, _prepared(sock), self._load)
+
+
+class PlainSender:
+    """One socket for each reader."""
+
+    def __init__(self, sockets: list[socket.socket], content: Bytes) -> None:
+        """Send `content`."""
+        self._sockets = sockets
+        self._content = memoryview(content)
+
+    def send(self, count: int) -> None:
+        """See `Sender.send`."""
+        for _ in range(count):
+            for sock in self._sockets:
+                sock.sendall(self._content)
+
+    def finish(self) -> None:
+        """See `Sender.finish`."""
+        for sock in self._sockets:
+            sock.shutdown(socket.SHUT_WR)
+
+
+def _prepared(sock: socket.socket) -> socket.socket:
+    prepare(sock, _SILENCE_MS)
+    sock.setblocking(True)
+    return sock
+
+
+def _receive_plainly(sock: socket.socket, load: Load) -> int:
+    message = np.zeros(load.nbytes, np.uint8)
+    memory, nbytes, consume = memoryview(message), load.nbytes, load.consume
+    count = 0
+    while True:
+        have = sock.recv_into(memory)
+        if have == 0:
+            return count
+        while have < nbytes:
+            have += sock.recv_into(memory[have:])
+        consume(message)
+        count += 1
+
+
+class ZmqLane(_Context):
+    """PAIR sockets over ipc or tcp; from 64 KiB on without copies on either side."""
+
+    def __init__(self, over: Literal["ipc", "tcp"], load: Load) -> None:
+        """Know where to meet."""
+        self._load = load
+        self._over = over
+        self._name = f"lane{os.getpid()}-{next(_NUMBERS)}"
+        self._pipes = [Pipe(duplex=False) for _ in range(load.readers)]
+
+    def close(self) -> None:
+        """Close the pipes through which the sender told where it listens."""
+        for ends in self._pipes:
+            for end in ends:
+                end.close()
+
+    def sender(self) -> ZmqLaneSender:
+        """See `Lane.sender`."""
+        sockets = [self._socket() for _ in self._pipes]
+        for number, (sock, (_, tell)) in enumerate(zip(sockets, self._pipes, strict=True)):
+            sock.bind(
+                f"tcp://{_ADDRESS}:*"
+                if self._over == "tcp"
+                else zmq_address(f"{self._name}-{number}")
+            )
+            tell.send(sock.last_endpoint.rstrip(b"\0"))
+        for sock in sockets:
+            sock.send(b"")  # returns once the reader has connected
+        return ZmqLaneSender(sockets, self._load.content())
+
+    def receiver(self, reader: int) -> Receive:
+        """See `Lane.receiver`."""
+        sock = self._socket()
+        sock.connect(self._pipes[reader][0].recv())
+        sock.recv()
+        return partial(self._receive, sock)
+
+    def _socket(self) -> Any:
+        # As many messages may wait as have room in the ring, not thousands of large ones.
+        return zmq_pair_socket(max(2, min(1000, self._load.memory_bytes // self._load.nbytes)))
+
+    def _receive(self, sock: Any) -> int:
+        count, consume = 0, self._load.consume
+        copies = self._load.nbytes < _NO_COPIES_FROM_BYTES
+        while True:
+            received = sock.recv(copy=copies)
+            message = np.frombuffer(received if copies else received.buffer, np.uint8)
+            if message.size == 0:
+                return count
+            consume(message)
+            count += 1
+
+
+class ZmqLaneSender:
+    """One socket for each reader."""
+
+    def __init__(self, sockets: list[Any], content: Bytes) -> None:
+        """Send `content`."""
+        self._sockets = sockets
+        self._content = memoryview(content)
+        self._copies = content.size < _NO_COPIES_FROM_BYTES
+
+    def send(self, count: int) -> None:
+        """See `Sender.send`."""
+        for _ in range(count):
+            for sock in self._sockets:
+                sock.send(self._content, copy=self._copies)
+
+    def finish(self) -> None:
+        """See `Sender.finish`."""
+        for sock in self._sockets:
+            sock.send(b"")
