@@ -139,12 +139,17 @@ class Link:
             raise LinkBrokenError(msg, "silent")
 
     @property
+    def silent_at_ns(self) -> int:
+        """When the link will be broken unless something is heard."""
+        return self._heard_ns + self._times.silence_ns
+
+    @property
     def next_due_ns(self) -> int:
         """When `outbound` or `check_silence` will have something to do at the latest."""
-        due_ns = min(self._heartbeat_ns, self._heard_ns + self._times.silence_ns)
+        due_ns = min(self._heartbeat_ns, self.silent_at_ns)
         if self.role is Role.PARENT:
             for incoming in self.peer.incoming.values():
-                waiting_ns = incoming.receiver.due_ns
+                waiting_ns = incoming.due_ns
                 if waiting_ns is not None and waiting_ns < due_ns:
                     due_ns = waiting_ns
         return due_ns

@@ -154,14 +154,25 @@ class Incoming:
         if self.receiver.complete:
             self.mirror.finish()
 
+    @property
+    def _settled(self) -> bool:
+        """Whether there is nothing left to tell the parent."""
+        receiver = self.receiver
+        return self.left or (receiver.complete and receiver.granted.received == receiver.received)
+
+    @property
+    def due_ns(self) -> int | None:
+        """When a grant that waits will be due; None if none waits."""
+        return None if self._settled else self.receiver.due_ns
+
     def grant_due(self, now_ns: int) -> Grant | None:
         """Return what to tell the parent now, if it is worth a message.
 
         Asks the readers to ring when it will be.
         """
         receiver = self.receiver
-        if receiver.complete and receiver.granted.received == receiver.received:
-            return None  # nothing can follow
+        if self._settled:
+            return None
         limit = self.mirror.ask_to_be_rung(receiver.wanted_limit - receiver.capacity)
         return receiver.grant_due(limit, now_ns)
 

@@ -425,8 +425,11 @@ class TcpEndpoint:
         """When `poll` has to be called at the latest, on `clock_ns`."""
         due_ns = self._clock_ns() + self._times.heartbeat_ns
         for connection in self._links.values():
-            if connection.link is not None:
-                due_ns = min(due_ns, connection.link.next_due_ns)
+            link = connection.link
+            if link is not None:
+                # What is due to be sent waits for a full socket, not for a time.
+                due = link.next_due_ns if connection.writable else link.silent_at_ns
+                due_ns = min(due_ns, due)
         for proving in self._proving.values():
             due_ns = min(due_ns, proving.side.deadline_ns)
         for dial in self._dials.values():

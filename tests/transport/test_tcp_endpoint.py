@@ -412,6 +412,25 @@ def test_streams_are_offered_and_subscribed_once(hosts):
         endpoint.subscribe(9, Target().mirror, "another")
 
 
+def test_a_host_at_rest_has_nothing_due_now(hosts):
+    """Whatever a stream's story was: else its relay would turn in circles."""
+    star(hosts, "child")
+    sources = [Source(40, sizes) for _ in range(3)]
+    targets = [
+        hosts.stream(source, "parent", ["child"], stream)[0]
+        for stream, source in enumerate(sources)
+    ]
+    steps = [one.step for one in (*sources[:2], *targets)]
+    hosts.until(lambda: targets[0].over and len(targets[1].received) > 5, *steps)
+    targets[1].consumer.close()
+    for _ in range(50):
+        hosts.clock.advance(1_000_000)
+        while any([endpoint.poll() for endpoint in hosts.endpoints.values()]):
+            pass
+        for endpoint in hosts.endpoints.values():
+            assert endpoint.next_due_ns > hosts.clock.monotonic_ns()
+
+
 def test_closing_is_for_good_and_said(hosts):
     star(hosts, "child")
     hosts.until(lambda: hosts.up("child"))

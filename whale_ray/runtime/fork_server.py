@@ -145,7 +145,10 @@ class _Server:
 
     def _take(self) -> bool:
         """Carry out a request; False when there will be no more."""
-        data, fds, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES_MAX, 1)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES_MAX, 1)
+        except ConnectionResetError:
+            return False  # the driver was killed before it had read all answers
         if not data:
             return False
         kind, serial, *arguments = pickle.loads(data)  # noqa: S301  # from our own driver

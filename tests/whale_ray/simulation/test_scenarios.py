@@ -7,6 +7,8 @@ faults is tested by putting some in.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,9 @@ BASE = fresh_base()
 @pytest.fixture(scope="module", autouse=True)
 def _print_base(request: pytest.FixtureRequest) -> None:
     """Print the base even where the output of tests is captured."""
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line(f"\nsimulation: {sum(SEEDS.values())} seeds from base {BASE}")
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
+    with contextlib.nullcontext() if capture is None else capture.global_and_fixture_disabled():
+        sys.stdout.write(f"\nsimulation: {sum(SEEDS.values())} seeds from base {BASE}\n")
 
 
 def test_every_scenario_has_its_share_of_seeds():
