@@ -425,7 +425,7 @@ def test_a_host_at_rest_has_nothing_due_now(hosts):
     targets[1].consumer.close()
     for _ in range(50):
         hosts.clock.advance(1_000_000)
-        while any([endpoint.poll() for endpoint in hosts.endpoints.values()]):
+        while any(endpoint.poll() for endpoint in hosts.endpoints.values()):
             pass
         for endpoint in hosts.endpoints.values():
             assert endpoint.next_due_ns > hosts.clock.monotonic_ns()

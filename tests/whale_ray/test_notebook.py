@@ -89,7 +89,7 @@ class Notebook:
         found = set()
         for one in self.kernel.children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # it ended since it was listed
-                if "whale_ray.runtime.process_worker" in one.cmdline():
+                if one.name().startswith("whale worker"):
                     found.add(one)
         return found
 

@@ -195,8 +195,7 @@ class TcpSides(_TcpSides):
         endpoint = _endpoint(self._job, _READER, doorbell)
         endpoint.subscribe(_STREAM, self._mirror, _SENDER)
         self._dial(endpoint)
-        ready: Callable[[], bool] = lambda: endpoint.poll() or consumer.available()  # noqa: E731
-        return ReceivingSide(consumer, partial(doorbell.wait, _TIMEOUT_NS, ready))
+        return _polling(consumer, endpoint, doorbell)
 
     def close(self) -> None:
         """See `Sides.close`."""
@@ -226,8 +225,7 @@ class TcpPushSides(_TcpSides):
         endpoint = _endpoint(self._job, _READER, self._doorbells[0])
         endpoint.push_sink(_SENDER, _STREAM, PushInlet(segment.share()))
         self._dial(endpoint)
-        ready: Callable[[], bool] = lambda: endpoint.poll() or receiver.available()  # noqa: E731
-        return ReceivingSide(receiver, partial(self._doorbells[0].wait, _TIMEOUT_NS, ready))
+        return _polling(receiver, endpoint, self._doorbells[0])
 
     @property
     def _layout(self) -> PushLayout:
@@ -262,6 +260,15 @@ def _endpoint(job: str, host: str, doorbell: Doorbell) -> TcpEndpoint:
 def _wait_until_up(endpoint: TcpEndpoint, doorbell: Doorbell) -> None:
     while not any(peer.up for peer in endpoint.statistics()):
         doorbell.wait(_TIMEOUT_NS, endpoint.poll)
+
+
+def _polling(channel: Channel, endpoint: TcpEndpoint, doorbell: Doorbell) -> ReceivingSide:
+    """Return the side whose process polls the endpoint when it has read everything."""
+
+    def ready() -> bool:
+        return endpoint.poll() or channel.available()
+
+    return ReceivingSide(channel, partial(doorbell.wait, _TIMEOUT_NS, ready), endpoint.poll)
 
 
 def _wait_for_room(doorbell: Doorbell, channel: Channel, nbytes: int) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from ..transport.channel import Channel, Outcome
 from ..transport.clock import SystemClock
 from ..transport.segment import Bytes
-from .processes import Work, run_together
+from .processes import Role, Work, run_together
 from .ring_loops import sum_frame
 
 _CLOCK: Final = SystemClock()
@@ -112,7 +112,8 @@ def sample_lane(lane: Lane, load: Load) -> Sample:
     def send() -> Work:
         return partial(_send_for, lane.sender(), load)
 
-    roles = [send, *(partial(lane.receiver, reader) for reader in range(load.readers))]
+    roles: list[Role] = [send]
+    roles += [partial(lane.receiver, reader) for reader in range(load.readers)]
     together = run_together(roles)
     sent, *received = (timing.result for timing in together.timings)
     if any(count != sent for count in received):
@@ -178,6 +179,7 @@ class SendingSide:
     def finish(self) -> None:
         """Close the channel; returns when everything was delivered."""
         self.channel.close()
+        self.pump()  # says so, even if everything before was delivered
         while not self.delivered():
             self.wait(0)
 
@@ -189,6 +191,8 @@ class ReceivingSide:
     channel: Channel
     wait: Callable[[], object]
     """Sleeps until there may be a message or the end, but not for long."""
+    pump: Callable[[], object] = _no_pump
+    """Moves bytes over the network, without waiting; called at the end."""
 
     def receive(self, consume: Callable[[Bytes], object]) -> int:
         """Consume each message in place until the end; return how many there were."""
@@ -196,6 +200,7 @@ class ReceivingSide:
         while True:
             while (frame := channel.get()) is None:
                 if channel.closed_by_peer:
+                    self.pump()  # the sender waits to hear that all is here
                     return count
                 self.wait()
             consume(frame.data)

@@ -73,7 +73,7 @@ class PlainSender:
     def __init__(self, sockets: list[socket.socket], content: Bytes) -> None:
         """Send `content`."""
         self._sockets = sockets
-        self._content = memoryview(content)
+        self._content = content.data
 
     def send(self, count: int) -> None:
         """See `Sender.send`."""
@@ -95,7 +95,7 @@ def _prepared(sock: socket.socket) -> socket.socket:
 
 def _receive_plainly(sock: socket.socket, load: Load) -> int:
     message = np.zeros(load.nbytes, np.uint8)
-    memory, nbytes, consume = memoryview(message), load.nbytes, load.consume
+    memory, nbytes, consume = message.data, load.nbytes, load.consume
     count = 0
     while True:
         have = sock.recv_into(memory)
@@ -166,7 +166,7 @@ class ZmqLaneSender:
     def __init__(self, sockets: list[Any], content: Bytes) -> None:
         """Send `content`."""
         self._sockets = sockets
-        self._content = memoryview(content)
+        self._content = content.data
         self._copies = content.size < _NO_COPIES_FROM_BYTES
 
     def send(self, count: int) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _GIB = 1 << 30
-_COLUMNS = ("what", "parameters", "value", "unit", "ratio", "against", "aim", "cores")
+_COLUMNS = ("what", "parameters", "value", "unit", "ratio", "against", "aim", "cores", "also")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,17 @@ class Row:
     aim: Aim | None = None
     cores: float | None = None
     """CPU seconds of all processes of the measurement per second of wall time."""
+    also: Mapping[str, float] = field(default_factory=dict)
+    """What else the measurement has shown, by a name with its unit: "x PEER" is one more ratio, how
+    many times the rate of PEER; "sender CPU s/GB" is CPU time of the sending process per GB of
+    messages, each counted once however many read it, and "readers CPU s/GB" that of all others;
+    "s/M messages" is per million of them."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as the JSON output has it."""
         values = asdict(self)
         values["parameters"] = dict(self.parameters)
+        values["also"] = dict(self.also)
         if self.aim is not None:
             values["aim"] = {**asdict(self.aim), "met": self.aim.met(self)}
         return values
@@ -176,6 +182,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.against,
         aim,
         "" if row.cores is None else f"{row.cores:.2f}",
+        "; ".join(f"{name} {_number(value)}" for name, value in row.also.items()),
     )
 
 

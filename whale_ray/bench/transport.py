@@ -1,16 +1,19 @@
-"""`whale-ray bench transport`: the ring within one host, against memcpy, ZeroMQ, pipes and pickle.
+"""`whale-ray bench transport`: the channels against memcpy, plain sockets, ZeroMQ, pipes, pickle.
 
-Every figure is the median of several repetitions; every ratio compares figures of this run. The
-two sides run in processes of their own and wait for each other as workers do, on doorbells, but
-for the compiled loops, which spin. The aims hold on a quiet machine with at least two cores.
+`PARTS` are what `--only` takes. Here are those of the ring within one host; the others are in
+fan_out.py, matrix.py and sweeps.py. Every figure is the median of several repetitions; every ratio
+compares figures of this run. The two sides run in processes of their own and wait for each other as
+workers do, on doorbells, but for the compiled loops, which spin. The aims hold on a quiet machine
+with at least two cores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from ..transport import ring_kernels as kernels
 from ..transport.atomics import direct
 from ..transport.clock import SystemClock
 from ..transport.segment import Bytes, Segment
+from . import matrix, sweeps
 from .fan_out import fan_out_rows
 from .peers import load_zmq, pipe_roles, zmq_roles
 from .processes import Role, Together, Work, run_together
@@ -44,6 +48,14 @@ _NOTES = (
     "The median of several repetitions; ratios compare figures of this run. Cores: CPU seconds of",
     "all processes per second. Aims are for a quiet machine: where another process takes a core,",
     "whoever spins or sleeps waits for it.",
+    "Messages: prepared; a channel's sender copies them in, its reader reads every word in place",
+    "from 4 KiB on; plain sockets and pyzmq send them as they lie, to each reader anew, and read",
+    "them too. Tcp: one link to the host of all readers, the endpoint polled in the loops of the",
+    "sender and of the first reader. A ring holds 4 MiB, or 8 messages; push fragments what exceeds",
+    "its slots of 64 KiB. Pyzmq copies no message of 64 KiB or more. The ways take turns; ratios are",
+    "medians of those of each turn.",
+    "Sweeps: 100-byte tuples due at random times, Poisson arrivals, whatever became of those",
+    "before; latency from when a tuple was due to when its reader has decoded it.",
 )
 
 
@@ -54,14 +66,16 @@ class Effort:
     repetitions: int
     scale: float
     """Factor of all message counts."""
+    matrix: matrix.MatrixEffort
+    sweeps: sweeps.SweepEffort
 
     def count(self, full: int) -> int:
         """Return the number of messages where the full effort has `full`."""
         return max(1, int(full * self.scale))
 
 
-QUICK = Effort(repetitions=3, scale=0.2)
-FULL = Effort(repetitions=5, scale=1.0)
+QUICK = Effort(1, 0.1, matrix.QUICK, sweeps.QUICK)
+FULL = Effort(5, 1.0, matrix.FULL, sweeps.FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +86,18 @@ class Figure:
     cores: float
 
 
-def run(*, quick: bool) -> BenchReport:
-    """Measure everything; `quick` takes seconds instead of a minute, and its figures vary more."""
+def run(*, quick: bool, only: str | None = None) -> BenchReport:
+    """Measure all `PARTS`, or `only` one; `quick` takes a tenth, and its figures vary more."""
     load_zmq()
     effort = QUICK if quick else FULL
-    rows = [
-        *small_rows(effort),
-        *batched_rows(effort),
-        *slice_rows(effort),
-        *fan_out_rows(effort.repetitions, effort.scale, readers=(1, 4, 16)),
-        *wake_up_rows(effort),
-    ]
+    parts = PARTS.values() if only is None else [PARTS[only]]
+    options = (" --quick" if quick else "") + (f" --only {only}" if only else "")
+    machine = describe_machine(("numpy", "numba", "pyzmq"))
     return BenchReport(
         suite="transport",
-        command="whale-ray bench transport" + (" --quick" if quick else ""),
-        machine=describe_machine(("numpy", "numba", "pyzmq")),
-        rows=tuple(rows),
+        command="whale-ray bench transport" + options,
+        machine=machine,
+        rows=tuple(row for part in parts for row in part(effort)),
         notes=_NOTES,
     )
 
@@ -410,3 +420,17 @@ def _ping_pong_roles(there: RingPair, back: RingPair, count: int) -> list[Role]:
         return work
 
     return [ask, answer]
+
+
+PARTS: Final[Mapping[str, Callable[[Effort], list[Row]]]] = {
+    "small": small_rows,
+    "batched": batched_rows,
+    "slices": slice_rows,
+    "fan-out": lambda effort: fan_out_rows(effort.repetitions, effort.scale, readers=(1, 4, 16)),
+    "wake-up": wake_up_rows,
+    "tcp": lambda effort: matrix.tcp_rows(effort.matrix),
+    "matrix": lambda effort: matrix.matrix_rows(effort.matrix),
+    "mms": lambda effort: sweeps.mms_rows(effort.sweeps),
+    "wtl": lambda effort: sweeps.wtl_rows(effort.sweeps),
+}
+"""What can be measured by itself, by name."""

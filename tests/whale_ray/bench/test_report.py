@@ -13,7 +13,7 @@ MACHINE = Machine("Some CPU", 2, 24.0, "Linux 6.1 x86_64", "3.11.7", {"numpy": "
 ROWS = (
     Row("ring", {"KiB": 256}, 61.23, "GB/s", 0.594, "memcpy", Aim("ratio", "at least", 0.6), 1.98),
     Row("call", {"bytes": 64, "how": "each"}, 301.4, "ns", aim=Aim("value", "at most", 350)),
-    Row("peer", {}, 12_345_678.0, "tuples/s"),
+    Row("peer", {}, 12_345_678.0, "tuples/s", also={"x pipe": 2.5, "lost": 0}),
 )
 REPORT = BenchReport("transport", "whale-ray bench transport", MACHINE, ROWS, ("A note.",))
 
@@ -46,7 +46,7 @@ def test_the_json_is_one_object_with_the_documented_fields():
     assert content["machine"] == dataclasses.asdict(MACHINE)
     assert content["notes"] == ["A note."]
     assert [list(row) for row in content["rows"]] == [
-        ["name", "parameters", "value", "unit", "ratio", "against", "aim", "cores"]
+        ["name", "parameters", "value", "unit", "ratio", "against", "aim", "cores", "also"]
     ] * 3
     assert content["rows"][0]["aim"] == {
         "quantity": "ratio",
@@ -55,6 +55,7 @@ def test_the_json_is_one_object_with_the_documented_fields():
         "met": False,
     }
     assert content["rows"][2]["aim"] is None
+    assert [row["also"] for row in content["rows"]] == [{}, {}, {"x pipe": 2.5, "lost": 0}]
 
 
 def test_the_table():
@@ -62,11 +63,14 @@ def test_the_table():
         "whale-ray bench transport\n"
         "Some CPU, 2 cores, 24 GiB; Linux 6.1 x86_64; Python 3.11.7, numpy 2.4.6; load 0.5\n"
         "\n"
-        "what  parameters               value  unit       ratio  against  aim            cores\n"
-        "----  ------------------  ----------  --------  ------  -------  -------------  -----\n"
+        "what  parameters               value  unit       ratio  against  aim            cores"
+        "  also\n"
+        "----  ------------------  ----------  --------  ------  -------  -------------  -----"
+        "  ------------------\n"
         "ring  KiB 256                   61.2  GB/s      0.594x  memcpy   ≥ 0.6x MISSED   1.98\n"
         "call  bytes 64, how each         301  ns                         ≤ 350 met\n"
-        "peer                      12,345,678  tuples/s\n"
+        "peer                      12,345,678  tuples/s                                         "
+        "x pipe 2.5; lost 0\n"
         "\n"
         "A note.\n"
     )

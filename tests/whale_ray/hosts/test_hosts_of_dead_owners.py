@@ -19,13 +19,15 @@ pytestmark = pytest.mark.usefixtures("hosts_possible")
 PATIENCE_S = 60
 OWNER = """
 import signal
+import subprocess
 import sys
 from whale_ray.testing.hosts import NamespaceHosts
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 with NamespaceHosts(2) as hosts:
     child = hosts[0].popen(["sleep", "1000"])
-    hosts[1].popen(["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
+    script = "setsid sleep 1000 & echo begun; exec sleep 1000"
+    hosts[1].popen(["sh", "-c", script], stdout=subprocess.PIPE).stdout.readline()
     print(hosts.folder.name, child.pid, flush=True)
     if sys.argv[1] == "wait":
         child.wait()

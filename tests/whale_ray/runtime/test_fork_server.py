@@ -79,7 +79,7 @@ class Draw(whale.Process):
 
         import numpy as np
 
-        out.emit({"random": [random.random()], "numpy": [np.random.random()]})  # noqa: NPY002
+        out.emit({"random": [random.random()], "numpy": [np.random.random()]})  # noqa: NPY002  # users do
 
 
 def test_workers_do_not_share_the_state_of_random_generators(no_leaks: None) -> None:

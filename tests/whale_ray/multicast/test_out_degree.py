@@ -1,0 +1,136 @@
+"""The M/D/1 model: the stable root, the paper's figures, our units, what cannot be carried."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.multicast.out_degree import (
+    Costs,
+    affordable_degree,
+    affordable_load,
+    binomial_degree,
+    mean_queue_slices,
+    queue_capacity_slices,
+    queue_length_slices,
+    rate_gain_over_binomial,
+    send_time_s,
+)
+
+PAPER = Costs(serialize_s=0.0, send_s=5.2e-6)
+QUEUE = 1024
+
+queues = st.floats(0.01, 1e6)
+times = st.floats(1e-8, 1e-2)
+rates = st.floats(0.1, 1e8)
+
+
+def test_the_load_that_fills_the_papers_queue():
+    assert round(affordable_load(QUEUE), 5) == 0.99951
+
+
+@pytest.mark.parametrize(
+    ("rate", "degree"), [(30_000, 6), (60_000, 3), (80_000, 2), (100_000, 1)]
+)
+def test_the_papers_rates(rate, degree):
+    found = affordable_degree(rate, PAPER, QUEUE, destinations=480)
+    assert (found.degree, found.throttle) == (degree, False)
+
+
+@given(queues)
+def test_it_is_the_stable_root_of_the_quadratic(queue):
+    """ρ² - 2(Q+1)ρ + 2Q = 0 has two roots; Eq. 3 as printed gives the one beyond 1."""
+    load = affordable_load(queue)
+    assert 0 < load < 1
+    assert load == pytest.approx(queue + 1 - math.sqrt(queue**2 + 1), rel=1e-6, abs=1e-9)
+    assert mean_queue_slices(load) == pytest.approx(queue, rel=1e-3)
+
+
+def test_the_printed_sign_of_equation_3_is_the_unstable_root():
+    printed = 2 * QUEUE / (QUEUE + 1 - math.sqrt(QUEUE**2 + 1))
+    mended = 2 * QUEUE / (QUEUE + 1 + math.sqrt(QUEUE**2 + 1))
+    assert affordable_load(QUEUE) == pytest.approx(mended, rel=1e-12)
+    assert round(printed) == 2049
+    assert mean_queue_slices(printed) == math.inf
+    # What the published code computes for 100 k/s: three children where one is affordable.
+    assert math.floor(printed / (100_000 * 5.2e-3)) == 3
+
+
+@given(rates, st.floats(0, 1e-2), times, queues, st.integers(0, 10_000))
+def test_the_degree_is_the_highest_that_keeps_the_queue_short(rate, t_s, t_d, queue, n):
+    costs = Costs(t_s, t_d)
+    found = affordable_degree(rate, costs, queue, n)
+    highest = binomial_degree(n)
+    assert 1 <= found.degree <= highest
+    load = affordable_load(queue)
+    if not found.throttle:
+        assert rate * costs.per_slice_s(found.degree) <= load * (1 + 1e-9)
+        assert rate <= found.rate_max_slices_per_s * (1 + 1e-9)
+    else:
+        assert found.degree == 1
+        assert rate * costs.per_slice_s(1) >= load * (1 - 1e-9)
+    if found.degree < highest:
+        assert rate * costs.per_slice_s(found.degree + 1) >= load * (1 - 1e-9)
+
+
+def test_serialization_is_paid_once_and_leaves_less_for_children():
+    costs = Costs(serialize_s=5e-6, send_s=5.2e-6)
+    assert affordable_degree(60_000, costs, QUEUE, 480).degree == 2
+    assert affordable_degree(100_000, costs, QUEUE, 480).throttle
+
+
+def test_a_load_that_no_degree_carries_says_what_would_be_carried():
+    found = affordable_degree(1_000_000, PAPER, QUEUE, 480)
+    assert found.throttle and found.degree == 1
+    assert found.rate_max_slices_per_s == pytest.approx(0.99951 / 5.2e-6, rel=1e-5)
+    assert not affordable_degree(found.rate_max_slices_per_s * 0.999, PAPER, QUEUE, 480).throttle
+
+
+@pytest.mark.parametrize(
+    ("n", "degree"), [(0, 1), (1, 1), (2, 2), (3, 2), (7, 3), (8, 4), (480, 9), (10_000, 14)]
+)
+def test_the_binomial_degree_is_the_upper_bound(n, degree):
+    assert binomial_degree(n) == degree
+    assert affordable_degree(0.0, PAPER, QUEUE, n).degree == degree
+    assert affordable_degree(1e-300, PAPER, QUEUE, n).degree == degree
+
+
+def test_the_gain_over_a_binomial_tree():
+    assert rate_gain_over_binomial(480, 3) == 3.0
+    assert rate_gain_over_binomial(480, 100) == 1.0
+
+
+def test_units_of_slices():
+    assert queue_capacity_slices(4 << 20, 256 << 10) == 16
+    assert queue_capacity_slices(1 << 30, 100.0) == 1024
+    assert queue_length_slices(3000, 1000, 500.0) == 4
+    assert queue_length_slices(7, 7, 500.0) == 0
+    assert send_time_s(2e-6, 1e6, 1e9) == 1e-3
+    assert send_time_s(2e-6, 100.0, math.inf) == 2e-6
+    assert send_time_s(0.0, 100.0, math.inf) > 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: affordable_load(0),
+        lambda: affordable_load(math.nan),
+        lambda: affordable_load(math.inf),
+        lambda: affordable_degree(-1.0, PAPER, QUEUE, 5),
+        lambda: affordable_degree(math.nan, PAPER, QUEUE, 5),
+        lambda: binomial_degree(-1),
+        lambda: Costs(-1e-9, 1e-6),
+        lambda: Costs(0.0, 0.0),
+        lambda: Costs(0.0, math.nan),
+        lambda: queue_capacity_slices(0, 1.0),
+        lambda: queue_capacity_slices(1, 0.0),
+        lambda: queue_length_slices(1, 2, 1.0),
+        lambda: send_time_s(0.0, 1.0, 0.0),
+    ],
+)
+def test_nonsense_is_refused(call):
+    with pytest.raises(ValueError):
+        call()

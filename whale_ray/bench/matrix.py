@@ -1,0 +1,171 @@
+"""Channels against their peers: backend × message size × readers; and the aims for TCP.
+
+The ways take turns in every repetition, so that whatever else happens on the machine happens to
+all of them; a ratio is the median of the repetitions' ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from .channel_lanes import SLOT_BYTES, ChannelLane, PushSides, RingSides, TcpPushSides, TcpSides
+from .lanes import Lane, Load, Sample, sample_copies, sample_lane
+from .peer_lanes import SocketLane, ZmqLane
+from .report import Aim, Row, median
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+SIZES: Final = (32, 64, 512, 4 * KIB, 32 * KIB, 256 * KIB, MIB, 4 * MIB)
+READERS: Final = (1, 4, 16)
+
+SHM, TCP, PUSH, PUSH_TCP = "shm", "tcp", "push over shm", "push over tcp"
+MEMCPY, PLAIN = "memcpy, a call each", "plain sockets"
+ZMQ_IPC, ZMQ_TCP = "pyzmq ipc", "pyzmq tcp"
+_LANES: Final[Mapping[str, Callable[[Load], Lane]]] = {
+    SHM: partial(ChannelLane, RingSides),
+    PUSH: partial(ChannelLane, PushSides),
+    TCP: partial(ChannelLane, TcpSides),
+    PUSH_TCP: partial(ChannelLane, TcpPushSides),
+    PLAIN: SocketLane,
+    ZMQ_IPC: partial(ZmqLane, "ipc"),
+    ZMQ_TCP: partial(ZmqLane, "tcp"),
+}
+_AGAINST: Final[Mapping[str, tuple[str, ...]]] = {
+    SHM: (ZMQ_IPC, MEMCPY),
+    PUSH: (ZMQ_IPC, MEMCPY),
+    TCP: (PLAIN, ZMQ_TCP),
+    PUSH_TCP: (PLAIN, ZMQ_TCP),
+    PLAIN: (MEMCPY,),
+    ZMQ_IPC: (MEMCPY,),
+    ZMQ_TCP: (PLAIN,),
+    MEMCPY: (),
+}
+"""The peers that each is compared with; the first in the row's own ratio."""
+_ONE_READER: Final = frozenset({PUSH, PUSH_TCP})
+
+AIM_BYTES: Final = 256 * KIB
+_OURS: Final = "copied into the ring, endpoint polled in the same loop; read in place in the mirror"
+_PLAIN_LOOP: Final = "plain sockets: sendall and recv_into of the whole message, same options"
+_ZMQ_TCP_LOOP: Final = "pyzmq PAIR tcp, sent and received without copies"
+
+Samples = Mapping[str, Sequence[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixEffort:
+    """How much of the matrix is measured, and for how long."""
+
+    sizes: Sequence[int]
+    readers: Sequence[int]
+    repetitions: int
+    duration_ns: int
+    """Of each sample, without its beginning and end."""
+    aim_repetitions: int
+
+
+FULL: Final = MatrixEffort(SIZES, READERS, 3, 200_000_000, 9)
+QUICK: Final = MatrixEffort((64, 4 * KIB, 256 * KIB, 4 * MIB), (1, 4), 1, 50_000_000, 3)
+
+
+def matrix_rows(effort: MatrixEffort) -> list[Row]:
+    """Measure every way with every size and number of readers."""
+    rows = []
+    for readers in effort.readers:
+        for nbytes in effort.sizes:
+            load = Load(nbytes, readers, effort.duration_ns)
+            ways = [way for way in _AGAINST if readers == 1 or way not in _ONE_READER]
+            samples = take_turns(ways, load, effort.repetitions)
+            rows += [_matrix_row(way, load, samples) for way in ways]
+    return rows
+
+
+def take_turns(ways: Sequence[str], load: Load, repetitions: int) -> Samples:
+    """Measure the ways in turn, and that several times."""
+    samples: dict[str, list[Sample]] = {way: [] for way in ways}
+    for _ in range(repetitions):
+        for way in ways:
+            samples[way].append(_sample(way, load))
+    return samples
+
+
+def _sample(way: str, load: Load) -> Sample:
+    if way == MEMCPY:
+        return sample_copies(load)
+    with _LANES[way](load) as lane:
+        return sample_lane(lane, load)
+
+
+def paired_ratio(samples: Samples, way: str, against: str) -> float:
+    """Return the median of how many times the rate of `against` that of `way` is."""
+    pairs = zip(samples[way], samples[against], strict=True)
+    return median([ours.rate / theirs.rate for ours, theirs in pairs])
+
+
+def _matrix_row(way: str, load: Load, samples: Samples) -> Row:
+    first, *others = _AGAINST[way] or ("",)
+    ratio = paired_ratio(samples, way, first) if first else None
+    also = {f"x {peer}": paired_ratio(samples, way, peer) for peer in others}
+    return Row(
+        "messages",
+        {"bytes": load.nbytes, "readers": load.readers, "how": way, **_memory(way, load)},
+        _gigabytes(load, samples[way]),
+        "GB/s",
+        ratio,
+        first,
+        cores=median([sample.cores for sample in samples[way]]),
+        also={**also, **_costs(load, samples[way])},
+    )
+
+
+def _memory(way: str, load: Load) -> dict[str, object]:
+    """Return what the messages go through, for those ways where that is ours to say."""
+    if way in {PUSH, PUSH_TCP}:
+        room = SLOT_BYTES - 32
+        fragments = -(-load.nbytes // room)
+        return {"slots": load.memory_bytes // SLOT_BYTES, "slots per message": fragments}
+    return {"ring MiB": load.memory_bytes // MIB} if way in {SHM, TCP} else {}
+
+
+def _gigabytes(load: Load, samples: Sequence[Sample]) -> float:
+    return median([sample.rate for sample in samples]) * load.nbytes / 1e9
+
+
+def _costs(load: Load, samples: Sequence[Sample]) -> dict[str, float]:
+    """Return messages per second, and the CPU time per GB, or per million small messages."""
+    large = load.nbytes >= 4 * KIB
+    unit = "GB" if large else "M messages"
+    units = load.nbytes / 1e9 if large else 1e-6
+
+    def cost(seconds: Callable[[Sample], float]) -> float:
+        return median([seconds(sample) / (sample.messages * units) for sample in samples])
+
+    return {
+        "messages/s": median([sample.rate for sample in samples]),
+        f"sender CPU s/{unit}": cost(lambda sample: sample.sender_cpu_s),
+        f"readers CPU s/{unit}": cost(lambda sample: sample.readers_cpu_s),
+    }
+
+
+def tcp_rows(effort: MatrixEffort) -> list[Row]:
+    """Measure the aims for TCP: prepared messages of 256 KiB, one process to another, loopback."""
+    load = Load(AIM_BYTES, 1, max(effort.duration_ns, 200_000_000))
+    hows = {TCP: _OURS, PLAIN: _PLAIN_LOOP, ZMQ_TCP: _ZMQ_TCP_LOOP}
+    samples = take_turns(tuple(hows), load, effort.aim_repetitions)
+
+    def row(way: str, against: str = "", limit: float = 0.0) -> Row:
+        return Row(
+            "256 KiB over loopback TCP",
+            {"how": hows[way]},
+            _gigabytes(load, samples[way]),
+            "GB/s",
+            paired_ratio(samples, way, against) if against else None,
+            against,
+            Aim("ratio", "at least", limit) if limit else None,
+            median([sample.cores for sample in samples[way]]),
+            _costs(load, samples[way]),
+        )
+
+    return [row(TCP, PLAIN, 0.9), row(TCP, ZMQ_TCP, 1.5), row(PLAIN), row(ZMQ_TCP, PLAIN)]
