@@ -44,7 +44,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from ..configs.errors import ProtocolError
 
@@ -100,6 +100,14 @@ class Refusal(enum.Enum):
     LATE = 12
     """The handshake was not over at its deadline."""
 
+    @property
+    def words(self) -> str:
+        """The name as people read it."""
+        return self.name.lower().replace("_", " ")
+
+
+_PREFIX: Final = "handshake refused: "
+
 
 class HandshakeRefusedError(ProtocolError):
     """The handshake failed: the connection must be closed, after `farewell` was sent, if any."""
@@ -110,6 +118,11 @@ class HandshakeRefusedError(ProtocolError):
         self.reason = reason
         self.farewell = farewell
         """What tells an authenticated peer why; empty for strangers. Need not arrive."""
+
+    @property
+    def explanation(self) -> str:
+        """The message without saying that a handshake was refused."""
+        return self.message.removeprefix(_PREFIX)
 
     def __str__(self) -> str:
         return self.message
@@ -150,6 +163,8 @@ def _anybody(_peer: Identity) -> str | None:
 class _Side(ABC):
     """What both sides share: collecting one message, checking its tag, judging the peer."""
 
+    _SILENT: ClassVar[str]  # what to say of a peer that never said anything
+
     def __init__(
         self, identity: Identity, secret: bytes, nonce: bytes, accept: Accept, deadline_ns: int
     ) -> None:
@@ -176,6 +191,11 @@ class _Side(ABC):
     def done(self) -> bool:
         """Whether both have proved who they are; only then bytes of other kinds may be read."""
         return self._done
+
+    @property
+    def introduced(self) -> bool:
+        """Whether the peer's first message was authentic; it may be a recording."""
+        return self._due in {_PROOF, _VERDICT}
 
     @property
     def needs(self) -> int:
@@ -211,7 +231,9 @@ class _Side(ABC):
     def check_time(self, now_ns: int) -> None:
         """Raise HandshakeRefusedError if the deadline has come and the handshake is not over."""
         if not self._done and now_ns >= self.deadline_ns:
-            raise self._refused(Refusal.LATE, "the handshake took too long")
+            heard = self.introduced or self._received
+            explanation = "the handshake took too long" if heard else self._SILENT
+            raise self._refused(Refusal.LATE, explanation)
 
     def ended(self) -> None:
         """Take note that the peer has closed: raises HandshakeRefusedError unless done.
@@ -292,9 +314,9 @@ class _Side(ABC):
         try:
             reason = Refusal(code)
         except ValueError:
-            msg = f"the peer refused us for a reason that this version does not know, {code}"
+            msg = f"it refused for a reason that this version does not know, {code}"
             raise self._refused(Refusal.FOREIGN, msg) from None
-        raise self._refused(reason, f"the peer refused us: {reason.name}")
+        raise self._refused(reason, f"it refused: {reason.words}")
 
     def _judge(self, introduction: bytes, farewell_kind: int, expects: str = "") -> None:
         """Decode an authenticated introduction and refuse a peer that we must not talk to."""
@@ -334,11 +356,13 @@ class _Side(ABC):
     ) -> HandshakeRefusedError:
         """Make the error, after which this side takes no more bytes."""
         self._received, self._size = b"", 0
-        return HandshakeRefusedError(f"handshake refused: {explanation}", reason, farewell)
+        return HandshakeRefusedError(_PREFIX + explanation, reason, farewell)
 
 
 class Initiator(_Side):
     """The side that dialled. It sends `hello` first."""
+
+    _SILENT = "no answer"
 
     def __init__(
         self,
@@ -375,6 +399,8 @@ class Initiator(_Side):
 
 class Responder(_Side):
     """The side that was dialled. It answers."""
+
+    _SILENT = "whoever dialled said nothing"
 
     def __init__(
         self,

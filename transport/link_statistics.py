@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .peer import Peer
 
@@ -25,7 +26,7 @@ class LinkStatistics:
     messages_received: int
     """The same, received."""
     connections: int
-    """Links that came to stand; all but the first are reconnections."""
+    """Links that came to stand; between hosts that dial each other there are two at a time."""
     duplicates: int
     """Messages that repeated what was there, and were dropped."""
     back_pressured: int
@@ -39,10 +40,21 @@ class LinkStatistics:
     last_failure: str = ""
     """Why that happened last, in words; empty if it never did."""
 
-    @property
-    def reconnections(self) -> int:
-        """Links that came to stand after the first."""
-        return max(0, self.connections - 1)
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A host to which no link stands. Unpacks into the host and the time alone."""
+
+    host: str
+    silent_ns: int
+    """How long that has been so."""
+    why: str
+    """The last failure, in words: "connection refused", "it refused: older attempt"."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the host and the time: `for host, silent_ns in endpoint.unreachable(now)`."""
+        yield self.host
+        yield self.silent_ns
 
 
 def statistics_of(peer: Peer, up: bool) -> LinkStatistics:

@@ -59,8 +59,9 @@ class Outgoing:
 
     @property
     def complete(self) -> bool:
-        """Whether the child has the whole stream, or wants none of it."""
-        return self.gone or self.sender.acknowledged == self.offer.tap.finished_at
+        """Whether the child has the whole stream and was told so, or wants none of it."""
+        sender = self.sender
+        return self.gone or (sender.told_end and sender.acknowledged == self.offer.tap.finished_at)
 
     def leave(self) -> None:
         """Take note that the child wants no more; the last one to go closes the tap."""

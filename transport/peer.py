@@ -97,6 +97,11 @@ class Peer:
         self._early: dict[int, tuple[int, int, int]] = {}
         self._offers = offers
 
+    def failed(self, reason: str, explanation: str) -> None:
+        """Count that something went wrong with the peer, and remember it in words."""
+        self.counters.failures[reason] += 1
+        self.counters.last_failure = explanation
+
     def offered(self, outgoing: Outgoing) -> None:
         """Let the peer subscribe a stream; if it has asked before, begin."""
         self.outgoing[outgoing.stream] = outgoing

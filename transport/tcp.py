@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import socket
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
@@ -25,37 +24,19 @@ from ..configs.errors import ProtocolError
 from ..configs.settings import TransportSettings
 from .channel import Outcome
 from .doorbell import Doorbell
-from .handshake import (
-    NONCE_BYTES,
-    HandshakeRefusedError,
-    Identity,
-    Initiator,
-    Responder,
-)
+from .handshake import NONCE_BYTES, Identity, Initiator
 from .link import Link, LinkBrokenError, LinkTimes, Role
-from .link_statistics import LinkStatistics, statistics_of
+from .link_statistics import LinkStatistics, Unreachable, statistics_of
 from .link_streams import Incoming, Offer, Until
 from .mirror import MirrorRing, RingTap
 from .peer import Peer, PushSink, PushSource
 from .reconnection import LinkState, Reconnection
-from .tcp_connection import TcpConnection, broken_by
-from .tcp_sockets import Address, Listener, dialling_socket, prepare, resolve
-from .tcp_watch import ENDED, READABLE, WRITABLE, SocketWatch
+from .tcp_connection import TcpConnection, in_words, not_connected, reason_of
+from .tcp_door import Door
+from .tcp_sockets import Address, Numeric, dialling_socket, prepare, resolve
+from .tcp_watch import SocketWatch
 
 _MS: Final = 1_000_000
-_ACCEPTS_MAX: Final = 64
-"""Connections accepted in one poll, so that a flood of them does not stop the links."""
-
-
-class _Dial:
-    """A parent that is to be dialled."""
-
-    def __init__(
-        self, family: socket.AddressFamily, address: Address, reconnection: Reconnection
-    ) -> None:
-        self.family: Final = family
-        self.address: Final = address
-        self.reconnection: Final = reconnection
 
 
 class TcpEndpoint:
@@ -73,8 +54,14 @@ class TcpEndpoint:
         clock_ns: Callable[[], int],
         chance: random.Random,
         doorbell: Doorbell | None = None,
+        *,
+        hosts: Collection[str] | None = None,
     ) -> None:
-        """Know who we are; `doorbell` is the one that `watch` rings by default."""
+        """Know who we are; `doorbell` is the one that `watch` rings by default.
+
+        `hosts` are the names of those who may dial us; without it, whoever knows the secret may,
+        under any name, and each name is remembered.
+        """
         self.identity: Final = identity
         self._secret = secret
         self._settings = settings
@@ -82,16 +69,17 @@ class TcpEndpoint:
         self._chance = chance
         self._doorbell = doorbell
         self._times = LinkTimes.of(settings)
-        self._watch = SocketWatch()
-        self._listener: Listener | None = None
+        self._watch = self.sockets = SocketWatch()  # its `wait` is for loops without doorbell
+        self._door = Door(identity, secret, settings, hosts)
         self._by_fd: dict[int, TcpConnection] = {}
         self._proving: dict[int, TcpConnection] = {}
-        self._half_open = 0  # of those, how many dialled us
         self._links: dict[tuple[str, Role], TcpConnection] = {}
         self._peers: dict[str, Peer] = {}
         self._offers: dict[int, Offer] = {}
-        self._dials: dict[str, _Dial] = {}
+        self._dials: dict[str, Reconnection] = {}
+        self._addresses: dict[str, Numeric] = {}
         self._child_lost_ns: dict[str, int] = {}
+        self._begun_ns: int | None = None  # when `poll` was called first
         self._somebody_waits = False
         self._closed = False
         self.refused: Counter[str] = Counter()
@@ -99,6 +87,7 @@ class TcpEndpoint:
         reason."""
         self.last_refusal = ""
         """Why a connection was refused or a link broke last, in words."""
+        self._last_turned_away = ""  # the same, of somebody who dialled us
 
     # --- what the host does --------------------------------------------------------------------
 
@@ -107,15 +96,10 @@ class TcpEndpoint:
 
         The port is the first free one of `port_range_low` to `port_range_high`. Raises
         ResourceError if the address does not resolve or is none of this machine, or all ports are
-        taken; RuntimeError if this endpoint listens already.
+        taken or not permitted; RuntimeError if this endpoint listens already.
         """
-        if self._listener is not None:
-            msg = "this endpoint listens already"
-            raise RuntimeError(msg)
-        low, high = self._settings.port_range_low, self._settings.port_range_high
-        self._listener = Listener(address, low, high)
-        self._watch.add_listener(self._listener.fileno())
-        return self._listener.address
+        self._watch.add_listener(self._door.listen(address))
+        return self._door.address
 
     def offer(
         self, stream: int, tap: RingTap, children: Collection[str], *, until: Until = "received"
@@ -157,20 +141,11 @@ class TcpEndpoint:
 
         Raises ResourceError if the address does not resolve.
         """
-        family, numeric = resolve(host, address)
-        settings = self._settings
-        before = self._dials.get(host)
-        self._dials[host] = _Dial(
-            family,
-            numeric,
-            before.reconnection
-            if before is not None
-            else Reconnection(
-                self._clock_ns(),
-                settings.reconnect_backoff_ms * _MS,
-                settings.reconnect_backoff_max_ms * _MS,
-            ),
-        )
+        self._addresses[host] = resolve(host, address)
+        if host not in self._dials:
+            first_ns = self._settings.reconnect_backoff_ms * _MS
+            longest_ns = self._settings.reconnect_backoff_max_ms * _MS
+            self._dials[host] = Reconnection(self._clock_ns(), first_ns, longest_ns)
         self._peer(host)
 
     def push_source(self, host: str, channel: int, source: PushSource) -> None:
@@ -200,6 +175,22 @@ class TcpEndpoint:
                 return host, message
         return None
 
+    def reject(self, host: str, why: str) -> None:
+        """Break the links to `host`, which said what makes no sense to the caller, and count it.
+
+        The link is dialled anew, as after any break. `why` is told in words: "a message of 3
+        bytes". ValueError if no such host is known.
+        """
+        if host not in self._peers:
+            msg = f"host {host!r} is not known here"
+            raise ValueError(msg)
+        error = LinkBrokenError(f"host {host!r} sent nonsense: {why}", "rejected")
+        links = [self._links[host, role] for role in Role if (host, role) in self._links]
+        for connection in links:
+            self._break(connection, error, self._clock_ns())
+        if not links:
+            self._peers[host].failed(error.reason, str(error))
+
     def _peer(self, host: str) -> Peer:
         peer = self._peers.get(host)
         if peer is None:
@@ -220,11 +211,13 @@ class TcpEndpoint:
         if self._closed:
             return False
         now = self._clock_ns() if now_ns is None else now_ns
+        if self._begun_ns is None:
+            self._begun_ns = now
         self._collect()
         moved = self._accept(now) if self._somebody_waits else False
-        for dial_host, dial in self._dials.items():
-            if dial.reconnection.due(now):
-                self._dial_now(dial_host, dial, now)
+        for host, reconnection in self._dials.items():
+            if reconnection.due(now):
+                self._dial_now(host, now)
                 moved = True
         for connection in tuple(self._proving.values()):
             moved |= self._prove(connection, now)
@@ -243,46 +236,47 @@ class TcpEndpoint:
         """Note which sockets have become ready."""
         for fd, events in self._watch.ready():
             connection = self._by_fd.get(fd)
-            if connection is None:
+            if connection is not None:
+                connection.note(events)
+            else:
                 self._somebody_waits = True
-                continue
-            if events & READABLE:
-                connection.readable = True
-            if events & WRITABLE:
-                connection.writable = True
-            if events & ENDED:
-                connection.ended = True
 
     def _accept(self, now: int) -> bool:
-        listener = self._listener
-        assert listener is not None, "only the listener is no connection"
+        door = self._door
         self._somebody_waits = False
-        for accepted in range(_ACCEPTS_MAX):
+        for accepted in range(door.accepts_max):
             try:
-                sock = listener.accept()
+                sock = door.listener.accept()
             except OSError as error:
-                self._refuse(broken_by(error).reason, str(error))
-                listener.turn_away()
+                broken = not_connected(error)
+                self._refuse(broken.reason, str(broken))
+                door.listener.turn_away()
                 return True
             if sock is None:
                 return accepted > 0
-            if self._half_open >= self._settings.half_open_max:
-                sock.close()
-                self._refuse("too many at once", "too many connections wait for their proof")
-                continue
-            self._half_open += 1
-            deadline_ns = now + self._settings.handshake_timeout_ms * _MS
-            side = Responder(
-                self.identity,
-                self._secret,
-                secrets.token_bytes(NONCE_BYTES),
-                deadline_ns=deadline_ns,
-            )
-            self._begin(TcpConnection(sock, side))
+            while door.full:
+                self._make_room(now)
+            connection = door.enter(sock, now)
+            self._begin(connection)
+            self._look_at(connection, now)  # its hello may have come with it
         return True
 
-    def _dial_now(self, host: str, dial: _Dial, now: int) -> None:
-        dial.reconnection.dialled()
+    def _make_room(self, now: int) -> None:
+        """Close the half-open connection that is next to go, unless it has just said enough."""
+        connection = self._door.next_to_go()
+        introduced = connection.side.introduced
+        self._look_at(connection, now)
+        if connection in self._door and connection.side.introduced == introduced:
+            msg = "too many connections waited for their proof, this one the longest"
+            self._refused(connection, LinkBrokenError(msg, "evicted"), now)
+
+    def _look_at(self, connection: TcpConnection, now: int) -> None:
+        """Take what a half-open connection has said, whether or not its watcher has told yet."""
+        connection.readable = connection.writable = True
+        self._prove(connection, now)
+
+    def _dial_now(self, host: str, now: int) -> None:
+        self._dials[host].dialled()
         side = Initiator(
             self.identity,
             self._secret,
@@ -291,10 +285,9 @@ class TcpEndpoint:
             deadline_ns=now + self._settings.handshake_timeout_ms * _MS,
         )
         try:
-            sock = dialling_socket(dial.family, dial.address)
+            sock = dialling_socket(*self._addresses[host])
         except OSError as error:
-            broken = broken_by(error)
-            self._dial_failed(host, broken.reason, str(broken), now)
+            self._dial_failed(host, not_connected(error), now)
             return
         self._begin(TcpConnection(sock, side, host))
 
@@ -324,7 +317,7 @@ class TcpEndpoint:
             # The peer knows better: it would not dial if it still had the other one.
             self._break(before, LinkBrokenError(f"host {host!r} dialled anew", "replaced"), now)
         if role is Role.PARENT:
-            self._dials[host].reconnection.up()
+            self._dials[host].up()
         self._child_lost_ns.pop(host, None)
         primary = role is Role.PARENT or host not in self._dials
         link = Link(self._peer(host), role, self._times, now, primary=primary)
@@ -373,20 +366,17 @@ class TcpEndpoint:
 
     def _forget_proving(self, connection: TcpConnection) -> None:
         del self._proving[connection.fd]
-        if not connection.dialled:
-            self._half_open -= 1
+        self._door.leave(connection)
 
     def _refused(self, connection: TcpConnection, error: ProtocolError, now: int) -> None:
         """Close a connection that did not get through its handshake."""
         self._forget_proving(connection)
         self._drop(connection)
-        if isinstance(error, HandshakeRefusedError):
-            reason = error.reason.name.lower().replace("_", " ")
-        else:
-            reason = error.reason if isinstance(error, LinkBrokenError) else "protocol"
         if connection.dialled:
-            self._dial_failed(connection.host, reason, str(error), now)
-        self._refuse(reason, str(error))
+            self._dial_failed(connection.host, error, now)
+        else:
+            self._last_turned_away = in_words(error)
+        self._refuse(reason_of(error), str(error))
 
     def _refuse(self, reason: str, explanation: str) -> None:
         self.refused[reason] += 1
@@ -399,19 +389,17 @@ class TcpEndpoint:
         self._drop(connection)
         host = link.peer.host
         del self._links[host, link.role]
-        reason = error.reason if isinstance(error, LinkBrokenError) else "protocol"
-        link.broken(reason)
+        link.broken(reason := reason_of(error))
         link.peer.counters.last_failure = self.last_refusal = str(error)
         if link.role is Role.CHILD:
             self._child_lost_ns[host] = now
         elif host in self._dials:
-            self._dials[host].reconnection.failed(now, reason, self._chance.random())
+            self._dials[host].failed(now, reason, self._chance.random())
 
-    def _dial_failed(self, host: str, reason: str, explanation: str, now: int) -> None:
-        self._dials[host].reconnection.failed(now, reason, self._chance.random())
-        counters = self._peer(host).counters
-        counters.failures[reason] += 1
-        counters.last_failure = explanation
+    def _dial_failed(self, host: str, error: ProtocolError, now: int) -> None:
+        reason = reason_of(error)
+        self._dials[host].failed(now, reason, self._chance.random())
+        self._peer(host).failed(reason, in_words(error))
 
     def _drop(self, connection: TcpConnection) -> None:
         del self._by_fd[connection.fd]
@@ -432,9 +420,9 @@ class TcpEndpoint:
                 due_ns = min(due_ns, due)
         for proving in self._proving.values():
             due_ns = min(due_ns, proving.side.deadline_ns)
-        for dial in self._dials.values():
-            if dial.reconnection.state is LinkState.WAITING:
-                due_ns = min(due_ns, dial.reconnection.next_dial_ns)
+        for reconnection in self._dials.values():
+            if reconnection.state is LinkState.WAITING:
+                due_ns = min(due_ns, reconnection.next_dial_ns)
         return due_ns
 
     def watch(self, ring: Callable[[], None] | None = None) -> None:
@@ -456,14 +444,29 @@ class TcpEndpoint:
             peer.delivered for peer in self._peers.values()
         )
 
-    def unreachable(self, now_ns: int) -> tuple[tuple[str, int], ...]:
-        """Return the hosts without a link that stands, and for how long, in ns; by name."""
+    def unreachable(self, now_ns: int) -> tuple[Unreachable, ...]:
+        """Return the hosts without a link that stands, for how long, and why; by name.
+
+        Time begins with the first `poll`: before it, nobody can be reached.
+        """
         since = dict(self._child_lost_ns)
-        for host, dial in self._dials.items():
-            lost_ns = dial.reconnection.unreachable_since_ns
+        for host, reconnection in self._dials.items():
+            lost_ns = reconnection.unreachable_since_ns
             if lost_ns is not None:
                 since[host] = min(lost_ns, since.get(host, lost_ns))
-        return tuple(sorted((host, max(0, now_ns - lost)) for host, lost in since.items()))
+        begun_ns = now_ns if self._begun_ns is None else self._begun_ns
+        return tuple(
+            Unreachable(host, max(0, now_ns - max(lost, begun_ns)), self._why(host))
+            for host, lost in sorted(since.items())
+        )
+
+    def _why(self, host: str) -> str:
+        """Return why there is no link to `host`, in words."""
+        last = self._peers[host].counters.last_failure
+        if last or host in self._dials:
+            return last or "no answer"
+        last = self._last_turned_away  # nobody knows who that was; most likely this host
+        return "it has not dialled" + (f"; somebody was turned away: {last}" if last else "")
 
     def statistics(self) -> tuple[LinkStatistics, ...]:
         """Return the counters of every peer, by name."""
@@ -489,7 +492,5 @@ class TcpEndpoint:
             self._drop(connection)
         self._links.clear()
         self._proving.clear()
-        if self._listener is not None:
-            self._watch.remove(self._listener.fileno())
-            self._listener.close()
+        self._door.close()
         self._watch.close()

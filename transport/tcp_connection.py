@@ -16,6 +16,8 @@ from ..configs.errors import ProtocolError
 from .handshake import HandshakeRefusedError, Initiator, Responder
 from .link import Buffers, Link, LinkBrokenError
 from .link_messages import HEADER_BYTES
+from .tcp_sockets import keep_in_caches
+from .tcp_watch import ENDED, READABLE, WRITABLE
 
 RECEIVE_BYTES_MAX: Final = 1 << 20
 """Of one connection in one poll, so that none keeps a relay from the others."""
@@ -31,6 +33,24 @@ def broken_by(error: OSError) -> LinkBrokenError:
     """Return a socket's error as that of its link."""
     name = errno.errorcode.get(error.errno or 0, "EIO")
     return LinkBrokenError(f"the connection broke: {os.strerror(error.errno or 0)}", name)
+
+
+def not_connected(error: OSError) -> LinkBrokenError:
+    """Return the error of a socket that never stood: "connection refused"."""
+    words = os.strerror(error.errno or 0)
+    return LinkBrokenError(words[0].lower() + words[1:], broken_by(error).reason)
+
+
+def reason_of(error: ProtocolError) -> str:
+    """Return by what to count the end of a connection: a word or two."""
+    if isinstance(error, HandshakeRefusedError):
+        return error.reason.words
+    return error.reason if isinstance(error, LinkBrokenError) else "protocol"
+
+
+def in_words(error: ProtocolError) -> str:
+    """Return the end of a connection in words, for somebody who asks why there is none."""
+    return error.explanation if isinstance(error, HandshakeRefusedError) else str(error)
 
 
 class TcpConnection:
@@ -69,10 +89,20 @@ class TcpConnection:
         """Whether this side dialled: the peer is a parent."""
         return isinstance(self.side, Initiator)
 
+    def note(self, events: int) -> None:
+        """Take note of what the watcher has seen."""
+        if events & READABLE:
+            self.readable = True
+        if events & WRITABLE:
+            self.writable = True
+        if events & ENDED:
+            self.ended = True
+
     def establish(self, link: Link) -> None:
         """Carry `link` from now on."""
         self.link = link
         self.host = link.peer.host
+        keep_in_caches(self.sock)
         self._ahead = memoryview(bytearray(_AHEAD_BYTES))
 
     # --- handshake -----------------------------------------------------------------------------
@@ -109,14 +139,14 @@ class TcpConnection:
             return False
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            raise broken_by(OSError(code, os.strerror(code)))
+            raise not_connected(OSError(code, os.strerror(code)))
         try:
             self.sock.getpeername()
         except OSError as error:
             if error.errno in ECONNECTING:
                 self.writable = False
                 return False
-            raise broken_by(error) from error
+            raise not_connected(error) from error
         self.connected = True
         return True
 

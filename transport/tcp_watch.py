@@ -32,6 +32,7 @@ class SocketWatch:
         self._thread: threading.Thread | None = None
         self._stop_fd = -1
         self._armed = False
+        self._sleeper: select.poll | None = None
 
     def add(self, fd: int) -> None:
         """Watch a connection."""
@@ -48,6 +49,13 @@ class SocketWatch:
     def ready(self) -> Sequence[tuple[int, int]]:
         """Return (socket, events) of those that became ready since the last call."""
         return self._epoll.poll(0, _EVENTS_MAX)
+
+    def wait(self, timeout_ns: int) -> None:
+        """Sleep until a socket is ready that `ready` has not reported; takes nothing away."""
+        if self._sleeper is None:
+            self._sleeper = select.poll()
+            self._sleeper.register(self._epoll.fileno(), select.POLLIN)
+        self._sleeper.poll(timeout_ns / 1e6)
 
     def start(self, ring: Callable[[], None]) -> None:
         """Start the thread, which calls `ring` whenever a socket becomes ready.

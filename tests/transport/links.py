@@ -120,6 +120,7 @@ class Hosts:
         listens: bool = True,
         secret: bytes = SECRET,
         identity: Identity | None = None,
+        hosts: Collection[str] | None = None,
     ) -> TcpEndpoint:
         """Make an endpoint for `host`, which listens unless told otherwise."""
         endpoint = TcpEndpoint(
@@ -128,6 +129,7 @@ class Hosts:
             self.settings,
             self.clock.monotonic_ns,
             random.Random(host),
+            hosts=hosts,
         )
         self.endpoints[host] = endpoint
         if listens:

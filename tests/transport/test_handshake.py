@@ -216,7 +216,7 @@ def test_the_initiator_refuses_and_says_why(dialler, reason, explanation):
     assert error.reason is told.reason is Refusal[reason]
     assert explanation in str(error)
     assert len(error.farewell) == PROOF_BYTES
-    assert str(told) == f"handshake refused: the peer refused us: {reason}"
+    assert str(told) == f"handshake refused: it refused: {Refusal[reason].words}"
     assert told.farewell == b""
 
 
@@ -232,7 +232,23 @@ def test_the_responder_refuses_and_says_why(listener, reason, explanation):
     error, told = refusal(initiator(), responder(**listener))
     assert error.reason is told.reason is Refusal[reason]
     assert explanation in str(error)
-    assert str(told) == f"handshake refused: the peer refused us: {reason}"
+    assert str(told) == f"handshake refused: it refused: {Refusal[reason].words}"
+
+
+def test_whoever_said_an_authentic_hello_is_introduced():
+    dialler, listener = initiator(), responder()
+    assert not listener.introduced
+    listener.receive(dialler.hello[:-1])
+    assert not listener.introduced
+    challenge = listener.receive(dialler.hello[-1:])
+    assert listener.introduced
+    assert not dialler.introduced
+    dialler.receive(challenge)
+    assert dialler.introduced
+    impostor = responder(secret=b"x" * 32)
+    with pytest.raises(HandshakeRefusedError):
+        impostor.receive(dialler.hello)
+    assert not impostor.introduced
 
 
 def test_accept_sees_only_the_authenticated():
@@ -285,9 +301,16 @@ def test_a_truncated_message_is_named(size):
 def test_the_deadline_ends_it():
     listener = responder(deadline_ns=1000)
     listener.check_time(999)
-    with pytest.raises(HandshakeRefusedError, match="took too long") as caught:
+    with pytest.raises(HandshakeRefusedError, match="whoever dialled said nothing") as caught:
         listener.check_time(1000)
     assert caught.value.reason is Refusal.LATE
+    listener, dialler = responder(deadline_ns=1000), initiator(deadline_ns=1000)
+    listener.receive(dialler.hello)
+    for side, explanation in ((listener, "the handshake took too long"), (dialler, "no answer")):
+        with pytest.raises(HandshakeRefusedError) as caught:
+            side.check_time(1000)
+        assert caught.value.explanation == explanation
+        assert str(caught.value) == f"handshake refused: {explanation}"
     dialler, listener = initiator(deadline_ns=1), responder(deadline_ns=1)
     converse(dialler, listener)
     for side in (dialler, listener):

@@ -5,6 +5,7 @@ One thread polls all hosts; the time that they see is virtual, so nothing here i
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.doorbell import Doorbell
 from whale_ray.transport.mirror import RingTap
 from whale_ray.transport.tcp_connection import RECEIVE_BYTES_MAX
+from whale_ray.transport.tcp_sockets import Listener
 
 SIZES = (0, 1, 56, 57, 1000, 16_000)
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -198,7 +200,8 @@ def test_a_child_that_cannot_be_served_loses_its_link(hosts):
     parent.offer(STREAM, Source(1, sizes).tap, ["child"])
     assert parent.statistics()[0].failures == {"protocol": 1}
     assert parent.last_refusal == "the mirror of stream 7 has 131,072 bytes, its ring 65,536"
-    assert [host for host, _ in parent.unreachable(hosts.clock.monotonic_ns())] == ["child"]
+    (lost,) = parent.unreachable(hosts.clock.monotonic_ns())
+    assert (lost.host, lost.why) == ("child", parent.last_refusal)
 
 
 def test_frames_larger_than_a_message_go_out_in_pieces(hosts):
@@ -375,12 +378,32 @@ def test_a_port_range_that_is_taken():
         with pytest.raises(ResourceError) as caught:
             hosts.add("parent")
         assert str(caught.value) == (
-            f"cannot listen at '127.0.0.1': ports {low} to {low} are all taken; widen "
+            f"cannot listen at '127.0.0.1': ports {low} to {low} are all taken; every host and "
+            "every job on a machine needs a port of its own: widen "
             "transport.port_range_low and transport.port_range_high"
         )
         hosts.close()
     with pytest.raises(SettingsError, match="port_range_low .9. must not exceed"):
         Hosts(port_range_low=9, port_range_high=8)
+
+
+def test_ports_that_are_reserved(monkeypatch):
+    """As for a user whom the kernel lets bind no port below 1024."""
+
+    class Reserving(socket.socket):
+        def bind(self, address: tuple[str, int]) -> None:
+            if address[1] < 1024:
+                raise PermissionError(errno.EACCES, "Permission denied")
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(socket, "socket", Reserving)
+    for low, high, said in (
+        (80, 80, "this process is not permitted to bind ports 80 to 80 (those below 1024 are"),
+        (1022, 1025, "ports 1022 to 1025 are all taken or not permitted (2 of them); every host"),
+    ):
+        with pytest.raises(ResourceError) as caught:
+            Listener(ADDRESS, low, high)
+        assert str(caught.value).startswith(f"cannot listen at '127.0.0.1': {said}")
 
 
 def test_the_first_free_port_of_the_range_is_taken():

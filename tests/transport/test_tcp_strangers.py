@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.transport.links import ADDRESS, SECRET, Hosts, Source, Target, hosts_fixture
+from tests.transport.links import ADDRESS, SECRET, Hosts, Target, hosts_fixture
+from tests.transport.strangers import Service, Stranger
 from whale_ray.transport import handshake, link_messages
 from whale_ray.transport.handshake import HELLO_BYTES, Identity, Initiator
 from whale_ray.transport.link_messages import encode
@@ -38,74 +39,9 @@ def hosts() -> Iterator[Hosts]:
     )
 
 
-class Service:
-    """A parent that serves a child; `goes_on` proves it."""
-
-    def __init__(self, hosts: Hosts) -> None:
-        self._hosts = hosts
-        self.parent = hosts.add("parent")
-        hosts.add("child", listens=False)
-        hosts.dial("child", "parent")
-        self._source = Source(400, lambda n: n * 37 % 1000)
-        (self._target,) = hosts.stream(self._source, "parent", ["child"])
-
-    def step(self) -> None:
-        self._source.step()
-        self._target.step()
-
-    def goes_on(self) -> None:
-        self._hosts.until(lambda: self._target.over, self.step)
-        assert self._target.received == self._source.all
-
-
 @pytest.fixture
 def service(hosts) -> Service:
     return Service(hosts)
-
-
-class Stranger:
-    """A plain socket connected to the parent."""
-
-    def __init__(self, hosts: Hosts) -> None:
-        self._hosts = hosts
-        self.sock = socket.create_connection(hosts.addresses["parent"])
-        self.sock.setblocking(False)
-        self.got = b""
-        self.ended = False
-
-    def send(self, content: bytes) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            self.sock.send(content)
-
-    def hear(self) -> None:
-        """Read what there is."""
-        try:
-            while content := self.sock.recv(1 << 16):
-                self.got += content
-            self.ended = True
-        except BlockingIOError:
-            return
-        except ConnectionError:
-            self.ended = True
-
-    def until_ended(self) -> None:
-        """Go on until the parent has closed the connection."""
-        self._hosts.until(lambda: self.ended, self.hear)
-        self.sock.close()
-
-    def introduce(self, host: str = "child-2", secret: bytes = SECRET) -> None:
-        """Get through the handshake."""
-        side = Initiator(
-            Identity("job", 1, 1, host), secret, secrets.token_bytes(handshake.NONCE_BYTES)
-        )
-        self.send(side.hello)
-
-        def answer() -> None:
-            self.hear()
-            part, self.got = self.got[: side.needs], self.got[side.needs :]
-            self.send(side.receive(part))
-
-        self._hosts.until(lambda: side.done, answer)
 
 
 GARBAGE = {
@@ -125,7 +61,7 @@ def test_garbage(hosts, service, content):
     assert stranger.got == b"" or stranger.got.startswith(handshake._MAGIC)
     assert len(stranger.got) <= 16, "no more than the version"
     assert sum(service.parent.refused.values()) == 1
-    assert service.parent._half_open == len(service.parent._proving)
+    assert len(service.parent._door) == len(service.parent._proving)
     service.goes_on()
 
 
@@ -139,7 +75,7 @@ def test_half_a_handshake_ends_at_its_deadline(hosts, service):
     for stranger in strangers:
         stranger.until_ended()
     assert "took too long" in service.parent.last_refusal
-    assert service.parent._half_open == 0
+    assert len(service.parent._door) == 0
 
 
 def test_a_host_that_vanishes_during_the_handshake(hosts, service):
@@ -188,26 +124,6 @@ def test_a_recorded_handshake(hosts, service):
     assert service.parent.refused["replayed"] == 1
     assert len(stranger.got) <= HELLO_BYTES, "a challenge, and nothing behind it"
     service.goes_on()
-
-
-def test_a_thousand_connections(hosts, service):
-    hosts.until(lambda: hosts.up("child"), service.step)
-    strangers = []
-    for _ in range(1000):
-        strangers.append(Stranger(hosts))
-        service.step()
-        hosts.poll()
-        assert service.parent._half_open <= HALF_OPEN_MAX
-        assert len(service.parent._by_fd) <= HALF_OPEN_MAX + 1
-    service.goes_on()
-    refused = service.parent.refused
-    hosts.until(lambda: refused["late"] + refused["too many at once"] == 1000)
-    assert refused["too many at once"] >= 1000 - 10 * HALF_OPEN_MAX
-    for stranger in strangers:
-        stranger.sock.close()
-    hosts.add("child-2", listens=False)
-    hosts.dial("child-2", "parent")
-    hosts.until(lambda: hosts.up("child-2"))
 
 
 def test_no_descriptors_left(hosts, service):

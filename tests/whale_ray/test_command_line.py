@@ -22,6 +22,9 @@ import pytest
 import whale_ray as whale
 from whale_ray.cli.main import main
 from whale_ray.configs.describing import describe_settings
+from whale_ray.runtime.job import Job, JobRunner
+from whale_ray.runtime.metrics import JobMetrics
+from whale_ray.runtime.supervisor import JobOutcome
 
 USER_CODE = Path(__file__).with_name("user_code")
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
@@ -253,6 +256,56 @@ def test_run_runs_a_topology_that_uses_the_module_beside_it(
     assert capsys.readouterr().out == f"out: 7 rows in {folder / 'out'}\n"
     found = pq.read_table("out").to_pylist()
     assert {row["cab"]: row["cents"] for row in found} == fares()
+
+
+def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
+    assert main(["run", MILEAGE, "--on", "inline", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told.pop("seconds") > 0
+    assert told == {
+        "topology": "mileage",
+        "state": "finished",
+        "outputs": {"out": {"rows": 7, "path": str(folder / "out")}},
+        "workers": 1,
+        "restarts": 0,
+    }
+
+
+def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:
+    lost = JobOutcome("finished", {}, JobMetrics((), 0.0, 2), 1.0, 2, 4)
+    told = iter([JobMetrics((), 0.0, attempt) for attempt in (0, 1, 0, 1)])
+
+    class Restarted(JobRunner):
+        def state(self) -> str:
+            return "running"
+
+        def metrics(self) -> JobMetrics:
+            return next(told)
+
+        def stop(self, drain: bool) -> None:
+            raise NotImplementedError
+
+        def join(self, timeout_s: float) -> JobOutcome | None:
+            polls.append(timeout_s)
+            return lost if len(polls) > 20 else None
+
+    polls: list[float] = []
+    job = Job("fares-1", "fares", Restarted())
+    monkeypatch.setattr("whale_ray.runtime.api.submit", lambda *_given, **_options: job)
+    assert main(["run", MILEAGE, "--json"]) == 0
+    printed = capsys.readouterr()
+    why = "a worker or host was lost; the sources are read again from their start"
+    assert printed.err == f"fares: restart 1: {why}\nfares: restart 2: {why}\n"
+    first, last = printed.out.splitlines()
+    assert first == "restarts: 2"
+    assert json.loads(last)["restarts"] == 2
+
+
+def test_one_process_has_one_host(capsys: Any) -> None:
+    assert main(["run", MILEAGE, "--on", "inline", "--set", "runtime.hosts=4"]) == 0
+    assert capsys.readouterr().err == (
+        "whale-ray: runtime.hosts=4 means nothing with --on inline: one process has one host\n"
+    )
 
 
 def test_an_output_that_exists_is_refused(folder: Path, capsys: Any) -> None:

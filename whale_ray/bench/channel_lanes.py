@@ -38,6 +38,7 @@ _STREAM: Final = 1
 _SENDER, _READER = "sender", "reader"
 _SECRET: Final = bytes(32)
 _ADDRESS: Final = "127.0.0.1"
+_CLOCK: Final = SystemClock()
 _NUMBERS = count_up()
 
 
@@ -148,15 +149,14 @@ class _TcpSides:
         self._job, self._doorbells = _doorbells(readers)
         self._listens_at, self._tell = Pipe(duplex=False)
 
-    def _sending_endpoint(self) -> tuple[TcpEndpoint, Doorbell]:
-        doorbell = self._doorbells[-1]
-        endpoint = _endpoint(self._job, _SENDER, doorbell)
+    def _sending_endpoint(self) -> TcpEndpoint:
+        endpoint = _endpoint(self._job, _SENDER)
         self._tell.send(endpoint.listen(_ADDRESS))
-        return endpoint, doorbell
+        return endpoint
 
     def _dial(self, endpoint: TcpEndpoint) -> None:
         endpoint.dial(_SENDER, self._listens_at.recv())
-        _wait_until_up(endpoint, self._doorbells[0])
+        _wait_until_up(endpoint)
 
     def close(self) -> None:
         """See `Sides.close`."""
@@ -176,11 +176,11 @@ class TcpSides(_TcpSides):
 
     def sending(self) -> SendingSide:
         """See `Sides.sending`."""
-        endpoint, doorbell = self._sending_endpoint()
+        endpoint = self._sending_endpoint()
         producer, _ = create_ring(self._memory_bytes, 1, self._job, "ring")
         _touch(producer.segment)
         offer = endpoint.offer(_STREAM, RingTap.beside(producer, 0), [_READER])
-        wait = partial(doorbell.wait, _TIMEOUT_NS, endpoint.poll)
+        wait = partial(_wait_for_sockets, endpoint)
         while not offer.outgoing[_READER].sender.subscribed_now:
             wait()
         return SendingSide(producer, lambda _: wait(), endpoint.poll, lambda: endpoint.delivered)
@@ -193,9 +193,11 @@ class TcpSides(_TcpSides):
             return ReceivingSide(consumer, partial(doorbell.wait, _TIMEOUT_NS, consumer.available))
         _touch(self._mirror.segment)
         endpoint = _endpoint(self._job, _READER, doorbell)
+        # Other readers ring for it, so that more is granted; its own process need not.
+        alone = len(self._doorbells) == 2
         endpoint.subscribe(_STREAM, self._mirror, _SENDER)
         self._dial(endpoint)
-        return _polling(consumer, endpoint, doorbell)
+        return _polling(consumer, endpoint, None if alone else doorbell)
 
     def close(self) -> None:
         """See `Sides.close`."""
@@ -208,11 +210,11 @@ class TcpPushSides(_TcpSides):
 
     def sending(self) -> SendingSide:
         """See `Sides.sending`."""
-        endpoint, doorbell = self._sending_endpoint()
-        outlet = PushOutlet.create(self._job, "outlet", self._layout, doorbell)
+        endpoint = self._sending_endpoint()
+        outlet = PushOutlet.create(self._job, "outlet", self._layout)
         endpoint.push_source(_READER, _STREAM, outlet)
-        _wait_until_up(endpoint, doorbell)
-        wait = partial(doorbell.wait, _TIMEOUT_NS, endpoint.poll)
+        _wait_until_up(endpoint)
+        wait = partial(_wait_for_sockets, endpoint)
         sender = outlet.sending_end()
         return SendingSide(sender, lambda _: wait(), endpoint.poll, lambda: outlet.delivered)
 
@@ -222,10 +224,10 @@ class TcpPushSides(_TcpSides):
         segment = Segment.create(self._layout.total_bytes, "push", self._job, "private")
         receiver = PushReceivingEnd(segment, self._layout)
         _touch(segment)
-        endpoint = _endpoint(self._job, _READER, self._doorbells[0])
+        endpoint = _endpoint(self._job, _READER)
         endpoint.push_sink(_SENDER, _STREAM, PushInlet(segment.share()))
         self._dial(endpoint)
-        return _polling(receiver, endpoint, self._doorbells[0])
+        return _polling(receiver, endpoint)
 
     @property
     def _layout(self) -> PushLayout:
@@ -243,27 +245,39 @@ def _doorbells(readers: int) -> tuple[str, list[Doorbell]]:
     return job, doorbells
 
 
-def _endpoint(job: str, host: str, doorbell: Doorbell) -> TcpEndpoint:
-    endpoint = TcpEndpoint(
+def _endpoint(job: str, host: str, doorbell: Doorbell | None = None) -> TcpEndpoint:
+    return TcpEndpoint(
         Identity(job, 1, 1, host),
         _SECRET,
         # Nobody polls between getting ready and the start, nor after the end.
         TransportSettings(silence_timeout_ms=600_000),
-        SystemClock().monotonic_ns,
+        _CLOCK.monotonic_ns,
         random.Random(host),
         doorbell,
     )
-    endpoint.watch()
-    return endpoint
 
 
-def _wait_until_up(endpoint: TcpEndpoint, doorbell: Doorbell) -> None:
+def _wait_for_sockets(endpoint: TcpEndpoint) -> None:
+    if not endpoint.poll():
+        due_ns = endpoint.next_due_ns - _CLOCK.monotonic_ns()
+        endpoint.sockets.wait(max(0, min(_TIMEOUT_NS, due_ns)))
+
+
+def _wait_until_up(endpoint: TcpEndpoint) -> None:
     while not any(peer.up for peer in endpoint.statistics()):
-        doorbell.wait(_TIMEOUT_NS, endpoint.poll)
+        _wait_for_sockets(endpoint)
 
 
-def _polling(channel: Channel, endpoint: TcpEndpoint, doorbell: Doorbell) -> ReceivingSide:
-    """Return the side whose process polls the endpoint when it has read everything."""
+def _polling(
+    channel: Channel, endpoint: TcpEndpoint, doorbell: Doorbell | None = None
+) -> ReceivingSide:
+    """Return the side whose process polls the endpoint when it has read everything.
+
+    With a doorbell it sleeps there, and others ring, as in a relay; else on its sockets.
+    """
+    if doorbell is None:
+        return ReceivingSide(channel, partial(_wait_for_sockets, endpoint), endpoint.poll)
+    endpoint.watch()
 
     def ready() -> bool:
         return endpoint.poll() or channel.available()

@@ -23,6 +23,8 @@ from .ring_loops import sum_frame
 
 _CLOCK: Final = SystemClock()
 _CHUNK_BYTES: Final = 64 << 10
+_PUMP_BYTES: Final = 1 << 20
+"""Put between two looks at the network, where there is room: what one poll sends at most."""
 _RING_BYTES_MIN: Final = 4 << 20
 READ_FROM_BYTES: Final = 4 << 10
 """Readers read every word of messages of this size and above; smaller ones they only receive."""
@@ -39,7 +41,7 @@ class Load:
 
     @property
     def chunk(self) -> int:
-        """Messages between two looks at the clock and the network: of 64 KiB in all, or one."""
+        """Messages between two looks at the clock: of 64 KiB in all, or one."""
         return max(1, _CHUNK_BYTES // self.nbytes)
 
     @property
@@ -164,7 +166,7 @@ class SendingSide:
     wait: Callable[[int], object]
     """Sleeps until so many bytes may find room, but not for long."""
     pump: Callable[[], object] = _no_pump
-    """Moves bytes over the network, without waiting; called after each chunk."""
+    """Moves bytes over the network, without waiting."""
     delivered: Callable[[], bool] = _delivered_at_once
     """Whether, after the channel was closed, the network has delivered everything."""
 
@@ -215,6 +217,7 @@ class ChannelSender:
         """Send `content` by `side`."""
         self._side = side
         self._content = content
+        self._not_pumped = 0
 
     def _encode(self, buffer: Bytes) -> int:
         buffer[:] = self._content
@@ -226,7 +229,10 @@ class ChannelSender:
         for _ in range(count):
             if put(nbytes, encode) is not Outcome.SENT:
                 self._side.put(nbytes, encode)
-        self._side.pump()
+        self._not_pumped += count * nbytes
+        if self._not_pumped >= _PUMP_BYTES:
+            self._not_pumped = 0
+            self._side.pump()
 
     def finish(self) -> None:
         """See `Sender.finish`."""

@@ -23,6 +23,7 @@ READERS: Final = (1, 4, 16)
 
 SHM, TCP, PUSH, PUSH_TCP = "shm", "tcp", "push over shm", "push over tcp"
 MEMCPY, PLAIN = "memcpy, a call each", "plain sockets"
+PLAIN_COPY = "plain sockets with the same copy"
 ZMQ_IPC, ZMQ_TCP = "pyzmq ipc", "pyzmq tcp"
 _LANES: Final[Mapping[str, Callable[[Load], Lane]]] = {
     SHM: partial(ChannelLane, RingSides),
@@ -30,6 +31,7 @@ _LANES: Final[Mapping[str, Callable[[Load], Lane]]] = {
     TCP: partial(ChannelLane, TcpSides),
     PUSH_TCP: partial(ChannelLane, TcpPushSides),
     PLAIN: SocketLane,
+    PLAIN_COPY: partial(SocketLane, copies=True),
     ZMQ_IPC: partial(ZmqLane, "ipc"),
     ZMQ_TCP: partial(ZmqLane, "tcp"),
 }
@@ -48,7 +50,8 @@ _ONE_READER: Final = frozenset({PUSH, PUSH_TCP})
 
 AIM_BYTES: Final = 256 * KIB
 _OURS: Final = "copied into the ring, endpoint polled in the same loop; read in place in the mirror"
-_PLAIN_LOOP: Final = "plain sockets: sendall and recv_into of the whole message, same options"
+_PLAIN_LOOP: Final = "plain sockets: sendall of it as it lies, recv_into to one place"
+_PLAIN_COPY_LOOP: Final = "plain sockets: copied to places that go round, sendall; recv_into such"
 _ZMQ_TCP_LOOP: Final = "pyzmq PAIR tcp, sent and received without copies"
 
 Samples = Mapping[str, Sequence[Sample]]
@@ -152,7 +155,12 @@ def _costs(load: Load, samples: Sequence[Sample]) -> dict[str, float]:
 def tcp_rows(effort: MatrixEffort) -> list[Row]:
     """Measure the aims for TCP: prepared messages of 256 KiB, one process to another, loopback."""
     load = Load(AIM_BYTES, 1, max(effort.duration_ns, 200_000_000))
-    hows = {TCP: _OURS, PLAIN: _PLAIN_LOOP, ZMQ_TCP: _ZMQ_TCP_LOOP}
+    hows = {
+        TCP: _OURS,
+        PLAIN: _PLAIN_LOOP,
+        PLAIN_COPY: _PLAIN_COPY_LOOP,
+        ZMQ_TCP: _ZMQ_TCP_LOOP,
+    }
     samples = take_turns(tuple(hows), load, effort.aim_repetitions)
 
     def row(way: str, against: str = "", limit: float = 0.0) -> Row:
@@ -168,4 +176,11 @@ def tcp_rows(effort: MatrixEffort) -> list[Row]:
             _costs(load, samples[way]),
         )
 
-    return [row(TCP, PLAIN, 0.9), row(TCP, ZMQ_TCP, 1.5), row(PLAIN), row(ZMQ_TCP, PLAIN)]
+    return [
+        row(TCP, PLAIN, 0.9),
+        row(TCP, PLAIN_COPY),
+        row(TCP, ZMQ_TCP, 1.5),
+        row(PLAIN),
+        row(PLAIN_COPY, PLAIN),
+        row(ZMQ_TCP, PLAIN),
+    ]

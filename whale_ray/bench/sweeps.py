@@ -33,7 +33,8 @@ Times = npt.NDArray[np.int64]
 ARRIVALS_PER_S: Final = 200_000
 _KIB: Final = 1 << 10
 _MS: Final = 1_000_000
-_NUMBERS, _TEXT_BYTES = 3, 68  # and the time at which it is due: 100 bytes
+_TUPLE_BYTES: Final = 100
+_NUMBERS, _TEXT_BYTES = 3, 68  # and the time at which it is due
 _RING_BYTES: Final = 8 << 20
 _TURN_NS: Final = 50_000
 """Tuples that became due are handed to the slicer so often."""
@@ -206,17 +207,18 @@ def sample_flow(point: Slicing, rows: Batch, due: Times | None) -> Flow:
 
 def _emitter(sides: Sides, point: Slicing, rows: Batch, due: Times | None) -> Work:
     side = sides.sending()
-    emitter = Emitter(side, StreamSlicer(point.mms_bytes, int(point.wtl_ms * _MS)), rows)
+    emitter = Emitter(side, point, rows)
     return emitter.as_fast_as_possible if due is None else partial(emitter.when_due, due)
 
 
 class Emitter:
     """Hands tuples to a slicer, and its slices to a channel."""
 
-    def __init__(self, side: SendingSide, slicer: StreamSlicer, rows: Batch) -> None:
-        """Send `rows`."""
+    def __init__(self, side: SendingSide, point: Slicing, rows: Batch) -> None:
+        """Send `rows`, sliced as `point` says."""
         self._side = side
-        self._slicer = slicer
+        self._slicer = StreamSlicer(point.mms_bytes, int(point.wtl_ms * _MS))
+        self._slice_rows = point.mms_bytes // _TUPLE_BYTES // 2
         self._rows = rows
         self._next = 0
         self._slices = 0
@@ -230,7 +232,10 @@ class Emitter:
             if now_ns < turn_ns:
                 continue
             turn_ns = now_ns + _TURN_NS
-            self._add(int(np.searchsorted(due, now_ns - start_ns, "right")), now_ns)
+            stop = int(np.searchsorted(due, now_ns - start_ns, "right"))
+            while self._next < stop:  # after a stall, more than a slice
+                self._add(min(stop, self._next + self._slice_rows), now_ns)
+            self._add(self._next, now_ns)
             self._side.pump()
         self._send()  # at once: there will be no more to wait for
         self._side.finish()

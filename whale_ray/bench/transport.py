@@ -49,11 +49,11 @@ _NOTES = (
     "all processes per second. Aims are for a quiet machine: where another process takes a core,",
     "whoever spins or sleeps waits for it.",
     "Messages: prepared; a channel's sender copies them in, its reader reads every word in place",
-    "from 4 KiB on; plain sockets and pyzmq send them as they lie, to each reader anew, and read",
-    "them too. Tcp: one link to the host of all readers, the endpoint polled in the loops of the",
-    "sender and of the first reader. A ring holds 4 MiB, or 8 messages; push fragments what exceeds",
-    "its slots of 64 KiB. Pyzmq copies no message of 64 KiB or more. The ways take turns; ratios are",
-    "medians of those of each turn.",
+    "from 4 KiB on. Plain sockets and pyzmq send them as they lie, to each reader anew, and read",
+    "them too; pyzmq copies no message of 64 KiB or more. Tcp: one link to the readers' host, the",
+    "endpoint polled in the loops of the sender and of the first reader. A ring holds 4 MiB, or 8",
+    "messages; push cuts what exceeds its slots of 64 KiB. The ways take turns; ratios are medians",
+    "of those of each turn.",
     "Sweeps: 100-byte tuples due at random times, Poisson arrivals, whatever became of those",
     "before; latency from when a tuple was due to when its reader has decoded it.",
 )
@@ -74,7 +74,7 @@ class Effort:
         return max(1, int(full * self.scale))
 
 
-QUICK = Effort(1, 0.1, matrix.QUICK, sweeps.QUICK)
+QUICK = Effort(3, 0.1, matrix.QUICK, sweeps.QUICK)
 FULL = Effort(5, 1.0, matrix.FULL, sweeps.FULL)
 
 

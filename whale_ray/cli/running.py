@@ -7,6 +7,7 @@ APP is an application that comes with whale-ray, or a topology of the user's own
 from __future__ import annotations
 
 import argparse
+import json
 import runpy
 import sys
 import traceback
@@ -18,6 +19,7 @@ from .parser import Parser, did_you_mean
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from ..runtime.supervisor import JobOutcome
     from ..topology import Topology
 
 APPLICATIONS = ("ride-hailing",)
@@ -80,8 +82,11 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     command.add_argument("--watch", action="store_true", help="print what every operator does")
 
 
-def check_placement(parsed: argparse.Namespace) -> None:
-    """Refuse options that mean nothing where the job runs; raises UsageError."""
+def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
+    """Refuse options that mean nothing where the job runs; raises UsageError.
+
+    Settings may come from files that serve other runs, too: of those it only tells.
+    """
     given = {"--detach": parsed.detach, "--address": parsed.address is not None}
     if parsed.on == "inline":
         given |= {"--workers": parsed.workers is not None, "--watch": parsed.watch}
@@ -89,6 +94,11 @@ def check_placement(parsed: argparse.Namespace) -> None:
         if is_given and parsed.on != "ray":
             msg = f"{option} means nothing with --on {parsed.on}; leave one of them out"
             raise UsageError(msg)
+    if parsed.on == "inline" and settings.runtime.hosts > 1:
+        sys.stderr.write(
+            f"whale-ray: runtime.hosts={settings.runtime.hosts} means nothing with --on inline: "
+            "one process has one host\n"
+        )
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
@@ -113,6 +123,7 @@ def _run(parsed: argparse.Namespace) -> int:
     parser = Parser(prog=f"whale-ray run {parsed.app}")
     add_settings(parser)
     add_placement(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     return _run_topology(parsed.app, parser.parse_args(parsed.rest))
 
 
@@ -120,7 +131,7 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
     from ..runtime.api import run, submit
 
     settings = settings_of(options)
-    check_placement(options)
+    check_placement(options, settings)
     topology = load_topology(app)
     if options.on == "inline":
         job = run(topology, settings=settings)
@@ -136,10 +147,30 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
         if options.detach:
             sys.stdout.write(f"{job.id}\n")
             return 0
-        job.wait(watch=sys.stderr if options.watch else None)
-    for name, result in job.outcome().results.items():
+        job.wait(watch=sys.stderr, line=None if options.watch else lambda _metrics: "")
+    outcome = job.outcome()
+    for name, result in outcome.results.items():
         sys.stdout.write(f"{name}: {result.rows:,} rows in {result.path or 'memory'}\n")
+    if outcome.restarts:
+        sys.stdout.write(f"restarts: {outcome.restarts}\n")
+    if options.json:
+        sys.stdout.write(json.dumps(_described(job.name, outcome)) + "\n")
     return 0 if job.state == "finished" else EXIT_INTERRUPTED
+
+
+def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    return {
+        "topology": name,
+        "state": outcome.state,
+        "outputs": {
+            sink: {"rows": result.rows, "path": result.path}
+            for sink, result in outcome.results.items()
+        },
+        "workers": outcome.workers,
+        "restarts": outcome.restarts,
+        "seconds": round(outcome.seconds, 3),
+    }
 
 
 def _explain(parsed: argparse.Namespace) -> int:

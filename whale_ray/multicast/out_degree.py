@@ -128,9 +128,7 @@ def queue_capacity_slices(ring_bytes: int, mean_slice_bytes: float) -> float:
     return min(float(QUEUE_SLICES_MAX), ring_bytes / mean_slice_bytes)
 
 
-def queue_length_slices(
-    head_bytes: int, slowest_tail_bytes: int, mean_slice_bytes: float
-) -> float:
+def queue_length_slices(head_bytes: int, slowest_tail_bytes: int, mean_slice_bytes: float) -> float:
     """Return l: the bytes between a ring's head and its slowest tail, in slices (DESIGN 6)."""
     if slowest_tail_bytes > head_bytes or not mean_slice_bytes > 0:
         msg = (

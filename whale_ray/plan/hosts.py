@@ -8,7 +8,7 @@ travel from host to host along the stream's *route*, a tree whose root is the pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,8 +60,15 @@ def host_name(host: int) -> str:
     return f"host-{host}"
 
 
-def lay_hosts(hosts: int, workers: int, route: Route) -> HostLayout:
-    """Spread `workers` workers over `hosts` hosts, in blocks; 0 hosts means a single one.
+def lay_hosts(hosts: int, workers: int, route: Route, weights: Sequence[int] = ()) -> HostLayout:
+    """Spread `workers` workers over hosts, in blocks, and at least one on each.
+
+    Args:
+        hosts: how many; 0 means a single one.
+        workers: how many.
+        route: the shape of every stream's tree.
+        weights: of each host, such as its processors; without them all are alike. No host gets
+            more workers than its weight as long as the weights suffice.
 
     Raises:
         SettingsError: there are more hosts than workers.
@@ -73,4 +80,27 @@ def lay_hosts(hosts: int, workers: int, route: Route) -> HostLayout:
             "or more, or fewer hosts"
         )
         raise SettingsError(msg)
-    return HostLayout(tuple(worker * count // workers for worker in range(workers)), route)
+    shares = _share_out(workers, tuple(weights) or (1,) * count)
+    return HostLayout(tuple(host for host, n in enumerate(shares) for _ in range(n)), route)
+
+
+def _share_out(workers: int, weights: Sequence[int]) -> list[int]:
+    """Share by largest remainder; hosts that would get less than one worker get one beforehand."""
+    if not any(weights):  # nothing to go by
+        weights = [1] * len(weights)
+    shares = [1] * len(weights)
+    rest, heavy = workers, list(range(len(weights)))
+    while True:
+        total = sum(weights[host] for host in heavy)
+        light = [host for host in heavy if rest * weights[host] < total]
+        if not light:
+            break
+        rest -= len(light)
+        heavy = [host for host in heavy if host not in light]
+    quotas = {host: divmod(rest * weights[host], total) for host in heavy}
+    for host, (whole, _) in quotas.items():
+        shares[host] = whole
+    left = rest - sum(whole for whole, _ in quotas.values())
+    for host in sorted(heavy, key=lambda host: -quotas[host][1])[:left]:
+        shares[host] += 1
+    return shares

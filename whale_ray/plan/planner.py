@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..configs.errors import TopologyError
@@ -38,6 +38,7 @@ def plan(
     settings: Settings,
     workers: int | None = None,
     *,
+    host_weights: Sequence[int] = (),
     memory: Callable[[], Memory] = probe_memory,
 ) -> PhysicalPlan:
     """Return the physical plan of a topology, ready to run.
@@ -46,6 +47,7 @@ def plan(
         logical: what the user wrote.
         settings: the budget and size of rings, the number of virtual nodes and of workers.
         workers: how many workers; None leaves it to the settings, 0 means one per core.
+        host_weights: of each host, such as its processors; without them all get as many workers.
         memory: tells how much memory is free.
 
     Raises:
@@ -53,18 +55,23 @@ def plan(
         SettingsError: there are fewer workers than hosts.
         ResourceError: the rings do not fit into the memory budget.
     """
-    return size_rings(lay_out(logical, settings, workers), settings, memory())
+    return size_rings(lay_out(logical, settings, workers, host_weights), settings, memory())
 
 
-def lay_out(logical: LogicalPlan, settings: Settings, workers: int | None = None) -> PhysicalPlan:
-    """Return the physical plan with rings that are not sized yet; needs no memory.
+def lay_out(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None = None,
+    host_weights: Sequence[int] = (),
+) -> PhysicalPlan:
+    """Return the physical plan with rings that are not sized yet; needs no memory. See `plan`.
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
         SettingsError: there are fewer workers than hosts.
     """
     count = worker_count(settings, workers)
-    hosts = lay_hosts(settings.runtime.hosts, count, settings.runtime.route)
+    hosts = lay_hosts(settings.runtime.hosts, count, settings.runtime.route, host_weights)
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
     graph = fuse(logical, parallelism)

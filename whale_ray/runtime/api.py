@@ -138,9 +138,11 @@ def _submit_to_processes(
     return job
 
 
-def assign(topology: Topology, settings: Settings, workers: int | None) -> Assignment:
+def assign(
+    topology: Topology, settings: Settings, workers: int | None, host_weights: Sequence[int]
+) -> Assignment:
     """Plan a topology for a cluster; its sources may use Ray."""
-    return _assign(topology, settings, workers, needs_cluster=True)
+    return _assign(topology, settings, workers, host_weights, needs_cluster=True)
 
 
 def release(assignment: Assignment) -> None:
@@ -151,12 +153,17 @@ def release(assignment: Assignment) -> None:
 
 
 def _assign(
-    topology: Topology, settings: Settings, workers: int | None, *, needs_cluster: bool
+    topology: Topology,
+    settings: Settings,
+    workers: int | None,
+    host_weights: Sequence[int] = (),
+    *,
+    needs_cluster: bool,
 ) -> Assignment:
     written = topology.logical_plan()
     preflight(written)
     logical = _prepare(written, settings, needs_cluster)
-    physical: PhysicalPlan = plan(logical, settings, workers)
+    physical: PhysicalPlan = plan(logical, settings, workers, host_weights=host_weights)
     return Assignment(new_job_id(topology.name), physical, settings)
 
 

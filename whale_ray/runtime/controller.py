@@ -415,7 +415,12 @@ class JobController:
         if self.phase is Phase.RESTARTING:
             return self._replace_hanging(now_ns)
         if self.phase is Phase.RUNNING:
-            msg = f"{self._told(late)} did not drain in time; raise runtime.drain_timeout_ms"
+            # Relays do not drain: they wait for the workers that are late.
+            late = [member for member in late if member < self._workers] or late
+            msg = (
+                f"{self._told(late)} did not drain in time: raise runtime.drain_timeout_ms, or "
+                "cancel with a second Ctrl-C"
+            )
             return self._fail(WorkerDiedError(msg), now_ns)
         return self._fail(ResourceError(self._not_in_time(late, "start")), now_ns)
 

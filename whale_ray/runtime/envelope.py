@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import pickle
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import cloudpickle
 
@@ -30,7 +30,7 @@ class Envelope:
         versions: what the driver runs, by name; a worker refuses to differ.
         working_directory: the driver's, since users give relative paths.
         module_path: the driver's `sys.path`.
-        inside: the pickled assignment.
+        inside: the pickled assignment, for workers and the controller, without the secret.
         workers: how many of the members are workers; those behind are relays.
         for_relays: what relays are told instead, pickled: nothing of the user's.
         kill_grace_ms: how long a member may take to end when its driver is gone.
@@ -39,10 +39,16 @@ class Envelope:
     versions: dict[str, str]
     working_directory: str
     module_path: tuple[str, ...]
-    inside: bytes
+    inside: bytes = field(repr=False)
     workers: int
-    for_relays: bytes
+    for_relays: bytes = field(repr=False)
     kill_grace_ms: int
+
+    def for_member(self, index: int) -> Envelope:
+        """Return it without what is not for that worker or relay."""
+        if index < self.workers:
+            return replace(self, for_relays=b"")
+        return replace(self, inside=b"")
 
 
 def installed_versions() -> dict[str, str]:
@@ -59,7 +65,7 @@ def installed_versions() -> dict[str, str]:
 def seal(assignment: Assignment) -> Envelope:
     """Pack an assignment; raises UsageError for a function or an object that cannot travel."""
     try:
-        inside = cloudpickle.dumps(assignment)
+        inside = cloudpickle.dumps(replace(assignment, secret=b""))
     except Exception as error:
         culprit = _culprit(assignment)
         msg = (

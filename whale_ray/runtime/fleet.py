@@ -26,7 +26,7 @@ class Assignment:
         job_id: the job's unique id, fit for a file name.
         plan: the physical plan.
         settings: all settings.
-        secret: what the relays of the job, and nobody else, know.
+        secret: what relays prove to each other that they know. Workers are not told.
     """
 
     job_id: str

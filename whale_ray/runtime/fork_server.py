@@ -3,14 +3,16 @@
 Loading numpy, numba and our compiled code takes a process about a second; a fork takes milliseconds
 and shares the memory. The server never runs a user's code, so neither does a relay forked from it.
 
-`python -m whale_ray.runtime.fork_server FD`: the socket of a `ForkServer`, which takes requests::
+`python -m whale_ray.runtime.fork_server FD GRACE_MS`: the socket of a `ForkServer`, which sends
+requests::
 
     ("fork", serial, index, address), with the member's socket
     ("kill", serial)
 
-It answers (serial, pid, None) when a process has begun, (serial, pid, status) when it has ended.
-
-When that socket closes, the server ends. Its children go by their own (process_worker.py).
+and is answered (serial, pid, None) when a process has begun, (serial, pid, status) when it has
+ended. When that socket closes, the driver is gone, or done. Members then end by themselves, since
+their own sockets close too; one that has not after GRACE_MS (a function may hold its GIL) is
+killed, and the server ends.
 """
 
 from __future__ import annotations
@@ -23,10 +25,18 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from ..configs.errors import ResourceError
+from ..transport.clock import SystemClock
+
 _MESSAGE_BYTES_MAX = 1 << 16
+_GONE_TIMEOUT_S = 1.0
+_SEND_TIMEOUT_S = 60.0
+"""A server that takes no request for so long is given up."""
 _FLUSHED = (sys.stdout, sys.stderr)
 
 Launch = Callable[..., "subprocess.Popen[Any]"]
@@ -36,17 +46,23 @@ Launch = Callable[..., "subprocess.Popen[Any]"]
 class ForkServer:
     """The driver's side: asks for processes, and is told of their ends. One thread uses it."""
 
-    def __init__(self, launch: Launch = subprocess.Popen) -> None:
-        """Start the server; it serves as soon as it has loaded. Raises OSError if it cannot."""
+    def __init__(self, launch: Launch = subprocess.Popen, grace_ms: int = 3000) -> None:
+        """Start the server; it serves as soon as it has loaded. Raises OSError if it cannot.
+
+        `grace_ms`: how long members may outlive this process.
+        """
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_SEND_TIMEOUT_S)
         self._pids: dict[int, int] = {}
+        self._handles: dict[int, int] = {}  # pidfds, which mean the same process for ever
         self._statuses: dict[int, int] = {}
         self._serial = 0
         self._lost = False
         with theirs:
             # A process group of its own: Ctrl-C reaches the driver alone, which drains the job.
+            command = [sys.executable, "-m", "whale_ray.runtime.fork_server"]
             self._process = launch(
-                [sys.executable, "-m", "whale_ray.runtime.fork_server", str(theirs.fileno())],
+                [*command, str(theirs.fileno()), str(grace_ms)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 process_group=0,
@@ -61,12 +77,29 @@ class ForkServer:
     def fork(self, index: int, address: str, connection: socket.socket) -> int:
         """Start member `index` with `connection` as its end of the driver's socket.
 
-        Returns the serial number of the new process. Raises OSError if the server is gone.
+        Returns the serial number of the new process. Raises ResourceError if the server is gone.
         """
+        while self._receive(0.0):
+            pass  # unread answers would fill the socket, and keep the server from serving
         self._serial += 1
         request = pickle.dumps(("fork", self._serial, index, address))
-        socket.send_fds(self._socket, [request], [connection.fileno()])
+        try:
+            socket.send_fds(self._socket, [request], [connection.fileno()])
+        except OSError as error:
+            raise self._gone() from error
         return self._serial
+
+    def _gone(self) -> ResourceError:
+        self._lost = True
+        return ResourceError(f"{self.how_it_ended()}; what it printed stands above")
+
+    def how_it_ended(self) -> str:
+        """Say how the server itself ended; only once it is `lost`."""
+        try:
+            how = f"ended with exit code {self._process.wait(_GONE_TIMEOUT_S)}"
+        except subprocess.TimeoutExpired:
+            how = "does not answer"
+        return f"the process that starts workers {how}"
 
     def wait(self, serial: int, timeout_s: float) -> int | None:
         """Return how a process ended (`subprocess.Popen.returncode`), or None if it lives.
@@ -91,15 +124,16 @@ class ForkServer:
             self._socket.send(pickle.dumps(("kill", serial)))
         except OSError:
             self._lost = True
-            if serial in self._pids:
-                try:
-                    os.kill(self._pids[serial], signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # it has ended meanwhile
+            if serial in self._handles:
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    signal.pidfd_send_signal(self._handles[serial], signal.SIGKILL)
 
     def close(self, grace_s: float) -> None:
         """End the server, which takes no children with it; kill it if it takes too long."""
         self._socket.close()
+        for handle in self._handles.values():
+            os.close(handle)
+        self._handles.clear()
         try:
             self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
@@ -121,27 +155,49 @@ class ForkServer:
         self._pids[serial] = pid
         if status is not None:
             self._statuses[serial] = status
+            if serial in self._handles:
+                os.close(self._handles.pop(serial))
+        elif serial not in self._handles:
+            with suppress(ProcessLookupError):  # it has ended already, and that is told next
+                self._handles[serial] = os.pidfd_open(pid)
         return True
 
 
 class _Server:
     """The server's side."""
 
-    def __init__(self, channel: socket.socket, run: Callable[[int, int, str], None]) -> None:
+    def __init__(
+        self, channel: socket.socket, grace_ms: int, run: Callable[[int, int, str], None]
+    ) -> None:
         self._channel = channel
+        self._grace_ms = grace_ms
         self._run = run
         self._children: dict[int, tuple[int, int]] = {}  # by pidfd: serial and pid
         self._poller = select.poll()
         self._poller.register(channel, select.POLLIN)
 
     def serve(self) -> None:
-        """Serve until the driver's end closes."""
-        while True:
+        """Serve until the driver's end closes; then see the children off."""
+        serving = True
+        while serving:
             for fd, _ in self._poller.poll():
                 if fd != self._channel.fileno():
                     self._bury(fd)
-                elif not self._take():
-                    return
+                else:
+                    serving = self._take()
+        self._see_off()
+
+    def _see_off(self) -> None:
+        """Wait for the children to end by themselves; kill those that do not in time."""
+        self._poller.unregister(self._channel)
+        clock = SystemClock()
+        deadline_ns = clock.monotonic_ns() + self._grace_ms * 1_000_000
+        while self._children and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
+            for fd, _ in self._poller.poll(left_ns / 1e6):
+                self._bury(fd)
+        for pidfd in tuple(self._children):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it waits for us, if it has ended
+            self._bury(pidfd)
 
     def _take(self) -> bool:
         """Carry out a request; False when there will be no more."""
@@ -181,6 +237,9 @@ class _Server:
                 os.close(pidfd)
             np.random.seed()  # noqa: NPY002  # the global one, which users may use, was forked
             self._run(connection, index, address)
+        except BaseException:  # noqa: BLE001  # nobody but us would print it
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(1)
 
@@ -215,7 +274,7 @@ def child_environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Load everything, then serve on file descriptor FD."""
+    """Load everything, then serve."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
     from ..transport.wire import codec
     from . import worker  # noqa: F401  # loaded for the children
@@ -224,7 +283,7 @@ def main() -> None:
     codec.warm_up()
     gc.collect()
     gc.freeze()  # so that collections in the children leave the shared memory alone
-    _Server(socket.socket(fileno=int(sys.argv[1])), run_member).serve()
+    _Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), run_member).serve()
 
 
 if __name__ == "__main__":

@@ -69,7 +69,10 @@ class Job:
 
     def status(self) -> str:
         """Return the state and one line on what every operator does."""
-        parts = [f"{self.name}: {self.state}", self.metrics().watch_line()]
+        return self._told(self.metrics())
+
+    def _told(self, metrics: JobMetrics) -> str:
+        parts = [f"{self.name}: {self.state}", metrics.watch_line()]
         return " | ".join(part for part in parts if part)
 
     def metrics(self) -> JobMetrics:
@@ -89,7 +92,8 @@ class Job:
         Ctrl-C (and SIGTERM) drain the job: its sources end, what was read comes out. A second
         one cancels it. With `watch` (a stream such as `sys.stderr`), print a line every
         `interval_s`: what `line` makes of the metrics, by default rate, lag and back-pressure of
-        every operator.
+        every operator; nothing where that is empty. A line of its own tells when the job begins
+        anew.
 
         Raises:
             WhaleError: what the job failed with.
@@ -100,10 +104,13 @@ class Job:
             while (outcome := self._join(_POLL_S)) is None:
                 waited_s += _POLL_S
                 if lines.due(waited_s):
-                    lines.show(self.status() if line is None else line(self.metrics()))
+                    metrics = self.metrics()
+                    lines.tell_restarts(self.name, metrics.attempt)
+                    lines.show(self._told(metrics) if line is None else line(metrics))
                 if timeout_s is not None and waited_s >= timeout_s:
                     msg = f"job {self.name!r} has not ended within {timeout_s:g} s; it goes on"
                     raise TimeoutError(msg)
+            lines.tell_restarts(self.name, outcome.restarts)
         if outcome.error is not None:
             raise outcome.error
         return self
@@ -284,6 +291,7 @@ class _Watch:
         self._interval_s = interval_s
         self._next_s = interval_s
         self._unfinished = False
+        self._restarts = 0
 
     def due(self, waited_s: float) -> bool:
         """Tell whether it is time for the next line."""
@@ -292,9 +300,23 @@ class _Watch:
         self._next_s += self._interval_s
         return True
 
+    def tell_restarts(self, name: str, restarts: int) -> None:
+        """Print a line that stays if the job began anew since the last call."""
+        if self._stream is None or restarts <= self._restarts:
+            return
+        self._restarts = restarts
+        self.close()
+        self._stream.write(
+            f"{name}: restart {restarts}: a worker or host was lost; "
+            "the sources are read again from their start\n"
+        )
+        self._stream.flush()
+
     def show(self, line: str) -> None:
-        """Print a line."""
+        """Print a line, unless it is empty."""
         assert self._stream is not None
+        if not line:
+            return
         if self._stream.isatty():
             width = shutil.get_terminal_size().columns - 1
             self._stream.write(f"\r\033[K{line[:width]}")
@@ -308,3 +330,4 @@ class _Watch:
         if self._unfinished and self._stream is not None:
             self._stream.write("\n")
             self._stream.flush()
+            self._unfinished = False

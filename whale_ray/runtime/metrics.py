@@ -138,15 +138,18 @@ class RelayMetrics:
 
     Attributes:
         sent_bytes_per_s: to all other hosts, since the previous snapshot.
-        links: what `TcpEndpoint` counts, per peer: bytes, messages, reconnections, duplicates,
-            waiting, failures by reason.
+        links: what `TcpEndpoint` counts, per peer: bytes, messages, breaks by reason, duplicates,
+            waiting.
         refused: connections refused before they said who they are, by reason.
+        waits_for: the peers with slow readers: bytes for them had to wait since the previous
+            snapshot.
     """
 
     host: str
     sent_bytes_per_s: float
     links: tuple[LinkStatistics, ...]
     refused: Mapping[str, int]
+    waits_for: tuple[str, ...] = ()
 
     @property
     def down(self) -> tuple[str, ...]:
@@ -174,7 +177,10 @@ class JobMetrics:
         raise KeyError(operator_id)
 
     def watch_line(self) -> str:
-        """Return one line that answers "why is it slow": rate, lag, busiest, back-pressured."""
+        """Return one line that answers "why is it slow": rate, lag, busiest, back-pressured.
+
+        Of relays only what is amiss: peers out of reach, peers with slow readers, strangers.
+        """
         parts = []
         for metrics in self.operators:
             text = f"{metrics.operator_id} {_short(metrics.rate_per_s)}/s"
@@ -188,6 +194,11 @@ class JobMetrics:
         for relay in self.relays:
             if relay.down:
                 parts.append(f"{relay.host} CANNOT REACH {', '.join(relay.down)}")
+            if relay.waits_for:
+                parts.append(f"{relay.host} → {', '.join(relay.waits_for)} WAITS")
+            if refused := sum(relay.refused.values()):
+                connections = "connection" if refused == 1 else "connections"
+                parts.append(f"{relay.host} refused {refused:,} {connections}")
         return " | ".join(parts)
 
 
@@ -242,7 +253,13 @@ def _relay(
         sent -= sum(link.bytes_sent for link in last.links)
     elapsed_ns = snapshot.at_ns - began_ns if began_ns is not None else 0
     rate = sent / elapsed_ns * 1e9 if elapsed_ns > 0 else 0.0
-    return RelayMetrics(snapshot.host, rate, snapshot.links, snapshot.refused)
+    waited = {link.host: link.back_pressured for link in last.links} if last is not None else {}
+    waits_for = tuple(
+        link.host
+        for link in snapshot.links
+        if last is not None and link.back_pressured > waited.get(link.host, 0)
+    )
+    return RelayMetrics(snapshot.host, rate, snapshot.links, snapshot.refused, waits_for)
 
 
 def cpu_time_ns() -> int:

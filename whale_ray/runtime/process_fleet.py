@@ -74,6 +74,8 @@ class _Member:
         if code is None:
             self._server.kill(self._serial)
             code = self._server.wait(self._serial, _KILL_TIMEOUT_S)
+        if self._server.lost:
+            return self._server.how_it_ended()
         how = "no trace" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"process {self._server.pid(self._serial)} ended with {how}"
 
@@ -86,6 +88,7 @@ class ProcessFleet(Fleet):
         self._plan: PhysicalPlan | None = None
         self._members: dict[int, _Member] = {}
         self._envelope: Envelope | None = None
+        self._grace_ms = 0
         self._events: deque[FleetEvent] = deque(maxlen=_EVENTS_MAX)
         self._respawning: set[int] = set()
         self._servers: dict[Launch, ForkServer] = {}
@@ -94,6 +97,7 @@ class ProcessFleet(Fleet):
     def start(self, assignment: Assignment) -> None:
         """Start the processes; they report back when they are ready for calls."""
         self._envelope = seal(assignment)
+        self._grace_ms = assignment.settings.runtime.kill_grace_ms
         self._plan = assignment.plan
         for index in range(self._plan.members):
             self._spawn(index)
@@ -107,13 +111,14 @@ class ProcessFleet(Fleet):
             name = self._plan.member_name(index)
             msg = f"cannot start {name}: {error.strerror}; close other programs"
             raise ResourceError(msg) from error
-        self._members[index].send(self._envelope)
+        assert self._envelope is not None
+        self._members[index].send(self._envelope.for_member(index))
 
     def _server(self, launch: Launch) -> ForkServer:
         """Return the server that forks what `launch` would start; another one if it has died."""
         server = self._servers.get(launch)
         if server is None or server.lost:
-            server = self._servers[launch] = ForkServer(launch)
+            server = self._servers[launch] = ForkServer(launch, self._grace_ms)
             self._all_servers.append(server)
         return server
 

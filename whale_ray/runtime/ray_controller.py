@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 import cloudpickle
 import ray
@@ -29,10 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 class ControllerActor:
-    """Runs a job's supervisor on a fleet of worker actors that the driver made."""
+    """Runs a job's supervisor on a fleet of worker actors that the driver made.
 
-    def __init__(self, job_id: str, detached: bool) -> None:
+    `nodes` has the id of each host's Ray node.
+    """
+
+    def __init__(self, job_id: str, detached: bool, nodes: Sequence[str]) -> None:
         self._job_id = job_id
+        self._nodes = nodes
         self._name = job_id
         self._workers = 0
         self._supervisor: Supervisor | None = None
@@ -57,7 +62,7 @@ class ControllerActor:
         ]
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
-        fleet = RayFleet(members, timeout_ns, clock)
+        fleet = RayFleet(members, self._nodes, timeout_ns, clock)
         return Supervisor(assignment, fleet, clock, RayJournal(self._job_id))
 
     def run(self) -> bytes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import pickle
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, WhaleError
@@ -105,8 +105,8 @@ def create_members(
 ) -> list[ActorHandle[Any]]:
     """Create the actors of a job's members; the caller's process owns them.
 
-    `nodes` are the ids of the Ray nodes over which the hosts are spread, in blocks. Ray places
-    workers when there are processors for them; `RayFleet.start` waits for that.
+    `nodes` has the id of each host's Ray node. Ray places workers when there are processors for
+    them; `RayFleet.start` waits for that.
     """
     remote = ray.remote(MemberActor)
     return [
@@ -116,7 +116,7 @@ def create_members(
             max_task_retries=0,
             max_concurrency=_THREADS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(
-                nodes[plan.host_of(index) * len(nodes) // plan.hosts.count], soft=False
+                nodes[plan.host_of(index)], soft=False
             ),
             name=member_name(job_id, index),
             namespace=NAMESPACE,
@@ -127,31 +127,70 @@ def create_members(
 
 
 class RayFleet(Fleet):
-    """Drives worker actors; lives in the controller's actor."""
+    """Drives worker actors; lives in the controller's actor.
+
+    An actor comes back on its own node only: when that is gone, waiting is in vain, and
+    `start`, `respawn` and `next_event` raise ResourceError.
+    """
 
     def __init__(
-        self, workers: list[ActorHandle[Any]], start_timeout_ns: int, clock: Clock
+        self,
+        workers: list[ActorHandle[Any]],
+        nodes: Sequence[str],
+        start_timeout_ns: int,
+        clock: Clock,
+        ask_for_nodes: Callable[[], list[Mapping[str, Any]]] = ray.nodes,
     ) -> None:
         self._workers = workers
+        self._nodes = nodes
         self._start_timeout_ns = start_timeout_ns
         self._clock = clock
+        self._ask_for_nodes = ask_for_nodes
+        self._plan: StreamPlan | None = None
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
 
     def start(self, assignment: Assignment) -> None:
         """Wait until Ray has placed all workers."""
+        self._plan = assignment.plan
         waiting = [worker.ready.remote() for worker in self._workers]
         _, missing = ray.wait(
             waiting, num_returns=len(waiting), timeout=self._start_timeout_ns / 1e9
         )
         if missing:
-            raise ResourceError(_cannot_place(len(waiting), len(missing)))
+            late = [member for member, ready in enumerate(waiting) if ready in missing]
+            self._check_nodes(late)
+            raise ResourceError(_cannot_place(assignment.plan, late))
+        self._tokens = [self._token_of(member, ready) for member, ready in enumerate(waiting)]
+
+    def _token_of(self, member: int, ready: Any) -> str:
         try:
-            self._tokens = ray.get(waiting)
-        except RayActorError as error:
-            msg = f"a worker actor died while starting: {_first_line(error)}"
+            return str(ray.get(ready))
+        except (RayActorError, ActorUnschedulableError) as error:
+            self._check_nodes([member])
+            msg = f"{self._name(member)} died while starting: {_first_line(error)}"
             raise ResourceError(msg) from error
+
+    def _name(self, member: int) -> str:
+        assert self._plan is not None, "not started"
+        return self._plan.member_name(member)
+
+    def _check_nodes(self, members: Sequence[int]) -> None:
+        """Raise ResourceError if the Ray node of one of these members is gone."""
+        if not members:
+            return
+        assert self._plan is not None, "not started"
+        known = {node["NodeID"]: node for node in self._ask_for_nodes()}
+        for host in sorted({self._plan.host_of(member) for member in members}):
+            node = known.get(self._nodes[host], {"Alive": False})
+            if not node["Alive"]:
+                address = node.get("NodeManagerAddress", self._nodes[host])
+                msg = (
+                    f"{self._plan.hosts.names[host]} is gone: its Ray node {address} died, and its "
+                    "workers cannot come back; submit the job again, on the nodes that remain"
+                )
+                raise ResourceError(msg)
 
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Call a worker's actor."""
@@ -173,6 +212,7 @@ class RayFleet(Fleet):
         )
         self._pending = {ref: told for ref, told in self._pending.items() if told[0] != worker}
         self._killed.discard(worker)
+        self._check_nodes([worker])
         if hangs:
             self._kill_old(worker)
         self._ask_whether_ready(worker)
@@ -208,25 +248,30 @@ class RayFleet(Fleet):
             return None
         done, _ = ray.wait(list(self._pending), num_returns=1, timeout=timeout_ns / 1e9)
         if not done:
+            pending = self._pending.values()
+            self._check_nodes([member for member, method, _ in pending if method == "ready"])
             return None
         worker, method, attempt = self._pending.pop(done[0])
         try:
             value = ray.get(done[0])
-        except (ActorDiedError, ActorUnavailableError, RayActorError) as error:
+        except (RayActorError, ActorUnschedulableError) as error:
             return self._lost(worker, method, error)
         except RayTaskError as error:
             if method == "snapshot":
                 return SnapshotTaken(worker, None)
-            failure = ResourceError(f"worker {worker} failed in {method}: {_first_line(error)}")
+            failure = ResourceError(
+                f"{self._name(worker)} failed in {method}: {_first_line(error)}"
+            )
             return Raised(worker, attempt, method, failure)
         if method == "ready":
             return self._ready(worker, value)
         event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our workers
         return event
 
-    def _lost(self, worker: int, method: str, error: RayActorError) -> FleetEvent | None:
+    def _lost(self, worker: int, method: str, error: RayError) -> FleetEvent | None:
         """Turn a lost call into an event; a mere question does not tell of a death twice."""
         if method == "ready":  # between death and restart: Ray refuses such calls at once
+            self._check_nodes([worker])
             self._clock.sleep_ns(_RESTART_POLL_NS)
             self._ask_whether_ready(worker)
             return None
@@ -250,13 +295,17 @@ def kill_all(actors: list[ActorHandle[Any]]) -> None:
             _log.warning("an actor cannot be killed: %s", _first_line(error))
 
 
-def _cannot_place(count: int, missing: int) -> str:
+def _cannot_place(plan: StreamPlan, late: Sequence[int]) -> str:
+    missing = sum(member < plan.workers for member in late)
+    if not missing:
+        names = ", ".join(plan.member_name(member) for member in late)
+        return f"{names} did not start in time; raise runtime.start_timeout_ms"
     free = ray.available_resources().get("CPU", 0.0)
     total = ray.cluster_resources().get("CPU", 0.0)
     return (
-        f"Ray cannot place {missing} of {count} workers: {free:g} of {total:g} CPUs are free "
-        "(Spark's executors hold theirs until Spark stops); use fewer --workers, start Ray with "
-        "more CPUs, or stop what holds them"
+        f"Ray cannot place {missing} of {plan.workers} workers: {free:g} of {total:g} CPUs are "
+        "free (Spark's executors hold theirs until Spark stops); use fewer --workers, start Ray "
+        "with more CPUs, or stop what holds them"
     )
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
@@ -29,7 +35,7 @@ from .ray_fleet import NAMESPACE, create_members, kill_all
 from .ray_journal import forget, keep_envelope
 from .supervisor import JobOutcome
 
-Assign = Callable[[Topology, Settings, int | None], Assignment]
+Assign = Callable[[Topology, Settings, int | None, Sequence[int]], Assignment]
 
 _ANSWER_TIMEOUT_S = 10.0
 
@@ -56,13 +62,14 @@ def submit_to_ray(
             raise UsageError(msg)
         nodes = cluster_nodes()
         settings = spread_over(nodes, settings, workers)
-        assignment = assign(topology, settings, workers)
+        places = places_of_hosts(nodes, settings.runtime.hosts)
+        assignment = assign(topology, settings, workers, [place.cpus for place in places])
         undo.callback(release, assignment)
         if detach:
             _check_outlives(assignment)
         keep_envelope(assignment.job_id, seal(assignment))
         undo.callback(forget, assignment.job_id)
-        plan, ids = assignment.plan, [node.id for node in nodes[: assignment.plan.hosts.count]]
+        plan, ids = assignment.plan, [place.id for place in places]
         actors = create_members(plan, ids, assignment.job_id, session.worker_cpus, detach)
         undo.callback(kill_all, actors)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -78,7 +85,7 @@ def submit_to_ray(
                 namespace=NAMESPACE,
                 lifetime="detached" if detach else None,
             )
-            .remote(assignment.job_id, detach)
+            .remote(assignment.job_id, detach, ids)
         )
         undo.callback(kill_all, [controller])
         runner = (
@@ -92,7 +99,7 @@ def submit_to_ray(
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node of the Ray cluster that can run workers."""
+    """A node of the Ray cluster that can run workers, or a host's part of one."""
 
     id: str
     cpus: int
@@ -111,7 +118,7 @@ def cluster_nodes() -> list[ClusterNode]:
     return sorted(usable, key=lambda node: (node.id != here, node.id))
 
 
-def spread_over(nodes: list[ClusterNode], settings: Settings, workers: int | None) -> Settings:
+def spread_over(nodes: Sequence[ClusterNode], settings: Settings, workers: int | None) -> Settings:
     """Return the settings of a job on these nodes.
 
     Without `runtime.hosts` there is one host per node, unless there are fewer workers; on several
@@ -124,8 +131,24 @@ def spread_over(nodes: list[ClusterNode], settings: Settings, workers: int | Non
     if len(nodes) > 1 and not count:
         count = sum(node.cpus for node in nodes)
         settings = settings.with_overrides({"runtime.workers": count})
-    hosts = min(len(nodes), count) if count else 1
+    hosts = max(1, min(len(nodes), count))
     return settings.with_overrides({"runtime.hosts": hosts})
+
+
+def places_of_hosts(nodes: Sequence[ClusterNode], hosts: int) -> list[ClusterNode]:
+    """Return for each host its node, and how many of the node's processors are its own.
+
+    Several hosts may share a node, in blocks; their processors then add up to the node's.
+    """
+    used = nodes[:hosts]
+    node_of = [host * len(used) // hosts for host in range(hosts)]
+    return [
+        ClusterNode(
+            used[node].id,
+            (used[node].cpus + host - node_of.index(node)) // node_of.count(node),
+        )
+        for host, node in enumerate(node_of)
+    ]
 
 
 def _check_outlives(assignment: Assignment) -> None:
@@ -189,6 +212,8 @@ class RayRunner(JobRunner):
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
         except GetTimeoutError:
             return "starting"
+        except ActorUnavailableError:
+            return "restarting"  # the controller, not the job
         except RayActorError:
             return "finishing"
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..configs.errors import AttemptLostError
 from ..configs.settings import Settings
@@ -36,6 +36,12 @@ from .offers import RingOffer
 WATERMARK_POLL_NS = 5_000_000
 """How soon a relay looks again at the watermarks of its host's sources; they do not ring for it."""
 
+SHARE_INTERVAL_NS = 1_000_000
+"""The time between two looks at them while bytes flow."""
+
+CHECK_INTERVAL_NS = 100_000_000
+"""The time between two looks at who cannot be reached."""
+
 _WATERMARK = struct.Struct("<Iq")
 
 
@@ -48,14 +54,14 @@ class RelayAssignment:
         streams: the rings, and who writes and reads them.
         slot_hosts: the host of each source instance that shows a watermark, by its slot.
         settings: all settings.
-        secret: what the relays of the job, and nobody else, know.
+        secret: what relays prove to each other that they know.
     """
 
     job_id: str
     streams: StreamPlan
     slot_hosts: tuple[int, ...]
     settings: Settings
-    secret: bytes
+    secret: bytes = field(repr=False)
 
 
 class Relay:
@@ -81,6 +87,8 @@ class Relay:
         self._mirrors: dict[int, MirrorRing] = {}
         self._taps: list[RingTap] = []
         self._shared: dict[tuple[int, int], int] = {}
+        self._share_at_ns = 0
+        self._check_at_ns = 0
 
     @property
     def name(self) -> str:
@@ -110,6 +118,7 @@ class Relay:
             self._mirrors[spec.id] = mirror = self._make_mirror(spec)
             offer.rings[spec.id] = mirror.handle
         assignment = self._assignment
+        # No term: links belong to an attempt, whichever controller leads it.
         identity = Identity(assignment.job_id, attempt, 0, host_name(self._host))
         self._endpoint = TcpEndpoint(
             identity,
@@ -118,6 +127,7 @@ class Relay:
             self._clock.monotonic_ns,
             random.SystemRandom(),
             self._board.doorbell_of(self._member),
+            hosts=self._plan.hosts.names,
         )
         return RingOffer(offer.rings, self._endpoint.listen(self._address))
 
@@ -149,8 +159,8 @@ class Relay:
                 raise AttemptLostError(msg)
             now_ns = self._clock.monotonic_ns()
             moved = endpoint.poll(now_ns)
-            moved |= self._share_watermarks()
-            self._check_reachable(now_ns)
+            moved |= self._take_watermarks()
+            self._look_around(now_ns)
             if not moved:
                 board.sleep(self._timeout_ns(now_ns), self._has_work)
         return self.snapshot()
@@ -243,21 +253,39 @@ class Relay:
             found |= {host for host in timed if host < self._host}
         return sorted(found)
 
-    def _share_watermarks(self) -> bool:
-        """Tell the other hosts with sources how far this one's are, and note how far theirs are."""
+    def _take_watermarks(self) -> bool:
+        """Note how far the sources of other hosts are; return whether anything was told."""
+        endpoint, moved = self._opened, False
+        while (told := endpoint.receive_control()) is not None:
+            moved = True
+            host, packed = told
+            if not self._note(host, packed):
+                endpoint.reject(host, "a control message that makes no sense")
+        return moved
+
+    def _note(self, host: str, packed: bytes) -> bool:
+        """Put a host's watermarks on the board; False if they are none of its own."""
+        assert self._board is not None
+        slot_hosts = self._assignment.slot_hosts
+        if len(packed) % _WATERMARK.size:
+            return False
+        news = list(_WATERMARK.iter_unpack(packed))
+        if any(s >= len(slot_hosts) or host_name(slot_hosts[s]) != host for s, _ in news):
+            return False
+        for slot, watermark_ns in news:
+            self._board.board.set_watermark(slot, watermark_ns)
+        return True
+
+    def _share_watermarks(self) -> None:
+        """Tell the other hosts that have sources how far those of this one are."""
         assert self._board is not None
         board, slot_hosts = self._board.board, self._assignment.slot_hosts
-        moved = False
-        while (told := self._opened.receive_control()) is not None:
-            moved = True
-            for slot, watermark_ns in _WATERMARK.iter_unpack(told[1]):
-                board.set_watermark(slot, watermark_ns)
         mine = {
             slot: board.watermark(slot)
             for slot, host in enumerate(slot_hosts)
             if host == self._host
         }
-        for host in set(slot_hosts) - {self._host} if mine else ():
+        for host in sorted(set(slot_hosts) - {self._host}) if mine else ():
             news = {
                 slot: watermark_ns
                 for slot, watermark_ns in mine.items()
@@ -267,15 +295,23 @@ class Relay:
                 packed = b"".join(_WATERMARK.pack(*item) for item in news.items())
                 if self._opened.send_control(host_name(host), packed) is Outcome.SENT:
                     self._shared.update({(host, slot): at for slot, at in news.items()})
-        return moved
+
+    def _look_around(self, now_ns: int) -> None:
+        """Do what need not be done in every turn."""
+        if now_ns >= self._share_at_ns:
+            self._share_at_ns = now_ns + SHARE_INTERVAL_NS
+            self._share_watermarks()
+        if now_ns >= self._check_at_ns:
+            self._check_at_ns = now_ns + CHECK_INTERVAL_NS
+            self._check_reachable(now_ns)
 
     def _check_reachable(self, now_ns: int) -> None:
         limit_ns = self._assignment.settings.runtime.unreachable_after_ms * 1_000_000
-        for host, silent_ns in self._opened.unreachable(now_ns):
-            if silent_ns > limit_ns:
+        for lost in self._opened.unreachable(now_ns):
+            if lost.silent_ns > limit_ns:
                 msg = (
-                    f"{host} has been unreachable from {host_name(self._host)} for "
-                    f"{silent_ns / 1e9:.0f} s (runtime.unreachable_after_ms)"
+                    f"{lost.host} has been unreachable from {host_name(self._host)} for "
+                    f"{lost.silent_ns / 1e9:.0f} s (runtime.unreachable_after_ms): {lost.why}"
                 )
                 raise AttemptLostError(msg)
 

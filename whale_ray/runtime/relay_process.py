@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -54,7 +55,7 @@ class RelayProcess:
                 stdin=subprocess.DEVNULL,
                 env=child_environment(),
             )
-        self._send(envelope)
+        self._send(envelope.for_member(index))
         threading.Thread(target=self._listen, name="relay", daemon=True).start()
 
     @property
@@ -101,6 +102,8 @@ class RelayProcess:
 
     def snapshot(self) -> WorkerSnapshot:
         """Return its counters; raises AttemptLostError if it does not tell them in time."""
+        while not self._snapshots.empty():
+            self._snapshots.get_nowait()  # one that came too late for whoever asked
         self._send((self._attempt, "snapshot", ()))
         try:
             snapshot = self._snapshots.get(timeout=_SNAPSHOT_TIMEOUT_S).snapshot
@@ -114,7 +117,8 @@ class RelayProcess:
     def close(self) -> None:
         """End the process, which gives back everything; kill it if it takes too long."""
         self._ended = True
-        self._connection.close()
+        with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
+            ending.shutdown(socket.SHUT_RDWR)  # closing alone would not end the listener's read
         try:
             self._process.wait(self._grace_s + 1.0)
         except subprocess.TimeoutExpired:

@@ -8,14 +8,20 @@ import signal
 import numpy as np
 import pytest
 
-from whale_ray.bench import transport
+from whale_ray.bench import matrix, sweeps, transport
 from whale_ray.bench.fan_out import ROWS_PER_SLICE, fan_out_rows, slice_batch
 from whale_ray.bench.processes import run_together
 from whale_ray.bench.ring_loops import sum_frame
 from whale_ray.bench.ring_pair import RingPair
+from whale_ray.cli.main import main
 from whale_ray.transport.wire import codec
 
-TINY = transport.Effort(repetitions=1, scale=0.001)
+TINY = transport.Effort(
+    repetitions=1,
+    scale=0.001,
+    matrix=matrix.MatrixEffort((64,), (1,), 1, 1_000_000, 1),
+    sweeps=sweeps.SweepEffort((256 << 10,), (1.0,), 1, 1000),
+)
 
 
 def test_roles_run_at_once_and_are_timed_apart():
@@ -93,4 +99,27 @@ def test_the_whole_suite(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "QUICK", TINY)
     report = transport.run(quick=True)
     assert report.command == "whale-ray bench transport --quick"
-    assert sum(row.aim is not None for row in report.rows) == 8
+    assert sum(row.aim is not None for row in report.rows) == 10
+
+
+def test_one_part(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "QUICK", TINY)
+    report = transport.run(quick=True, only="wtl")
+    assert report.command == "whale-ray bench transport --quick --only wtl"
+    assert {row.name for row in report.rows} == {"WTL sweep: latency p50"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["transport", "--only", "matrx"],
+            "suite 'transport' has no part 'matrx' (did you mean matrix?); there are small, "
+            "batched, slices, fan-out, wake-up, tcp, matrix, mms, wtl",
+        ),
+        (["ride-hailing", "--only", "x"], "suite 'ride-hailing' has no part 'x'; it has none"),
+    ],
+)
+def test_unknown_parts(words: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["bench", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -32,9 +32,7 @@ def test_the_load_that_fills_the_papers_queue():
     assert round(affordable_load(QUEUE), 5) == 0.99951
 
 
-@pytest.mark.parametrize(
-    ("rate", "degree"), [(30_000, 6), (60_000, 3), (80_000, 2), (100_000, 1)]
-)
+@pytest.mark.parametrize(("rate", "degree"), [(30_000, 6), (60_000, 3), (80_000, 2), (100_000, 1)])
 def test_the_papers_rates(rate, degree):
     found = affordable_degree(rate, PAPER, QUEUE, destinations=480)
     assert (found.degree, found.throttle) == (degree, False)
@@ -113,24 +111,25 @@ def test_units_of_slices():
     assert send_time_s(0.0, 100.0, math.inf) > 0
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: affordable_load(0),
-        lambda: affordable_load(math.nan),
-        lambda: affordable_load(math.inf),
-        lambda: affordable_degree(-1.0, PAPER, QUEUE, 5),
-        lambda: affordable_degree(math.nan, PAPER, QUEUE, 5),
-        lambda: binomial_degree(-1),
-        lambda: Costs(-1e-9, 1e-6),
-        lambda: Costs(0.0, 0.0),
-        lambda: Costs(0.0, math.nan),
-        lambda: queue_capacity_slices(0, 1.0),
-        lambda: queue_capacity_slices(1, 0.0),
-        lambda: queue_length_slices(1, 2, 1.0),
-        lambda: send_time_s(0.0, 1.0, 0.0),
-    ],
-)
-def test_nonsense_is_refused(call):
+NONSENSE = [
+    (affordable_load, 0),
+    (affordable_load, math.nan),
+    (affordable_load, math.inf),
+    (affordable_degree, -1.0, PAPER, QUEUE, 5),
+    (affordable_degree, math.nan, PAPER, QUEUE, 5),
+    (binomial_degree, -1),
+    (Costs, -1e-9, 1e-6),
+    (Costs, 0.0, 0.0),
+    (Costs, 0.0, math.nan),
+    (queue_capacity_slices, 0, 1.0),
+    (queue_capacity_slices, 1, 0.0),
+    (queue_length_slices, 1, 2, 1.0),
+    (send_time_s, 0.0, 1.0, 0.0),
+]
+
+
+@pytest.mark.parametrize("number", range(len(NONSENSE)))
+def test_nonsense_is_refused(number):
+    function, *arguments = NONSENSE[number]
     with pytest.raises(ValueError):
-        call()
+        function(*arguments)

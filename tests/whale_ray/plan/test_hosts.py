@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,36 @@ def test_workers_are_spread_in_blocks() -> None:
     assert layout.workers_on(1) == (3, 4)
     assert layout.hosts_of([6, 0, 1]) == (0, 2)
     assert lay_hosts(0, 3, "star").count == 1
+
+
+def counts(workers: int, *weights: int) -> list[int]:
+    """Return how many workers each host gets, given the hosts' weights."""
+    layout = lay_hosts(len(weights), workers, "star", weights)
+    return [len(layout.workers_on(host)) for host in range(len(weights))]
+
+
+def test_hosts_get_workers_by_their_weights() -> None:
+    assert counts(16, 2, 14) == [2, 14]
+    assert counts(8, 2, 14) == [1, 7]
+    assert counts(32, 2, 14) == [4, 28]
+    assert counts(7, 4, 4, 4) == [3, 2, 2]
+    assert counts(3, 1, 100, 1) == [1, 1, 1]
+    assert counts(4, 0, 8) == [1, 3]
+    assert counts(4, 0, 0) == [2, 2]
+    assert lay_hosts(2, 4, "chain", (1, 3)).of_worker == (0, 1, 1, 1)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(0, 60))
+def test_no_host_is_left_out_or_gets_more_than_it_can_bear(weights: list[int], more: int) -> None:
+    workers = len(weights) + more
+    shares = counts(workers, *weights)
+    assert sum(shares) == workers
+    assert min(shares) >= 1
+    by_weight = sorted(zip(weights, shares, strict=True))
+    for (lighter, less), (heavier, most) in pairwise(by_weight):
+        assert less <= most or lighter == heavier
+    if workers <= sum(weights):
+        assert all(n <= max(1, weight) for n, weight in zip(shares, weights, strict=True))
 
 
 def test_fewer_workers_than_hosts_are_refused() -> None:

@@ -252,7 +252,18 @@ def test_a_drain_that_takes_too_long_fails() -> None:
     assert controller.handle(Tick(), 50) == [Call(0, 0, "abort")]
     end = controller.handle(Tick(), 60)[-1]
     assert isinstance(end, End)
-    assert "worker 0 did not drain in time; raise runtime.drain_timeout_ms" in str(end.error)
+    assert "worker 0 did not drain in time: raise runtime.drain_timeout_ms" in str(end.error)
+
+
+def test_relays_that_wait_for_a_worker_are_not_blamed_for_a_late_drain() -> None:
+    controller = JobController(2, LIMITS, relays=1, names=("worker 0", "worker 1", "relay x"))
+    complete(controller, controller.start(0), "run")
+    controller.handle(StopAsked(drain=True), 0)
+    controller.handle(Returned(0, 0, "run", None), 0)
+    controller.handle(Tick(), 50)
+    end = controller.handle(Tick(), 60)[-1]
+    assert isinstance(end, End)
+    assert str(end.error).startswith("worker 1 did not drain in time")
 
 
 def test_a_worker_that_does_not_start_is_named() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
 import pytest
 
 import whale_ray as whale
+from whale_ray.configs.errors import ResourceError
 from whale_ray.runtime.api import submit
 from whale_ray.runtime.fork_server import ForkServer
 from whale_ray.runtime.members import LOCAL_ADDRESS
@@ -20,8 +25,8 @@ PATIENCE_S = 60.0
 
 
 @contextmanager
-def a_server() -> Iterator[ForkServer]:
-    server = ForkServer()
+def a_server(grace_ms: int = 3000) -> Iterator[ForkServer]:
+    server = ForkServer(grace_ms=grace_ms)
     try:
         yield server
     finally:
@@ -57,16 +62,49 @@ def test_a_killed_process_is_told_by_its_signal(no_leaks: None) -> None:
         connection.close()
 
 
+def started(server: ForkServer) -> tuple[int, int, Connection]:
+    """Return serial number, process id and our socket of a process that runs."""
+    serial, connection = fork(server)
+    while (pid := server.pid(serial)) is None:
+        assert server.wait(serial, PATIENCE_S / 100) is None
+    return serial, pid, connection
+
+
+def test_a_process_that_hangs_is_killed_when_the_driver_is_gone(no_leaks: None) -> None:
+    with a_server(grace_ms=50) as server:
+        _, pid, connection = started(server)
+        os.kill(pid, signal.SIGSTOP)
+    assert not psutil.pid_exists(pid)
+    connection.close()
+
+
+def test_many_processes_do_not_fill_the_socket_between(no_leaks: None) -> None:
+    with a_server() as server:
+        members = [fork(server) for _ in range(400)]
+        for _, connection in members:
+            connection.close()
+        assert {server.wait(serial, PATIENCE_S) for serial, _ in members} == {1}
+
+
+def test_a_server_that_cannot_start_is_told() -> None:
+    def launch(_command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], **options)
+
+    server = ForkServer(launch)
+    server._process.wait()
+    with pytest.raises(ResourceError, match="starts workers ended with exit code 3"):
+        fork(server)
+    server.close(PATIENCE_S)
+
+
 def test_without_its_server_a_process_is_killed_rather_than_lost(no_leaks: None) -> None:
     with a_server() as server:
-        serial, connection = fork(server)
-        while server.pid(serial) is None:
-            server.wait(serial, PATIENCE_S / 100)
+        serial, _, connection = started(server)
         server._process.kill()
         server._process.wait()
         assert server.wait(serial, PATIENCE_S) == -signal.SIGKILL
         assert server.lost
-        with pytest.raises(OSError):  # whichever the kernel finds first
+        with pytest.raises(ResourceError, match="starts workers ended with exit code -9"):
             fork(server)
         connection.close()
 
@@ -79,7 +117,8 @@ class Draw(whale.Process):
 
         import numpy as np
 
-        out.emit({"random": [random.random()], "numpy": [np.random.random()]})  # noqa: NPY002  # users do
+        drawn = np.random.random()  # noqa: NPY002  # users do
+        out.emit({"random": [random.random()], "numpy": [drawn]})
 
 
 def test_workers_do_not_share_the_state_of_random_generators(no_leaks: None) -> None:

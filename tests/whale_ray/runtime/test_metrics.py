@@ -12,6 +12,7 @@ from whale_ray.runtime.metrics import (
     WorkerSnapshot,
     summarize,
 )
+from whale_ray.transport.link_statistics import LinkStatistics
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=200), st.floats(0.01, 0.99))
@@ -54,3 +55,36 @@ def test_rates_busy_and_blocked_are_shares_of_the_time_between_snapshots() -> No
     assert metrics.lag_ms == 1000
     line = summarize(["join"], [after], [before]).watch_line()
     assert line == "join 3k/s lag 1 s busy 60%#1 BACK-PRESSURED 20%"
+
+
+def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> WorkerSnapshot:
+    """Return a snapshot of the relay of host-0."""
+    links = tuple(
+        LinkStatistics(
+            host=peer,
+            up=True,
+            bytes_sent=0,
+            bytes_received=0,
+            messages_sent=0,
+            messages_received=0,
+            connections=1,
+            duplicates=0,
+            back_pressured=times,
+            socket_full=0,
+            rtt_ns=0,
+        )
+        for peer, times in waited.items()
+    )
+    return WorkerSnapshot(4, at_ns, 0, links=links, refused=refused, host="host-0")
+
+
+def test_the_line_tells_to_whom_a_relay_waits_now_and_what_it_refused_ever() -> None:
+    before = relay(0, {"host-1": 7, "host-2": 3}, {"secret": 1})
+    same = relay(10**9, {"host-1": 7, "host-2": 3}, {"secret": 1})
+    after = relay(10**9, {"host-1": 7, "host-2": 4, "host-3": 1}, {"secret": 11, "silent": 1})
+    assert summarize([], [same], [before]).watch_line() == "host-0 refused 1 connection"
+    metrics = summarize([], [after], [before])
+    assert metrics.relays[0].waits_for == ("host-2", "host-3")
+    assert metrics.watch_line() == "host-0 → host-2, host-3 WAITS | host-0 refused 12 connections"
+    assert summarize([], [relay(0, {"host-1": 7}, {})]).watch_line() == ""
+    assert summarize([], [after], [before], since_ns=0).relays[0].waits_for == ()

@@ -24,6 +24,7 @@ def describe_result(
     rows_rejected: Mapping[str, int],
     rows_out: int,
     seconds: float,
+    restarts: int,
     latency_ms: tuple[float | None, float | None],
     output: str | None,
 ) -> dict[str, Any]:
@@ -37,12 +38,13 @@ def describe_result(
         rows_rejected: "input: reason" → rows left out before streaming.
         rows_out: rows in the output.
         seconds: of streaming, from start to published output.
+        restarts: how often the job began anew.
         latency_ms: p50 and p99 from a source's read to the sink; None where unknown.
         output: where the result lies; None if it was not kept.
 
     Returns:
         application, command, settings, rows_in, rows_out, rows_rejected, seconds, tuples_per_s
-        (rows that were streamed, by seconds), latency_ms and output.
+        (rows that were streamed, by seconds), restarts, latency_ms and output.
     """
     streamed = sum(rows_in.values()) - sum(rows_rejected.values())
     p50_ms, p99_ms = (None if value is None else round(value, 3) for value in latency_ms)
@@ -55,6 +57,7 @@ def describe_result(
         "rows_rejected": dict(rows_rejected),
         "seconds": round(seconds, 3),
         "tuples_per_s": round(streamed / seconds) if seconds > 0 else 0,
+        "restarts": restarts,
         "latency_ms": {"p50": p50_ms, "p99": p99_ms},
         "output": output,
     }
@@ -76,6 +79,7 @@ def render_result(
         lines.append(_line("left out", f"{count:,} {reason}"))
     lines.append(_line("tuples out", f"{result['rows_out']:,}"))
     lines.append(_line("throughput", f"{result['tuples_per_s']:,} tuples/s"))
+    lines.append(_line("restarts", f"{result['restarts']:,}"))
     latency = result["latency_ms"]
     if latency["p50"] is not None and latency["p99"] is not None:
         shown = f"p50 {latency['p50']:,.1f} ms, p99 {latency['p99']:,.1f} ms, source to sink"

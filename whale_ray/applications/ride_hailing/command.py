@@ -72,7 +72,7 @@ def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
-    check_placement(options)
+    check_placement(options, settings)
     question = RideHailingSettings(
         radius_m=options.radius_m,
         max_age_s=options.max_age_s,
@@ -241,6 +241,7 @@ def _report(
         rows_rejected=prepared.rejected,
         rows_out=published.rows,
         seconds=outcome.seconds,
+        restarts=outcome.restarts,
         latency_ms=(sink.latency_p50_ms, sink.latency_p99_ms),
         output=published.path,
     )

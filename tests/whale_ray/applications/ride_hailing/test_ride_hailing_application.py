@@ -19,6 +19,7 @@ RESULT = describe_result(
     rows_rejected={OUTSIDE: 10_000},
     rows_out=50_000,
     seconds=2.5,
+    restarts=1,
     latency_ms=(1.23456, 20.0),
     output="out/ride-hailing",
 )
@@ -44,6 +45,7 @@ def test_the_object_has_all_fields():
         "rows_rejected": {OUTSIDE: 10_000},
         "seconds": 2.5,
         "tuples_per_s": 420_000,
+        "restarts": 1,
         "latency_ms": {"p50": 1.235, "p99": 20.0},
         "output": "out/ride-hailing",
     }
@@ -57,6 +59,7 @@ def test_the_table_is_short_and_says_how_to_load_the_output():
         "  left out      10,000 requests: outside the time span of the positions\n"
         "  tuples out    50,000\n"
         "  throughput    420,000 tuples/s\n"
+        "  restarts      1\n"
         "  latency       p50 1.2 ms, p99 20.0 ms, source to sink\n"
         "  output        out/ride-hailing\n"
         "\n"
@@ -76,6 +79,7 @@ def test_an_empty_run_has_no_rate_and_no_latency():
         rows_rejected={},
         rows_out=0,
         seconds=0.0,
+        restarts=0,
         latency_ms=(None, None),
         output=None,
     )
@@ -86,6 +90,7 @@ def test_an_empty_run_has_no_rate_and_no_latency():
         "  read          0 positions",
         "  tuples out    0",
         "  throughput    0 tuples/s",
+        "  restarts      0",
         "",
         "  (no row)",
     ]

@@ -1,0 +1,62 @@
+"""A loop that only sockets wake sleeps on them; connections within one machine stay small."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.transport.links import Hosts, hosts_fixture
+from whale_ray.transport.channel import Outcome
+from whale_ray.transport.tcp_sockets import WITHIN_HOST_BYTES, keep_in_caches
+
+LONG_NS = 600_000_000_000
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    yield from hosts_fixture(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
+
+
+def test_wait_ends_when_there_is_something_to_do_and_takes_nothing_away(hosts: Hosts):
+    parent = hosts.add("parent")
+    child = hosts.add("child", listens=False)
+    hosts.dial("child", "parent")
+    hosts.until(lambda: hosts.up("parent", "child"))
+    while hosts.poll():
+        pass
+    assert parent.send_control("child", b"now") is Outcome.SENT
+    assert parent.poll()
+    for _ in range(3):
+        child.sockets.wait(LONG_NS)  # far beyond any test's patience, if it did not end
+    assert child.poll()
+    assert child.receive_control() == ("parent", b"now")
+
+
+def test_wait_lasts_no_longer_than_told(hosts: Hosts):
+    endpoint = hosts.add("alone")
+    for timeout_ns in (0, 1000):
+        endpoint.sockets.wait(timeout_ns)
+    assert not endpoint.poll()
+
+
+@pytest.mark.parametrize(("address", "within"), [("127.0.0.1", True), ("127.0.0.2", False)])
+def test_little_is_under_way_within_a_machine(address: str, within: bool):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dialled = socket.create_connection(listener.getsockname(), source_address=(address, 0))
+        accepted, _ = listener.accept()
+        with closing(dialled), closing(accepted):
+            for sock in (dialled, accepted):
+                before = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+                keep_in_caches(sock)
+                after = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+                assert (after >= WITHIN_HOST_BYTES) if within else (after == before)
+
+
+def test_a_connection_that_has_gone_is_left_alone():
+    sock = socket.socket()
+    keep_in_caches(sock)  # never connected
+    sock.close()
+    keep_in_caches(sock)

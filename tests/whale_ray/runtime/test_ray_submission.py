@@ -1,0 +1,87 @@
+"""How a job is spread over the nodes of a Ray cluster; no Ray runs here."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.configs.settings import Settings
+from whale_ray.runtime import ray_submission
+from whale_ray.runtime.ray_submission import (
+    ClusterNode,
+    cluster_nodes,
+    places_of_hosts,
+    spread_over,
+)
+
+SMALL, LARGE = ClusterNode("small", 2), ClusterNode("large", 14)
+
+
+def spread(nodes: list[ClusterNode], workers: int | None = None, **runtime: int) -> tuple[int, int]:
+    """Return how many hosts and workers the settings say."""
+    settings = Settings().with_overrides({f"runtime.{name}": n for name, n in runtime.items()})
+    found = spread_over(nodes, settings, workers).runtime
+    return found.hosts, found.workers
+
+
+def test_a_job_has_a_host_on_each_node_and_a_worker_for_each_processor() -> None:
+    assert spread([SMALL, LARGE]) == (2, 16)
+    assert spread([SMALL, LARGE], 6) == (2, 0)
+    assert spread([SMALL, LARGE], workers=1) == (1, 0)
+    assert spread([SMALL, LARGE], hosts=5) == (5, 0)
+    assert spread([SMALL]) == (1, 0)
+    assert spread([SMALL], 8) == (1, 0)
+
+
+def test_hosts_get_nodes_and_their_processors() -> None:
+    assert places_of_hosts([SMALL, LARGE], 1) == [SMALL]
+    assert places_of_hosts([SMALL, LARGE], 2) == [SMALL, LARGE]
+    assert places_of_hosts([SMALL, LARGE], 5) == [
+        ClusterNode("small", 0),
+        ClusterNode("small", 1),
+        ClusterNode("small", 1),
+        ClusterNode("large", 7),
+        ClusterNode("large", 7),
+    ]
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=6), st.integers(1, 20))
+def test_the_hosts_of_a_node_share_its_processors(cpus: list[int], hosts: int) -> None:
+    nodes = [ClusterNode(str(number), n) for number, n in enumerate(cpus)]
+    places = places_of_hosts(nodes, hosts)
+    assert len(places) == hosts
+    blocks = [(name, list(block)) for name, block in groupby(places, lambda place: place.id)]
+    assert [name for name, _ in blocks] == [node.id for node in nodes[:hosts]]
+    for (_, block), node in zip(blocks, nodes, strict=False):
+        assert sum(place.cpus for place in block) == node.cpus
+
+
+def node(name: str, alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"NodeID": name, "Alive": alive, "Resources": resources}
+
+
+def test_nodes_that_can_run_workers_this_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        node("b", CPU=4.0, memory=1.0),
+        node("here", CPU=2.0),
+        node("a", CPU=8.0),
+        node("gone", alive=False, CPU=64.0),
+        node("head", memory=1.0),
+    ]
+
+    def found(here: str) -> list[ClusterNode]:
+        context = SimpleNamespace(get_node_id=lambda: here)
+        stand_in = SimpleNamespace(nodes=lambda: nodes, get_runtime_context=lambda: context)
+        monkeypatch.setattr(ray_submission, "ray", stand_in)
+        return cluster_nodes()
+
+    others = [ClusterNode("a", 8), ClusterNode("b", 4)]
+    assert found("here") == [ClusterNode("here", 2), *others]
+    assert found("head") == [*others, ClusterNode("here", 2)]
+    nodes[:] = [node("head")]
+    assert found("head") == [ClusterNode("head", 0)]

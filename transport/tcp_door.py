@@ -1,0 +1,119 @@
+"""A host's door: where it listens, and who has come and not proved yet to belong to the job.
+
+Only so many may stand there. When all places are taken, the next one to come gets the place of the
+oldest that has said nothing worth anything: whoever belongs here needs one round trip, so a flood
+of strangers pushes out strangers. Whoever has said an authentic HELLO keeps its place until
+nobody else is left; that alone proves little (it may be a recording), but strangers have none.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Collection
+from typing import Final
+
+from ..configs.settings import TransportSettings
+from .handshake import NONCE_BYTES, Identity, Responder
+from .tcp_connection import TcpConnection
+from .tcp_sockets import Address, Listener
+
+_MS: Final = 1_000_000
+_ACCEPTS_MAX: Final = 16
+
+
+class Door:
+    """The listening socket, and a bounded number of half-open connections."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        secret: bytes,
+        settings: TransportSettings,
+        hosts: Collection[str] | None,
+    ) -> None:
+        """Be closed yet; `hosts` are the names of those who may come in, None: all of the job."""
+        self._identity = identity
+        self._secret = secret
+        self._settings = settings
+        self._hosts = None if hosts is None else frozenset(hosts)
+        self._listener: Listener | None = None
+        self._unknown: dict[int, TcpConnection] = {}  # by descriptor, the oldest first
+        self._introduced: dict[int, TcpConnection] = {}
+        places = settings.half_open_max
+        self.accepts_max: Final = max(1, min(_ACCEPTS_MAX, places // 4))
+        """Connections to accept in one poll, so that the links get their turn in a flood, and
+        whoever belongs here has several polls to say so."""
+        self._places = places
+
+    def listen(self, address: str) -> int:
+        """Listen at `address`; return the descriptor. See `TcpEndpoint.listen` for the errors."""
+        if self._listener is not None:
+            msg = "this endpoint listens already"
+            raise RuntimeError(msg)
+        low, high = self._settings.port_range_low, self._settings.port_range_high
+        self._listener = Listener(address, low, high)
+        return self._listener.fileno()
+
+    @property
+    def listener(self) -> Listener:
+        """The listening socket."""
+        assert self._listener is not None, "listen() comes first"
+        return self._listener
+
+    @property
+    def address(self) -> Address:
+        """The numeric address and the port."""
+        return self.listener.address
+
+    def enter(self, sock: socket.socket, now_ns: int) -> TcpConnection:
+        """Give an accepted connection a place, and a limited time to prove itself."""
+        side = Responder(
+            self._identity,
+            self._secret,
+            secrets.token_bytes(NONCE_BYTES),
+            accept=self._judge,
+            deadline_ns=now_ns + self._settings.handshake_timeout_ms * _MS,
+        )
+        connection = TcpConnection(sock, side)
+        self._unknown[connection.fd] = connection
+        return connection
+
+    def _judge(self, peer: Identity) -> str | None:
+        if self._hosts is None or peer.host in self._hosts:
+            return None
+        return "no host of this job has that name"
+
+    def leave(self, connection: TcpConnection) -> None:
+        """Free the place of a connection; nothing happens if it has none."""
+        self._unknown.pop(connection.fd, None)
+        self._introduced.pop(connection.fd, None)
+
+    def __len__(self) -> int:
+        """Return how many places are taken."""
+        return len(self._unknown) + len(self._introduced)
+
+    def __contains__(self, connection: TcpConnection) -> bool:
+        """Return whether a connection has a place."""
+        return connection.fd in self._unknown or connection.fd in self._introduced
+
+    @property
+    def full(self) -> bool:
+        """Whether somebody has to go before another may come."""
+        return len(self) >= self._places
+
+    def next_to_go(self) -> TcpConnection:
+        """Return the oldest that has said no authentic HELLO; if all have, the oldest."""
+        while self._unknown:
+            fd, connection = next(iter(self._unknown.items()))
+            if not connection.side.introduced:
+                return connection
+            self._introduced[fd] = self._unknown.pop(fd)
+        return next(iter(self._introduced.values()))
+
+    def close(self) -> None:
+        """Listen no more; nobody has a place."""
+        self._unknown.clear()
+        self._introduced.clear()
+        if self._listener is not None:
+            self._listener.close()

@@ -1,0 +1,128 @@
+"""What the coordinator of a switch and the vertices of a tree tell each other (DESIGN 6).
+
+The tree's *epoch* is its cut: the position in the stream from which on the tree is used. So epochs
+only grow, also over switches that were aborted. Every message carries the coordinator's term and an
+epoch; receivers refuse older ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .trees import Vertex
+
+
+@dataclass(frozen=True)
+class PlannedMove:
+    """One vertex that gets another parent at the cut."""
+
+    vertex: Vertex
+    old_parent: Vertex | None
+    """None: it has none that could serve it up to the cut; it is new, or its parent has died."""
+    new_parent: Vertex | None
+    """None: it leaves the tree."""
+    reserve_at: int
+    """From which byte on the new parent is to keep the stream for it; once acknowledged, keeps."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What all messages carry."""
+
+    term: int
+    """Of the coordinator; a vertex answers with that of the message."""
+    epoch: int
+    """Of the tree that the message is about: its cut, a position in bytes."""
+
+
+@dataclass(frozen=True)
+class StatusMessage(Message):
+    """To all: a switch begins (Whale 4)."""
+
+    degree: int
+
+
+@dataclass(frozen=True)
+class Prepare(Message):
+    """To those that move and to their new parents: be ready for these moves."""
+
+    moves: tuple[PlannedMove, ...]
+
+
+@dataclass(frozen=True)
+class Ready(Message):
+    """A vertex can do its part; the ACK of PREPARE."""
+
+    vertex: Vertex
+    reserved: tuple[tuple[Vertex, int], ...]
+    """From which byte on it keeps the stream for each of its new children."""
+
+
+@dataclass(frozen=True)
+class Refused(Message):
+    """A vertex cannot do its part."""
+
+    vertex: Vertex
+    reason: str
+
+
+@dataclass(frozen=True)
+class Commit(Message):
+    """To all: the tree of this epoch is the one."""
+
+    moves: tuple[PlannedMove, ...]
+    """All of them; `reserve_at` is what the new parents really keep."""
+    gone: frozenset[Vertex]
+    """Hosts that have died: nobody waits for them."""
+
+
+@dataclass(frozen=True)
+class Abort(Message):
+    """To those that were to prepare: the tree stays as it is."""
+
+
+@dataclass(frozen=True)
+class Gone(Message):
+    """To all: these hosts have died; keep nothing for them, and wait for none of them."""
+
+    gone: frozenset[Vertex]
+
+
+@dataclass(frozen=True)
+class Informed(Message):
+    """A vertex knows who has died."""
+
+    vertex: Vertex
+    gone: frozenset[Vertex]
+
+
+@dataclass(frozen=True)
+class Done(Message):
+    """A vertex knows how the switch ended."""
+
+    vertex: Vertex
+    finished: bool
+    """It reads from its new parent, and its old one knows; True also for those that stay."""
+
+
+@dataclass(frozen=True)
+class Leave(Message):
+    """From a vertex to its former parent: keep nothing for me any more."""
+
+    vertex: Vertex
+
+
+@dataclass(frozen=True)
+class Left(Message):
+    """The former parent's answer."""
+
+    parent: Vertex
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message to be sent."""
+
+    to: Vertex | None
+    """None: to the coordinator."""
+    message: Message

@@ -1,0 +1,275 @@
+"""The coordinator of two-phase switches: from one tree to the next, or back (DESIGN 6).
+
+Pure; the driver hands in messages and ticks, and sends what is returned. ::
+
+    STABLE ──begin──► PREPARING ──all are ready──► COMMITTING ──all have moved──► STABLE, new tree
+                          │ refused, too late, a host died
+                          └──────────────────────► ABORTING ──all know──────────► STABLE, old tree
+
+Whatever is not answered is said again with every tick, and receivers take everything twice. The
+driver writes `record` down **before** it sends what a call returned: a successor with a higher term
+finishes from it what was decided, and aborts what was not. Writing must fail for an older term.
+
+A host that dies while a decided switch is carried out is not waited for; then nobody is waited for
+longer than until all living hosts know the decision, since some may starve until the tree is
+repaired. That repair is the next switch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .switch_messages import (
+    Abort,
+    Commit,
+    Done,
+    Gone,
+    Informed,
+    Message,
+    Outgoing,
+    PlannedMove,
+    Prepare,
+    Ready,
+    Refused,
+    StatusMessage,
+)
+from .switching import Switch
+from .trees import Tree, Vertex
+
+
+class Phase(enum.Enum):
+    """Where a switch stands."""
+
+    STABLE = "stable"
+    PREPARING = "preparing"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+
+
+@dataclass(frozen=True)
+class SwitchRecord:
+    """What a coordinator's successor must know."""
+
+    tree: Tree
+    """The tree in force: while COMMITTING, already the new one."""
+    epoch: int = 0
+    """Its epoch."""
+    last_epoch: int = 0
+    """The highest epoch used so far; beyond `epoch` if that switch was aborted, or is prepared."""
+    phase: Phase = Phase.STABLE
+    next_tree: Tree | None = None
+    """While PREPARING: the tree that is to follow."""
+    moves: tuple[PlannedMove, ...] = ()
+    """Those of the switch under way."""
+    told: frozenset[Vertex] = frozenset()
+    """Living hosts that it concerns: those asked to prepare; while COMMITTING, all."""
+    gone: frozenset[Vertex] = frozenset()
+    """Hosts that have died and did not come back."""
+    returning: frozenset[Vertex] = frozenset()
+    """Those of them that come back with the switch that is PREPARING."""
+
+
+class SwitchCoordinator:
+    """Leads one stream's tree from epoch to epoch."""
+
+    def __init__(self, term: int, record: SwitchRecord, patience_ticks: int) -> None:
+        """Begin, or go on from a predecessor's record: `tick` then says what is to be said.
+
+        Waits for `patience_ticks` ticks until all are ready. ValueError if that is below 1.
+        """
+        if patience_ticks < 1:
+            msg = f"patience_ticks={patience_ticks}: it must be 1 or more"
+            raise ValueError(msg)
+        self.term = term
+        self.record = record
+        self.aborts: list[str] = []
+        """Why switches were aborted; the last few."""
+        self._patience_ticks = patience_ticks
+        self._ticks = 0
+        self._reserved: dict[Vertex, int] = {}
+        self._waiting = set(record.told)
+        self._unfinished = set(record.told)
+        self._lost_while_committing = bool(record.gone)
+        self._uninformed = self._living() if record.gone else set()
+        if record.phase is Phase.PREPARING:
+            self._decide_abort("its coordinator has died")
+        self._end_if_all_done()
+
+    @property
+    def phase(self) -> Phase:
+        """Where the switch stands."""
+        return self.record.phase
+
+    @property
+    def tree(self) -> Tree:
+        """The tree in force."""
+        return self.record.tree
+
+    @property
+    def uninformed(self) -> frozenset[Vertex]:
+        """Who may not know yet of a host's death; until all do, no dead host may return."""
+        return frozenset(self._uninformed)
+
+    def begin(
+        self, switch: Switch, cut: int, floors: Mapping[Vertex, int] | None = None
+    ) -> list[Outgoing]:
+        """Begin a switch at a cut in the near future, a slice's boundary.
+
+        `floors` has, for every vertex that has lost its parent, the position from which on it may
+        need the stream (what the source pinned for it). Raises ValueError if another switch is
+        under way, if `switch` does not begin with the present tree or has hosts that have died
+        (unless they join anew, and all know that they had died), and for a cut that is not beyond the last one. A switch without moves changes nothing and sends nothing.
+        """
+        if self.phase is not Phase.STABLE or switch.before != self.tree:
+            msg = f"epoch {cut} cannot follow: {self.phase.value}, epoch {self.record.epoch}"
+            raise ValueError(msg)
+        if cut <= self.record.last_epoch:
+            msg = f"a cut at {cut} is not beyond the last one, {self.record.last_epoch}"
+            raise ValueError(msg)
+        if not switch.moves:
+            return []
+        moves = []
+        after, before = set(switch.after.vertices), set(switch.before.vertices)
+        returning = self.record.gone & (after - before)
+        gone = self.record.gone - returning
+        if returning and self._uninformed:
+            msg = f"not all know yet of the death of {sorted(map(str, returning))}"
+            raise ValueError(msg)
+        if gone & after:
+            msg = f"epoch {cut} cannot follow: {sorted(map(str, gone & after))} have died"
+            raise ValueError(msg)
+        for move in switch.moves:
+            old = None if move.old_parent in gone else move.old_parent
+            at = cut if old is not None else (floors or {}).get(move.vertex, cut)
+            moves.append(PlannedMove(move.vertex, old, move.new_parent, at))
+        asked = {move.vertex for move in moves if move.vertex not in gone} | {
+            move.new_parent for move in moves if move.new_parent is not None
+        }
+        self._ticks = 0
+        self._reserved = {}
+        self._waiting = set(asked)
+        self.record = dataclasses.replace(
+            self.record,
+            last_epoch=cut,
+            phase=Phase.PREPARING,
+            next_tree=switch.after,
+            moves=tuple(moves),
+            told=frozenset(asked),
+            returning=returning,
+        )
+        status = StatusMessage(self.term, cut, switch.degree)
+        out = [Outgoing(vertex, status) for vertex in switch.after.vertices]
+        if not asked:
+            # Only the dead were taken out: nothing is to be prepared.
+            return [*out, *self._decide_commit()]
+        return [*out, *self._say()]
+
+    def receive(self, message: Message) -> list[Outgoing]:
+        """Take an answer, maybe for the second time, and return what follows from it."""
+        if message.term != self.term or message.epoch != self.record.last_epoch:
+            return []
+        match message:
+            case Ready() if self.phase is Phase.PREPARING:
+                self._reserved.update(dict(message.reserved))
+                self._waiting.discard(message.vertex)
+                return [] if self._waiting else self._decide_commit()
+            case Refused() if self.phase is Phase.PREPARING:
+                self._decide_abort(f"{message.vertex!r}: {message.reason}")
+                return self._say()
+            case Done() if self.phase in (Phase.COMMITTING, Phase.ABORTING):
+                self._waiting.discard(message.vertex)
+                if message.finished:
+                    self._unfinished.discard(message.vertex)
+                self._end_if_all_done()
+            case Informed() if message.gone >= self.record.gone:
+                self._uninformed.discard(message.vertex)
+        return []
+
+    def tick(self) -> list[Outgoing]:
+        """Say again what was not answered; abort a switch that some are not ready for in time."""
+        self._ticks += 1
+        if self.phase is Phase.PREPARING and self._ticks >= self._patience_ticks:
+            late = ", ".join(sorted(map(str, self._waiting)))
+            self._decide_abort(f"not ready in time: {late}")
+        return self._say()
+
+    def lost(self, vertex: Vertex) -> list[Outgoing]:
+        """Take note that a host has died; the tree is to be repaired once this switch has ended."""
+        record = self.record
+        self.record = dataclasses.replace(
+            record,
+            told=record.told - {vertex},
+            gone=record.gone | {vertex},
+            returning=record.returning - {vertex},
+        )
+        self._lost_while_committing = True
+        if self.phase is Phase.PREPARING:
+            self._decide_abort(f"{vertex!r} has died")
+        self._waiting.discard(vertex)
+        self._unfinished.discard(vertex)
+        self._uninformed = self._living()
+        self._end_if_all_done()
+        return self._say()
+
+    def _living(self) -> set[Vertex]:
+        return (set(self.tree.vertices) | self.record.told) - self.record.gone
+
+    def _decide_commit(self) -> list[Outgoing]:
+        after = self.record.next_tree or self.tree
+        moves = tuple(
+            dataclasses.replace(move, reserve_at=self._reserved.get(move.vertex, move.reserve_at))
+            for move in self.record.moves
+        )
+        gone = self.record.gone - self.record.returning
+        everybody = (set(after.vertices) | set(self.tree.vertices)) - gone
+        self.record = dataclasses.replace(
+            self.record,
+            tree=after,
+            epoch=self.record.last_epoch,
+            phase=Phase.COMMITTING,
+            next_tree=None,
+            moves=moves,
+            told=frozenset(everybody),
+            gone=gone,
+            returning=frozenset(),
+        )
+        self._waiting, self._unfinished = set(everybody), set(everybody)
+        self._lost_while_committing = False
+        return self._say()
+
+    def _decide_abort(self, reason: str) -> None:
+        self.aborts = [*self.aborts[-9:], reason]
+        self.record = dataclasses.replace(
+            self.record, phase=Phase.ABORTING, next_tree=None, moves=(), returning=frozenset()
+        )
+        self._waiting, self._unfinished = set(self.record.told), set(self.record.told)
+        self._end_if_all_done()
+
+    def _end_if_all_done(self) -> None:
+        if self.phase not in (Phase.COMMITTING, Phase.ABORTING):
+            return
+        if self._waiting or (self._unfinished and not self._lost_while_committing):
+            return
+        self.record = dataclasses.replace(
+            self.record, phase=Phase.STABLE, moves=(), told=frozenset()
+        )
+
+    def _say(self) -> list[Outgoing]:
+        """Return what this phase has to say, to all that have not answered."""
+        term, epoch, record = self.term, self.record.last_epoch, self.record
+        out: list[Outgoing] = []
+        if record.phase is Phase.PREPARING:
+            for vertex in sorted(self._waiting, key=str):
+                mine = [one for one in record.moves if vertex in (one.vertex, one.new_parent)]
+                out.append(Outgoing(vertex, Prepare(term, epoch, tuple(mine))))
+        elif record.phase is Phase.COMMITTING:
+            for vertex in sorted(self._waiting | self._unfinished, key=str):
+                out.append(Outgoing(vertex, Commit(term, epoch, record.moves, record.gone)))
+        elif record.phase is Phase.ABORTING:
+            aborts = sorted(self._waiting, key=str)
+            out = [Outgoing(vertex, Abort(term, epoch)) for vertex in aborts]
+        gone = Gone(term, epoch, record.gone)
+        return out + [Outgoing(vertex, gone) for vertex in sorted(self._uninformed, key=str)]

@@ -1,0 +1,230 @@
+"""From a tree to the next one by as few moves as can be: another degree, a host more, a host less.
+
+A move gives one vertex another parent; its own children stay with it. (Whale 3.4, Fig. 8. The
+published code grows the whole tree anew, and a step of one degree moves up to half of its edges.)
+
+- **Scale-down** (negative): every vertex beyond the new cap keeps the children that it connected
+  first, which have the largest subtrees. As many edges move as there are surplus children: fewer
+  cannot do.
+- **Scale-up** (active): vertices move up until the tree is as shallow as Algorithm 1 would make it,
+  and no longer. These are the last-joined leaves; where a vertex takes others along that are too
+  deep as well (out of a chain, mostly), it moves instead of them, so that fewer edges do.
+- **A host joins** at the best place; **a host leaves or dies**, and each of its children moves: the
+  fewest moves again.
+
+All take the place that is reached first, among equals the one fewest hops from the source, among
+these the one that joined first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .trees import Edge, Move, Tree, Vertex, difference, least_depth
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A tree, the one that follows it, and the way from one to the other."""
+
+    before: Tree
+    after: Tree
+    degree: int
+    """The cap that holds in `after`."""
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Who gets another parent, parents before children; those that leave come last."""
+        return difference(self.before, self.after)
+
+
+def change_degree(tree: Tree, degree: int) -> Switch:
+    """Return the switch to another maximum out-degree; no moves if it changes nothing.
+
+    Raises ValueError for a degree below 1.
+    """
+    draft = _Draft(tree, degree)
+    surplus = [child for vertex in tree.arrival_order for child in tree.children[vertex][degree:]]
+    if surplus:
+        draft.place_all(surplus)
+    else:
+        draft.lift_to(least_depth(len(tree.joined), degree))
+    return Switch(tree, draft.tree(tree.joined), degree)
+
+
+def join(tree: Tree, vertex: Vertex, degree: int) -> Switch:
+    """Return the switch that lets one more host in, as a leaf.
+
+    Vertices beyond the cap keep their children and get no other. Raises ValueError for a host that
+    is in the tree already, and for a degree below 1.
+    """
+    draft = _Draft(tree, degree)
+    draft.add(vertex)
+    return Switch(tree, draft.tree((*tree.joined, vertex)), degree)
+
+
+def leave(tree: Tree, vertices: Iterable[Vertex], degree: int) -> Switch:
+    """Return the switch around hosts that leave or have died: their children move, nobody else.
+
+    Raises ValueError for the root, for a host that is not in the tree, and for a degree below 1.
+    """
+    gone = dict.fromkeys(vertices)
+    for vertex in gone:
+        if vertex not in tree.parents:
+            kind = "the source's own host" if vertex == tree.root else "not in the tree"
+            msg = f"{vertex!r} cannot leave: it is {kind}"
+            raise ValueError(msg)
+    draft = _Draft(tree, degree)
+    orphans = [child for one in gone for child in tree.children[one] if child not in gone]
+    draft.place_all(orphans, gone)
+    return Switch(tree, draft.tree([one for one in tree.joined if one not in gone]), degree)
+
+
+class _Draft:
+    """A tree that is being changed: layers are kept up, and the places that are still free."""
+
+    def __init__(self, tree: Tree, degree: int) -> None:
+        if degree < 1:
+            msg = f"a tree of out-degree {degree}: it must be 1 or more"
+            raise ValueError(msg)
+        self._root = tree.root
+        self._degree = degree
+        self._children = {vertex: list(found) for vertex, found in tree.children.items()}
+        self._parents: dict[Vertex, Vertex] = dict(tree.parents)
+        self._layers: dict[Vertex, int] = dict(tree.layers)
+        self._hops: dict[Vertex, int] = dict(tree.hops)
+        self._joined = {vertex: place for place, vertex in enumerate(tree.vertices)}
+        # Entries go stale when a vertex moves or gets a child; `_best` throws these away.
+        self._free: list[tuple[int, int, int, Vertex]] = []
+        for vertex in tree.vertices:
+            self._offer(vertex)
+
+    def tree(self, joined: Sequence[Vertex]) -> Tree:
+        """Return the tree as it now is."""
+        edges: list[Edge] = []
+        listed = [self._root]
+        for vertex in listed:
+            edges.extend((vertex, child) for child in self._children[vertex])
+            listed.extend(self._children[vertex])
+        return Tree(self._root, tuple(edges), tuple(joined))
+
+    def add(self, vertex: Vertex) -> None:
+        """Let a new vertex in at the best place."""
+        if vertex in self._children:
+            msg = f"{vertex!r} cannot join: it is in the tree already"
+            raise ValueError(msg)
+        self._children[vertex] = []
+        self._joined[vertex] = len(self._joined)
+        self._attach(vertex, self._best())
+
+    def place_all(self, moving: Sequence[Vertex], gone: Iterable[Vertex] = ()) -> None:
+        """Give each of these subtrees another parent: the tallest first, then by order of joining.
+
+        What hangs below them is out of reach until they are placed, so nothing closes a circle.
+        Those `gone` are taken out before.
+        """
+        heights = {vertex: self._height(vertex) for vertex in moving}
+        for vertex in moving:
+            self._detach(vertex)
+        for vertex in gone:
+            self._detach(vertex)
+        for vertex in sorted(moving, key=lambda one: (-heights[one], self._joined[one])):
+            self._attach(vertex, self._best())
+
+    def lift_to(self, depth: int) -> None:
+        """Move subtrees up until no vertex lies below layer `depth`, by as few moves as it can.
+
+        Each time the one moves that brings most vertices up far enough. A gain only falls as better
+        places are taken: it is computed again when its turn comes, and not before.
+        """
+        deep = [vertex for vertex, layer in self._layers.items() if layer > depth]
+        movable = {above for vertex in deep for above in self._up_from(vertex)}
+        waiting = [self._rank(vertex, depth) for vertex in movable]
+        heapq.heapify(waiting)
+        while waiting:
+            rank = heapq.heappop(waiting)
+            vertex = rank[-1]
+            now = self._rank(vertex, depth)
+            if now != rank:
+                if now[0] < 0:
+                    heapq.heappush(waiting, now)
+            elif now[0] < 0:
+                parent = self._best()
+                self._detach(vertex)
+                self._attach(vertex, parent)
+
+    def _rank(self, vertex: Vertex, depth: int) -> tuple[int, int, int, Vertex]:
+        """Return the order of moving: most gain first, then the deepest, then the last-joined."""
+        place = self._best()
+        rise = self._layers[vertex] - (self._layers[place] + len(self._children[place]) + 1)
+        gain = 0
+        if rise > 0:
+            layers = [self._layers[one] for one in self._below(vertex)]
+            gain = sum(depth < layer <= depth + rise for layer in layers)
+        return (-gain, -self._layers[vertex], -self._joined[vertex], vertex)
+
+    def _up_from(self, vertex: Vertex) -> list[Vertex]:
+        found = []
+        while vertex != self._root:
+            found.append(vertex)
+            vertex = self._parents[vertex]
+        return found
+
+    def _below(self, vertex: Vertex) -> list[Vertex]:
+        found = [vertex]
+        for one in found:
+            found.extend(self._children[one])
+        return found
+
+    def _height(self, vertex: Vertex) -> int:
+        top = self._layers[vertex]
+        return max(self._layers[one] for one in self._below(vertex)) - top
+
+    def _place_of(self, vertex: Vertex) -> tuple[int, int, int, Vertex]:
+        layer = self._layers[vertex] + len(self._children[vertex]) + 1
+        return (layer, self._hops[vertex], self._joined[vertex], vertex)
+
+    def _offer(self, vertex: Vertex) -> None:
+        if len(self._children[vertex]) < self._degree:
+            heapq.heappush(self._free, self._place_of(vertex))
+
+    def _best(self) -> Vertex:
+        """Return the vertex at which a new child would be reached first."""
+        while True:
+            place = self._free[0]
+            vertex = place[-1]
+            # A vertex without a layer has been cut off, with all that hangs below it.
+            if (
+                vertex in self._layers
+                and len(self._children[vertex]) < self._degree
+                and place == self._place_of(vertex)
+            ):
+                return vertex
+            heapq.heappop(self._free)
+
+    def _detach(self, vertex: Vertex) -> None:
+        parent = self._parents.pop(vertex)
+        for one in self._below(vertex):
+            self._layers.pop(one, None)
+        self._children[parent].remove(vertex)
+        if parent in self._layers:
+            self._settle(parent)  # the siblings behind it move up
+
+    def _attach(self, vertex: Vertex, parent: Vertex) -> None:
+        self._parents[vertex] = parent
+        self._children[parent].append(vertex)
+        self._settle(parent)
+
+    def _settle(self, parent: Vertex) -> None:
+        """Compute the layers below a vertex anew, as far as they change, and offer its place."""
+        self._offer(parent)
+        listed = [parent]
+        for above in listed:
+            for place, child in enumerate(self._children[above], 1):
+                layer, hops = self._layers[above] + place, self._hops[above] + 1
+                if (self._layers.get(child), self._hops.get(child)) != (layer, hops):
+                    self._layers[child], self._hops[child] = layer, hops
+                    self._offer(child)
+                    listed.append(child)

@@ -1,0 +1,225 @@
+"""Multicast trees as frozen values: the non-blocking tree, and what it is compared with.
+
+The vertices are hosts, by name or number. A vertex sends to its children one after another, in
+the order in which they were connected; so its i-th child gets a tuple i time units after it did.
+That time unit is the child's *layer* (Whale 3.2.2: T_{i-j} is the j-th vertex of layer i), which is
+not its number of hops: the source's third child is on layer 3, one hop away.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+Vertex: TypeAlias = str | int
+"""A host, by its logical name or number."""
+Edge: TypeAlias = tuple[Vertex, Vertex]
+"""Parent, child."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree that spans its vertices; equal to another with the same edges in the same order."""
+
+    root: Vertex
+    """The source's host S."""
+    edges: tuple[Edge, ...]
+    """All edges, each vertex's in the order in which it sends."""
+    joined: tuple[Vertex, ...]
+    """All other vertices, in the order in which they joined: a switch of places keeps it."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless every vertex has one parent and descends from the root."""
+        if len(set(self.joined)) != len(self.joined) or self.root in self.joined:
+            msg = f"a vertex joined twice: {self.root!r}, {self.joined!r}"
+            raise ValueError(msg)
+        children = [child for _, child in self.edges]
+        if len(children) != len(self.joined) or set(children) != set(self.joined):
+            msg = f"not one edge to each of {self.joined!r}: {self.edges!r}"
+            raise ValueError(msg)
+        if len(self.arrival_order) != len(self.joined) + 1:
+            lost = sorted(map(str, set(self.joined) - set(self.arrival_order)))
+            msg = f"no way from the root to {', '.join(lost)}: {self.edges!r}"
+            raise ValueError(msg)
+
+    def __len__(self) -> int:
+        return len(self.joined) + 1
+
+    @functools.cached_property
+    def children(self) -> Mapping[Vertex, tuple[Vertex, ...]]:
+        """The children of each vertex, in the order in which it sends to them."""
+        lists: dict[Vertex, list[Vertex]] = {vertex: [] for vertex in self.vertices}
+        for parent, child in self.edges:
+            if parent in lists:  # else __post_init__ finds the child without a way to it
+                lists[parent].append(child)
+        return MappingProxyType({vertex: tuple(found) for vertex, found in lists.items()})
+
+    @functools.cached_property
+    def parents(self) -> Mapping[Vertex, Vertex]:
+        """The parent of each vertex but the root."""
+        return MappingProxyType({child: parent for parent, child in self.edges})
+
+    @property
+    def vertices(self) -> tuple[Vertex, ...]:
+        """The root, then the others in the order in which they joined."""
+        return (self.root, *self.joined)
+
+    @functools.cached_property
+    def arrival_order(self) -> tuple[Vertex, ...]:
+        """All vertices that descend from the root, each after its parent."""
+        found = [self.root]
+        for vertex in found:
+            found.extend(self.children[vertex])
+        return tuple(found)
+
+    @functools.cached_property
+    def layers(self) -> Mapping[Vertex, int]:
+        """The time unit in which each vertex gets a tuple; 0 for the root."""
+        layers = {self.root: 0}
+        for vertex in self.arrival_order:
+            for place, child in enumerate(self.children[vertex], 1):
+                layers[child] = layers[vertex] + place
+        return MappingProxyType(layers)
+
+    @functools.cached_property
+    def hops(self) -> Mapping[Vertex, int]:
+        """The number of edges from the root to each vertex."""
+        hops = {self.root: 0}
+        for vertex in self.arrival_order:
+            for child in self.children[vertex]:
+                hops[child] = hops[vertex] + 1
+        return MappingProxyType(hops)
+
+    @property
+    def depth(self) -> int:
+        """The last layer: a multicast takes this many time units."""
+        return max(self.layers.values())
+
+    @property
+    def degree(self) -> int:
+        """The highest out-degree."""
+        return max(len(children) for children in self.children.values())
+
+    def reached(self, time_units: int) -> int:
+        """Return how many vertices, the root included, have a tuple after so many time units."""
+        return sum(layer <= time_units for layer in self.layers.values())
+
+    def subtree(self, vertex: Vertex) -> tuple[Vertex, ...]:
+        """Return a vertex and all its descendants, each after its parent."""
+        found = [vertex]
+        for one in found:
+            found.extend(self.children[one])
+        return tuple(found)
+
+    def ancestors(self, vertex: Vertex) -> Iterator[Vertex]:
+        """Yield the vertices between a vertex and the root, the root last."""
+        while vertex != self.root:
+            vertex = self.parents[vertex]
+            yield vertex
+
+
+# --- shapes ---------------------------------------------------------------------------------
+
+
+def non_blocking_tree(root: Vertex, destinations: Iterable[Vertex], degree: int) -> Tree:
+    """Return Whale's tree of maximum out-degree d* (Algorithm 1, its return test inside the loop).
+
+    Layer by layer, every vertex with an out-degree below d* takes one new child, in the order of
+    joining. As printed, the test stands behind that loop, which then makes too many vertices.
+    Raises ValueError for a degree below 1, or a destination that is there twice.
+    """
+    if degree < 1:
+        msg = f"a tree of out-degree {degree}: it must be 1 or more"
+        raise ValueError(msg)
+    joined = tuple(destinations)
+    waiting = iter(joined)
+    edges: list[Edge] = []
+    listed = [root]
+    out_degrees = {root: 0}
+    open_from = 0
+    while len(listed) <= len(joined):
+        # The first to join are the first to be full: nobody before `open_from` has room.
+        while out_degrees[listed[open_from]] >= degree:
+            open_from += 1
+        for vertex in listed[open_from : len(listed)]:
+            if out_degrees[vertex] < degree:
+                child = next(waiting)
+                edges.append((vertex, child))
+                out_degrees[vertex] += 1
+                out_degrees[child] = 0
+                listed.append(child)
+            if len(listed) > len(joined):
+                break
+    return Tree(root, tuple(edges), joined)
+
+
+def star(root: Vertex, destinations: Iterable[Vertex]) -> Tree:
+    """Return the tree in which the source sends to all in turn (Storm's sequential multicast)."""
+    joined = tuple(destinations)
+    return Tree(root, tuple((root, child) for child in joined), joined)
+
+
+def chain(root: Vertex, destinations: Iterable[Vertex]) -> Tree:
+    """Return the tree in which each sends to the next one."""
+    joined = tuple(destinations)
+    return Tree(root, tuple(itertools.pairwise((root, *joined))), joined)
+
+
+def binomial_tree(root: Vertex, destinations: Sequence[Vertex]) -> Tree:
+    """Return the tree in which all that have a tuple send on, without a cap (RDMC)."""
+    return non_blocking_tree(root, destinations, max(1, len(destinations)))
+
+
+# --- how far a multicast has come -----------------------------------------------------------
+
+
+def reached_counts(degree: int) -> Iterator[int]:
+    """Yield L(0), L(1), …: how many have a tuple after t time units, the source included (Eq. 7).
+
+    L(t) = 2·L(t-1) for t ≤ d*, else 2·L(t-1) - L(t-d*-1): those that have it and are not yet full
+    send on. It never ends, as Algorithm 1 does not without an n. ValueError for a degree below 1.
+    """
+    if degree < 1:
+        msg = f"a tree of out-degree {degree}: it must be 1 or more"
+        raise ValueError(msg)
+    counts = [1]
+    while True:
+        yield counts[-1]
+        full = counts[-degree - 1] if len(counts) > degree else 0
+        counts = [*counts[-degree - 1 :], 2 * counts[-1] - full]
+
+
+def least_depth(destinations: int, degree: int) -> int:
+    """Return the least number of layers that any tree of that out-degree needs: Algorithm 1's."""
+    for time_units, reached in enumerate(reached_counts(degree)):
+        if reached > destinations:
+            return time_units
+    raise AssertionError  # reached_counts grows without end
+
+
+# --- from tree to tree ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Move:
+    """One vertex that gets another parent."""
+
+    vertex: Vertex
+    old_parent: Vertex | None
+    """None for a vertex that was not in the tree."""
+    new_parent: Vertex | None
+    """None for a vertex that is no longer in the tree."""
+
+
+def difference(before: Tree, after: Tree) -> tuple[Move, ...]:
+    """Return the moves that lead from a tree to another: by arrival, then those that are gone."""
+    moves = []
+    for vertex in [*after.arrival_order[1:], *before.joined]:
+        old, new = before.parents.get(vertex), after.parents.get(vertex)
+        if old != new and (new is not None or vertex in before.parents):
+            moves.append(Move(vertex, old, new))
+    return tuple(dict.fromkeys(moves))
