@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from .peer import Peer
 
@@ -43,18 +42,13 @@ class LinkStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A host to which no link stands. Unpacks into the host and the time alone."""
+    """A host to which no link stands."""
 
     host: str
     silent_ns: int
     """How long that has been so."""
     why: str
     """The last failure, in words: "connection refused", "it refused: older attempt"."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the host and the time: `for host, silent_ns in endpoint.unreachable(now)`."""
-        yield self.host
-        yield self.silent_ns
 
 
 def statistics_of(peer: Peer, up: bool) -> LinkStatistics:
