@@ -10,12 +10,12 @@ import numpy as np
 from whale_ray.configs.settings import TransportSettings
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.clock import SystemClock, VirtualClock
-from whale_ray.transport.handshake import Identity
+from whale_ray.transport.links.handshake import Identity
 from whale_ray.transport.mirror import MirrorRing, RingTap
 from whale_ray.transport.ring import RingConsumer, RingProducer
 from whale_ray.transport.ring_layout import RingLayout
 from whale_ray.transport.segment import Segment
-from whale_ray.transport.tcp import TcpEndpoint
+from whale_ray.transport.tcp.endpoint import TcpEndpoint
 
 SECRET = bytes(range(32))
 ADDRESS = "127.0.0.1"

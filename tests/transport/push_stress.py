@@ -39,14 +39,14 @@ from tests.transport.ring_stress import (
 )
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
-from whale_ray.transport.push import (
+from whale_ray.transport.push.channel import (
     PushHandle,
     PushReceivingEnd,
     PushSendingEnd,
     attach_push,
     create_push,
 )
-from whale_ray.transport.push_layout import CLOSED_AT, DATA_OFFSET, RETURNED
+from whale_ray.transport.push.layout import CLOSED_AT, DATA_OFFSET, RETURNED
 from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, sweep_stale
 
 SLOTS, SLOT_BYTES = 8, 1024
@@ -232,7 +232,7 @@ def _kill_at_random(plan: Round, watched: Segment, sender: Process, receiver: Pr
 
 
 def message_at(watched: Segment, use: int) -> bool:
-    """Say whether a whole message starts at a use; written anew, after push_layout.py."""
+    """Say whether a whole message starts at a use; written anew, after push/layout.py."""
     while True:
         slot_end = DATA_OFFSET + (use % SLOTS + 1) * SLOT_BYTES
         written, _extent, left, _last = watched.words(slot_end - 32, slot_end).tolist()

@@ -7,8 +7,8 @@ import secrets
 import socket
 
 from tests.transport.links import SECRET, Hosts, Source
-from whale_ray.transport import handshake
-from whale_ray.transport.handshake import Identity, Initiator
+from whale_ray.transport.links import handshake
+from whale_ray.transport.links.handshake import Identity, Initiator
 
 
 class Service:

@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from whale_ray.transport.handshake import (
+from whale_ray.transport.links.handshake import (
     HELLO_BYTES,
     NAME_BYTES_MAX,
     PROOF_BYTES,

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.transport.links import Source, Target
 from whale_ray.configs.errors import ProtocolError
-from whale_ray.transport import link_messages as messages
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.link import Link, LinkBrokenError, LinkTimes, Role
-from whale_ray.transport.link_messages import HEADER_BYTES, encode
-from whale_ray.transport.link_streams import Incoming, Offer
-from whale_ray.transport.peer import EARLY_MAX, Peer
+from whale_ray.transport.links import messages
+from whale_ray.transport.links.attached import Incoming, Offer
+from whale_ray.transport.links.link import Link, LinkBrokenError, LinkTimes, Role
+from whale_ray.transport.links.messages import HEADER_BYTES, encode
+from whale_ray.transport.links.peer import EARLY_MAX, Peer
 
 TIMES = LinkTimes(heartbeat_ns=100, silence_ns=1000)
 RING_BYTES = 4096

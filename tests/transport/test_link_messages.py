@@ -12,8 +12,8 @@ from whale_ray.configs.errors import (
     ProtocolError,
     TruncatedMessageError,
 )
-from whale_ray.transport import link_messages as messages
-from whale_ray.transport.link_messages import LinkHeader, decode, encode
+from whale_ray.transport.links import messages
+from whale_ray.transport.links.messages import LinkHeader, decode, encode
 
 GOLDEN = {
     encode(messages.DATA, 1, 7, 64, 0, 128): (

@@ -17,13 +17,13 @@ from whale_ray.configs.errors import CorruptedMessageError, HeldViewsError, Reso
 from whale_ray.configs.settings import TransportSettings
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.doorbell import Doorbell
-from whale_ray.transport.push import (
+from whale_ray.transport.push.channel import (
     PushSendingEnd,
     attach_push,
     create_inproc_push,
     create_push,
 )
-from whale_ray.transport.push_layout import PushLayout
+from whale_ray.transport.push.layout import PushLayout
 from whale_ray.transport.segment import Segment
 from whale_ray.transport.shm import create_ring
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.transport.conformance import ChannelConformance, Ends, Make
 from whale_ray.configs.errors import ResourceError
-from whale_ray.transport.push import attach_push, create_inproc_push, create_push
+from whale_ray.transport.push.channel import attach_push, create_inproc_push, create_push
 from whale_ray.transport.segment import SegmentKind
 
 SLOT_BYTES = 256

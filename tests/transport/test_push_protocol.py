@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from whale_ray.configs.errors import ProtocolError
-from whale_ray.transport.push_protocol import PushReceiver, PushSender
+from whale_ray.transport.push.protocol import PushReceiver, PushSender
 
 STEPS = ("send", "post", "push", "push", "lose", "get", "back", "grant", "credit", "anew")
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from numba import njit
 
-from whale_ray.transport import push_kernels
+from whale_ray.transport.push import kernels as push_kernels
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ from tests.transport.conformance import ChannelConformance, Ends, Make, payload,
 from tests.transport.links import Hosts
 from tests.transport.test_tcp_conformance import Settled
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.push_layout import PushLayout
-from whale_ray.transport.push_tcp import TcpPushReceivingEnd, TcpPushSendingEnd
+from whale_ray.transport.push.layout import PushLayout
+from whale_ray.transport.push.tcp import TcpPushReceivingEnd, TcpPushSendingEnd
 
 SLOT_BYTES = 256
 CHANNEL = 5

@@ -18,10 +18,10 @@ from hypothesis import given
 from tests.transport.conformance import ChannelConformance, Ends, Make, payload, receive, send
 from whale_ray.configs.errors import ProtocolError, ResourceError
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.push import PushReceivingEnd, attach_push, create_push
-from whale_ray.transport.push_layout import PushLayout
-from whale_ray.transport.push_tcp import TcpPushReceivingEnd, TcpPushSendingEnd
-from whale_ray.transport.push_wire import PushInlet, PushOutlet
+from whale_ray.transport.push.channel import PushReceivingEnd, attach_push, create_push
+from whale_ray.transport.push.layout import PushLayout
+from whale_ray.transport.push.tcp import TcpPushReceivingEnd, TcpPushSendingEnd
+from whale_ray.transport.push.wire import PushInlet, PushOutlet
 
 SLOT_BYTES = 256
 _LABELS = (f"wire{number}" for number in itertools.count())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.transport.reconnection import LinkState, Reconnection
+from whale_ray.transport.links.reconnection import LinkState, Reconnection
 
 FIRST_NS, LONGEST_NS = 20, 1000
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from whale_ray.configs.errors import ProtocolError
-from whale_ray.transport.streams import StreamReceiver, StreamSender
+from whale_ray.transport.links.streams import StreamReceiver, StreamSender
 
 CAPACITY = 4096
 TURN = 512

@@ -13,7 +13,7 @@ import pytest
 from tests.transport.conformance import BroadcastConformance, Ends, Make
 from tests.transport.links import Hosts
 from whale_ray.transport.channel import Channel
-from whale_ray.transport.tcp_channel import TcpReceivingEnd, TcpSendingEnd
+from whale_ray.transport.tcp.channel import TcpReceivingEnd, TcpSendingEnd
 
 STREAM = 3
 

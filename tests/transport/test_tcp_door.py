@@ -12,7 +12,7 @@ import pytest
 
 from tests.transport.links import SECRET, Hosts, Source, Target, hosts_fixture
 from tests.transport.strangers import Service, Stranger
-from whale_ray.transport.handshake import Identity, Initiator
+from whale_ray.transport.links.handshake import Identity, Initiator
 
 HALF_OPEN_MAX = 8
 ACCEPTS_MAX = 2

@@ -29,8 +29,8 @@ from whale_ray.transport.channel import Outcome
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.doorbell import Doorbell
 from whale_ray.transport.mirror import RingTap
-from whale_ray.transport.tcp_connection import RECEIVE_BYTES_MAX
-from whale_ray.transport.tcp_sockets import Listener
+from whale_ray.transport.tcp.connection import RECEIVE_BYTES_MAX
+from whale_ray.transport.tcp.sockets import Listener
 
 SIZES = (0, 1, 56, 57, 1000, 16_000)
 pytestmark = pytest.mark.usefixtures("no_leaks")

@@ -18,11 +18,11 @@ from tests.transport.links import (
     hosts_fixture,
 )
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.handshake import Identity
-from whale_ray.transport.link import Role
-from whale_ray.transport.link_statistics import Unreachable
+from whale_ray.transport.links.handshake import Identity
+from whale_ray.transport.links.link import Role
+from whale_ray.transport.links.statistics import Unreachable
 from whale_ray.transport.mirror import RingTap
-from whale_ray.transport.tcp_connection import TcpConnection
+from whale_ray.transport.tcp.connection import TcpConnection
 
 RING_BYTES = 1 << 20
 FRAME_BYTES = 100_000
@@ -280,19 +280,13 @@ def test_silence_begins_with_the_first_poll(hosts):
     for endpoint, other in ((parent, "child"), (child, "parent")):
         hosts.clock.advance(3600_000_000_000)
         assert [
-            (lost.host, lost.silent_ns)
-            for lost in endpoint.unreachable(hosts.clock.monotonic_ns())
-        ] == [
-            (other, 0)
-        ]
+            (lost.host, lost.silent_ns) for lost in endpoint.unreachable(hosts.clock.monotonic_ns())
+        ] == [(other, 0)]
         endpoint.poll()
         hosts.clock.advance(5)
         assert [
-            (lost.host, lost.silent_ns)
-            for lost in endpoint.unreachable(hosts.clock.monotonic_ns())
-        ] == [
-            (other, 5)
-        ]
+            (lost.host, lost.silent_ns) for lost in endpoint.unreachable(hosts.clock.monotonic_ns())
+        ] == [(other, 5)]
 
 
 @pytest.mark.parametrize("host", CUTS)

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 from tests.transport.links import ADDRESS, SECRET, Hosts, Target, hosts_fixture
 from tests.transport.strangers import Service, Stranger
-from whale_ray.transport import handshake, link_messages
-from whale_ray.transport.handshake import HELLO_BYTES, Identity, Initiator
-from whale_ray.transport.link_messages import encode
-from whale_ray.transport.peer import EARLY_MAX
+from whale_ray.transport.links import handshake
+from whale_ray.transport.links import messages as link_messages
+from whale_ray.transport.links.handshake import HELLO_BYTES, Identity, Initiator
+from whale_ray.transport.links.messages import encode
+from whale_ray.transport.links.peer import EARLY_MAX
 
 HALF_OPEN_MAX = 8
 TIMEOUT_MS = 3000

@@ -10,7 +10,7 @@ import pytest
 
 from tests.transport.links import Hosts, hosts_fixture
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.tcp_sockets import WITHIN_HOST_BYTES, keep_in_caches
+from whale_ray.transport.tcp.sockets import WITHIN_HOST_BYTES, keep_in_caches
 
 LONG_NS = 600_000_000_000
 

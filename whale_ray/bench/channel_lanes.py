@@ -20,14 +20,14 @@ from ..configs.settings import TransportSettings
 from ..transport.channel import Channel, Outcome
 from ..transport.clock import SystemClock
 from ..transport.doorbell import Doorbell, DoorbellBoard
-from ..transport.handshake import Identity
+from ..transport.links.handshake import Identity
 from ..transport.mirror import MirrorRing, RingTap
-from ..transport.push import PushReceivingEnd, attach_push, create_push
-from ..transport.push_layout import PushLayout
-from ..transport.push_wire import PushInlet, PushOutlet
+from ..transport.push.channel import PushReceivingEnd, attach_push, create_push
+from ..transport.push.layout import PushLayout
+from ..transport.push.wire import PushInlet, PushOutlet
 from ..transport.segment import Segment
 from ..transport.shm import attach_ring, create_ring
-from ..transport.tcp import TcpEndpoint
+from ..transport.tcp.endpoint import TcpEndpoint
 from .lanes import ChannelSender, Load, Receive, ReceivingSide, Sender, SendingSide
 from .ring_pair import RingPair
 

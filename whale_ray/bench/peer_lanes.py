@@ -18,7 +18,7 @@ import numpy as np
 
 from ..configs.settings import TransportSettings
 from ..transport.segment import Bytes
-from ..transport.tcp_sockets import prepare
+from ..transport.tcp.sockets import prepare
 from .lanes import Load, Receive
 from .peers import zmq_address, zmq_pair_socket
 

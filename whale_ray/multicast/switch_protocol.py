@@ -70,6 +70,8 @@ class SwitchRecord:
     """Hosts that have died and did not come back."""
     returning: frozenset[Vertex] = frozenset()
     """Those of them that come back with the switch that is PREPARING."""
+    leaving: frozenset[Vertex] = frozenset()
+    """Hosts that are no longer in the tree, but still serve some that could not move yet."""
 
 
 class SwitchCoordinator:
@@ -119,9 +121,11 @@ class SwitchCoordinator:
         """Begin a switch at a cut in the near future, a slice's boundary.
 
         `floors` has, for every vertex that has lost its parent, the position from which on it may
-        need the stream (what the source pinned for it). Raises ValueError if another switch is
-        under way, if `switch` does not begin with the present tree or has hosts that have died
-        (unless they join anew, and all know that they had died), and for a cut that is not beyond the last one. A switch without moves changes nothing and sends nothing.
+        need the stream (what the source pinned for it). A switch without moves sends nothing.
+        Raises ValueError if another switch is under way, if `switch` does not begin with the
+        present tree or has hosts that have died (unless they join anew, and all know that they had
+        died), and for a cut that is not beyond the last one. An idle source's cut may be behind its
+        head, as long as new parents still hold it.
         """
         if self.phase is not Phase.STABLE or switch.before != self.tree:
             msg = f"epoch {cut} cannot follow: {self.phase.value}, epoch {self.record.epoch}"
@@ -137,6 +141,9 @@ class SwitchCoordinator:
         gone = self.record.gone - returning
         if returning and self._uninformed:
             msg = f"not all know yet of the death of {sorted(map(str, returning))}"
+            raise ValueError(msg)
+        if self.record.leaving & after:
+            msg = f"{sorted(map(str, self.record.leaving & after))} have not left yet"
             raise ValueError(msg)
         if gone & after:
             msg = f"epoch {cut} cannot follow: {sorted(map(str, gone & after))} have died"
@@ -204,6 +211,7 @@ class SwitchCoordinator:
             told=record.told - {vertex},
             gone=record.gone | {vertex},
             returning=record.returning - {vertex},
+            leaving=record.leaving - {vertex},
         )
         self._lost_while_committing = True
         if self.phase is Phase.PREPARING:
@@ -215,7 +223,8 @@ class SwitchCoordinator:
         return self._say()
 
     def _living(self) -> set[Vertex]:
-        return (set(self.tree.vertices) | self.record.told) - self.record.gone
+        members = {*self.tree.vertices, *self.record.told, *self.record.leaving}
+        return members - self.record.gone
 
     def _decide_commit(self) -> list[Outgoing]:
         after = self.record.next_tree or self.tree
@@ -224,7 +233,8 @@ class SwitchCoordinator:
             for move in self.record.moves
         )
         gone = self.record.gone - self.record.returning
-        everybody = (set(after.vertices) | set(self.tree.vertices)) - gone
+        members = {*after.vertices, *self.tree.vertices, *self.record.leaving}
+        everybody = members - gone
         self.record = dataclasses.replace(
             self.record,
             tree=after,
@@ -253,8 +263,11 @@ class SwitchCoordinator:
             return
         if self._waiting or (self._unfinished and not self._lost_while_committing):
             return
+        leaving = self.record.leaving
+        if self.phase is Phase.COMMITTING:
+            leaving = frozenset(self._unfinished - set(self.tree.vertices))
         self.record = dataclasses.replace(
-            self.record, phase=Phase.STABLE, moves=(), told=frozenset()
+            self.record, phase=Phase.STABLE, moves=(), told=frozenset(), leaving=leaving
         )
 
     def _say(self) -> list[Outgoing]:

@@ -258,7 +258,7 @@ class SwitchVertex:
                 if move.vertex == self.name:
                     self._move(move, message.epoch)
         self._has_told = False
-        return self._settle()
+        return self._settle(is_asked=True)
 
     def _move(self, move: PlannedMove, cut: int) -> None:
         if move.new_parent is None:
@@ -308,8 +308,8 @@ class SwitchVertex:
     def _leave(self, parent: Vertex) -> Outgoing:
         return Outgoing(parent, Leave(self.term, self._leaving[parent], self.name))
 
-    def _settle(self) -> list[Outgoing]:
-        """Change parents if that is due, and tell how far the switch has come, where asked."""
+    def _settle(self, *, is_asked: bool = False) -> list[Outgoing]:
+        """Change parents if that is due; tell how far the switch has come if asked, or at its end."""
         known = set(self._leaving)
         while len(self._spans) > 1 and self._spans[1].begin <= self.received:
             self._depart(self._spans.pop(0), self._spans[0].parent)
@@ -323,6 +323,7 @@ class SwitchVertex:
         if not self._has_told:
             waits = self._leaving or len(self._spans) > 1 or (self._retiring and self._spans)
             self._has_told = not waits
-            done = Done(self.term, self.epoch, self.name, finished=not waits)
-            out.append(Outgoing(None, done))
+            if is_asked or not waits:
+                done = Done(self.term, self.epoch, self.name, finished=not waits)
+                out.append(Outgoing(None, done))
         return out

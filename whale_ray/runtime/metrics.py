@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from ..transport.link_statistics import LinkStatistics
+    from ..transport.links.statistics import LinkStatistics
 
 _BUCKETS_PER_OCTAVE = 16
 _BUCKETS = 64 * _BUCKETS_PER_OCTAVE

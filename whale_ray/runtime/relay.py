@@ -26,9 +26,9 @@ from ..plan.streams import RingSpec, StreamPlan
 from ..transport.channel import Outcome
 from ..transport.clock import Clock
 from ..transport.doorbell import NO_WATERMARK_NS, BoardHandle
-from ..transport.handshake import Identity
+from ..transport.links.handshake import Identity
 from ..transport.mirror import MirrorRing, RingTap
-from ..transport.tcp import TcpEndpoint
+from ..transport.tcp.endpoint import TcpEndpoint
 from .boards import HostBoard
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer

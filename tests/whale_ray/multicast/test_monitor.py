@@ -115,7 +115,7 @@ def test_the_multicast_rate_follows_the_layers():
 def test_a_period_is_a_quarter_of_what_fills_the_queue(capacity, rate):
     period = period_ns(capacity, rate)
     assert PERIOD_MIN_NS <= period <= PERIOD_MAX_NS
-    if PERIOD_MIN_NS < period:
+    if period > PERIOD_MIN_NS:
         assert period * rate <= capacity * 1e9 / 4 * (1 + 1e-9)
 
 

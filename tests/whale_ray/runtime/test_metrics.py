@@ -12,7 +12,7 @@ from whale_ray.runtime.metrics import (
     WorkerSnapshot,
     summarize,
 )
-from whale_ray.transport.link_statistics import LinkStatistics
+from whale_ray.transport.links.statistics import LinkStatistics
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=200), st.floats(0.01, 0.99))

@@ -26,12 +26,12 @@ from whale_ray.simulation.seeds import (
     seeds_of_file,
 )
 from whale_ray.simulation.simulator import Simulator
-from whale_ray.transport.control import ControlOutbox
-from whale_ray.transport.link import Link
-from whale_ray.transport.link_messages import SEQUENCE_MASK
-from whale_ray.transport.link_streams import Offer
-from whale_ray.transport.push_protocol import PushReceiver, PushSender
-from whale_ray.transport.streams import StreamSender
+from whale_ray.transport.links.attached import Offer
+from whale_ray.transport.links.control import ControlOutbox
+from whale_ray.transport.links.link import Link
+from whale_ray.transport.links.messages import SEQUENCE_MASK
+from whale_ray.transport.links.streams import StreamSender
+from whale_ray.transport.push.protocol import PushReceiver, PushSender
 
 PAST_FAILURES = Path(__file__).with_name("past_failures")
 SEEDS = {"push": 250, "resumption": 150, "forwarding": 100}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ...transport.mirror import MirrorRing, RingTap
-from ...transport.push import PushReceivingEnd
-from ...transport.push_layout import PushLayout
-from ...transport.push_wire import PushInlet, PushOutlet
+from ...transport.push.channel import PushReceivingEnd
+from ...transport.push.layout import PushLayout
+from ...transport.push.wire import PushInlet, PushOutlet
 from ...transport.ring import RingProducer
 from ...transport.ring_layout import RingLayout
 from ...transport.segment import Segment

@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from ...configs.errors import ProtocolError
 from ...transport.channel import Outcome
-from ...transport.handshake import (
+from ...transport.links.attached import Incoming, Offer, Until
+from ...transport.links.handshake import (
     NONCE_BYTES,
     HandshakeRefusedError,
     Identity,
     Initiator,
     Responder,
 )
-from ...transport.link import Buffers, Link, LinkBrokenError, LinkTimes, Role
-from ...transport.link_messages import HEADER_BYTES, KIND_NAMES, LinkHeader, decode
-from ...transport.link_streams import Incoming, Offer, Until
+from ...transport.links.link import Buffers, Link, LinkBrokenError, LinkTimes, Role
+from ...transport.links.messages import HEADER_BYTES, KIND_NAMES, LinkHeader, decode
+from ...transport.links.peer import Peer
+from ...transport.links.reconnection import LinkState, Reconnection
 from ...transport.mirror import MirrorRing, RingTap
-from ...transport.peer import Peer
-from ...transport.reconnection import LinkState, Reconnection
 from ..connections import Arrived, Connected, Connection, Disconnected
 from ..simulator import Action, Actions, Dial, HangUp, Transmit, WakeAt
 from .workload import MS, US, Producer, Reader

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 
-from ...transport.push_layout import PushLayout
-from ...transport.push_wire import PushInlet, PushOutlet
+from ...transport.push.layout import PushLayout
+from ...transport.push.wire import PushInlet, PushOutlet
 from ..network import LinkModel
 from ..seeds import Scenario
 from ..simulator import Actions, Send, Simulator, WakeAt

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from ..configs.errors import ProtocolError
+from ...configs.errors import ProtocolError
+from .attached import Incoming, Offer, Outgoing
 from .control import ControlInbox, ControlOutbox
-from .link_streams import Incoming, Offer, Outgoing
 
 EARLY_MAX: Final = 4096
 """Subscriptions to streams that are not offered yet, of one child."""
 
 
 class PushSource(Protocol):
-    """The sending half of a push channel, as a link sees it (push.py)."""
+    """The sending half of a push channel, as a link sees it (push/wire.py)."""
 
     def next_message(self) -> tuple[int, memoryview] | None:
         """Return the next slot word and payload (1 byte to 1 MiB), None if there is none now.
@@ -39,7 +39,7 @@ class PushSource(Protocol):
 
 
 class PushSink(Protocol):
-    """The receiving half of a push channel, as a link sees it (push.py)."""
+    """The receiving half of a push channel, as a link sees it (push/wire.py)."""
 
     def writable(self, word: int, nbytes: int) -> memoryview | None:
         """Return where the payload of a slot word goes; None to drop it (it is here already).

@@ -22,10 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ..configs.errors import ProtocolError
-from ..configs.settings import TransportSettings
+from ...configs.errors import ProtocolError
+from ...configs.settings import TransportSettings
+from ..ring_layout import FRAME_ALIGNMENT
+from .attached import Incoming, Outgoing
 from .control import ControlMessage
-from .link_messages import (
+from .messages import (
     CONTROL,
     CREDIT,
     DATA,
@@ -47,9 +49,7 @@ from .link_messages import (
     decode,
     encode,
 )
-from .link_streams import Incoming, Outgoing
 from .peer import Peer
-from .ring_layout import FRAME_ALIGNMENT
 
 _MS: Final = 1_000_000
 _BATCH_MESSAGES_MAX: Final = 256

@@ -13,10 +13,10 @@ import socket
 from collections.abc import Collection
 from typing import Final
 
-from ..configs.settings import TransportSettings
-from .handshake import NONCE_BYTES, Identity, Responder
-from .tcp_connection import TcpConnection
-from .tcp_sockets import Address, Listener
+from ...configs.settings import TransportSettings
+from ..links.handshake import NONCE_BYTES, Identity, Responder
+from .connection import TcpConnection
+from .sockets import Address, Listener
 
 _MS: Final = 1_000_000
 _ACCEPTS_MAX: Final = 16

@@ -46,7 +46,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
-from ..configs.errors import ProtocolError
+from ...configs.errors import ProtocolError
 
 PROTOCOL_VERSION: Final = 1
 NONCE_BYTES: Final = 32

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
-from ..configs.errors import ProtocolError
-from .mirror import MirrorRing, RingTap
+from ...configs.errors import ProtocolError
+from ..mirror import MirrorRing, RingTap
 from .streams import Grant, StreamReceiver, StreamSender
 
 Until: TypeAlias = Literal["received", "consumed"]

@@ -1,19 +1,19 @@
 """Both ends of a push channel between hosts, each of which keeps its endpoint going.
 
-Where a relay polls the endpoint, its workers use the plain ends of push.py, and never know that
+Where a relay polls the endpoint, its workers use the plain ends of channel.py, and never know that
 the other side is on another host. Here the ends themselves poll, so that bytes and credits flow
 while they are used; a side that makes no calls must poll by itself.
 """
 
 from __future__ import annotations
 
-from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
-from .doorbell import Doorbell
-from .push import PushReceivingEnd
-from .push_layout import PushLayout
-from .push_wire import PushInlet, PushOutlet
-from .segment import Segment
-from .tcp import TcpEndpoint
+from ..channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
+from ..doorbell import Doorbell
+from ..segment import Segment
+from ..tcp.endpoint import TcpEndpoint
+from .channel import PushReceivingEnd
+from .layout import PushLayout
+from .wire import PushInlet, PushOutlet
 
 
 class TcpPushSendingEnd(SendingEnd):

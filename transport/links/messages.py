@@ -32,8 +32,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from ..configs.errors import CorruptedMessageError, ForeignMessageError, TruncatedMessageError
-from .ring_layout import FRAME_ALIGNMENT, RING_BYTES_MAX
+from ...configs.errors import CorruptedMessageError, ForeignMessageError, TruncatedMessageError
+from ..ring_layout import FRAME_ALIGNMENT, RING_BYTES_MAX
 
 MAGIC: Final = 0x4B4C4857
 """The bytes ``WHLK``."""

@@ -1,7 +1,7 @@
 """Where the words and bytes of a push channel lie (Slash 4.5.3, Figure 4.5).
 
 The receiver owns c slots of m bytes; one sender writes into them. The same structure serves a
-sender that maps it (this host), one whose slots a link carries over (push_wire.py), and later one
+sender that maps it (this host), one whose slots a link carries over (wire.py), and later one
 that writes with RDMA::
 
     byte 0      segment header                                        see segment.py
@@ -42,9 +42,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..configs.errors import ResourceError
-from .ring_layout import OPEN, PAGE_BYTES
-from .segment import Segment
+from ...configs.errors import ResourceError
+from ..ring_layout import OPEN, PAGE_BYTES
+from ..segment import Segment
 
 CONSTANTS: Final = 128
 RETURNED: Final = 256

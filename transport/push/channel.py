@@ -1,7 +1,7 @@
 """Push channels (Slash 4.5): the sender writes into the receiver's memory, and spends credits.
 
 For streams from one sender to one receiver, such as state deltas. The receiver creates the
-channel, c slots of m bytes (push_layout.py), and hands its `PushHandle` to the sender. A message
+channel, c slots of m bytes (layout.py), and hands its `PushHandle` to the sender. A message
 that fits one slot is received in place; as long as views of it live, its slot and those behind it
 are not given back. A larger one takes several slots and is received as a copy of its own, which
 holds nothing once released; beyond `max_frame_bytes` it is TOO_LARGE.
@@ -16,15 +16,15 @@ from typing import Final
 
 import numpy as np
 
-from ..configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
-from . import push_kernels as kernels
-from .atomics import direct
-from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
-from .doorbell import Doorbell
-from .push_layout import DATA_OFFSET, RECEIVER_STATE, PushLayout
-from .ring_kernels import LENGTH_SHIFT, new_state
-from .ring_layout import CLOSED, EXPECTED
-from .segment import Bytes, Segment, SegmentHandle, SegmentKind, Words
+from ...configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
+from ..atomics import direct
+from ..channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
+from ..doorbell import Doorbell
+from ..ring_kernels import LENGTH_SHIFT, new_state
+from ..ring_layout import CLOSED, EXPECTED
+from ..segment import Bytes, Segment, SegmentHandle, SegmentKind, Words
+from . import kernels
+from .layout import DATA_OFFSET, RECEIVER_STATE, PushLayout
 
 _REFUSALS: Final = {kernels.NO_ROOM: Outcome.BACK_PRESSURED, kernels.ALL_CLOSED: Outcome.CLOSED}
 _OFFSET_MASK: Final = (1 << LENGTH_SHIFT) - 1
@@ -49,7 +49,7 @@ class PushHandle:
 
 
 def new_end_state(segment: Segment, layout: PushLayout, doorbell: Doorbell | None) -> Words:
-    """Return the private block of either end: what the functions of push_kernels take."""
+    """Return the private block of either end: what the functions of kernels.py take."""
     state = new_state()
     for field, value in (
         (kernels.CHANNEL, segment.address),
@@ -95,7 +95,7 @@ class PushSendingEnd(SendingEnd):
 
     @property
     def state_address(self) -> int:
-        """What the functions of push_kernels take, for compiled senders.
+        """What the functions of kernels.py take, for compiled senders.
 
         Valid as long as this object lives and is not closed.
         """
@@ -257,7 +257,7 @@ class PushReceivingEnd(ReceivingEnd):
 
     @property
     def state_address(self) -> int:
-        """What the functions of push_kernels take, for compiled receivers.
+        """What the functions of kernels.py take, for compiled receivers.
 
         Valid as long as this object lives and is not closed. Such a receiver must not mix its own
         `next_message` with `get`.
@@ -400,7 +400,7 @@ def create_push(
 ) -> tuple[PushReceivingEnd, PushHandle]:
     """Create a push channel; return its receiving end and handle.
 
-    `slots` and `slot_bytes` are the settings push_slots and push_slot_bytes (push_layout.py).
+    `slots` and `slot_bytes` are the settings push_slots and push_slot_bytes (layout.py).
     `label` must be unique in the job and process. The sender must have attached before the
     receiver closes. Raises ResourceError if there is no room, ValueError for impossible sizes.
     """

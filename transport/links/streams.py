@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ..configs.errors import ProtocolError
+from ...configs.errors import ProtocolError
 
 WholeFrames = Callable[[int, int, int], int]
 """`RingTap.whole_frames`: from start, not beyond limit, about max_bytes: where frames end."""

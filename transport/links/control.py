@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from ..configs.errors import ProtocolError
-from .channel import Outcome
-from .link_messages import CONTROL_BYTES_MAX
+from ...configs.errors import ProtocolError
+from ..channel import Outcome
+from .messages import CONTROL_BYTES_MAX
 
 _COUNT_BITS: Final = 32
 

@@ -12,14 +12,14 @@ import dataclasses
 from collections.abc import Collection
 from typing import Final
 
-from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
-from .doorbell import Doorbell
-from .link_streams import Offer
-from .mirror import MirrorRing, RingTap
-from .ring import RingProducer
-from .ring_layout import RingLayout
-from .segment import Segment
-from .tcp import TcpEndpoint
+from ..channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
+from ..doorbell import Doorbell
+from ..links.attached import Offer
+from ..mirror import MirrorRing, RingTap
+from ..ring import RingProducer
+from ..ring_layout import RingLayout
+from ..segment import Segment
+from .endpoint import TcpEndpoint
 
 
 class TcpSendingEnd(SendingEnd):

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Final, TypeAlias
 
-from ..configs.errors import ResourceError
+from ...configs.errors import ResourceError
 
 Address: TypeAlias = tuple[str, int]
 """A numeric address, or a name that resolves to one, and a port."""

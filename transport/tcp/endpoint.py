@@ -20,21 +20,21 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
-from ..configs.errors import ProtocolError
-from ..configs.settings import TransportSettings
-from .channel import Outcome
-from .doorbell import Doorbell
-from .handshake import NONCE_BYTES, Identity, Initiator
-from .link import Link, LinkBrokenError, LinkTimes, Role
-from .link_statistics import LinkStatistics, Unreachable, statistics_of
-from .link_streams import Incoming, Offer, Until
-from .mirror import MirrorRing, RingTap
-from .peer import Peer, PushSink, PushSource
-from .reconnection import LinkState, Reconnection
-from .tcp_connection import TcpConnection, in_words, not_connected, reason_of
-from .tcp_door import Door
-from .tcp_sockets import Address, Numeric, dialling_socket, prepare, resolve
-from .tcp_watch import SocketWatch
+from ...configs.errors import ProtocolError
+from ...configs.settings import TransportSettings
+from ..channel import Outcome
+from ..doorbell import Doorbell
+from ..links.attached import Incoming, Offer, Until
+from ..links.handshake import NONCE_BYTES, Identity, Initiator
+from ..links.link import Link, LinkBrokenError, LinkTimes, Role
+from ..links.peer import Peer, PushSink, PushSource
+from ..links.reconnection import LinkState, Reconnection
+from ..links.statistics import LinkStatistics, Unreachable, statistics_of
+from ..mirror import MirrorRing, RingTap
+from .connection import TcpConnection, in_words, not_connected, reason_of
+from .door import Door
+from .sockets import Address, Numeric, dialling_socket, prepare, resolve
+from .watch import SocketWatch
 
 _MS: Final = 1_000_000
 

@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..configs.errors import CorruptedMessageError, ResourceError
-from . import push_kernels as kernels
-from .doorbell import Doorbell
-from .push import PushHandle, PushSendingEnd, new_end_state
-from .push_layout import DATA_OFFSET, FOOTER_BYTES, LAP_BACK, PushLayout
-from .push_protocol import PushReceiver, PushSender
-from .ring_layout import EXPECTED
-from .segment import Segment, SegmentKind
+from ...configs.errors import CorruptedMessageError, ResourceError
+from ..doorbell import Doorbell
+from ..ring_layout import EXPECTED
+from ..segment import Segment, SegmentKind
+from . import kernels
+from .channel import PushHandle, PushSendingEnd, new_end_state
+from .layout import DATA_OFFSET, FOOTER_BYTES, LAP_BACK, PushLayout
+from .protocol import PushReceiver, PushSender
 
 _END_CONTENT: Final = memoryview(b"\0")  # a link carries no empty message
 
 
 class PushOutlet:
-    """The sender's host: what is in the slots goes to the link. A `PushSource` of peer.py."""
+    """The sender's host: what is in the slots goes to the link. A `PushSource` of links/peer.py."""
 
     def __init__(
         self, segment: Segment, layout: PushLayout, sender_doorbell: Doorbell | None = None
@@ -128,7 +128,7 @@ class PushOutlet:
 
 
 class PushInlet:
-    """The receiver's host: what the link brings goes into the slots. A `PushSink` of peer.py."""
+    """The receiver's host: what the link brings goes into slots. A `PushSink` of links/peer.py."""
 
     def __init__(self, segment: Segment, receiver_doorbell: Doorbell | None = None) -> None:
         """Take the sender's place in an attached channel, closed with this object.
@@ -205,7 +205,7 @@ class PushInlet:
 
     @property
     def credits_in_all(self) -> int:
-        """What a CREDIT has to say now: a word of push_protocol.py."""
+        """What a CREDIT has to say now: a word of protocol.py."""
         if not self._closed:
             self._look_at_receiver()
         return self._protocol.credit_word

@@ -1,6 +1,6 @@
 """A push channel whose two ends share no memory: what to send, what to take, when to forget.
 
-Pure state machines without memory, clock or socket; push_wire.py joins them to slots and a link, a
+Pure state machines without memory, clock or socket; wire.py joins them to slots and a link, a
 simulator to a wire of its own. Both sides have c slots, and use u takes slot u mod c on both: the
 sender's copy stays in its slot until the credit for it comes back, so whatever the wire loses can
 be sent again.
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..configs.errors import ProtocolError
+from ...configs.errors import ProtocolError
 
 _END: Final = 1
 

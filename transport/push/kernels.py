@@ -13,7 +13,7 @@ from typing import Final
 
 from numba import types
 
-from .atomics import (
+from ..atomics import (
     copy,
     exchange,
     fence,
@@ -25,8 +25,11 @@ from .atomics import (
     store,
     store_release,
 )
-from .doorbell import ring_line
-from .push_layout import (
+from ..doorbell import ring_line
+from ..ring_kernels import LENGTH_SHIFT, POISON
+from ..ring_layout import CLOSED, OPEN
+from ..segment import Bytes
+from .layout import (
     CLOSED_AT,
     EXTENT_BACK,
     FOOTER_BYTES,
@@ -39,9 +42,6 @@ from .push_layout import (
     USE_BACK,
     WANTED,
 )
-from .ring_kernels import LENGTH_SHIFT, POISON
-from .ring_layout import CLOSED, OPEN
-from .segment import Bytes
 
 # What the kernels answer where no offset or count is due.
 NO_ROOM: Final = -1
@@ -380,7 +380,7 @@ def close_receiver(state: int) -> None:
             ring_line(doorbell)
 
 
-# --- what a link carries (push_wire.py) -----------------------------------------------------
+# --- what a link carries (wire.py) -----------------------------------------------------
 
 
 @kernel("int64(int64)")

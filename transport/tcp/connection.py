@@ -12,12 +12,12 @@ import os
 import socket
 from typing import Final
 
-from ..configs.errors import ProtocolError
-from .handshake import HandshakeRefusedError, Initiator, Responder
-from .link import Buffers, Link, LinkBrokenError
-from .link_messages import HEADER_BYTES
-from .tcp_sockets import keep_in_caches
-from .tcp_watch import ENDED, READABLE, WRITABLE
+from ...configs.errors import ProtocolError
+from ..links.handshake import HandshakeRefusedError, Initiator, Responder
+from ..links.link import Buffers, Link, LinkBrokenError
+from ..links.messages import HEADER_BYTES
+from .sockets import keep_in_caches
+from .watch import ENDED, READABLE, WRITABLE
 
 RECEIVE_BYTES_MAX: Final = 1 << 20
 """Of one connection in one poll, so that none keeps a relay from the others."""

@@ -1,0 +1,1 @@
+"""Push channels: slots in the receiver's memory, spent and returned as credits."""
