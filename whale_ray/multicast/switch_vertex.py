@@ -309,7 +309,7 @@ class SwitchVertex:
         return Outgoing(parent, Leave(self.term, self._leaving[parent], self.name))
 
     def _settle(self, *, is_asked: bool = False) -> list[Outgoing]:
-        """Change parents if that is due; tell how far the switch has come if asked, or at its end."""
+        """Change parents if that is due; tell how far it has come if asked, or at the end."""
         known = set(self._leaving)
         while len(self._spans) > 1 and self._spans[1].begin <= self.received:
             self._depart(self._spans.pop(0), self._spans[0].parent)
