@@ -130,7 +130,7 @@ def segments_of(process: psutil.Process) -> set[tuple[str, int]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["memfd", "named"])
+@pytest.mark.parametrize("kind", ["memfd", pytest.param("named", marks=pytest.mark.long)])
 def test_no_memory_is_opened_by_two_hosts(kind: str) -> None:
     topology = whale.Topology("apart")
     rows = topology.source(paced(2_000), id="rows", parallelism=HOSTS)

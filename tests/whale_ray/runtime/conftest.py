@@ -32,3 +32,9 @@ def hosts(topology: whale.Topology, settings: Mapping[str, object] | None = None
 @pytest.fixture(params=[inline, processes, hosts], ids=["inline", "processes", "hosts"])
 def runner(request: pytest.FixtureRequest, no_leaks: None) -> Runner:
     return request.param
+
+
+@pytest.fixture(params=[inline, processes], ids=["inline", "processes"])
+def one_host(request: pytest.FixtureRequest, no_leaks: None) -> Runner:
+    """For what several hosts cannot change, such as the text of an error."""
+    return request.param

@@ -45,11 +45,11 @@ def one_operator(operator: Any) -> whale.Topology:
 
 
 def test_a_failing_function_shows_its_own_traceback_operator_instance_and_row(
-    runner: Any,
+    one_host: Any,
 ) -> None:
     topology = one_operator(lambda source: source.map(explode_at_13, id="explode"))
     with pytest.raises(whale.errors.UserFunctionError) as caught:
-        runner(topology)
+        one_host(topology)
     lines = str(caught.value).splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert "explode_at_13" in lines[1] and "test_failures.py" in lines[1]
@@ -59,12 +59,12 @@ def test_a_failing_function_shows_its_own_traceback_operator_instance_and_row(
     assert "nodes.py" not in str(caught.value)
 
 
-def test_a_failing_open_is_named(runner: Any) -> None:
+def test_a_failing_open_is_named(one_host: Any) -> None:
     topology = one_operator(
         lambda source: source.key_by("k").process(FailsOnOpen, id="model", parallelism=2)
     )
     with pytest.raises(whale.errors.UserFunctionError, match="ValueError: no such model file"):
-        runner(topology)
+        one_host(topology)
 
 
 class Reemit(whale.Process):
@@ -81,21 +81,21 @@ def null_keys(on_null: Literal["fail", "drop"]) -> whale.Topology:
     return topology
 
 
-def test_a_null_key_is_refused_with_its_row(runner: Any) -> None:
+def test_a_null_key_is_refused_with_its_row(one_host: Any) -> None:
     with pytest.raises(whale.errors.BadRowError) as caught:
-        runner(null_keys("fail"))
+        one_host(null_keys("fail"))
     text = str(caught.value)
     assert text.startswith("operator 'rows' sends a row with a null key to 'again' (key_by k): ")
     assert "on_null='drop'" in text
 
 
-def test_null_keys_are_dropped_and_counted_if_asked(runner: Any) -> None:
-    job = runner(null_keys("drop"))
+def test_null_keys_are_dropped_and_counted_if_asked(one_host: Any) -> None:
+    job = one_host(null_keys("drop"))
     assert job.results("out").rows == 90
     assert job.metrics().operator("rows").rows_dropped == {"null key": 10}
 
 
-def test_rows_without_a_time_of_their_own_are_refused_where_time_matters(runner: Any) -> None:
+def test_rows_without_a_time_of_their_own_are_refused_where_time_matters(one_host: Any) -> None:
     class Forget(whale.Process):
         def on_batch(self, batch: whale.Batch, out: Any) -> None:
             out.emit({"v": batch["v"][:1].copy()})
@@ -110,7 +110,7 @@ def test_rows_without_a_time_of_their_own_are_refused_where_time_matters(runner:
         whale.sinks.collect(), id="out"
     )
     with pytest.raises(whale.errors.TopologyError, match="'forget' emitted rows without event"):
-        runner(topology)
+        one_host(topology)
 
 
 def test_an_object_that_cannot_travel_is_named_before_anything_starts(no_leaks: None) -> None:

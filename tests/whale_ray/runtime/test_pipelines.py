@@ -263,7 +263,7 @@ class CountRows(whale.Process):
         out.emit_row(rows=self.rows, total=self.total)
 
 
-def test_several_sinks_and_shared_branches(runner: Any) -> None:
+def test_several_sinks_and_shared_branches(one_host: Any) -> None:
     topology = whale.Topology("fan-out")
     source = topology.source(whale.sources.iterable(numbers(1000)), id="numbers")
     small = source.filter(lambda row: row.v < 10, id="small")
@@ -271,7 +271,7 @@ def test_several_sinks_and_shared_branches(runner: Any) -> None:
     source.key_by("k").process(SumByKey, id="sums", parallelism=2).sink(
         whale.sinks.collect(), id="sums-out"
     )
-    job = runner(topology)
+    job = one_host(topology)
     assert as_counter(rows_of(job, "small-out")) == as_counter(numbers(10))
     assert sum(row["total"] for row in rows_of(job, "sums-out")) == sum(range(1000))
 
@@ -323,7 +323,7 @@ class Hoarder(whale.Process):
         self.kept.append(batch)
 
 
-def test_an_operator_that_keeps_too_many_views_is_named(runner: Any) -> None:
+def test_an_operator_that_keeps_too_many_views_is_named(one_host: Any) -> None:
     topology = whale.Topology("hoarder")
     rows = [{"v": i} for i in range(100_000)]
     source = topology.source(whale.sources.iterable(rows), id="rows")
@@ -331,7 +331,7 @@ def test_an_operator_that_keeps_too_many_views_is_named(runner: Any) -> None:
         whale.sinks.collect(), id="out"
     )
     with pytest.raises(whale.errors.HeldViewsError, match="operator 'hoard' .*copy them"):
-        runner(topology, {"transport.ring_bytes": 262144})
+        one_host(topology, {"transport.ring_bytes": 262144})
 
 
 class HoldsBack(whale.Process):
@@ -353,7 +353,7 @@ class InOrder(whale.Process):
         out.emit({"v": values.copy()})
 
 
-def test_no_watermark_overtakes_rows_whose_types_are_not_known_yet(runner: Any) -> None:
+def test_no_watermark_overtakes_rows_whose_types_are_not_known_yet(one_host: Any) -> None:
     topology = whale.Topology("held-back")
     rows = [{"v": i, "t": i} for i in range(500)]
     source = topology.source(
@@ -363,7 +363,7 @@ def test_no_watermark_overtakes_rows_whose_types_are_not_known_yet(runner: Any) 
     held.key_by("k").process(InOrder, id="order", parallelism=1).sink(
         whale.sinks.collect(), id="out"
     )
-    found = rows_of(runner(topology, {"runtime.source_batch_rows": 10}))
+    found = rows_of(one_host(topology, {"runtime.source_batch_rows": 10}))
     assert [row["v"] for row in found] == list(range(500))
 
 
@@ -378,7 +378,7 @@ class OnlyMerged(whale.CoProcess):
         out.emit({"n": np.array([self.rows])}, times=np.array([10**9]))
 
 
-def test_merged_rows_of_one_port_alone(runner: Any) -> None:
+def test_merged_rows_of_one_port_alone(one_host: Any) -> None:
     """The other port's rows all go to other instances, or there are none at all."""
     topology = whale.Topology("one-sided")
     left = topology.source(
@@ -392,7 +392,7 @@ def test_merged_rows_of_one_port_alone(runner: Any) -> None:
     )
     both = left.key_by("k").connect(right.broadcast()).process(OnlyMerged, id="m", parallelism=4)
     both.sink(whale.sinks.collect(), id="out")
-    assert sum(row["n"] for row in rows_of(runner(topology))) == 1 + 4 * 5
+    assert sum(row["n"] for row in rows_of(one_host(topology))) == 1 + 4 * 5
 
 
 class BatchAndEnd(whale.Process):
@@ -405,7 +405,7 @@ class BatchAndEnd(whale.Process):
         out.emit({"v": np.array([-1])})
 
 
-def test_where_no_time_is_needed_rows_may_have_one_or_not(runner: Any) -> None:
+def test_where_no_time_is_needed_rows_may_have_one_or_not(one_host: Any) -> None:
     topology = whale.Topology("untimed")
     rows = [{"v": i, "t": i // 3} for i in range(100)]
     source = topology.source(
@@ -413,11 +413,13 @@ def test_where_no_time_is_needed_rows_may_have_one_or_not(runner: Any) -> None:
     )
     some = source.key_by("v").process(BatchAndEnd, id="some", parallelism=2)
     some.shuffle().filter(lambda row: True, id="all").sink(whale.sinks.collect(), id="out")
-    found = Counter(row["v"] for row in rows_of(runner(topology, {"runtime.source_batch_rows": 1})))
+    found = Counter(
+        row["v"] for row in rows_of(one_host(topology, {"runtime.source_batch_rows": 1}))
+    )
     assert found == Counter([*range(100), -1, -1])
 
 
-def test_a_users_handler_does_not_swallow_what_fails_downstream(runner: Any) -> None:
+def test_a_users_handler_does_not_swallow_what_fails_downstream(one_host: Any) -> None:
     class Swallows(whale.Process):
         def on_row(self, row: Any, out: Any) -> None:
             try:
@@ -431,10 +433,10 @@ def test_a_users_handler_does_not_swallow_what_fails_downstream(runner: Any) -> 
         lambda row: 1 // (row.v - 5) != 7, id="fails"
     ).sink(whale.sinks.collect(), id="out")
     with pytest.raises(whale.errors.UserFunctionError, match="in operator 'fails'"):
-        runner(topology)
+        one_host(topology)
 
 
-def test_null_keys_dropped_on_several_edges_are_added_up(runner: Any) -> None:
+def test_null_keys_dropped_on_several_edges_are_added_up(one_host: Any) -> None:
     topology = whale.Topology("drops")
     rows = [{"a": None if i % 10 == 0 else i, "b": None if i % 4 == 0 else i} for i in range(100)]
     source = topology.source(whale.sources.iterable(rows), id="rows")
@@ -442,7 +444,7 @@ def test_null_keys_dropped_on_several_edges_are_added_up(runner: Any) -> None:
         source.key_by(name, on_null="drop").process(Passes, id=f"by-{name}", parallelism=2).sink(
             whale.sinks.collect(), id=f"out-{name}"
         )
-    dropped = runner(topology).metrics().operator("rows").rows_dropped
+    dropped = one_host(topology).metrics().operator("rows").rows_dropped
     assert dropped == {"null key": 10 + 25}
 
 

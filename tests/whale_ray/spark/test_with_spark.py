@@ -265,6 +265,7 @@ def test_a_job_takes_rows_from_spark_and_gives_spark_the_result(spark: Any, on: 
     assert job.results("out").to_spark().orderBy("key").collect() == expected
 
 
+@pytest.mark.long
 def test_the_real_week_on_ray_as_spark_prepared_it_is_what_one_query_answers(
     spark: Any, data_dir: Path, tmp_path: Path, capsys: Any
 ) -> None:
