@@ -53,6 +53,8 @@ class ForkServer:
         """
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_SEND_TIMEOUT_S)
+        self._answers = select.poll()
+        self._answers.register(self._socket, select.POLLIN)
         self._pids: dict[int, int] = {}
         self._handles: dict[int, int] = {}  # pidfds, which mean the same process for ever
         self._statuses: dict[int, int] = {}
@@ -142,7 +144,7 @@ class ForkServer:
 
     def _receive(self, timeout_s: float) -> bool:
         """Take one message; False if none came in time, or the server is gone."""
-        if self._lost or not select.select([self._socket], [], [], max(0.0, timeout_s))[0]:
+        if self._lost or not self._answers.poll(max(0.0, timeout_s) * 1000):
             return False
         try:
             data = self._socket.recv(_MESSAGE_BYTES_MAX)

@@ -35,6 +35,8 @@ HOLDER = 4
 """Instance, and worker, that holds its GIL: on the last host, with worker 5 beside it."""
 HOLD_S = 5
 HOLDS_AT, ROWS, PAUSE_MS = 100, 900, 10.0
+ROW_BYTES = 1 << 13
+"""Of the large stream, a row; a ring holds 64."""
 
 MANY = 30
 START_S, CORES, MEMORY_BYTES = 120, 2, 12 * GIB
@@ -79,20 +81,41 @@ def broadcast(source: Any, process: type[whale.Process], instances: int) -> whal
     return topology
 
 
-def paced(rows: int) -> ListSource:
+def paced(rows: int, **more: Any) -> ListSource:
     """Return a source of rows with a pause between any two."""
-    return ListSource([item for n in range(rows) for item in ({"n": n}, Pause(PAUSE_MS))])
+    return ListSource([item for n in range(rows) for item in ({"n": n, **more}, Pause(PAUSE_MS))])
+
+
+class Passes(whale.Process):
+    """Notes when each row came."""
+
+    def on_row(self, row: Any, out: Any) -> None:
+        out.emit_rows([{"n": row["n"], "began": time.monotonic_ns()}])
+
+
+def longest_gap_ns(times: list[int], began_ns: int, ended_ns: int) -> int:
+    """Return the longest time without any of `times` between two moments."""
+    within = [began_ns, *(t for t in sorted(times) if began_ns < t < ended_ns), ended_ns]
+    return max(later - earlier for earlier, later in pairwise(within))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("route", ["star", "chain"])
 def test_a_held_gil_holds_up_nobody_else(route: str) -> None:
-    job = submit(
-        broadcast(paced(ROWS), Holder, WORKERS),
-        on="processes",
-        workers=WORKERS,
-        settings={"runtime.hosts": HOSTS, "runtime.route": route},
-    ).wait(PATIENCE_S)
+    """Beside the stream to all, one goes to the worker beside the holder, on the same host.
+
+    Its rows of a second fill its ring, so it goes on only as long as acknowledgements come back.
+    """
+    topology = broadcast(paced(ROWS), Holder, WORKERS)
+    large = topology.source(paced(ROWS, to=HOLDER + 1, pad="x" * ROW_BYTES), id="large")
+    beside = large.direct("to").process(Passes, id="beside", parallelism=WORKERS)
+    beside.sink(whale.sinks.collect(), id="out-beside")
+    settings = {
+        "runtime.hosts": HOSTS,
+        "runtime.route": route,
+        "transport.ring_bytes": 64 * ROW_BYTES,
+    }
+    job = submit(topology, on="processes", workers=WORKERS, settings=settings).wait(PATIENCE_S)
     came = defaultdict(list)
     for row in job.results("out").to_arrow().to_pylist():
         came[row["instance"]].append(row)
@@ -102,10 +125,11 @@ def test_a_held_gil_holds_up_nobody_else(route: str) -> None:
     (held,) = (row for row in came[HOLDER] if row["n"] == HOLDS_AT)
     assert held["ended"] - held["began"] >= HOLD_S * 1_000_000_000
     for instance in set(came) - {HOLDER}:
-        times = sorted(row["began"] for row in came[instance])
-        within = [held["began"], *(t for t in times if held["began"] < t < held["ended"])]
-        gaps = [later - earlier for earlier, later in pairwise([*within, held["ended"]])]
-        assert max(gaps) < HOLD_S * 1_000_000_000 / 2, instance
+        times = [row["began"] for row in came[instance]]
+        assert longest_gap_ns(times, held["began"], held["ended"]) < HOLD_S * 1e9 / 2, instance
+    times = job.results("out-beside").to_arrow()["began"].to_pylist()
+    assert len(times) == ROWS
+    assert longest_gap_ns(times, held["began"], held["ended"]) < HOLD_S * 1e9 / 2
     # Heartbeats went on, too: the hold is longer than the silence that breaks a link.
     links = [link for relay in job.metrics().relays for link in relay.links]
     assert len(links) >= 2 * (HOSTS - 1)
