@@ -214,10 +214,16 @@ class RuntimeSettings:
         why="logical hosts, each with a relay, that share the workers; 0 means one per Ray node, "
         "or one without Ray",
     )
-    route: Literal["star", "chain"] = setting(
-        "star",
-        choices=("star", "chain"),
-        why="how a stream for several hosts travels: from its host to all, or from one to the next",
+    route: Literal["non-blocking", "star", "chain", "binomial"] = setting(
+        "non-blocking",
+        choices=("non-blocking", "star", "chain", "binomial"),
+        why="the tree of hosts along which a stream for several of them travels; the first adjusts "
+        "itself to the load",
+    )
+    addressing: Literal["worker-oriented", "instance-oriented"] = setting(
+        "worker-oriented",
+        choices=("worker-oriented", "instance-oriented"),
+        why="an all-grouped row is serialized once, or (as Storm does) once per instance",
     )
     unreachable_after_ms: int = setting(
         30_000,
@@ -353,11 +359,29 @@ class SparkSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MulticastSettings:
-    """When and how far the multicast tree adjusts itself (Whale, sections 3.3 and 4).
+    """When and how far the multicast tree adjusts itself (Whale, sections 3.3 and 4)."""
 
-    Not yet a section of `Settings`: no job's tree adjusts itself so far.
-    """
-
+    out_degree: int = setting(
+        0, low=0, high=1024, why="d*: most children of a host in the tree; 0 computes it from load"
+    )
+    retention_bytes: int = setting(
+        64 * MIB,
+        low=0,
+        high=64 * GIB,
+        why="memory per stream for what some host may need again, after its ring; more is spilled",
+    )
+    retention_spill_bytes_max: int = setting(
+        1 * GIB, low=0, high=1024 * GIB, why="disk for the same; when it is full the source waits"
+    )
+    patience_ms: int = setting(
+        2000, low=1, high=_HOUR_MS, why="time that hosts have to prepare a switch, else it is off"
+    )
+    report_interval_ms: int = setting(
+        50, low=1, high=10_000, why="time between reports of a stream's load, if no rule hurries"
+    )
+    repairs_max: int = setting(
+        16, low=0, high=1_000_000, why="relays replaced in an attempt before the job begins anew"
+    )
     rate_smoothing: float = setting(
         0.5, low=0.0, high=0.99, why="α: weight of the past in the measured input rate"
     )
@@ -399,6 +423,7 @@ class Settings:
 
     transport: TransportSettings = dataclasses.field(default_factory=TransportSettings)
     runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
+    multicast: MulticastSettings = dataclasses.field(default_factory=MulticastSettings)
     spark: SparkSettings = dataclasses.field(default_factory=SparkSettings)
 
     def with_overrides(self, overrides: Mapping[str, object]) -> Settings:
@@ -429,6 +454,7 @@ class Settings:
 SECTIONS: Mapping[str, type] = {
     "transport": TransportSettings,
     "runtime": RuntimeSettings,
+    "multicast": MulticastSettings,
     "spark": SparkSettings,
 }
 

@@ -210,7 +210,9 @@ def _host_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
                 _count(served, "ring") if served else "",
             )
         )
-    title = f"Hosts: {plan.hosts.count}, each with a relay; streams travel as a {plan.hosts.route}"
+    route = plan.hosts.route
+    shape = route if route in ("star", "chain") else f"{route} tree"
+    title = f"Hosts: {plan.hosts.count}, each with a relay; streams travel as a {shape}"
     return (Table(title, ("host", "workers", "mirrors", "sends on"), tuple(rows)),)
 
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..configs.errors import SettingsError
+from ..multicast.out_degree import binomial_degree
+from ..multicast.trees import Tree, binomial_tree, chain, non_blocking_tree, star
 
-Route = Literal["star", "chain"]
+Route = Literal["non-blocking", "star", "chain", "binomial"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,9 @@ class HostLayout:
     of_worker: tuple[int, ...]
     """The host of each worker, ascending."""
     route: Route
-    """The shape of every stream's tree: the root sends to all, or each host to the next one."""
+    """The shape of every stream's tree of hosts, with which it begins."""
+    degree: int = 0
+    """The out-degree of a non-blocking tree; 0: that of a binomial one, until the load is known."""
 
     @property
     def count(self) -> int:
@@ -44,15 +48,24 @@ class HostLayout:
         """Return the hosts of some workers, ascending."""
         return tuple(sorted({self.of_worker[worker] for worker in workers}))
 
-    def parents(self, root: int, readers: Iterable[int]) -> dict[int, int]:
-        """Return from which host each of the hosts `readers` gets a stream of host `root`.
+    def tree(self, root: int, readers: Iterable[int]) -> Tree:
+        """Return the tree along which a stream of host `root` first gets to the hosts `readers`.
 
-        A chain begins with the host after the root and goes on in the order of the hosts.
+        They join in the order of the hosts, beginning after the root.
         """
         remote = sorted((host for host in readers if host != root), key=lambda host: host < root)
-        if self.route == "star":
-            return dict.fromkeys(remote, root)
-        return dict(zip(remote, [root, *remote], strict=False))
+        return shape_tree(self.route, self.degree, root, remote)
+
+
+def shape_tree(route: Route, degree: int, root: int, remote: Sequence[int]) -> Tree:
+    """Return the tree of a shape; `degree` is that of a non-blocking one, 0 the binomial one's."""
+    if route == "star":
+        return star(root, remote)
+    if route == "chain":
+        return chain(root, remote)
+    if route == "binomial":
+        return binomial_tree(root, remote)
+    return non_blocking_tree(root, remote, degree or binomial_degree(len(remote)))
 
 
 def host_name(host: int) -> str:
@@ -60,7 +73,9 @@ def host_name(host: int) -> str:
     return f"host-{host}"
 
 
-def lay_hosts(hosts: int, workers: int, route: Route, weights: Sequence[int] = ()) -> HostLayout:
+def lay_hosts(
+    hosts: int, workers: int, route: Route, weights: Sequence[int] = (), degree: int = 0
+) -> HostLayout:
     """Spread `workers` workers over hosts, in blocks, and at least one on each.
 
     Args:
@@ -69,6 +84,7 @@ def lay_hosts(hosts: int, workers: int, route: Route, weights: Sequence[int] = (
         route: the shape of every stream's tree.
         weights: of each host, such as its processors; without them all are alike. No host gets
             more workers than its weight as long as the weights suffice.
+        degree: see `HostLayout.degree`.
 
     Raises:
         SettingsError: there are more hosts than workers.
@@ -81,7 +97,7 @@ def lay_hosts(hosts: int, workers: int, route: Route, weights: Sequence[int] = (
         )
         raise SettingsError(msg)
     shares = _share_out(workers, tuple(weights) or (1,) * count)
-    return HostLayout(tuple(host for host, n in enumerate(shares) for _ in range(n)), route)
+    return HostLayout(tuple(host for host, n in enumerate(shares) for _ in range(n)), route, degree)
 
 
 def _share_out(workers: int, weights: Sequence[int]) -> list[int]:

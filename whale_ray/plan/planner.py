@@ -71,7 +71,9 @@ def lay_out(
         SettingsError: there are fewer workers than hosts.
     """
     count = worker_count(settings, workers)
-    hosts = lay_hosts(settings.runtime.hosts, count, settings.runtime.route, host_weights)
+    runtime = settings.runtime
+    degree = settings.multicast.out_degree
+    hosts = lay_hosts(runtime.hosts, count, runtime.route, host_weights, degree)
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
     graph = fuse(logical, parallelism)

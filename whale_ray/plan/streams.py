@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..multicast.trees import Tree
 from .hosts import HostLayout
 
 
@@ -97,13 +98,17 @@ class StreamPlan:
         local = tuple(w for w in ring.consumer_workers if self.hosts.of_worker[w] == host)
         return (*local, self.relay_of(host)) if self.children_of(ring, host) else local
 
+    def tree_of(self, ring: RingSpec) -> Tree:
+        """Return the tree of hosts along which a ring's bytes first travel."""
+        return self.hosts.tree(self.origin_of(ring), self.hosts.hosts_of(ring.consumer_workers))
+
     def parents_of(self, ring: RingSpec) -> dict[int, int]:
         """Return the parent of each host that has a mirror of a ring, on the stream's route."""
-        return self.hosts.parents(self.origin_of(ring), self.hosts.hosts_of(ring.consumer_workers))
+        return {int(child): int(parent) for child, parent in self.tree_of(ring).parents.items()}
 
     def children_of(self, ring: RingSpec, host: int) -> tuple[int, ...]:
-        """Return the hosts to which the relay of `host` forwards a ring's bytes."""
-        return tuple(child for child, parent in self.parents_of(ring).items() if parent == host)
+        """Return the hosts to which the relay of `host` first forwards a ring's bytes."""
+        return tuple(map(int, self.tree_of(ring).children.get(host, ())))
 
     def mirrors_of(self, ring: RingSpec) -> int:
         """Return how many mirrors a ring has."""

@@ -12,7 +12,7 @@ from whale_ray.configs.errors import SettingsError
 from whale_ray.plan.hosts import HostLayout, Route, lay_hosts
 from whale_ray.plan.streams import RingSpec, StreamPlan
 
-ROUTES: list[Route] = ["star", "chain"]
+ROUTES: tuple[Route, ...] = ("star", "chain", "binomial", "non-blocking")
 
 
 def test_workers_are_spread_in_blocks() -> None:
@@ -59,11 +59,15 @@ def test_fewer_workers_than_hosts_are_refused() -> None:
         lay_hosts(4, 3, "star")
 
 
-def test_a_star_and_a_chain() -> None:
-    star, chain = (HostLayout((0, 1, 2, 3), route) for route in ROUTES)
-    assert star.parents(1, [0, 1, 3]) == {0: 1, 3: 1}
-    assert chain.parents(1, [0, 1, 3]) == {3: 1, 0: 3}
-    assert chain.parents(1, [1]) == {}
+def test_the_trees_of_all_routes() -> None:
+    layouts = {route: HostLayout(tuple(range(8)), route) for route in ROUTES}
+    assert layouts["star"].tree(1, [0, 1, 3]).parents == {3: 1, 0: 1}
+    assert layouts["chain"].tree(1, [0, 1, 3]).parents == {3: 1, 0: 3}
+    assert layouts["chain"].tree(1, [1]).parents == {}
+    assert layouts["binomial"].tree(0, range(8)).children[0] == (1, 2, 4)
+    assert layouts["non-blocking"].tree(0, range(8)).children[0] == (1, 2, 4)
+    capped = HostLayout(tuple(range(8)), "non-blocking", degree=2)
+    assert capped.tree(0, range(8)).children[0] == (1, 2)
 
 
 @st.composite
