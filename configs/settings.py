@@ -207,6 +207,12 @@ class RuntimeSettings:
         high=4096,
         why="worker processes of a job; 0 means one per core",
     )
+    source_workers: int = setting(
+        0,
+        low=0,
+        high=4096,
+        why="workers, the first ones, that run sources and nothing else; 0: sources share with all",
+    )
     hosts: int = setting(
         0,
         low=0,

@@ -72,9 +72,12 @@ class Output(ABC):
             It is set before every call: the row's own for a row, the common one of a batch whose
             rows all have the same, the watermark in `on_watermark` and `close`; None otherwise.
             A process may set it too.
+        instances: the instances that the rows of this call are for: all that the object serves, or
+            one of them, see `Process.one_by_one`.
     """
 
     time_ns: int | None = None
+    instances: tuple[int, ...] = ()
 
     @abstractmethod
     def emit(
@@ -113,6 +116,11 @@ class Process:
     #: True: one object serves all of a worker's local instances. It is called once per worker and
     #: slice with all their rows, which is what a vectorised operator wants.
     per_worker: ClassVar[bool] = False
+
+    #: True: where instance-oriented addressing brings every instance the same rows by itself, a
+    #: `per_worker` object is called for each of them, and `out.instances` says for which. False: it
+    #: is called once, as ever. With event-time ordering it always is.
+    one_by_one: ClassVar[bool] = False
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
@@ -153,6 +161,9 @@ class CoProcess:
 
     #: As `Process.per_worker`.
     per_worker: ClassVar[bool] = False
+
+    #: As `Process.one_by_one`.
+    one_by_one: ClassVar[bool] = False
 
     #: As `Process.schema`.
     schema: ClassVar[Schema | None] = None

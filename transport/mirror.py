@@ -16,6 +16,17 @@ A mirror knows three positions: `received` (all bytes before it are here), `publ
 its readers: whole frames only) and `limit` (the writer may go so far without overtaking a
 reader). A tap of a mirror in the same process sees bytes that are received but not published, so
 that they are forwarded first.
+
+Whoever writes a mirror or taps a ring may be killed at any instant, and another process takes its
+place: all that it must know stands in the memory, which some process that lives on has made
+(`make_memory`). The order of stores makes that safe::
+
+    the writer:  bytes ─► received ─► what others see: forwarded, granted, published (the head)
+    the tap:     bytes acknowledged by all children ─► tail (at a frame's start)
+
+A writer that comes next goes on at `received`: bytes behind it, of a message that was cut short,
+are written once more, the same as before. It publishes again, as the last one may have died before
+it woke the readers; and a tap wakes the writer for the same reason.
 """
 
 from __future__ import annotations
@@ -29,11 +40,34 @@ from ..configs.errors import CorruptedMessageError, ResourceError
 from . import mirror_kernels as kernels
 from .doorbell import Doorbell
 from .ring import RingConsumer, RingProducer
-from .ring_layout import EXPECTED, LINE_BYTES, OPEN, READER_STATE, RingLayout
+from .ring_layout import (
+    CLOSED,
+    LINE_BYTES,
+    OPEN,
+    PRODUCER_CLOSED,
+    READER_STATE,
+    RECEIVED,
+    RingLayout,
+)
 from .segment import Segment, SegmentKind
 from .shm import RingHandle
 
 _ANY_BYTES: Final = 1 << 62
+
+
+def make_memory(
+    ring_bytes: int, readers: int, job: str, label: str, kind: SegmentKind = "memfd"
+) -> tuple[Segment, RingHandle]:
+    """Make the memory of a mirror for another process to write; arguments as of `create_ring`.
+
+    `readers` counts the local workers, and one more for the tap that forwards the stream. Whoever
+    makes it keeps the segment open as long as a writer or a reader may attach. Raises
+    ResourceError if there is no room.
+    """
+    layout = RingLayout(ring_bytes, readers)
+    segment = Segment.create(layout.total_bytes, label, job, kind)
+    layout.write(segment)
+    return segment, RingHandle(segment.handle, readers)
 
 
 class MirrorRing:
@@ -47,8 +81,10 @@ class MirrorRing:
         *,
         poison_released: bool = False,
     ) -> None:
-        """Make `segment`, fresh and of `layout.total_bytes`, a mirror; see `create`."""
-        layout.write(segment)
+        """Write on over the memory of a mirror, which is closed with this; see `create`, `attach`.
+
+        Raises ResourceError if it is not what a mirror's memory may be.
+        """
         self._segment = segment
         self._layout = layout
         self._doorbells = tuple(doorbells)
@@ -57,22 +93,42 @@ class MirrorRing:
         self._ring = segment.address
         self._data = segment.address + layout.data_offset
         self._memory = segment.memory(layout.data_offset, layout.total_bytes)
-        self._poisoned = 0 if poison_released else _ANY_BYTES
-        self._whole = 0
-        self._limit_seen = layout.capacity
-        self._finished_flag = False
+        self._limit_seen = 0
         self._closed = False
+        self._owns = True
         self.capacity: Final = layout.capacity
         """Bytes of data; that of the ring which it repeats."""
-        self.received = 0
+        self.received = int(segment.words(RECEIVED, RECEIVED + 8)[0])
         """Every byte before this position is here."""
-        self.published = 0
+        self.published = int(kernels.head(self._ring))
         """Every frame before this position is visible to the readers."""
-        self.finished_at: int | None = None
+        self._whole = self._walk_on()
+        self._finished_flag = bool(segment.words(PRODUCER_CLOSED, PRODUCER_CLOSED + 8)[0])
+        self.finished_at = self.published if self._finished_flag else None
         """Where the stream ends, once that is known."""
         self.abandoned = False
         """Whether the last look at the readers (`limit`, `ask_to_be_rung`) found that all have
         closed: the stream is wanted no more."""
+        self._poisoned = _ANY_BYTES
+        tail = self.lowest_tail
+        if poison_released:
+            self._poisoned = tail
+
+    def _walk_on(self) -> int:
+        """Return where the whole frames end of what is here and may not be published yet."""
+        whole = kernels.NOT_A_FRAME
+        if 0 <= self.published <= self.received <= self.published + self.capacity:
+            whole = kernels.whole_frames(
+                self._data, self.capacity, self.published, self.received, _ANY_BYTES
+            )
+        if whole == kernels.NOT_A_FRAME:
+            msg = (
+                f"mirror {self._segment.handle.path!r} says that {self.received:,} bytes are here "
+                f"and {self.published:,} published, but its memory does not hold them: it was "
+                "overwritten"
+            )
+            raise ResourceError(msg)
+        return int(whole)
 
     @classmethod
     def create(
@@ -92,9 +148,44 @@ class MirrorRing:
         other hosts. `kind` "private" serves readers of this process (`consumer`). Raises
         ResourceError if there is no room.
         """
+        segment, _ = make_memory(ring_bytes, readers, job, label, kind)
         layout = RingLayout(ring_bytes, readers)
-        segment = Segment.create(layout.total_bytes, label, job, kind)
         return cls(segment, layout, doorbells, poison_released=poison_released)
+
+    @classmethod
+    def attach(
+        cls,
+        handle: RingHandle,
+        doorbells: Sequence[Doorbell] = (),
+        *,
+        poison_released: bool = False,
+    ) -> MirrorRing:
+        """Write a mirror whose memory another process of this host has made (`make_memory`).
+
+        Goes on where an earlier writer, which must be dead, has come to. To close this end does
+        not finish the stream. Raises ResourceError if the memory has vanished.
+        """
+        segment = Segment.attach(handle.segment)
+        try:
+            return cls.over(segment, doorbells, poison_released=poison_released)
+        except BaseException:
+            segment.close()
+            raise
+
+    @classmethod
+    def over(
+        cls,
+        segment: Segment,
+        doorbells: Sequence[Doorbell] = (),
+        *,
+        poison_released: bool = False,
+    ) -> MirrorRing:
+        """Write a mirror in memory that this process has mapped; otherwise as `attach`."""
+        layout = RingLayout.read(segment)
+        mirror = cls(segment, layout, doorbells, poison_released=poison_released)
+        mirror._owns = False
+        mirror._show()
+        return mirror
 
     @property
     def handle(self) -> RingHandle:
@@ -170,7 +261,7 @@ class MirrorRing:
         Raises CorruptedMessageError, and counts none of them, if they do not hold frames.
         """
         received = self.received + nbytes
-        whole = kernels.whole_frames(self._data, self.capacity, self._whole, received, _ANY_BYTES)
+        whole = kernels.advance(self._ring, self._data, self.capacity, self._whole, received)
         if whole == kernels.NOT_A_FRAME:
             msg = f"the bytes from position {self._whole} to {received} hold no frames"
             raise CorruptedMessageError(msg)
@@ -186,9 +277,12 @@ class MirrorRing:
         """Show the readers every whole frame received; return whether there was one."""
         if self.published == self._whole or self._closed:
             return False
+        self._show()
+        return True
+
+    def _show(self) -> None:
         self.published = self._whole
         kernels.publish(self._ring, self.published, self._lines_address, len(self._lines))
-        return True
 
     @property
     def finished(self) -> bool:
@@ -203,10 +297,14 @@ class MirrorRing:
         kernels.finish(self._ring, self._lines_address, len(self._lines))
 
     def close(self) -> None:
-        """Finish, and give the memory back; readers that have attached keep it mapped."""
+        """Give the memory back; readers that have attached keep it mapped.
+
+        Of a mirror of this process's own (`create`) they are told that nothing follows.
+        """
         if self._closed:
             return
-        self.finish()
+        if self._owns:
+            self.finish()
         self._closed = self.abandoned = True
         self._memory = memoryview(b"")
         self._segment.close()
@@ -224,10 +322,13 @@ class RingTap:
         reader: int,
         doorbell: Doorbell | None = None,
         mirror: MirrorRing | None = None,
+        *,
+        resume: bool = False,
     ) -> None:
         """Take over an attached segment (closed with the tap); see `attach`, `beside`, `of`.
 
-        Raises ResourceError if the place is taken.
+        With `resume` also a place that somebody held who is dead, as it is. Raises ResourceError
+        if the place is taken, or was given up.
         """
         self._segment = segment
         self._layout = RingLayout.read(segment)
@@ -245,26 +346,37 @@ class RingTap:
         self._closed = False
         self.capacity: Final = self._layout.capacity
         """Bytes of the ring's data."""
-        self.released = 0
-        """Everything before this position was given back."""
         line = segment.words(offset, offset + LINE_BYTES)
-        if line[READER_STATE // 8] != EXPECTED:
+        state = int(line[READER_STATE // 8])
+        if state == CLOSED or (state == OPEN and not resume):
             msg = f"reader {reader} of ring {segment.handle.path!r} is taken or was closed"
             raise ResourceError(msg)
+        self.released = int(line[0])
+        """Everything before this position was given back; a frame begins here."""
+        self.resumed: Final = state == OPEN
+        """Whether the place was another reader's before, who may have read on from `released`."""
         line[READER_STATE // 8] = OPEN
+        if self.resumed and doorbell is not None:
+            kernels.wake(doorbell.line)
 
     @classmethod
     def attach(
-        cls, handle: RingHandle, reader: int, producer_doorbell: Doorbell | None = None
+        cls,
+        handle: RingHandle,
+        reader: int,
+        producer_doorbell: Doorbell | None = None,
+        *,
+        resume: bool = False,
     ) -> RingTap:
         """Tap a ring of another process of this host as reader number `reader`.
 
-        `producer_doorbell` is rung when the producer waits for this tap. Raises ResourceError if
-        the ring has vanished or the place is taken.
+        `producer_doorbell` is rung when the producer waits for this tap. With `resume` the place
+        may be one that a tap held whose process is dead: it goes on at that one's `released`.
+        Raises ResourceError if the ring has vanished, or the place is taken or was given up.
         """
         segment = Segment.attach(handle.segment)
         try:
-            return cls(segment, reader, producer_doorbell)
+            return cls(segment, reader, producer_doorbell, resume=resume)
         except BaseException:
             segment.close()
             raise
@@ -277,9 +389,12 @@ class RingTap:
         return cls(producer.segment.share(), reader, producer_doorbell)
 
     @classmethod
-    def of(cls, mirror: MirrorRing, reader: int) -> RingTap:
-        """Tap a mirror of this process: bytes can be forwarded before they are published."""
-        return cls(mirror.segment.share(), reader, None, mirror)
+    def of(cls, mirror: MirrorRing, reader: int, *, resume: bool = False) -> RingTap:
+        """Tap a mirror that this process writes: bytes can be forwarded before publication.
+
+        `resume` as of `attach`.
+        """
+        return cls(mirror.segment.share(), reader, None, mirror, resume=resume)
 
     @property
     def head(self) -> int:
@@ -312,11 +427,7 @@ class RingTap:
         limit = min(limit, head)
         stop = kernels.whole_frames(self._data, self.capacity, start, limit, max_bytes)
         if stop == kernels.NOT_A_FRAME:
-            msg = (
-                f"ring {self._segment.handle.path!r} holds no frame behind position {start}: "
-                "its memory was overwritten"
-            )
-            raise CorruptedMessageError(msg)
+            raise self._no_frame(start)
         return int(stop)
 
     def pieces(self, start: int, stop: int) -> tuple[memoryview, ...]:
@@ -327,10 +438,27 @@ class RingTap:
         return _pieces(self._memory, self.capacity, start, stop - start)
 
     def release(self, position: int) -> None:
-        """Give everything before `position` back to the writer, and wake it if it waits."""
-        if position > self.released and not self._closed:
-            self.released = position
-            kernels.release(self._ring, self._line, position, self._doorbell_line)
+        """Give everything before `position` back to the writer, and wake it if it waits.
+
+        A frame goes as a whole: the one in which `position` stands stays, so that a walk over
+        frames can always begin at `released`. `position` must not be beyond the head. Raises
+        CorruptedMessageError if the memory does not hold frames.
+        """
+        if position <= self.released or self._closed:
+            return
+        released = kernels.release(
+            self._ring, self._line, self._data, self.capacity, position, self._doorbell_line
+        )
+        if released == kernels.NOT_A_FRAME:
+            raise self._no_frame(self.released)
+        self.released = int(released)
+
+    def _no_frame(self, position: int) -> CorruptedMessageError:
+        msg = (
+            f"ring {self._segment.handle.path!r} holds no frame behind position {position}: "
+            "its memory was overwritten"
+        )
+        return CorruptedMessageError(msg)
 
     @property
     def closed(self) -> bool:

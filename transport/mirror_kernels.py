@@ -21,6 +21,7 @@ from .ring_layout import (
     PRODUCER_CLOSED,
     READER_STATE,
     READERS,
+    RECEIVED,
     WANTED_TAIL,
 )
 
@@ -39,26 +40,21 @@ def _ring_all(doorbells: int, count: int) -> None:
             ring_line(load(doorbells + 8 * index))
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
-def whole_frames(data: int, capacity: int, start: int, limit: int, max_bytes: int) -> int:
-    """Walk over whole frames from position `start`: where they end, or NOT_A_FRAME.
-
-    Not beyond `limit`, and not beyond `max_bytes` unless the first frame alone is larger.
-    Padding counts as a part of the frame behind it.
-    """
+@inner
+def _walk(data: int, capacity: int, mask: int, start: int, limit: int, max_bytes: int) -> int:
+    """Walk over whole frames; position p stands at `data` + (p & `mask`)."""
     position = start
     while position < limit:
         frame = position
-        offset = frame & (capacity - 1)
-        length = load(data + offset)
+        length = load(data + (frame & mask))
         if length < 0:
-            # Padding reaches exactly to the end of the data.
-            if offset - length != capacity:
+            # Padding reaches exactly to the end of the ring's data.
+            if (frame & (capacity - 1)) - length != capacity:
                 return NOT_A_FRAME
             frame -= length
             if frame >= limit:
                 break
-            length = load(data)
+            length = load(data + (frame & mask))
         if length < 0 or length > capacity // 4:
             return NOT_A_FRAME
         end = frame + ((length + LENGTH_BYTES + FRAME_ALIGNMENT - 1) & -FRAME_ALIGNMENT)
@@ -66,6 +62,39 @@ def whole_frames(data: int, capacity: int, start: int, limit: int, max_bytes: in
             break
         position = end
     return position
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def whole_frames(data: int, capacity: int, start: int, limit: int, max_bytes: int) -> int:
+    """Walk over whole frames from position `start`: where they end, or NOT_A_FRAME.
+
+    Not beyond `limit`, and not beyond `max_bytes` unless the first frame alone is larger.
+    Padding counts as a part of the frame behind it.
+    """
+    return _walk(data, capacity, capacity - 1, start, limit, max_bytes)
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def whole_frames_copied(first: int, capacity: int, start: int, limit: int, max_bytes: int) -> int:
+    """Walk as `whole_frames` does, over a copy of a ring's bytes that does not wrap.
+
+    `first` is the address at which position 0 would stand.
+    """
+    return _walk(first, capacity, -1, start, limit, max_bytes)
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def advance(ring: int, data: int, capacity: int, whole: int, received: int) -> int:
+    """Note down that every byte before `received` is here, where a later writer will look.
+
+    Return where the whole frames end, of which those before `whole` are known; NOT_A_FRAME, and
+    nothing is noted, if the bytes hold none. What follows from the bytes being here (a grant,
+    their publication) comes after this store: a writer may be killed in between.
+    """
+    end = _walk(data, capacity, capacity - 1, whole, received, received - whole)
+    if end != NOT_A_FRAME:
+        store_release(ring + RECEIVED, received)
+    return end
 
 
 @kernel("int64(int64)")
@@ -132,15 +161,30 @@ def poison(data: int, capacity: int, start: int, stop: int) -> None:
         start += nbytes
 
 
-@kernel("void(int64, int64, int64, int64)")
-def release(ring: int, line: int, tail: int, doorbell: int) -> None:
-    """Move the tail of the reader at `line`, and wake the writer (`doorbell`, or 0) if it waits."""
+@kernel("int64(int64, int64, int64, int64, int64, int64)")
+def release(ring: int, line: int, data: int, capacity: int, tail: int, doorbell: int) -> int:
+    """Move the tail of the reader at `line`; return where it is now, or NOT_A_FRAME.
+
+    To `tail` or, within a frame, to the frame's start. Wakes the writer (`doorbell`, or 0) if it
+    waits.
+    """
     before = load(line)
+    tail = _walk(data, capacity, capacity - 1, before, tail, tail - before)
+    if tail <= before:
+        return before if tail == before else NOT_A_FRAME
     store_release(line, tail)
     if doorbell != 0:
         fence()
         if before < load_acquire(ring + WANTED_TAIL) <= tail:
             ring_line(doorbell)
+    return tail
+
+
+@kernel("void(int64)")
+def wake(doorbell: int) -> None:
+    """Wake the writer, whatever it waits for."""
+    fence()
+    ring_line(doorbell)
 
 
 @kernel("void(int64, int64, int64)")

@@ -5,6 +5,7 @@ One process writes, every reader reads every frame. The same structure serves re
 
     byte 0      segment header                                   see segment.py
        128      layout version | capacity | readers | data offset          constant
+       192      received                                         of a mirror, by its writer
        256      head                                             written by the producer only
        384      wanted tail | producer closed | closings         all three rarely written
        512      reader 0: tail | state                           written by reader 0
@@ -27,6 +28,8 @@ Where a frame would not fit before the end of the data, the rest is a padding fr
 word is minus its whole size. Padding is committed together with the frame behind it, so a ring
 never holds padding alone. Frames become visible when the head moves past them.
 
+- *received*: how far a mirror (mirror.py) has come, which is where another writer goes on if this
+  one dies; 0 in a ring that its producer fills.
 - *wanted tail*: 0, or the position that the lowest tail must reach before a waiting producer can
   go on; a reader that crosses it rings the producer's doorbell.
 - *producer closed*: 1 once no frame will follow.
@@ -48,6 +51,7 @@ FRAME_ALIGNMENT: Final = 64
 LENGTH_BYTES: Final = 8
 
 CONSTANTS: Final = 128
+RECEIVED: Final = 192
 HEAD: Final = 256
 WANTED_TAIL: Final = 384
 PRODUCER_CLOSED: Final = 392

@@ -17,31 +17,37 @@ from whale_ray.transport.links.messages import LinkHeader, decode, encode
 
 GOLDEN = {
     encode(messages.DATA, 1, 7, 64, 0, 128): (
-        "57484c4b 01 01 0000 01000000 07000000 4000000000000000 00000000 80000000"
+        "57484c4b 02 01 0000 01000000 07000000 4000000000000000 00000000 80000000"
     ),
     encode(messages.SUBSCRIBE, 2, 7, 64, 4096, detail=12): (
-        "57484c4b 01 02 0c00 02000000 07000000 4000000000000000 00100000 00000000"
+        "57484c4b 02 02 0c00 02000000 07000000 4000000000000000 00100000 00000000"
+    ),
+    encode(messages.SUBSCRIBE, 2, 7, 64, 4096, detail=12 | 3 << messages.CAPACITY_BITS): (
+        "57484c4b 02 02 6c00 02000000 07000000 4000000000000000 00100000 00000000"
+    ),
+    encode(messages.DATA, 1, 7, 64, 0, 128, detail=3): (
+        "57484c4b 02 01 0300 01000000 07000000 4000000000000000 00000000 80000000"
     ),
     encode(messages.GRANT, 3, 7, 1 << 40, 4096): (
-        "57484c4b 01 03 0000 03000000 07000000 0000000000010000 00100000 00000000"
+        "57484c4b 02 03 0000 03000000 07000000 0000000000010000 00100000 00000000"
     ),
     encode(messages.FINISHED, 4, 7, 192): (
-        "57484c4b 01 04 0000 04000000 07000000 c000000000000000 00000000 00000000"
+        "57484c4b 02 04 0000 04000000 07000000 c000000000000000 00000000 00000000"
     ),
     encode(messages.HEARTBEAT, 5, 0xABCD, 123, 9, detail=1): (
-        "57484c4b 01 05 0100 05000000 cdab0000 7b00000000000000 09000000 00000000"
+        "57484c4b 02 05 0100 05000000 cdab0000 7b00000000000000 09000000 00000000"
     ),
     encode(messages.CONTROL, 6, 0, 11, 0xABCD, 3): (
-        "57484c4b 01 06 0000 06000000 00000000 0b00000000000000 cdab0000 03000000"
+        "57484c4b 02 06 0000 06000000 00000000 0b00000000000000 cdab0000 03000000"
     ),
     encode(messages.PUSH, 7, 2, 99, 0, 5): (
-        "57484c4b 01 07 0000 07000000 02000000 6300000000000000 00000000 05000000"
+        "57484c4b 02 07 0000 07000000 02000000 6300000000000000 00000000 05000000"
     ),
     encode(messages.CREDIT, 8, 2, 17): (
-        "57484c4b 01 08 0000 08000000 02000000 1100000000000000 00000000 00000000"
+        "57484c4b 02 08 0000 08000000 02000000 1100000000000000 00000000 00000000"
     ),
     encode(messages.GOODBYE, -1, messages.NO_STREAM): (
-        "57484c4b 01 09 0000 ffffffff ffffffff 0000000000000000 00000000 00000000"
+        "57484c4b 02 09 0000 ffffffff ffffffff 0000000000000000 00000000 00000000"
     ),
 }
 
@@ -88,6 +94,8 @@ REFUSED = [
     (CorruptedMessageError, encode(messages.GRANT, 0, 1, 64, (1 << 30) + 1), "cannot have"),
     (CorruptedMessageError, encode(messages.SUBSCRIBE, 0, 1, 0, 0, detail=31), "cannot have"),
     (CorruptedMessageError, encode(messages.DATA, 0, 1, 64, 1, 64), "cannot have"),
+    (CorruptedMessageError, encode(messages.DATA, 0, 1, 0, 0, 64, 1 << 11), "cannot have"),
+    (CorruptedMessageError, encode(messages.FINISHED, 0, 1, 64, detail=1 << 11), "cannot have"),
     (CorruptedMessageError, encode(messages.FINISHED, 0, 1, 65), "cannot have"),
     (CorruptedMessageError, encode(messages.HEARTBEAT, 0, detail=2), "cannot have"),
     (CorruptedMessageError, encode(messages.GOODBYE, 0, 1, 1), "cannot have"),
@@ -98,8 +106,8 @@ REFUSED = [
     (ForeignMessageError, b"GET / HTTP/1.1\r\nHost: whale-ray\r\n", "begins with 0x20544547"),
     (
         ForeignMessageError,
-        bytes.fromhex("57484c4b 02 05") + bytes(26),
-        "version 2, this is version 1: all hosts of a job must run the same version",
+        bytes.fromhex("57484c4b 01 05") + bytes(26),
+        "version 1, this is version 2: all hosts of a job must run the same version",
     ),
 ]
 

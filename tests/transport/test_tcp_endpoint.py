@@ -137,7 +137,7 @@ def test_a_chain_forwards_what_it_has_not_published(hosts):
 
     def watch() -> None:
         """Publication comes last: once readers of the second host see it, it is on its way."""
-        sender = hosts.endpoints[second]._offers[STREAM].outgoing[third].sender
+        sender = hosts.endpoints[second]._neighbours.offers[STREAM].outgoing[third].sender
         if sender.subscribed_now and sender.limit >= middle.mirror.published:
             seen_first.append(sender.sent >= middle.mirror.published)
 

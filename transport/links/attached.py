@@ -1,7 +1,16 @@
 """The streams of a link with their memory: positions (streams.py) joined to taps and mirrors.
 
-An `Offer` is one stream of this host: its tap and what is known of each child that reads it. An
-`Incoming` is one stream of another host: its mirror and what the parent was told.
+An `Offer` is one stream of this host: its tap and what is known of each child that reads it (an
+`Outgoing`). An `Incoming` is one stream of another host: its mirror and what the parent was told.
+
+What an offer keeps, and for whom::
+
+    held_from          released              a child's position         head
+    ────┼── retention ────┼───────── ring ─────────┼──────────────────────┼────
+
+With fixed children every one of them reads the whole stream, and the tap closes when the last one
+has gone. Children of a *dynamic* offer come and go: one that is admitted at a position can read
+from there on, though it may subscribe much later, or earlier; one that is dismissed holds nothing.
 """
 
 from __future__ import annotations
@@ -11,114 +20,267 @@ from typing import Final, Literal, TypeAlias
 
 from ...configs.errors import ProtocolError
 from ..mirror import MirrorRing, RingTap
-from .streams import Grant, StreamReceiver, StreamSender
+from ..retention import Retention
+from .outgoing import Outgoing
+from .streams import Grant, StreamReceiver
 
 Until: TypeAlias = Literal["received", "consumed"]
 """When the tap gives bytes back: once all children have them, or all their readers are done."""
 
-
-class Outgoing:
-    """One stream on its way to one child."""
-
-    __slots__ = ("back_pressured", "gone", "offer", "sender", "stream", "waits")
-
-    def __init__(self, offer: Offer) -> None:
-        """Begin at the start of the stream; `Offer` makes them."""
-        self.offer = offer
-        self.stream: Final = offer.stream
-        self.sender = StreamSender(offer.tap.capacity)
-        self.gone = False
-        """Whether the child wants no more: nobody waits for it."""
-        self.waits = False
-        """Whether bytes wait for a grant now."""
-        self.back_pressured = 0
-        """Times that bytes began to wait for a grant."""
-
-    def next_range(self, max_bytes: int) -> tuple[int, int] | None:
-        """Return the next positions to send, at most `max_bytes`; None if none may be sent."""
-        sender = self.sender
-        tap = self.offer.tap
-        if self.gone or tap.head == sender.sent:
-            self.waits = False
-            return None
-        found = sender.next_range(tap.whole_frames, max_bytes)
-        waits = found is None and sender.subscribed_now
-        if waits and not self.waits:
-            self.back_pressured += 1
-        self.waits = waits
-        return found
-
-    @property
-    def end_due(self) -> int | None:
-        """The stream's end if the child must be told now; None otherwise."""
-        sender = self.sender
-        if self.gone or sender.told_end or not sender.subscribed_now:
-            return None
-        end = self.offer.tap.finished_at
-        return end if end == sender.sent else None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the child has the whole stream and was told so, or wants none of it."""
-        sender = self.sender
-        return self.gone or (sender.told_end and sender.acknowledged == self.offer.tap.finished_at)
-
-    def leave(self) -> None:
-        """Take note that the child wants no more; the last one to go closes the tap."""
-        self.gone = True
-        self.offer.release()
+_ANY_BYTES: Final = 1 << 62
 
 
 class Offer:
     """One stream of this host, and its children."""
 
     def __init__(
-        self, stream: int, tap: RingTap, children: Collection[str], until: Until = "received"
+        self,
+        stream: int,
+        tap: RingTap,
+        children: Collection[str] = (),
+        until: Until = "received",
+        *,
+        dynamic: bool = False,
+        retention: Retention | None = None,
     ) -> None:
-        """Offer `tap` as `stream` to the hosts `children`. ValueError without any child."""
-        if not children:
+        """Offer `tap` as `stream` to the hosts `children`; ValueError without any, if not dynamic.
+
+        A `retention` keeps bytes that the ring cannot, for `retain_from` and for children that
+        read what the ring has given back.
+        """
+        if not (children or dynamic):
             msg = f"stream {stream} is offered to nobody"
             raise ValueError(msg)
         self.stream: Final = stream
         self.tap: Final = tap
+        self.capacity: Final = tap.capacity
+        self.dynamic: Final = dynamic
+        self.retention: Final = retention
         self._until: Final = until
-        self.outgoing: Final = {child: Outgoing(self) for child in children}
-        """By child."""
+        self._retain_from = _ANY_BYTES
+        self._head_seen = -1
+        self.outgoing: Final[dict[str, Outgoing]] = {}
+        """By child; of a dynamic offer also those that are not admitted."""
+        # No detour for what is asked for every message.
+        self.whole_frames: Final = tap.whole_frames if retention is None else self._whole_frames
+        """See `RingTap.whole_frames`; of the bytes in ring and retention."""
+        self.pieces: Final = tap.pieces if retention is None else self._pieces
+        """See `RingTap.pieces`; the same."""
+        for child in children:
+            if dynamic:
+                self.admit(child, tap.released)
+            else:
+                self.outgoing[child] = outgoing = Outgoing(self)
+                if tap.resumed:
+                    outgoing.sender.held_from(tap.released)
+
+    # --- children that come and go -------------------------------------------------------------
+
+    def admit(self, child: str, position: int) -> int:
+        """Keep every byte from `position` on for `child`; return where what is kept begins.
+
+        That is later if the bytes are gone. A child that has subscribed already is served from
+        where it stands, and one that was admitted before keeps what is kept for it.
+        """
+        outgoing = self.outgoing_to(child)
+        sender = outgoing.sender
+        position = max(position, self.held_from)
+        if sender.subscribed_now:
+            # What was sent before a dismissal is on its way; where it goes on must still be here.
+            sender.astray |= not outgoing.admitted
+        elif not outgoing.admitted or position < sender.acknowledged:
+            sender.held_from(position)
+        outgoing.admitted, outgoing.pinned = True, False
+        return max(sender.acknowledged, self.held_from)
+
+    def dismiss(self, child: str) -> None:
+        """Keep nothing for `child` and send it nothing more, until it is admitted again."""
+        outgoing = self.outgoing.get(child)
+        if outgoing is not None and outgoing.admitted:
+            outgoing.admitted = outgoing.waits = False
+            outgoing.pinned = outgoing.sender.subscribed_now
+            self.release()
+
+    def outgoing_to(self, child: str) -> Outgoing:
+        """Return the stream on its way to `child`, of which nothing may be known yet."""
+        outgoing = self.outgoing.get(child)
+        if outgoing is None:
+            outgoing = self.outgoing[child] = Outgoing(self, admitted=False)
+        return outgoing
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        """Those who are served, or would be."""
+        return tuple(
+            child
+            for child, outgoing in self.outgoing.items()
+            if outgoing.admitted and not outgoing.gone
+        )
+
+    def position_of(self, child: str) -> int:
+        """Return how far `child` has acknowledged: at first where it was admitted.
+
+        KeyError if it is not admitted.
+        """
+        outgoing = self.outgoing[child]
+        if not outgoing.admitted:
+            raise KeyError(child)
+        return outgoing.sender.acknowledged
+
+    # --- what is here --------------------------------------------------------------------------
+
+    @property
+    def head(self) -> int:
+        """The position up to which bytes can be sent."""
+        return self.tap.head
+
+    @property
+    def held_from(self) -> int:
+        """The first byte that can still be sent from here, where a frame begins."""
+        retention = self.retention
+        return self.tap.released if retention is None or retention.empty else retention.first
+
+    @property
+    def finished_at(self) -> int | None:
+        """Where the stream ends; None as long as more may come."""
+        return self.tap.finished_at
+
+    def _whole_frames(self, start: int, limit: int, max_bytes: int) -> int:
+        if start >= self.tap.released:
+            return self.tap.whole_frames(start, limit, max_bytes)
+        assert self.retention is not None
+        return self.retention.whole_frames(start, limit, max_bytes)
+
+    def _pieces(self, start: int, stop: int) -> tuple[memoryview, ...]:
+        released = self.tap.released
+        if start >= released:
+            return self.tap.pieces(start, stop)
+        assert self.retention is not None
+        pieces = self.retention.pieces(start, min(stop, released))
+        return pieces if stop <= released else pieces + self.tap.pieces(released, stop)
+
+    def end_of_frame(self, position: int) -> int | None:
+        """Return where the frame ends in which `position` stands; None as long as it is not here.
+
+        `position` itself if a frame begins there, or ends. It must be held.
+        """
+        if position > self.head:
+            return None
+        start = self.tap.released
+        if position < start:
+            assert self.retention is not None
+            start = self.retention.frame_before(position)
+        start = self.whole_frames(start, position, _ANY_BYTES)
+        if start == position:
+            return position
+        end = self.whole_frames(start, self.head, 1)
+        return end if end > position else None
+
+    # --- giving back ---------------------------------------------------------------------------
+
+    def retain_from(self, position: int) -> None:
+        """Keep, whatever the children have, everything from `position` on.
+
+        In the ring or, if there is one and the ring gets full, in the retention.
+        """
+        if position != self._retain_from:
+            self._retain_from = position
+            self.release()
+
+    def tend(self) -> None:
+        """Give back what came in and no child acknowledges, if children may come and go.
+
+        Whoever drives the links calls it now and then, at least after each batch of bytes.
+        """
+        if self.dynamic and self.tap.head != self._head_seen:
+            self._head_seen = self.tap.head
+            self.release()
 
     def release(self) -> None:
-        """Give back what no child needs any more; close the tap if there is none left."""
+        """Give back what no child needs any more; close the tap if there is never one again."""
         consumed = self._until == "consumed"
-        floors = [
-            child.sender.consumed if consumed else child.sender.acknowledged
+        senders = [
+            child.sender
             for child in self.outgoing.values()
-            if not child.gone
+            if (child.admitted or child.pinned) and not child.gone
         ]
-        if floors:
-            self.tap.release(min(floors))
+        floors = [one.consumed if consumed else one.acknowledged for one in senders]
+        if not self.dynamic:
+            if floors:
+                self.tap.release(min(floors))
+            else:
+                self.tap.close()
+            return
+        head = self.tap.head
+        needed = min([*floors, self._retain_from, head])
+        if self.retention is None:
+            self.tap.release(needed)
         else:
-            self.tap.close()
+            # A child that reads from the ring holds it, as ever; one that lags behind does not.
+            released = self.tap.released
+            reading = [
+                max(floor, released)
+                for floor, one in zip(floors, senders, strict=True)
+                if max(floor, one.sent) >= released
+            ]
+            self._retain(self.retention, needed, min(reading, default=head), head)
+
+    def _retain(self, retention: Retention, needed: int, unread: int, head: int) -> None:
+        """Give back what is before `needed`, and move what the ring cannot keep to `retention`.
+
+        From `unread` on children read from the ring.
+        """
+        tap = self.tap
+        retention.release(needed)
+        if needed > tap.released:
+            tap.release(needed)
+        # Half of the ring is always free for what is yet to come: for the largest frame.
+        if head - tap.released <= self.capacity // 2:
+            return
+        stop = min(unread, head - self.capacity // 8 * 3)
+        start = tap.released
+        while start < stop:
+            end = tap.whole_frames(start, stop, retention.chunk_bytes)
+            if end == start or not retention.append(start, tap.pieces(start, end)):
+                break
+            start = end
+        tap.release(start)
 
     @property
     def complete(self) -> bool:
         """Whether the stream has ended and every child has all of it."""
         return self.tap.closed or (
             self.tap.finished_at is not None
-            and all(child.complete for child in self.outgoing.values())
+            and all(child.complete for child in self.outgoing.values() if child.admitted)
         )
 
 
 class Incoming:
-    """One stream that a parent sends."""
+    """One stream that a parent sends: one parent after the other, or none for a time."""
 
     def __init__(self, stream: int, mirror: MirrorRing, grant_delay_ns: int) -> None:
-        """Fill `mirror` with `stream` from its start."""
+        """Fill `mirror` with `stream` from where it stands; `Peer.take_over` gives it a parent."""
         self.stream: Final = stream
         self.mirror: Final = mirror
-        self.receiver: Final = StreamReceiver(mirror.capacity, grant_delay_ns)
+        self.receiver: Final = StreamReceiver(mirror.capacity, grant_delay_ns, mirror.received)
+        self.parent: str | None = None
+        """The host from which it is read now."""
+        self.number = 0
+        """Of the present subscription: what was sent for another one is stale."""
         self.subscribed_now = False
         """Whether the parent was told on the present link."""
         self.left = False
         """Whether the parent was told that this host wants no more."""
+
+    @property
+    def received(self) -> int:
+        """Every byte before this position is here."""
+        return self.receiver.received
+
+    @property
+    def finished_at(self) -> int | None:
+        """Where the stream ends, once a parent has said so."""
+        return self.receiver.finished_at
 
     def writable(self, position: int, nbytes: int) -> tuple[memoryview, ...] | None:
         """Return where bytes that arrive belong; None if they are not needed.

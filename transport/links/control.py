@@ -29,7 +29,8 @@ class ControlOutbox:
 
     def __init__(self, mark: int, messages_max: int) -> None:
         """Hold at most `messages_max` messages; `mark` is random, from 1 up to 2**32 - 1."""
-        self.mark: Final = mark
+        self.mark = mark
+        """Tells these messages from those of a predecessor."""
         self._messages: deque[bytes] = deque(maxlen=messages_max)
         self._first = 0  # number of the oldest message
         self._next = 0  # number of the message to be sent next on the present link
@@ -74,6 +75,12 @@ class ControlOutbox:
             self._messages.popleft()
         self._first += taken
         self._next = max(self._next, self._first)
+
+    def forget(self, mark: int) -> None:
+        """Drop all messages: the receiver has died. `mark` is another one, for its successor."""
+        self.mark = mark
+        self._messages.clear()
+        self._first = self._next = self._furthest = 0
 
     def reconnected(self) -> None:
         """Send everything again that is not known to have been taken."""

@@ -25,9 +25,10 @@ from typing import Final, TypeAlias
 from ...configs.errors import ProtocolError
 from ...configs.settings import TransportSettings
 from ..ring_layout import FRAME_ALIGNMENT
-from .attached import Incoming, Outgoing
+from .attached import Incoming
 from .control import ControlMessage
 from .messages import (
+    CAPACITY_BITS,
     CONTROL,
     CREDIT,
     DATA,
@@ -49,6 +50,7 @@ from .messages import (
     decode,
     encode,
 )
+from .outgoing import Outgoing
 from .peer import Peer
 
 _MS: Final = 1_000_000
@@ -99,7 +101,8 @@ class Link:
     ) -> None:
         """Begin on a fresh connection; `role` is the peer's.
 
-        `primary`: whether control messages go this way, where two links lead to one peer.
+        `primary`: whether control and push messages go this way, where two links lead to one
+        peer. Without a primary link, control messages take the other one.
         """
         self.peer: Final = peer
         self.role: Final = role
@@ -117,13 +120,19 @@ class Link:
         self._header: LinkHeader | None = None
         self._counted = 0  # bytes of its payload that are counted as received
         self._content = bytearray()
+        self._incoming: Incoming | None = None  # whose data they are
         self._waste = memoryview(b"")
         self._wasted = False
         peer.counters.connections += 1
         if primary:
-            peer.outbox.reconnected()
+            self._speak()
             for source in peer.push_sources.values():
                 source.reconnected()
+
+    def _speak(self) -> None:
+        """Send control messages this way from now on, all again that may not have arrived."""
+        self.peer.speaker = self
+        self.peer.outbox.reconnected()
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -160,13 +169,13 @@ class Link:
         """Append what is to be sent now, headers and memory of rings, about `max_bytes`.
 
         What was appended counts as sent: if it cannot be sent, the link is broken. Raises
-        CorruptedMessageError if a ring's memory holds no frames, which is not the link's fault.
+        CorruptedMessageError if a ring's memory holds no frames, which is not the link's fault;
+        another ProtocolError if the peer wants what cannot be had, after which the link is broken.
         """
         if self.role is Role.PARENT:
             self._tell_parent(buffers, now_ns)
         self._tell_alive(buffers, now_ns)
-        if self.primary:
-            self._send_control(buffers)
+        self._send_control(buffers)
         if self.peer.push_sources or self.peer.push_sinks:
             self._send_push(buffers, max_bytes)
         if self.role is Role.CHILD:
@@ -193,7 +202,10 @@ class Link:
         counters.bytes_sent += HEADER_BYTES + length
 
     def _tell_parent(self, buffers: Buffers, now_ns: int) -> None:
-        """Subscribe, grant, leave."""
+        """Leave, subscribe, grant."""
+        for stream in self.peer.farewells:
+            self._append(buffers, GOODBYE, stream)
+        self.peer.farewells.clear()
         for stream, incoming in self.peer.incoming.items():
             if not incoming.subscribed_now:
                 incoming.subscribed_now = True
@@ -213,9 +225,8 @@ class Link:
     def _subscribe(self, buffers: Buffers, incoming: Incoming) -> None:
         received, limit = incoming.subscription()
         exponent = incoming.mirror.capacity.bit_length() - 1
-        self._append(
-            buffers, SUBSCRIBE, incoming.stream, received, limit - received, detail=exponent
-        )
+        detail = exponent | incoming.number << CAPACITY_BITS
+        self._append(buffers, SUBSCRIBE, incoming.stream, received, limit - received, detail=detail)
 
     def _tell_alive(self, buffers: Buffers, now_ns: int) -> None:
         """Heartbeat, if one is due or there is something that only heartbeats tell."""
@@ -231,6 +242,10 @@ class Link:
 
     def _send_control(self, buffers: Buffers) -> None:
         outbox = self.peer.outbox
+        if self.peer.speaker is not self:
+            if self.peer.speaker is not None or outbox.empty:
+                return
+            self._speak()
         while (message := outbox.next_message()) is not None:
             size = len(message.content)
             self._append(buffers, CONTROL, 0, message.number, outbox.mark, size)
@@ -276,11 +291,12 @@ class Link:
                     self._turn = index + 1
             waiting = again
         for outgoing, start, stop in plan:
+            number = outgoing.number
             if start == stop:
-                self._append(buffers, FINISHED, outgoing.stream, stop)
+                self._append(buffers, FINISHED, outgoing.stream, stop, detail=number)
             else:
-                self._append(buffers, DATA, outgoing.stream, start, 0, stop - start)
-                buffers += outgoing.offer.tap.pieces(start, stop)
+                self._append(buffers, DATA, outgoing.stream, start, 0, stop - start, number)
+                buffers += outgoing.offer.pieces(start, stop)
 
     @staticmethod
     def _take_turn(
@@ -333,11 +349,31 @@ class Link:
         return 0, ()
 
     def _place_data(self, message: LinkHeader) -> tuple[memoryview, ...]:
-        incoming = self.peer.incoming.get(message.stream)
-        if self.role is not Role.PARENT or incoming is None:
-            raise self._misplaced(message)
+        incoming = self._incoming = self._sent_to(message)
+        if incoming is None:
+            return self._wasted_places(message.length)
         places = incoming.writable(message.position, message.length)
         return self._wanted_or_waste(places, message.length)
+
+    def _sent_to(self, message: LinkHeader) -> Incoming | None:
+        """Return the stream that a parent's message is about; None if it is stale."""
+        if self.role is Role.PARENT:
+            try:
+                return self.peer.sends(message.stream, message.detail)
+            except KeyError:
+                pass
+        raise self._misplaced(message)
+
+    def divert(self, stream: int, missing: int) -> tuple[memoryview, ...] | None:
+        """Return where the last `missing` bytes of the payload that is coming go instead.
+
+        None if no data of `stream` is coming. To be called before the stream gets another parent.
+        """
+        message = self._header
+        if message is None or message.kind != DATA or message.stream != stream or self._wasted:
+            return None
+        self.peer.counters.stale += 1
+        return self._wasted_places(missing)
 
     def _place_push(self, message: LinkHeader) -> tuple[memoryview, ...]:
         sink = self.peer.push_sinks.get(message.stream)
@@ -349,10 +385,14 @@ class Link:
     def _wanted_or_waste(
         self, places: tuple[memoryview, ...] | None, length: int
     ) -> tuple[memoryview, ...]:
-        self._wasted = places is None
         if places is not None:
+            self._wasted = False
             return places
         self.peer.counters.duplicates += 1
+        return self._wasted_places(length)
+
+    def _wasted_places(self, length: int) -> tuple[memoryview, ...]:
+        self._wasted = True
         if len(self._waste) < length:
             self._waste = memoryview(bytearray(max(length, DATA_BYTES_MAX)))
         return (self._waste[:length],)
@@ -365,9 +405,9 @@ class Link:
 
     def _count_data(self, message: LinkHeader, nbytes: int) -> None:
         fresh = nbytes - self._counted
-        if fresh > 0:
+        incoming = self._incoming
+        if fresh > 0 and incoming is not None:
             self._counted = nbytes
-            incoming = self.peer.incoming[message.stream]
             incoming.arrived(fresh)
             self.peer.changed[message.stream] = incoming
 
@@ -398,19 +438,19 @@ class Link:
     def _take_subscribe(self, message: LinkHeader) -> None:
         self._expect(message, Role.CHILD)
         limit = message.position + message.extra
-        self.peer.subscribed(message.stream, message.position, limit, 1 << message.detail)
+        capacity = 1 << (message.detail & ((1 << CAPACITY_BITS) - 1))
+        number = message.detail >> CAPACITY_BITS
+        self.peer.subscribed(message.stream, message.position, limit, capacity, number)
 
     def _take_grant(self, message: LinkHeader) -> None:
         self._expect(message, Role.CHILD)
         self.peer.granted(message.stream, message.position, message.position + message.extra)
 
     def _take_finished(self, message: LinkHeader) -> None:
-        self._expect(message, Role.PARENT)
-        incoming = self.peer.incoming.get(message.stream)
-        if incoming is None:
-            raise self._misplaced(message)
-        incoming.finished(message.position)
-        self.peer.changed[message.stream] = incoming
+        incoming = self._sent_to(message)
+        if incoming is not None:
+            incoming.finished(message.position)
+            self.peer.changed[message.stream] = incoming
 
     def _take_heartbeat(self, message: LinkHeader) -> None:
         self.peer.outbox.acknowledged(message.stream, message.extra)
@@ -453,6 +493,12 @@ class Link:
     def broken(self, reason: str) -> None:
         """Take note that the connection is gone: what was under way is to be sent anew."""
         self.peer.counters.failures[reason] += 1
+        self.ended()
+
+    def ended(self) -> None:
+        """Take note that the connection was closed on purpose; the same."""
+        if self.peer.speaker is self:
+            self.peer.speaker = None
         if self.role is Role.CHILD:
             self.peer.child_disconnected()
         else:

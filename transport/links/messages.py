@@ -13,11 +13,12 @@
 other fields mean depends on the kind; those not named are 0:
 
 =========  ========================================================================================
-DATA       `length` bytes of ring `stream`, which belong at `position`; both are multiples of 64
+DATA       `length` bytes of ring `stream`, which belong at `position`; both are multiples of 64;
+           they answer subscription number `detail`
 SUBSCRIBE  I have every byte of `stream` before `position`; you may send `extra` bytes beyond; my
-           mirror has 2**`detail` bytes
+           mirror has 2**(`detail` & 31) bytes; this is my subscription number `detail` >> 5
 GRANT      the same, later: I have every byte before `position`, you may send `extra` bytes beyond
-FINISHED   `stream` ends at `position`
+FINISHED   `stream` ends at `position`; this answers subscription number `detail`
 HEARTBEAT  `detail` 0: my clock says `position` ns; 1: your clock said so, back to you. Of the
            control messages that bear your mark `stream`, I have `extra` (modulo 2**32)
 CONTROL    `length` bytes of my control message number `position`; `extra` is my mark
@@ -25,6 +26,9 @@ PUSH       `length` bytes for the slot word `position` of push channel `stream`
 CREDIT     the sender of push channel `stream` has been given `position` credits in all
 GOODBYE    I want `stream` no more; with `stream` NO_STREAM: I close this connection on purpose
 =========  ========================================================================================
+
+A child that leaves a stream and comes back to it over the same connection may still be sent what
+it was to get before: the number of the subscription tells the one from the other.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from ..ring_layout import FRAME_ALIGNMENT, RING_BYTES_MAX
 
 MAGIC: Final = 0x4B4C4857
 """The bytes ``WHLK``."""
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER_BYTES: Final = 32
 
 DATA: Final = 1
@@ -60,6 +64,12 @@ KIND_NAMES: Final = {
     CREDIT: "credit",
     GOODBYE: "goodbye",
 }
+
+NUMBER_MASK: Final = (1 << 11) - 1
+"""Subscriptions of one stream are numbered modulo 2**11."""
+CAPACITY_BITS: Final = 5
+"""Of the detail of SUBSCRIBE; the number stands above them."""
+_EXPONENT_MAX: Final = RING_BYTES_MAX.bit_length() - 1
 
 NO_STREAM: Final = (1 << 32) - 1
 SEQUENCE_MASK: Final = (1 << 32) - 1
@@ -138,7 +148,7 @@ def decode(buffer: bytes | bytearray | memoryview) -> LinkHeader:
         raise CorruptedMessageError(msg)
     if kind != DATA:
         _check_fields(kind, detail, stream, position, extra)
-    elif detail or extra:
+    elif detail > NUMBER_MASK or extra:
         raise _unused(kind)
     return LinkHeader(kind, detail, sequence, stream, position, extra, length)
 
@@ -159,10 +169,11 @@ def _foreign(magic: int, version: int, kind: int) -> ForeignMessageError:
 def _check_fields(kind: int, detail: int, stream: int, position: int, extra: int) -> None:
     """Check what decode has not: the fields that some kinds use and others leave 0."""
     if kind in {SUBSCRIBE, GRANT}:
-        details = 30 if kind == SUBSCRIBE else 0
-        good = detail <= details and extra <= RING_BYTES_MAX and position % FRAME_ALIGNMENT == 0
+        exponent = detail & ((1 << CAPACITY_BITS) - 1)
+        known = exponent <= _EXPONENT_MAX if kind == SUBSCRIBE else detail == 0
+        good = known and extra <= RING_BYTES_MAX and position % FRAME_ALIGNMENT == 0
     elif kind == FINISHED:
-        good = not (detail or extra or position % FRAME_ALIGNMENT)
+        good = not (detail > NUMBER_MASK or extra or position % FRAME_ALIGNMENT)
     elif kind == HEARTBEAT:
         good = detail <= ECHO
     elif kind == CONTROL:

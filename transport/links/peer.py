@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ...configs.errors import ProtocolError
-from .attached import Incoming, Offer, Outgoing
+from .attached import Incoming, Offer
 from .control import ControlInbox, ControlOutbox
+from .messages import NUMBER_MASK
+from .outgoing import Outgoing
 
 EARLY_MAX: Final = 4096
 """Subscriptions to streams that are not offered yet, of one child."""
@@ -68,6 +70,8 @@ class LinkCounters:
     messages_received: int = 0
     connections: int = 0
     duplicates: int = 0
+    stale: int = 0
+    """Messages of streams that are read from another host by now, or of an earlier subscription."""
     socket_full: int = 0
     """Times that a socket took less than there was to send."""
     rtt_ns: int = 0
@@ -94,8 +98,21 @@ class Peer:
         self.counters: Final = LinkCounters()
         self.changed: Final[dict[int, Incoming]] = {}
         """Incoming streams with something to publish; whoever drives the links clears it."""
-        self._early: dict[int, tuple[int, int, int]] = {}
+        self.farewells: Final[dict[int, None]] = {}
+        """Streams that it still sends on the present link, and is to be told not to."""
+        self.speaker: object = None
+        """The link that control messages go by, if any does."""
+        self._former: set[int] = set()
+        self._early: dict[int, tuple[int, int, int, int]] = {}
         self._offers = offers
+
+    def died(self, new_mark: int) -> None:
+        """Drop what was to be said to the peer: its process has ended.
+
+        What it sends and reads goes on where it was, with another process of its name.
+        """
+        self.outbox.forget(new_mark)
+        self._early.clear()
 
     def failed(self, reason: str, explanation: str) -> None:
         """Count that something went wrong with the peer, and remember it in words."""
@@ -109,17 +126,20 @@ class Peer:
         if asked is not None:
             self.subscribed(outgoing.stream, *asked)
 
-    def subscribed(self, stream: int, received: int, limit: int, capacity: int) -> None:
+    def asks_for(self, stream: int) -> bool:
+        """Return whether the peer has subscribed a stream that nobody offered."""
+        return stream in self._early
+
+    def subscribed(
+        self, stream: int, received: int, limit: int, capacity: int, number: int = 0
+    ) -> None:
         """Take note of a subscription. Raises ProtocolError for one that cannot be."""
-        outgoing = self.outgoing.get(stream)
+        outgoing = self.outgoing.get(stream) or self._wanted(stream)
         if outgoing is None:
-            if stream in self._offers:
-                msg = f"host {self.host!r} is no child of stream {stream}"
-                raise ProtocolError(msg)
             if len(self._early) >= EARLY_MAX:
                 msg = f"host {self.host!r} subscribes to too many streams that nobody offers"
                 raise ProtocolError(msg)
-            self._early[stream] = (received, limit, capacity)
+            self._early[stream] = (received, limit, capacity, number)
             return
         if capacity != outgoing.sender.capacity:
             msg = (
@@ -127,19 +147,26 @@ class Peer:
                 f"its ring {outgoing.sender.capacity:,}"
             )
             raise ProtocolError(msg)
-        if not outgoing.gone:
-            outgoing.sender.subscribed(received, limit)
-            outgoing.offer.release()
+        outgoing.subscribed(received, limit, number)
+
+    def _wanted(self, stream: int) -> Outgoing | None:
+        """Return what a first subscription is to: None if nobody offers it yet."""
+        offer = self._offers.get(stream)
+        if offer is None:
+            return None
+        if not offer.dynamic:
+            msg = f"host {self.host!r} is no child of stream {stream}"
+            raise ProtocolError(msg)
+        self.outgoing[stream] = outgoing = offer.outgoing_to(self.host)
+        return outgoing
 
     def granted(self, stream: int, received: int, limit: int) -> None:
         """Take note of a grant. Raises ProtocolError for one that makes no sense."""
         outgoing = self.outgoing.get(stream)
         if outgoing is not None:
-            if not outgoing.gone:
-                outgoing.sender.granted(received, limit)
-                outgoing.offer.release()
+            outgoing.granted(received, limit)
         elif stream in self._early:
-            self._early[stream] = (received, limit, self._early[stream][2])
+            self._early[stream] = (received, limit, *self._early[stream][2:])
         else:
             msg = f"host {self.host!r} grants stream {stream}, which it has not subscribed"
             raise ProtocolError(msg)
@@ -154,12 +181,57 @@ class Peer:
         """Take note that the link on which the peer is the child has broken."""
         self._early.clear()
         for outgoing in self.outgoing.values():
-            outgoing.sender.disconnected()
+            outgoing.disconnected()
 
     def parent_disconnected(self) -> None:
         """Take note that the link on which the peer is the parent has broken."""
+        self.farewells.clear()
         for incoming in self.incoming.values():
             incoming.subscribed_now = False
+
+    # --- streams that change their parent ------------------------------------------------------
+
+    def take_over(self, incoming: Incoming) -> None:
+        """Read a stream that has no parent from this peer, from where it stands.
+
+        ValueError if it has a parent: that must `release_stream` it first.
+        """
+        if incoming.parent is not None:
+            msg = f"stream {incoming.stream} is read from {incoming.parent!r}"
+            raise ValueError(msg)
+        incoming.parent = self.host
+        incoming.subscribed_now = False
+        self.incoming[incoming.stream] = incoming
+
+    def release_stream(self, stream: int) -> Incoming:
+        """Read `stream` from this peer no more; return it, without a parent.
+
+        What the peer still sends of it is dropped. A message that is half received must not be
+        completed in its place: `Link.divert` says where the rest of it goes instead. KeyError if
+        the stream is not read from this peer.
+        """
+        incoming = self.incoming.pop(stream)
+        self._former.add(stream)
+        if incoming.subscribed_now and not incoming.left:
+            self.farewells[stream] = None
+        incoming.parent = None
+        incoming.subscribed_now = False
+        incoming.number = (incoming.number + 1) & NUMBER_MASK
+        return incoming
+
+    def sends(self, stream: int, number: int) -> Incoming | None:
+        """Return the stream of which something comes that answers subscription `number`.
+
+        None, and counted, if it answers one that was given up. Raises KeyError if the stream was
+        never read from this peer.
+        """
+        incoming = self.incoming.get(stream)
+        if incoming is not None and incoming.number == number:
+            return incoming
+        if incoming is None and stream not in self._former:
+            raise KeyError(stream)
+        self.counters.stale += 1
+        return None
 
     @property
     def delivered(self) -> bool:

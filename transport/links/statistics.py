@@ -38,6 +38,8 @@ class LinkStatistics:
     """How often links broke or did not come to stand, by reason."""
     last_failure: str = ""
     """Why that happened last, in words; empty if it never did."""
+    stale: int = 0
+    """Messages of streams that had moved to another parent by then, and were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +70,5 @@ def statistics_of(peer: Peer, up: bool) -> LinkStatistics:
         rtt_ns=counters.rtt_ns,
         failures=dict(counters.failures),
         last_failure=counters.last_failure,
+        stale=counters.stale,
     )

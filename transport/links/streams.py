@@ -12,6 +12,9 @@ every byte before `received`, and you may send up to `limit`"::
 
 After a broken link the child says it again, and the parent goes on at `received`: what was on the
 way is sent anew, what had arrived is not. Both numbers only grow.
+
+A child may also say it to another parent, as positions are the same everywhere: that one goes on
+in the middle of a stream, maybe in the middle of a frame, if it still holds the bytes.
 """
 
 from __future__ import annotations
@@ -35,15 +38,15 @@ class Grant(NamedTuple):
 class StreamSender:
     """The parent's knowledge of one stream and one child."""
 
-    def __init__(self, capacity: int) -> None:
-        """Begin at 0; nothing may be sent before the child subscribes.
+    def __init__(self, capacity: int, position: int = 0) -> None:
+        """Begin at `position`; nothing may be sent before the child subscribes.
 
         `capacity`: bytes of the ring, and of the child's mirror.
         """
         self.capacity: Final = capacity
-        self.sent = 0
+        self.sent = position
         """Every byte before this position was sent on the present link, or acknowledged."""
-        self.acknowledged = 0
+        self.acknowledged = position
         """The child has every byte before this position."""
         self.limit = 0
         """Nothing may be sent beyond this position."""
@@ -51,13 +54,16 @@ class StreamSender:
         """Whether the child takes data on the present link."""
         self.told_end = False
         """Whether the child was told on the present link where the stream ends."""
-        self._furthest = 0
-        self._whole = 0  # bytes before it are whole frames
+        self.astray = position > 0
+        """Whether it is unknown where the frame ends in which `sent` stands; see `aligned`."""
+        self._begun = position
+        self._furthest = position
+        self._whole = position  # bytes before it are whole frames
 
     @property
     def consumed(self) -> int:
         """The child's readers have given back every byte before this position."""
-        return max(0, self.limit - self.capacity)
+        return max(self._begun, self.limit - self.capacity)
 
     def subscribed(self, received: int, limit: int) -> None:
         """Take up sending at `received`: the child's first word on a new link.
@@ -72,6 +78,31 @@ class StreamSender:
         self._whole = max(received, self._whole)
         self.subscribed_now = True
         self.told_end = False
+
+    def taken_up(self, received: int, limit: int) -> None:
+        """Take up sending wherever the child stands, which may have had another parent.
+
+        Raises ProtocolError for a grant that makes no sense. Whether the bytes are here is for
+        the caller to find out, and where their frames end (`aligned`).
+        """
+        self._check_limit(received, received, limit)
+        self.acknowledged = self.sent = self._furthest = received
+        self._begun = 0
+        self.limit = limit
+        self.astray = True
+        self.subscribed_now = True
+        self.told_end = False
+
+    def held_from(self, position: int) -> None:
+        """Take note, while the child is not subscribed, that bytes are held for it from here on."""
+        self._begun = self.acknowledged = self.sent = self._furthest = position
+        self.limit = 0
+        self.astray = True
+
+    def aligned(self, whole: int) -> None:
+        """Take note that the frame in which `sent` stands, if it does, ends at `whole`."""
+        self._whole = whole
+        self.astray = False
 
     def granted(self, received: int, limit: int) -> None:
         """Take note of a grant. Raises ProtocolError for one that makes no sense."""
@@ -89,7 +120,10 @@ class StreamSender:
                 f"{self.acknowledged:,} were acknowledged and {sent:,} sent"
             )
             raise ProtocolError(msg)
-        if not max(self.limit, received) <= limit <= received + self.capacity:
+        self._check_limit(max(self.limit, received), received, limit)
+
+    def _check_limit(self, least: int, received: int, limit: int) -> None:
+        if not least <= limit <= received + self.capacity:
             msg = (
                 f"the child grants a stream up to {limit:,} after {self.limit:,}, with "
                 f"{received:,} received and a mirror of {self.capacity:,} bytes"
@@ -104,6 +138,7 @@ class StreamSender:
         """Return (start, stop) to send now, at most `max_bytes`; None if nothing can be sent.
 
         Counts it as sent. `max_bytes` is a multiple of 64; a larger frame goes out in pieces.
+        Not to be asked while `astray`.
         """
         start = self.sent
         if start == self._whole:
@@ -123,12 +158,12 @@ class StreamSender:
 class StreamReceiver:
     """The child's knowledge of one stream from its parent."""
 
-    def __init__(self, capacity: int, delay_ns: int) -> None:
-        """Begin at 0; a grant too small to be sent at once waits for up to `delay_ns`."""
+    def __init__(self, capacity: int, delay_ns: int, received: int = 0) -> None:
+        """Begin at `received`; a grant too small to be sent at once waits up to `delay_ns`."""
         self.capacity: Final = capacity
-        self.received = 0
+        self.received = received
         """Every byte before this position is here."""
-        self.granted = Grant(0, 0)
+        self.granted = Grant(received, received)
         """What the parent was told last."""
         self.finished_at: int | None = None
         """Where the stream ends, once the parent said so."""

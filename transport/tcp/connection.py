@@ -283,6 +283,12 @@ class TcpConnection:
             self._ahead[:left] = bytes(self._ahead[start : self._filled])
         self._filled = left
 
+    def divert(self, link: Link, stream: int) -> None:
+        """Have the rest of a payload of `stream`, if one is coming, go to waste."""
+        places = link.divert(stream, self._missing) if self._missing else None
+        if places is not None:
+            self._places = list(places)
+
     def close(self) -> None:
         """Close the socket; again does nothing."""
         self._pending.clear()

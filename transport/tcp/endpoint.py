@@ -20,20 +20,22 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
-from ...configs.errors import ProtocolError
+from ...configs.errors import CorruptedMessageError, ProtocolError
 from ...configs.settings import TransportSettings
 from ..channel import Outcome
 from ..doorbell import Doorbell
 from ..links.attached import Incoming, Offer, Until
 from ..links.handshake import NONCE_BYTES, Identity, Initiator
 from ..links.link import Link, LinkBrokenError, LinkTimes, Role
-from ..links.peer import Peer, PushSink, PushSource
-from ..links.reconnection import LinkState, Reconnection
+from ..links.neighbours import Neighbours
+from ..links.peer import PushSink, PushSource
 from ..links.statistics import LinkStatistics, Unreachable, statistics_of
 from ..mirror import MirrorRing, RingTap
+from ..retention import Retention
 from .connection import TcpConnection, in_words, not_connected, reason_of
 from .door import Door
-from .sockets import Address, Numeric, dialling_socket, prepare, resolve
+from .reachability import Reachability
+from .sockets import Address, dialling_socket, prepare, resolve
 from .watch import SocketWatch
 
 _MS: Final = 1_000_000
@@ -66,7 +68,6 @@ class TcpEndpoint:
         self._secret = secret
         self._settings = settings
         self._clock_ns = clock_ns
-        self._chance = chance
         self._doorbell = doorbell
         self._times = LinkTimes.of(settings)
         self._watch = self.sockets = SocketWatch()  # its `wait` is for loops without doorbell
@@ -74,12 +75,14 @@ class TcpEndpoint:
         self._by_fd: dict[int, TcpConnection] = {}
         self._proving: dict[int, TcpConnection] = {}
         self._links: dict[tuple[str, Role], TcpConnection] = {}
-        self._peers: dict[str, Peer] = {}
-        self._offers: dict[int, Offer] = {}
-        self._dials: dict[str, Reconnection] = {}
-        self._addresses: dict[str, Numeric] = {}
-        self._child_lost_ns: dict[str, int] = {}
-        self._begun_ns: int | None = None  # when `poll` was called first
+        self._neighbours = Neighbours(
+            settings.control_queue_messages,
+            int(settings.grant_delay_ms * _MS),
+            lambda: secrets.randbits(32) | 1,
+        )
+        self._peers = self._neighbours.peers
+        backoff_ns = (settings.reconnect_backoff_ms * _MS, settings.reconnect_backoff_max_ms * _MS)
+        self._reachability = Reachability(self._neighbours, backoff_ns, chance)
         self._somebody_waits = False
         self._closed = False
         self.refused: Counter[str] = Counter()
@@ -87,7 +90,6 @@ class TcpEndpoint:
         reason."""
         self.last_refusal = ""
         """Why a connection was refused or a link broke last, in words."""
-        self._last_turned_away = ""  # the same, of somebody who dialled us
 
     # --- what the host does --------------------------------------------------------------------
 
@@ -102,59 +104,114 @@ class TcpEndpoint:
         return self._door.address
 
     def offer(
-        self, stream: int, tap: RingTap, children: Collection[str], *, until: Until = "received"
+        self,
+        stream: int,
+        tap: RingTap,
+        children: Collection[str] = (),
+        *,
+        until: Until = "received",
+        dynamic: bool = False,
+        retention: Retention | None = None,
     ) -> Offer:
         """Send the bytes of `tap` to each of the hosts `children` that subscribes to `stream`.
 
         The tap is released up to what all children have received; with until="consumed" up to what
-        all readers of all children have given back. A child that has subscribed already and cannot
-        be served loses its link. Raises ValueError if `stream` was offered.
+        all readers of all children have given back. With `dynamic` children come and go by
+        `Offer.admit` and `Offer.dismiss`. A child that has subscribed already and cannot be served
+        loses its link. Raises ValueError if `stream` was offered.
         """
-        if stream in self._offers:
-            msg = f"stream {stream} is offered already"
-            raise ValueError(msg)
-        self._offers[stream] = offer = Offer(stream, tap, children, until)
-        for child, outgoing in offer.outgoing.items():
+        offer, refused = self._neighbours.offer(
+            stream, tap, children, until=until, dynamic=dynamic, retention=retention
+        )
+        now_ns = self._clock_ns()
+        for child, error in refused.items():
             connection = self._links.get((child, Role.CHILD))
-            try:
-                self._peer(child).offered(outgoing)
-            except ProtocolError as error:
-                if connection is not None:
-                    self._break(connection, error, self._clock_ns())
-            if connection is None:
-                self._child_lost_ns.setdefault(child, self._clock_ns())
+            if connection is not None:
+                self._break(connection, error, now_ns)
+        for child in children:
+            if (child, Role.CHILD) not in self._links:
+                self._reachability.awaited(child, now_ns)
         return offer
 
-    def subscribe(self, stream: int, mirror: MirrorRing, parent: str) -> None:
+    def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
         """Fill `mirror` with the bytes of `stream` from the host `parent` (also to be dialled).
 
-        Raises ValueError if `stream` was subscribed.
+        From where the mirror stands; from nobody yet if `parent` is None. Raises ValueError if
+        `stream` was subscribed.
         """
-        if any(stream in peer.incoming for peer in self._peers.values()):
-            msg = f"stream {stream} is subscribed already"
-            raise ValueError(msg)
-        delay_ns = int(self._settings.grant_delay_ms * _MS)
-        self._peer(parent).incoming[stream] = Incoming(stream, mirror, delay_ns)
+        return self._neighbours.subscribe(stream, mirror, parent)
+
+    def move(self, stream: int, parent: str | None) -> None:
+        """Read on from another parent (also to be dialled), or from nobody if that is None.
+
+        At once, and from where the stream stands, maybe within a frame. The former parent is told;
+        what it sends meanwhile is dropped, and counted as stale. KeyError if `stream` was not
+        subscribed.
+        """
+        former = self._neighbours.incoming[stream].parent
+        if former == parent:
+            return
+        connection = None if former is None else self._links.get((former, Role.PARENT))
+        if connection is not None and connection.link is not None:
+            connection.divert(connection.link, stream)
+        self._neighbours.move(stream, parent)
 
     def dial(self, host: str, address: Address) -> None:
-        """Keep a link to the parent `host` up from now on, or under another address than before.
+        """Keep a link to the parent `host` up from now on.
 
-        Raises ResourceError if the address does not resolve.
+        Under another address than before the present link is dropped at once: another process
+        stands for the host. Raises ResourceError if the address does not resolve.
         """
-        self._addresses[host] = resolve(host, address)
-        if host not in self._dials:
-            first_ns = self._settings.reconnect_backoff_ms * _MS
-            longest_ns = self._settings.reconnect_backoff_max_ms * _MS
-            self._dials[host] = Reconnection(self._clock_ns(), first_ns, longest_ns)
-        self._peer(host)
+        found = resolve(host, address)
+        if self._reachability.is_elsewhere(host, found):
+            self._stop_dialling(host)
+        self._reachability.dial(host, found, self._clock_ns())
+        self._neighbours.peer(host)
+
+    def undial(self, host: str) -> None:
+        """Close the link to the parent `host`, and dial it no more; nothing if it is not dialled.
+
+        ValueError if a stream is still read from there.
+        """
+        peer = self._peers.get(host)
+        if peer is not None and peer.incoming:
+            msg = f"streams {sorted(peer.incoming)} are still read from host {host!r}"
+            raise ValueError(msg)
+        self._stop_dialling(host)
+
+    def forget(self, host: str) -> None:
+        """Take note that the process that stood for `host` is dead: drop all links to it at once.
+
+        It is not dialled any more, and nobody waits for it to dial; control messages for it are
+        dropped. Streams that were read from it stay where they are until they `move`, or it is
+        dialled again; what is kept for it as a child is kept until it is dismissed.
+        """
+        self._stop_dialling(host)
+        connection = self._links.get((host, Role.CHILD))
+        if connection is not None:
+            self._hang_up(connection)
+        self._reachability.forget(host)
+        if host in self._peers:
+            self._peers[host].died(secrets.randbits(32) | 1)
+
+    def _stop_dialling(self, host: str) -> None:
+        if not self._reachability.stop(host):
+            return
+        standing = self._links.get((host, Role.PARENT))
+        if standing is not None:
+            self._hang_up(standing)
+        for connection in tuple(self._proving.values()):
+            if connection.dialled and connection.host == host:
+                self._forget_proving(connection)
+                self._drop(connection)
 
     def push_source(self, host: str, channel: int, source: PushSource) -> None:
         """Send what `source` has to the push channel `channel` of `host`."""
-        self._peer(host).push_sources[channel] = source
+        self._neighbours.peer(host).push_sources[channel] = source
 
     def push_sink(self, host: str, channel: int, sink: PushSink) -> None:
         """Take what `host` sends to the push channel `channel`."""
-        self._peer(host).push_sinks[channel] = sink
+        self._neighbours.peer(host).push_sinks[channel] = sink
 
     def send_control(self, host: str, message: bytes) -> Outcome:
         """Queue a message for `host`: it arrives once, in order, whatever happens to the link.
@@ -191,14 +248,6 @@ class TcpEndpoint:
         if not links:
             self._peers[host].failed(error.reason, str(error))
 
-    def _peer(self, host: str) -> Peer:
-        peer = self._peers.get(host)
-        if peer is None:
-            mark = secrets.randbits(32) | 1
-            messages_max = self._settings.control_queue_messages
-            self._peers[host] = peer = Peer(host, mark, messages_max, self._offers)
-        return peer
-
     # --- the loop ------------------------------------------------------------------------------
 
     def poll(self, now_ns: int | None = None) -> bool:
@@ -211,14 +260,12 @@ class TcpEndpoint:
         if self._closed:
             return False
         now = self._clock_ns() if now_ns is None else now_ns
-        if self._begun_ns is None:
-            self._begun_ns = now
+        self._reachability.begin(now)
         self._collect()
         moved = self._accept(now) if self._somebody_waits else False
-        for host, reconnection in self._dials.items():
-            if reconnection.due(now):
-                self._dial_now(host, now)
-                moved = True
+        for host in self._reachability.due(now):
+            self._dial_now(host, now)
+            moved = True
         for connection in tuple(self._proving.values()):
             moved |= self._prove(connection, now)
         links = tuple(self._links.values())
@@ -227,7 +274,8 @@ class TcpEndpoint:
                 moved |= self._receive(connection, now)
         for connection in links:
             moved |= self._send(connection, now)
-        if self._publish() or moved:
+        self._neighbours.tend()
+        if self._neighbours.publish() or moved:
             return True
         self._watch.arm()
         return False
@@ -276,7 +324,7 @@ class TcpEndpoint:
         self._prove(connection, now)
 
     def _dial_now(self, host: str, now: int) -> None:
-        self._dials[host].dialled()
+        family, address = self._reachability.dialled(host)
         side = Initiator(
             self.identity,
             self._secret,
@@ -285,7 +333,7 @@ class TcpEndpoint:
             deadline_ns=now + self._settings.handshake_timeout_ms * _MS,
         )
         try:
-            sock = dialling_socket(*self._addresses[host])
+            sock = dialling_socket(family, address)
         except OSError as error:
             self._dial_failed(host, not_connected(error), now)
             return
@@ -316,11 +364,9 @@ class TcpEndpoint:
         if before is not None:
             # The peer knows better: it would not dial if it still had the other one.
             self._break(before, LinkBrokenError(f"host {host!r} dialled anew", "replaced"), now)
-        if role is Role.PARENT:
-            self._dials[host].up()
-        self._child_lost_ns.pop(host, None)
-        primary = role is Role.PARENT or host not in self._dials
-        link = Link(self._peer(host), role, self._times, now, primary=primary)
+        self._reachability.up(host, role)
+        primary = role is Role.PARENT or host not in self._reachability
+        link = Link(self._neighbours.peer(host), role, self._times, now, primary=primary)
         connection.establish(link)
         self._links[host, role] = connection
 
@@ -347,20 +393,11 @@ class TcpEndpoint:
             return False
         try:
             return connection.send(link, now)
-        except LinkBrokenError as error:
+        except CorruptedMessageError:
+            raise
+        except ProtocolError as error:
             self._break(connection, error, now)
             return True
-
-    def _publish(self) -> bool:
-        """Show local readers what children were sent before."""
-        moved = False
-        for peer in self._peers.values():
-            if peer.changed:
-                moved = True
-                for incoming in peer.changed.values():
-                    incoming.publish()
-                peer.changed.clear()
-        return moved
 
     # --- the end of connections ----------------------------------------------------------------
 
@@ -375,7 +412,7 @@ class TcpEndpoint:
         if connection.dialled:
             self._dial_failed(connection.host, error, now)
         else:
-            self._last_turned_away = in_words(error)
+            self._reachability.last_turned_away = in_words(error)
         self._refuse(reason_of(error), str(error))
 
     def _refuse(self, reason: str, explanation: str) -> None:
@@ -391,15 +428,21 @@ class TcpEndpoint:
         del self._links[host, link.role]
         link.broken(reason := reason_of(error))
         link.peer.counters.last_failure = self.last_refusal = str(error)
-        if link.role is Role.CHILD:
-            self._child_lost_ns[host] = now
-        elif host in self._dials:
-            self._dials[host].failed(now, reason, self._chance.random())
+        self._reachability.broken(host, link.role, now, reason)
+
+    def _hang_up(self, connection: TcpConnection) -> None:
+        """Close a link on purpose."""
+        link = connection.link
+        assert link is not None, "only links are hung up"
+        connection.say_goodbye(link)
+        self._drop(connection)
+        del self._links[link.peer.host, link.role]
+        link.ended()
 
     def _dial_failed(self, host: str, error: ProtocolError, now: int) -> None:
         reason = reason_of(error)
-        self._dials[host].failed(now, reason, self._chance.random())
-        self._peer(host).failed(reason, in_words(error))
+        self._reachability.failed(host, now, reason)
+        self._neighbours.peer(host).failed(reason, in_words(error))
 
     def _drop(self, connection: TcpConnection) -> None:
         del self._by_fd[connection.fd]
@@ -420,10 +463,8 @@ class TcpEndpoint:
                 due_ns = min(due_ns, due)
         for proving in self._proving.values():
             due_ns = min(due_ns, proving.side.deadline_ns)
-        for reconnection in self._dials.values():
-            if reconnection.state is LinkState.WAITING:
-                due_ns = min(due_ns, reconnection.next_dial_ns)
-        return due_ns
+        dial_ns = self._reachability.next_dial_ns
+        return due_ns if dial_ns is None else min(due_ns, dial_ns)
 
     def watch(self, ring: Callable[[], None] | None = None) -> None:
         """Start a thread that calls `ring` (the doorbell's by default) when a socket is ready.
@@ -440,33 +481,14 @@ class TcpEndpoint:
     @property
     def delivered(self) -> bool:
         """Whether all offered streams have ended and are acknowledged, and all mirrors finished."""
-        return all(offer.complete for offer in self._offers.values()) and all(
-            peer.delivered for peer in self._peers.values()
-        )
+        return self._neighbours.delivered
 
     def unreachable(self, now_ns: int) -> tuple[Unreachable, ...]:
         """Return the hosts without a link that stands, for how long, and why; by name.
 
         Time begins with the first `poll`: before it, nobody can be reached.
         """
-        since = dict(self._child_lost_ns)
-        for host, reconnection in self._dials.items():
-            lost_ns = reconnection.unreachable_since_ns
-            if lost_ns is not None:
-                since[host] = min(lost_ns, since.get(host, lost_ns))
-        begun_ns = now_ns if self._begun_ns is None else self._begun_ns
-        return tuple(
-            Unreachable(host, max(0, now_ns - max(lost, begun_ns)), self._why(host))
-            for host, lost in sorted(since.items())
-        )
-
-    def _why(self, host: str) -> str:
-        """Return why there is no link to `host`, in words."""
-        last = self._peers[host].counters.last_failure
-        if last or host in self._dials:
-            return last or "no answer"
-        last = self._last_turned_away  # nobody knows who that was; most likely this host
-        return "it has not dialled" + (f"; somebody was turned away: {last}" if last else "")
+        return self._reachability.unreachable(now_ns, self._links)
 
     def statistics(self) -> tuple[LinkStatistics, ...]:
         """Return the counters of every peer, by name."""

@@ -8,12 +8,12 @@ is known to include those that moved in that epoch's switch, an older one is not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from .trees import Tree, Vertex
 
-_NEVER = -1
+NEVER = -1
 """Before any epoch: what the label of one that was not heard yet is."""
 
 
@@ -30,7 +30,7 @@ class SubtreeAcknowledgements:
 
     def __init__(self, children: Iterable[Vertex], position: int) -> None:
         """Begin where all of these children are known to have all before `position`."""
-        self._of = {child: Acknowledgement(_NEVER, position) for child in children}
+        self._of = {child: Acknowledgement(NEVER, position) for child in children}
 
     def adopt(self, leave: Iterable[Vertex], enter: Mapping[Vertex, int]) -> None:
         """Take over a new tree: who is no longer below, and who is now, from which position on.
@@ -41,7 +41,7 @@ class SubtreeAcknowledgements:
         for child in leave:
             self._of.pop(child, None)
         for child, position in enter.items():
-            self._of[child] = Acknowledgement(_NEVER, position)
+            self._of[child] = Acknowledgement(NEVER, position)
 
     def heard(self, child: Vertex, told: Acknowledgement) -> None:
         """Take a child's acknowledgement, maybe late or twice; strangers' are ignored."""
@@ -66,25 +66,33 @@ class SourceFloors:
 
     A vertex that is to move, or has lost its parent, is *pinned*: only an acknowledgement of the
     new epoch that includes it raises its floor again. So a gap between two parents, or behind a
-    dead one, can always be filled.
+    dead one, can always be filled. A host that has died keeps its floor, too, until it comes back.
     """
 
-    def __init__(self, tree: Tree, epoch: int, position: int) -> None:
-        """Begin with a tree in which all have every byte before `position`."""
+    def __init__(
+        self, tree: Tree, epoch: int, position: int, absent: Iterable[Vertex] = ()
+    ) -> None:
+        """Begin with a tree in which all have every byte before `position`.
+
+        `absent`: hosts that have died, and are expected back.
+        """
         self._tree = tree
         self._epoch = epoch
-        self._floors = dict.fromkeys(tree.joined, position)
+        self._floors = dict.fromkeys((*tree.joined, *absent), position)
+        self._entering: dict[Vertex, int] = {}  # those who join with the switch that is prepared
         self._pinned: dict[Vertex, int] = {}
-        self._position = position
+        self._heard: dict[Vertex, Acknowledgement] = {}
 
-    @property
-    def floor(self) -> int:
-        """All before it may be forgotten."""
-        self._position = min(self._floors.values(), default=self._position)
-        return self._position
+    def floor(self, head: int) -> int:
+        """Return the first byte that may not be forgotten; `head` if nobody needs any before."""
+        return min([head, *self._floors.values(), *self._entering.values()])
+
+    def __contains__(self, vertex: Vertex) -> bool:
+        """Tell whether anything is kept for a vertex."""
+        return vertex in self._floors
 
     def of(self, vertex: Vertex) -> int:
-        """Return the floor of one vertex. KeyError if it is not in the tree."""
+        """Return the floor of one vertex. KeyError if nothing is kept for it."""
         return self._floors[vertex]
 
     @property
@@ -92,28 +100,57 @@ class SourceFloors:
         """Whose floors wait for a new epoch."""
         return frozenset(self._pinned)
 
-    def pin(self, vertices: Iterable[Vertex], epoch: int) -> None:
-        """Hold the floors of these until an acknowledgement of `epoch` or later includes them."""
-        for vertex in vertices:
+    def pin(self, positions: Mapping[Vertex, int], epoch: int) -> None:
+        """Hold the floors of these until an acknowledgement of `epoch` or later includes them.
+
+        Those who are new begin at their position; that of others is not looked at.
+        """
+        for vertex, position in positions.items():
             if vertex in self._floors:
                 self._pinned[vertex] = max(epoch, self._pinned.get(vertex, epoch))
+            else:
+                self._entering[vertex] = position
 
     def abandon(self, epoch: int) -> None:
         """Lift the pins of a switch that was aborted: the old tree's acknowledgements count."""
         self._pinned = {vertex: at for vertex, at in self._pinned.items() if at != epoch}
+        self._entering = {}
 
-    def adopt(self, tree: Tree, epoch: int) -> None:
-        """Take over the tree of a switch that was decided; hosts that joined begin at its cut."""
+    def adopt(self, tree: Tree, epoch: int, absent: Collection[Vertex] = ()) -> None:
+        """Take over the tree of a switch that was decided; who joined unforeseen begins at its cut.
+
+        Those `absent` are no longer in it, but are expected back: their floors stay.
+        """
         self._tree, self._epoch = tree, epoch
-        self._floors = {vertex: self._floors.get(vertex, epoch) for vertex in tree.joined}
+        known = {**self._entering, **self._floors}
+        away = [vertex for vertex in known if vertex in absent]
+        self._floors = {vertex: known.get(vertex, epoch) for vertex in (*tree.joined, *away)}
+        self._entering = {}
         self._pinned = {vertex: at for vertex, at in self._pinned.items() if vertex in self._floors}
+        self._heard = {
+            vertex: told for vertex, told in self._heard.items() if vertex in self._floors
+        }
+        for child in tree.children[tree.root]:
+            self._apply(child)
 
     def heard(self, child: Vertex, told: Acknowledgement) -> None:
-        """Take the acknowledgement of a child of the root.
+        """Take the acknowledgement of a child of the root, maybe late, early or twice.
 
-        One of an older epoch counts for nothing, as it may not include who moved below the child.
+        One of another epoch than the tree's counts for nothing, as it speaks for others than are
+        below the child in this tree; that of the next epoch does as soon as it has come.
         """
-        if told.epoch < self._epoch or self._tree.parents.get(child) != self._tree.root:
+        if child not in self._floors and child not in self._entering:
+            return
+        known = self._heard.get(child)
+        if known is None or (told.epoch, told.position) > (known.epoch, known.position):
+            self._heard[child] = told
+        self._apply(child)
+
+    def _apply(self, child: Vertex) -> None:
+        told = self._heard.get(child)
+        if told is None or told.epoch != self._epoch:
+            return
+        if self._tree.parents.get(child) != self._tree.root:
             return
         for vertex in self._tree.subtree(child):
             if told.epoch >= self._pinned.get(vertex, told.epoch):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .trees import Vertex
+from .trees import Tree, Vertex
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,10 @@ class StatusMessage(Message):
 
 @dataclass(frozen=True)
 class Prepare(Message):
-    """To those that move and to their new parents: be ready for these moves."""
+    """To those that move, to their new parents and to the root: be ready for these moves."""
 
     moves: tuple[PlannedMove, ...]
+    """Those in which the receiver has a part; all, if it is the root, which pins their floors."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ class Commit(Message):
     """All of them; `reserve_at` is what the new parents really keep."""
     gone: frozenset[Vertex]
     """Hosts that have died: nobody waits for them."""
+    absent: frozenset[Vertex]
+    """Those of them that are expected back: the source keeps what they need."""
+    tree: Tree
+    """The tree."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,27 @@ class Done(Message):
     vertex: Vertex
     finished: bool
     """It reads from its new parent, and its old one knows; True also for those that stay."""
+
+
+@dataclass(frozen=True)
+class Starved(Message):
+    """A vertex cannot serve another any more: what that needs next is held nowhere."""
+
+    vertex: Vertex
+    child: Vertex
+    wanted: int
+    """The child's next byte."""
+    held_from: int
+    """The first byte that is still there."""
+
+
+@dataclass(frozen=True)
+class Fetch(Message):
+    """From a vertex to the root: I read from you, although I am no child of yours in the tree."""
+
+    vertex: Vertex
+    position: int
+    """The first byte that it needs."""
 
 
 @dataclass(frozen=True)

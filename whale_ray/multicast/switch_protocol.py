@@ -12,14 +12,17 @@ finishes from it what was decided, and aborts what was not. Writing must fail fo
 
 A host that dies while a decided switch is carried out is not waited for; then nobody is waited for
 longer than until all living hosts know the decision, since some may starve until the tree is
-repaired. That repair is the next switch.
+repaired. That repair is the next switch. A host whose relay was replaced joins again, from the byte
+on that its memory had come to. The root's own relay may be replaced, too: `root_restarted`.
+
+The root takes part in every switch: it pins the floors of all that move before anybody moves.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from .switch_messages import (
@@ -34,6 +37,7 @@ from .switch_messages import (
     Prepare,
     Ready,
     Refused,
+    Starved,
     StatusMessage,
 )
 from .switching import Switch
@@ -68,6 +72,8 @@ class SwitchRecord:
     """Living hosts that it concerns: those asked to prepare; while COMMITTING, all."""
     gone: frozenset[Vertex] = frozenset()
     """Hosts that have died and did not come back."""
+    absent: frozenset[Vertex] = frozenset()
+    """Those of them that died in the tree and are expected back: their floors are kept."""
     returning: frozenset[Vertex] = frozenset()
     """Those of them that come back with the switch that is PREPARING."""
     leaving: frozenset[Vertex] = frozenset()
@@ -89,6 +95,8 @@ class SwitchCoordinator:
         self.record = record
         self.aborts: list[str] = []
         """Why switches were aborted; the last few."""
+        self.failure = ""
+        """What some vertex needs is held nowhere any more, in words: the job cannot go on."""
         self._patience_ticks = patience_ticks
         self._ticks = 0
         self._reserved: dict[Vertex, int] = {}
@@ -120,12 +128,17 @@ class SwitchCoordinator:
     ) -> list[Outgoing]:
         """Begin a switch at a cut in the near future, a slice's boundary.
 
-        `floors` has, for every vertex that has lost its parent, the position from which on it may
-        need the stream (what the source pinned for it). A switch without moves sends nothing.
+        `floors` has, for every vertex without a living parent, the position from which on the new
+        one shall keep the stream: 0 for all that it still has (what is before comes from the
+        source), which is right for orphans and for hosts that come back. A switch without moves
+        sends nothing.
+
         Raises ValueError if another switch is under way, if `switch` does not begin with the
         present tree or has hosts that have died (unless they join anew, and all know that they had
-        died), and for a cut that is not beyond the last one. An idle source's cut may be behind its
-        head, as long as new parents still hold it.
+        died), for a cut that is not beyond the last one, and for moves that would close a circle
+        before the cut (an orphan below a vertex that reads on from the orphan's subtree): such a
+        tree is to be repaired first. An idle source's cut may be behind its head, as long as new
+        parents still hold it.
         """
         if self.phase is not Phase.STABLE or switch.before != self.tree:
             msg = f"epoch {cut} cannot follow: {self.phase.value}, epoch {self.record.epoch}"
@@ -135,26 +148,18 @@ class SwitchCoordinator:
             raise ValueError(msg)
         if not switch.moves:
             return []
-        moves = []
-        after, before = set(switch.after.vertices), set(switch.before.vertices)
-        returning = self.record.gone & (after - before)
+        returning = self._returning_with(switch, cut)
         gone = self.record.gone - returning
-        if returning and self._uninformed:
-            msg = f"not all know yet of the death of {sorted(map(str, returning))}"
-            raise ValueError(msg)
-        if self.record.leaving & after:
-            msg = f"{sorted(map(str, self.record.leaving & after))} have not left yet"
-            raise ValueError(msg)
-        if gone & after:
-            msg = f"epoch {cut} cannot follow: {sorted(map(str, gone & after))} have died"
-            raise ValueError(msg)
+        moves = []
         for move in switch.moves:
             old = None if move.old_parent in gone else move.old_parent
             at = cut if old is not None else (floors or {}).get(move.vertex, cut)
             moves.append(PlannedMove(move.vertex, old, move.new_parent, at))
+        _check_before_the_cut(switch.after, moves)
         asked = {move.vertex for move in moves if move.vertex not in gone} | {
             move.new_parent for move in moves if move.new_parent is not None
         }
+        asked.add(switch.after.root)
         self._ticks = 0
         self._reserved = {}
         self._waiting = set(asked)
@@ -169,13 +174,31 @@ class SwitchCoordinator:
         )
         status = StatusMessage(self.term, cut, switch.degree)
         out = [Outgoing(vertex, status) for vertex in switch.after.vertices]
-        if not asked:
-            # Only the dead were taken out: nothing is to be prepared.
-            return [*out, *self._decide_commit()]
         return [*out, *self._say()]
+
+    def _returning_with(self, switch: Switch, cut: int) -> frozenset[Vertex]:
+        """Return which of the dead come back. ValueError if one cannot, or is dead yet."""
+        after, before = set(switch.after.vertices), set(switch.before.vertices)
+        returning = self.record.gone & (after - before)
+        if returning and self._uninformed:
+            msg = f"not all know yet of the death of {sorted(map(str, returning))}"
+            raise ValueError(msg)
+        if self.record.leaving & after:
+            msg = f"{sorted(map(str, self.record.leaving & after))} have not left yet"
+            raise ValueError(msg)
+        dead = (self.record.gone - returning) & after
+        if dead:
+            msg = f"epoch {cut} cannot follow: {sorted(map(str, dead))} have died"
+            raise ValueError(msg)
+        return returning
 
     def receive(self, message: Message) -> list[Outgoing]:
         """Take an answer, maybe for the second time, and return what follows from it."""
+        if isinstance(message, Starved) and message.term == self.term:
+            self.failure = (
+                f"{message.child!r} needs the stream from {message.wanted:,} on, but "
+                f"{message.vertex!r} holds it from {message.held_from:,} on only"
+            )
         if message.term != self.term or message.epoch != self.record.last_epoch:
             return []
         match message:
@@ -204,12 +227,19 @@ class SwitchCoordinator:
         return self._say()
 
     def lost(self, vertex: Vertex) -> list[Outgoing]:
-        """Take note that a host has died; the tree is to be repaired once this switch has ended."""
+        """Take note that a host has died; the tree is to be repaired once this switch has ended.
+
+        Raises ValueError for the root: see `root_restarted`.
+        """
         record = self.record
+        if vertex == record.tree.root:
+            msg = f"{vertex!r} is the source's own host: no tree can do without it"
+            raise ValueError(msg)
         self.record = dataclasses.replace(
             record,
             told=record.told - {vertex},
             gone=record.gone | {vertex},
+            absent=record.absent | ({vertex} & set(record.tree.joined)),
             returning=record.returning - {vertex},
             leaving=record.leaving - {vertex},
         )
@@ -220,6 +250,22 @@ class SwitchCoordinator:
         self._unfinished.discard(vertex)
         self._uninformed = self._living()
         self._end_if_all_done()
+        return self._say()
+
+    def root_restarted(self) -> list[Outgoing]:
+        """Take note that the root's vertex was made anew (`SwitchVertex.root_from` this record).
+
+        A switch that is prepared is aborted, one that was decided is told to the root again.
+        """
+        root = self.tree.root
+        if self.phase is Phase.PREPARING:
+            self._decide_abort("the relay of the source's host has died")
+        elif self.phase is not Phase.STABLE:
+            self.record = dataclasses.replace(self.record, told=self.record.told | {root})
+            self._waiting.add(root)
+            self._unfinished.add(root)
+        if self.record.gone:
+            self._uninformed.add(root)
         return self._say()
 
     def _living(self) -> set[Vertex]:
@@ -244,6 +290,7 @@ class SwitchCoordinator:
             moves=moves,
             told=frozenset(everybody),
             gone=gone,
+            absent=self.record.absent - self.record.returning,
             returning=frozenset(),
         )
         self._waiting, self._unfinished = set(everybody), set(everybody)
@@ -276,13 +323,40 @@ class SwitchCoordinator:
         out: list[Outgoing] = []
         if record.phase is Phase.PREPARING:
             for vertex in sorted(self._waiting, key=str):
-                mine = [one for one in record.moves if vertex in (one.vertex, one.new_parent)]
-                out.append(Outgoing(vertex, Prepare(term, epoch, tuple(mine))))
+                mine = record.moves
+                if vertex != record.tree.root:
+                    mine = tuple(one for one in mine if vertex in (one.vertex, one.new_parent))
+                out.append(Outgoing(vertex, Prepare(term, epoch, mine)))
         elif record.phase is Phase.COMMITTING:
             for vertex in sorted(self._waiting | self._unfinished, key=str):
-                out.append(Outgoing(vertex, Commit(term, epoch, record.moves, record.gone)))
+                commit = Commit(term, epoch, record.moves, record.gone, record.absent, record.tree)
+                out.append(Outgoing(vertex, commit))
         elif record.phase is Phase.ABORTING:
             aborts = sorted(self._waiting, key=str)
             out = [Outgoing(vertex, Abort(term, epoch)) for vertex in aborts]
         gone = Gone(term, epoch, record.gone)
         return out + [Outgoing(vertex, gone) for vertex in sorted(self._uninformed, key=str)]
+
+
+def _check_before_the_cut(after: Tree, moves: Collection[PlannedMove]) -> None:
+    """Raise ValueError if some could not come to the cut, as they would read in a circle.
+
+    From the cut on all read along the new tree. Before it those that move read from their old
+    parents, but those without one already from the new. If both ways lead up to the root, nobody
+    starves: of those that have come least far, one is nearest to the root and can read on.
+    """
+    parents = dict(after.parents)
+    for move in moves:
+        if move.old_parent is not None:
+            parents[move.vertex] = move.old_parent
+    well = {after.root}
+    for vertex in after.arrival_order:
+        above, path = vertex, dict[Vertex, None]()
+        while above not in well:
+            if above in path or above not in parents:
+                circle = ", ".join(map(str, path))
+                msg = f"before the cut no way would lead from the root to {circle}: repair first"
+                raise ValueError(msg)
+            path[above] = None
+            above = parents[above]
+        well.update(path)

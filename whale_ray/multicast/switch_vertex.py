@@ -10,6 +10,9 @@ A vertex knows by its own position from whom the next byte comes, so no byte is 
 whenever the messages arrive. The old tree flows on meanwhile: a child that has passed the cut when
 it hears COMMIT changes where it stands, and the new parent still has all that from the cut on.
 A vertex whose parent has died reads what its new parent no longer holds from the source (DESIGN 6).
+
+The root is a vertex without a parent that has `SourceFloors`: it keeps what any vertex may still
+need, and serves whoever asks (`Fetch`), child or not.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..configs.errors import ProtocolError
-from .floors import Acknowledgement, SubtreeAcknowledgements
+from .floors import Acknowledgement, SourceFloors, SubtreeAcknowledgements
 from .switch_messages import (
     Abort,
     Commit,
     Done,
+    Fetch,
     Gone,
     Informed,
     Leave,
@@ -34,8 +38,10 @@ from .switch_messages import (
     Prepare,
     Ready,
     Refused,
+    Starved,
 )
-from .trees import Vertex
+from .switch_protocol import Phase, SwitchRecord
+from .trees import Tree, Vertex
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,13 @@ class SwitchVertex:
         *,
         epoch: int = 0,
         received: int = 0,
+        floors: SourceFloors | None = None,
     ) -> None:
         """Begin at a position with a parent (None for the root and for one that joins).
 
-        One that joins begins at the cut of its switch, with the last `epoch` used before: what was
-        meant for a host of its name that has died is older, and refused.
+        One that joins has the last `epoch` used before: what was meant for a host of its name that
+        has died is older, and refused. It begins at what its memory holds, or at the cut of its
+        switch if it has none. The root has `floors`: see `of` and `root_from`.
         """
         self.name = name
         self.term = 0
@@ -82,12 +90,16 @@ class SwitchVertex:
         self.received = received
         """All bytes before it are here; for the root, all that were produced."""
         self.held_from = received
-        """The first byte that is still here."""
+        """The first byte that is still here (for the root: in its ring or what it retains).
+
+        The driver sets it to what is so, if it does not give back all that `release` would.
+        """
         self.refused: Counter[str] = Counter()
         """Messages that came too late, by kind."""
         self._root = root
         self._spans = [] if parent is None else [Span(parent, received)]
         self._children = {child: _Edge(received, epoch) for child in children}
+        self._floors = floors
         self._prepared: Prepare | None = None
         self._reserved: dict[Vertex, int] = {}
         self._decided = epoch
@@ -95,7 +107,47 @@ class SwitchVertex:
         self._retiring = False
         self._gone: dict[Vertex, int] = {}
         self._has_told = True
+        self._end: int | None = None
+        self._fetched: Span | None = None
         self._acknowledgements = SubtreeAcknowledgements(children, received)
+
+    @classmethod
+    def of(cls, name: Vertex, tree: Tree, *, epoch: int = 0, received: int = 0) -> SwitchVertex:
+        """Return a vertex of a tree in which all stand at the same position; the root, too."""
+        floors = SourceFloors(tree, epoch, received) if name == tree.root else None
+        parent, children = tree.parents.get(name), tree.children[name]
+        return cls(name, tree.root, parent, children, epoch=epoch, received=received, floors=floors)
+
+    @classmethod
+    def root_from(cls, record: SwitchRecord, term: int, held_from: int, head: int) -> SwitchVertex:
+        """Return a root that takes over from one that has died: its ring is still there.
+
+        What the dead one retained beyond its ring is lost: all floors are `held_from`, where the
+        ring's tail stands. Whoever needs what is before is starved, and the coordinator is told.
+        Children in the tree are its children at once, others that still read from here ask for it.
+        Tell the coordinator, too (`SwitchCoordinator.root_restarted`), before or after.
+        """
+        tree = record.tree
+        floors = SourceFloors(tree, record.epoch, held_from, record.absent)
+        children = tree.children[tree.root]
+        vertex = cls(
+            tree.root,
+            tree.root,
+            None,
+            children,
+            epoch=record.epoch,
+            received=held_from,
+            floors=floors,
+        )
+        vertex.received = head
+        vertex.term = term
+        if record.phase is not Phase.PREPARING:  # else it gets its ABORT
+            vertex._decided = record.last_epoch
+        for move in record.moves if record.phase is Phase.COMMITTING else ():
+            if move.vertex in vertex._children:
+                vertex._children[move.vertex].tail = max(held_from, move.reserve_at)
+        vertex._forget(record.gone, record.last_epoch)
+        return vertex
 
     # --- bytes ------------------------------------------------------------------------------
 
@@ -117,6 +169,29 @@ class SwitchVertex:
         return frozenset(self._children)
 
     @property
+    def serves(self) -> dict[Vertex, int]:
+        """All that the stream is kept for, and from which byte on: children, also those to come."""
+        found = dict(self._reserved)
+        for child, edge in self._children.items():
+            found[child] = min(edge.tail, found.get(child, edge.tail))
+        return found
+
+    @property
+    def upward(self) -> frozenset[Vertex]:
+        """All that links are needed to: those it reads from, now or soon, and those it leaves."""
+        found = {span.parent for span in self._spans} | self._leaving.keys()
+        for move in self._prepared.moves if self._prepared is not None else ():
+            if move.vertex == self.name and move.new_parent is not None:
+                found.add(move.new_parent)
+        return frozenset(found)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of a switch is under way here."""
+        is_still = self._prepared is None and not self._leaving and len(self._spans) <= 1
+        return is_still and self._has_told
+
+    @property
     def parent(self) -> Vertex | None:
         """The parent in the present tree, whom the subtree's acknowledgement goes to."""
         return self._spans[-1].parent if self._spans else None
@@ -128,13 +203,29 @@ class SwitchVertex:
 
     def acknowledged(self, child: Vertex, told: Acknowledgement) -> None:
         """Take a child's subtree acknowledgement, maybe late or twice."""
-        self._acknowledgements.heard(child, told)
+        if self._floors is not None:
+            self._floors.heard(child, told)
+        else:
+            self._acknowledgements.heard(child, told)
+
+    @property
+    def retain_from(self) -> int:
+        """The root's: the first byte that it must still be able to send. ValueError elsewhere."""
+        if self._floors is None:
+            msg = f"{self.name!r} is not the root"
+            raise ValueError(msg)
+        return self._floors.floor(self.received)
+
+    @property
+    def floors(self) -> SourceFloors | None:
+        """What the root keeps for whom; None for all others."""
+        return self._floors
 
     @property
     def floor(self) -> int:
         """The first byte that must be kept: for a child, or for one that is reserved for."""
-        tails = [edge.tail for edge in self._children.values()]
-        return min([self.received, *tails, *self._reserved.values()])
+        retained = self.received if self._floors is None else self.retain_from
+        return min([self.received, retained, *self.serves.values()])
 
     def release(self) -> None:
         """Give back all that nobody needs: the ring's tail moves to the floor."""
@@ -148,13 +239,26 @@ class SwitchVertex:
         self.received += nbytes
 
     def read(self, parent: Vertex, begin: int, end: int) -> list[Outgoing]:
-        """Take note that bytes came from a parent. ProtocolError unless they are what is next."""
+        """Take note that bytes came from a parent. ProtocolError unless they are what is next.
+
+        They may go beyond the `limit`: the bytes are the same everywhere, and it changes parents
+        where it stands then.
+        """
         span = self.reading
         is_next = span is not None and span.parent == parent and begin == self.received
-        if not is_next or end < begin or (self.limit is not None and end > self.limit):
+        if not is_next or end < begin:
             msg = f"{self.name!r}: [{begin}, {end}) from {parent!r}, expected from {span}"
             raise ProtocolError(msg)
-        self.received = end
+        return self.arrived(end)
+
+    def arrived(self, position: int) -> list[Outgoing]:
+        """Take note that all bytes before a position are here, whoever sent them."""
+        self.received = max(self.received, position)
+        return self._settle()
+
+    def ended(self, position: int) -> list[Outgoing]:
+        """Take note that the stream ends at a position: a cut beyond it is passed there."""
+        self._end = position
         return self._settle()
 
     def child_read(self, child: Vertex, position: int) -> None:
@@ -170,7 +274,7 @@ class SwitchVertex:
 
     def receive(self, message: Message) -> list[Outgoing]:
         """Take a message, maybe for the second time, and return the answers."""
-        if not isinstance(message, (Leave, Left)):
+        if not isinstance(message, (Leave, Left, Fetch)):
             # Between vertices the epoch alone decides: one of them may not know the new term yet.
             if message.term < self.term:
                 return self._refuse("term")
@@ -184,6 +288,8 @@ class SwitchVertex:
                 return self._abort(message)
             case Gone():
                 return self._lose(message)
+            case Fetch():
+                return self._serve(message)
             case Leave():
                 edge = self._children.get(message.vertex)
                 if edge is not None and edge.epoch < message.epoch:
@@ -198,7 +304,13 @@ class SwitchVertex:
 
     def tick(self) -> list[Outgoing]:
         """Say again what was not answered."""
-        return [self._leave(parent) for parent in self._leaving]
+        out = [self._leave(parent) for parent in self._leaving]
+        span = self.reading
+        if span is not None and span.parent == self._root:
+            # A root that took over from a dead one knows of the children in the tree alone.
+            if span.is_gap or self.limit is not None or self._retiring:
+                out.append(self._fetch())
+        return out
 
     def _refuse(self, what: str) -> list[Outgoing]:
         self.refused[what] += 1
@@ -213,10 +325,12 @@ class SwitchVertex:
             return [self._cannot(message, f"epoch {held.epoch} is prepared")]
         if held is None:
             for move in message.moves:
-                is_exact = move.old_parent is not None and move.new_parent == self.name
-                if is_exact and self.held_from > move.reserve_at:
+                if self._needs_all(move) and self.held_from > move.reserve_at:
                     return [self._cannot(message, f"the cut is behind {self.held_from}")]
             self._prepared = message
+            if self._floors is not None:
+                begins = {one.vertex: max(self.held_from, one.reserve_at) for one in message.moves}
+                self._floors.pin(begins, message.epoch)
             self._reserved = {
                 move.vertex: max(self.held_from, move.reserve_at)
                 for move in message.moves
@@ -224,6 +338,13 @@ class SwitchVertex:
             }
         reserved = tuple(self._reserved.items())
         return [Outgoing(None, Ready(message.term, message.epoch, self.name, reserved))]
+
+    def _needs_all(self, move: PlannedMove) -> bool:
+        """Tell whether what is not kept here from `reserve_at` on would come from nowhere."""
+        if move.old_parent is not None:
+            return move.new_parent == self.name
+        is_new = self._floors is not None and move.vertex not in self._floors
+        return is_new and move.reserve_at > 0
 
     def _cannot(self, message: Message, reason: str) -> Outgoing:
         return Outgoing(None, Refused(message.term, message.epoch, self.name, reason))
@@ -238,25 +359,29 @@ class SwitchVertex:
                 if self._gone.get(vertex, message.epoch) < message.epoch:
                     del self._gone[vertex]  # it has come back
             self._forget(message.gone, message.epoch)
-            for child, position in self._reserved.items():
-                edge = self._children.get(child)
-                tail = position if edge is None else min(edge.tail, position)
-                if child not in self._gone:
-                    self._children[child] = _Edge(tail, message.epoch)
+            for child, move in moved.items():
+                if move.new_parent == self.name and child not in self._gone:
+                    # Also where it was a child before: what it has not read then comes from its
+                    # old parent, or the source. To keep it as well could block the way to the cut.
+                    # A root that has taken over meanwhile has reserved nothing, but lost nothing.
+                    begin = self._reserved.get(child, max(self.held_from, move.reserve_at))
+                    self._children[child] = _Edge(begin, message.epoch)
             self._prepared, self._reserved = None, {}
-            enter = {v: one.reserve_at for v, one in moved.items() if one.new_parent == self.name}
-            # A dead child counts until the tree is repaired: it stands for those below it.
-            self._acknowledgements.adopt(moved, enter)
+            if self._floors is None:
+                enter = {
+                    v: one.reserve_at for v, one in moved.items() if one.new_parent == self.name
+                }
+                # A dead child counts until the tree is repaired: it stands for those below it.
+                self._acknowledgements.adopt(moved, enter)
+            else:
+                self._floors.adopt(message.tree, message.epoch, message.absent)
             if len(self._spans) > 1:
                 # A switch follows an unfinished one only if a host has died: the former parent may
                 # starve, or wait for us in a circle. The source never does.
-                *former, last = self._spans
-                for span in former:
-                    self._depart(span, last.parent)
-                self._spans = [Span(self._root, self.received, is_gap=True), last]
-            for move in message.moves:
-                if move.vertex == self.name:
-                    self._move(move, message.epoch)
+                gap = Span(self._root, self.received, is_gap=True)
+                self._read_along([gap, self._spans[-1]])
+            if self.name in moved:
+                self._move(moved[self.name], message.epoch)
         self._has_told = False
         return self._settle(is_asked=True)
 
@@ -264,16 +389,25 @@ class SwitchVertex:
         if move.new_parent is None:
             self._retiring = True
             return
-        self._leaving.pop(move.new_parent, None)
         if move.old_parent is not None:
             last = self._spans[-1].begin if self._spans else 0
-            self._spans.append(Span(move.new_parent, max(cut, self.received, last)))
+            span = Span(move.new_parent, max(cut, self.received, last))
+            self._read_along([*self._spans, span])
             return
-        for span in self._spans:
-            self._depart(span, move.new_parent)
-        self._spans = [Span(move.new_parent, max(move.reserve_at, self.received))]
+        spans = [Span(move.new_parent, max(move.reserve_at, self.received))]
         if move.reserve_at > self.received:
-            self._spans.insert(0, Span(self._root, self.received, is_gap=True))
+            spans.insert(0, Span(self._root, self.received, is_gap=True))
+        self._read_along(spans)
+
+    def _read_along(self, spans: list[Span]) -> None:
+        """Read as these say from now on; parents that are in none of them any more are left."""
+        now = {span.parent for span in spans}
+        for span in self._spans:
+            if span.parent not in now and span.parent not in self._gone:
+                self._leaving[span.parent] = self.epoch
+        for parent in now:
+            self._leaving.pop(parent, None)
+        self._spans = spans
 
     def _abort(self, message: Abort) -> list[Outgoing]:
         if message.epoch < self._decided or message.epoch == self.epoch:
@@ -281,6 +415,8 @@ class SwitchVertex:
         self._decided = message.epoch
         if self._prepared is not None and self._prepared.epoch <= message.epoch:
             # Else this is a late repetition, and the next switch is prepared already.
+            if self._floors is not None:
+                self._floors.abandon(self._prepared.epoch)
             self._prepared, self._reserved = None, {}
         return [Outgoing(None, Done(message.term, message.epoch, self.name, finished=True))]
 
@@ -301,25 +437,40 @@ class SwitchVertex:
             if edge is not None and edge.epoch <= epoch:
                 del self._children[vertex]
 
-    def _depart(self, span: Span, new_parent: Vertex | None) -> None:
-        if not span.is_gap and span.parent not in self._gone and span.parent != new_parent:
-            self._leaving[span.parent] = self.epoch
+    def _serve(self, message: Fetch) -> list[Outgoing]:
+        """Let a vertex read what the root holds, until it leaves."""
+        child, position = message.vertex, message.position
+        if self._floors is None or child in self._gone:
+            return self._refuse("fetch")
+        if position < self.held_from:
+            starved = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
+            return [Outgoing(None, starved)]
+        # An older edge than the epoch of the Leave that will end it.
+        self._children.setdefault(child, _Edge(position, message.epoch - 1))
+        return []
 
     def _leave(self, parent: Vertex) -> Outgoing:
         return Outgoing(parent, Leave(self.term, self._leaving[parent], self.name))
 
+    def _fetch(self) -> Outgoing:
+        return Outgoing(self._root, Fetch(self.term, self.epoch, self.name, self.received))
+
     def _settle(self, *, is_asked: bool = False) -> list[Outgoing]:
         """Change parents if that is due; tell how far it has come if asked, or at the end."""
         known = set(self._leaving)
-        while len(self._spans) > 1 and self._spans[1].begin <= self.received:
-            self._depart(self._spans.pop(0), self._spans[0].parent)
+        is_over = self._end is not None and self.received >= self._end
+        while len(self._spans) > 1 and (is_over or self._spans[1].begin <= self.received):
+            self._read_along(self._spans[1:])
         if len(self._spans) > 1 and self._spans[0].parent in self._gone:
-            self._spans[0] = Span(self._root, self.received, is_gap=True)
+            gap = Span(self._root, self.received, is_gap=True)
+            self._read_along([gap, *self._spans[1:]])
         if self._retiring and not self._children:
-            for span in self._spans:
-                self._depart(span, None)
-            self._spans = []
+            self._read_along([])
         out = [self._leave(parent) for parent in self._leaving if parent not in known]
+        span = self.reading
+        if span is not None and span.is_gap and span != self._fetched:
+            self._fetched = span
+            out.append(self._fetch())
         if not self._has_told:
             waits = self._leaving or len(self._spans) > 1 or (self._retiring and self._spans)
             self._has_told = not waits

@@ -11,6 +11,10 @@ published code grows the whole tree anew, and a step of one degree moves up to h
   deep as well (out of a chain, mostly), it moves instead of them, so that fewer edges do.
 - **A host joins** at the best place; **a host leaves or dies**, and each of its children moves: the
   fewest moves again.
+- **Another shape**: a switch between any two trees of the same hosts; all that differs moves.
+
+Some vertices may be capped lower than the rest, by their own queues: `caps`. Then a scale-up goes
+as far as free places allow: it moves nobody down to give a place to one that could serve more.
 
 All take the place that is reached first, among equals the one fewest hops from the source, among
 these the one that joined first.
@@ -22,7 +26,18 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .trees import Edge, Move, Tree, Vertex, difference, least_depth
+from .trees import (
+    NO_CAPS,
+    Caps,
+    Edge,
+    Move,
+    Tree,
+    Vertex,
+    check_degrees,
+    difference,
+    least_depth,
+    non_blocking_tree,
+)
 
 
 @dataclass(frozen=True)
@@ -40,35 +55,53 @@ class Switch:
         return difference(self.before, self.after)
 
 
-def change_degree(tree: Tree, degree: int) -> Switch:
+def change_degree(tree: Tree, degree: int, caps: Caps = NO_CAPS) -> Switch:
     """Return the switch to another maximum out-degree; no moves if it changes nothing.
 
-    Raises ValueError for a degree below 1.
+    Raises ValueError for a degree or a cap below 1.
     """
-    draft = _Draft(tree, degree)
-    surplus = [child for vertex in tree.arrival_order for child in tree.children[vertex][degree:]]
+    draft = _Draft(tree, degree, caps)
+    surplus = [
+        child
+        for vertex in tree.arrival_order
+        for child in tree.children[vertex][min(degree, caps.get(vertex, degree)) :]
+    ]
     if surplus:
         draft.place_all(surplus)
+    elif caps:
+        draft.lift_to(non_blocking_tree(tree.root, tree.joined, degree, caps).depth)
     else:
         draft.lift_to(least_depth(len(tree.joined), degree))
     return Switch(tree, draft.tree(tree.joined), degree)
 
 
-def join(tree: Tree, vertex: Vertex, degree: int) -> Switch:
+def reshape(before: Tree, after: Tree) -> Switch:
+    """Return the switch from a tree to any other one of the same hosts.
+
+    Raises ValueError if they are not the same, or the source's is another.
+    """
+    if before.root != after.root or set(before.joined) != set(after.joined):
+        msg = f"another shape needs the same hosts: {before.vertices!r}, not {after.vertices!r}"
+        raise ValueError(msg)
+    return Switch(before, after, max(1, after.degree))
+
+
+def join(tree: Tree, vertex: Vertex, degree: int, caps: Caps = NO_CAPS) -> Switch:
     """Return the switch that lets one more host in, as a leaf.
 
     Vertices beyond the cap keep their children and get no other. Raises ValueError for a host that
-    is in the tree already, and for a degree below 1.
+    is in the tree already, and for a degree or a cap below 1.
     """
-    draft = _Draft(tree, degree)
+    draft = _Draft(tree, degree, caps)
     draft.add(vertex)
     return Switch(tree, draft.tree((*tree.joined, vertex)), degree)
 
 
-def leave(tree: Tree, vertices: Iterable[Vertex], degree: int) -> Switch:
+def leave(tree: Tree, vertices: Iterable[Vertex], degree: int, caps: Caps = NO_CAPS) -> Switch:
     """Return the switch around hosts that leave or have died: their children move, nobody else.
 
-    Raises ValueError for the root, for a host that is not in the tree, and for a degree below 1.
+    Raises ValueError for the root, for a host that is not in the tree, and for a degree or a cap
+    below 1.
     """
     gone = dict.fromkeys(vertices)
     for vertex in gone:
@@ -76,7 +109,7 @@ def leave(tree: Tree, vertices: Iterable[Vertex], degree: int) -> Switch:
             kind = "the source's own host" if vertex == tree.root else "not in the tree"
             msg = f"{vertex!r} cannot leave: it is {kind}"
             raise ValueError(msg)
-    draft = _Draft(tree, degree)
+    draft = _Draft(tree, degree, caps)
     orphans = [child for one in gone for child in tree.children[one] if child not in gone]
     draft.place_all(orphans, gone)
     return Switch(tree, draft.tree([one for one in tree.joined if one not in gone]), degree)
@@ -85,12 +118,11 @@ def leave(tree: Tree, vertices: Iterable[Vertex], degree: int) -> Switch:
 class _Draft:
     """A tree that is being changed: layers are kept up, and the places that are still free."""
 
-    def __init__(self, tree: Tree, degree: int) -> None:
-        if degree < 1:
-            msg = f"a tree of out-degree {degree}: it must be 1 or more"
-            raise ValueError(msg)
+    def __init__(self, tree: Tree, degree: int, caps: Caps) -> None:
+        check_degrees(degree, caps)
         self._root = tree.root
         self._degree = degree
+        self._caps = caps
         self._children = {vertex: list(found) for vertex, found in tree.children.items()}
         self._parents: dict[Vertex, Vertex] = dict(tree.parents)
         self._layers: dict[Vertex, int] = dict(tree.layers)
@@ -186,8 +218,12 @@ class _Draft:
         layer = self._layers[vertex] + len(self._children[vertex]) + 1
         return (layer, self._hops[vertex], self._joined[vertex], vertex)
 
+    def _has_room(self, vertex: Vertex) -> bool:
+        cap = min(self._degree, self._caps.get(vertex, self._degree))
+        return len(self._children[vertex]) < cap
+
     def _offer(self, vertex: Vertex) -> None:
-        if len(self._children[vertex]) < self._degree:
+        if self._has_room(vertex):
             heapq.heappush(self._free, self._place_of(vertex))
 
     def _best(self) -> Vertex:
@@ -198,7 +234,7 @@ class _Draft:
             # A vertex without a layer has been cut off, with all that hangs below it.
             if (
                 vertex in self._layers
-                and len(self._children[vertex]) < self._degree
+                and self._has_room(vertex)
                 and place == self._place_of(vertex)
             ):
                 return vertex

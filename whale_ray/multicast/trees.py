@@ -19,6 +19,10 @@ Vertex: TypeAlias = str | int
 """A host, by its logical name or number."""
 Edge: TypeAlias = tuple[Vertex, Vertex]
 """Parent, child."""
+Caps: TypeAlias = Mapping[Vertex, int]
+"""How many children some vertices may have at most, if fewer than the others."""
+
+NO_CAPS: Caps = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -125,32 +129,44 @@ class Tree:
 # --- shapes ---------------------------------------------------------------------------------
 
 
-def non_blocking_tree(root: Vertex, destinations: Iterable[Vertex], degree: int) -> Tree:
+def check_degrees(degree: int, caps: Caps = NO_CAPS) -> None:
+    """Raise ValueError for an out-degree, or a cap, below 1."""
+    if degree < 1:
+        msg = f"a tree of out-degree {degree}: it must be 1 or more"
+        raise ValueError(msg)
+    for vertex, cap in caps.items():
+        if cap < 1:
+            msg = f"at most {cap} children of {vertex!r}: it must be 1 or more"
+            raise ValueError(msg)
+
+
+def non_blocking_tree(
+    root: Vertex, destinations: Iterable[Vertex], degree: int, caps: Caps = NO_CAPS
+) -> Tree:
     """Return Whale's tree of maximum out-degree d* (Algorithm 1, its return test inside the loop).
 
     Layer by layer, every vertex with an out-degree below d* takes one new child, in the order of
     joining. As printed, the test stands behind that loop, which then makes too many vertices.
-    Raises ValueError for a degree below 1, or a destination that is there twice.
+    A vertex in `caps` is full earlier. Raises ValueError for a degree or a cap below 1, or a
+    destination that is there twice.
     """
-    if degree < 1:
-        msg = f"a tree of out-degree {degree}: it must be 1 or more"
-        raise ValueError(msg)
+    check_degrees(degree, caps)
     joined = tuple(destinations)
     waiting = iter(joined)
     edges: list[Edge] = []
     listed = [root]
-    out_degrees = {root: 0}
+    room = {root: min(degree, caps.get(root, degree))}
     open_from = 0
     while len(listed) <= len(joined):
-        # The first to join are the first to be full: nobody before `open_from` has room.
-        while out_degrees[listed[open_from]] >= degree:
+        # Nobody before `open_from` has room: mostly the first to join are the first to be full.
+        while not room[listed[open_from]]:
             open_from += 1
         for vertex in listed[open_from : len(listed)]:
-            if out_degrees[vertex] < degree:
+            if room[vertex]:
                 child = next(waiting)
                 edges.append((vertex, child))
-                out_degrees[vertex] += 1
-                out_degrees[child] = 0
+                room[vertex] -= 1
+                room[child] = min(degree, caps.get(child, degree))
                 listed.append(child)
             if len(listed) > len(joined):
                 break
@@ -183,9 +199,7 @@ def reached_counts(degree: int) -> Iterator[int]:
     L(t) = 2·L(t-1) for t ≤ d*, else 2·L(t-1) - L(t-d*-1): those that have it and are not yet full
     send on. It never ends, as Algorithm 1 does not without an n. ValueError for a degree below 1.
     """
-    if degree < 1:
-        msg = f"a tree of out-degree {degree}: it must be 1 or more"
-        raise ValueError(msg)
+    check_degrees(degree)
     counts = [1]
     while True:
         yield counts[-1]

@@ -218,14 +218,24 @@ def _host_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
 
 def _ring_table(plan: PhysicalPlan, note: str) -> Table:
     rows = []
-    for edge in plan.edges:
-        rings = plan.rings_of_edge(edge.id)
+    layouts = [
+        (
+            edge,
+            per_instance,
+            [r for r in plan.rings_of_edge(edge.id) if r.per_instance == per_instance],
+        )
+        for edge in plan.edges
+        for per_instance in (False, True)
+    ]
+    for edge, per_instance, rings in layouts:
+        if not rings:
+            continue
         capacity = rings[0].capacity_bytes
         readers = len(rings[0].consumer_workers)
         mirrors = sum(plan.mirrors_of(ring) for ring in rings)
         rows.append(
             (
-                str(edge.id),
+                f"{edge.id}, one by one" if per_instance else str(edge.id),
                 f"{len(rings)} + {_count(mirrors, 'mirror')}" if mirrors else str(len(rings)),
                 format_bytes(capacity) if capacity else "?",
                 format_bytes(capacity * _copies(plan, rings)) if capacity else "?",

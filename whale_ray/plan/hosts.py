@@ -8,6 +8,7 @@ travel from host to host along the stream's *route*, a tree whose root is the pr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -54,10 +55,11 @@ class HostLayout:
         They join in the order of the hosts, beginning after the root.
         """
         remote = sorted((host for host in readers if host != root), key=lambda host: host < root)
-        return shape_tree(self.route, self.degree, root, remote)
+        return shape_tree(self.route, self.degree, root, tuple(remote))
 
 
-def shape_tree(route: Route, degree: int, root: int, remote: Sequence[int]) -> Tree:
+@functools.lru_cache(maxsize=4096)
+def shape_tree(route: Route, degree: int, root: int, remote: tuple[int, ...]) -> Tree:
     """Return the tree of a shape; `degree` is that of a non-blocking one, 0 the binomial one's."""
     if route == "star":
         return star(root, remote)

@@ -138,7 +138,7 @@ class PhysicalPlan(StreamPlan):
         return tuple(
             producer
             for ring in self.rings_of_edge(edge_id)
-            if worker in ring.consumer_workers
+            if worker in ring.consumer_workers and not ring.per_instance
             for producer in self.source_ids(stage, ring.producer_worker)
         )
 

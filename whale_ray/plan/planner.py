@@ -10,7 +10,7 @@ from ..configs.errors import TopologyError
 from ..operators.groupings import Key
 from .fusion import fuse, resolve_parallelism
 from .hosts import lay_hosts
-from .logical import LogicalPlan
+from .logical import LogicalPlan, OperatorKind
 from .memory import Memory, probe_memory
 from .physical import PhysicalPlan, Stage
 from .placement import place
@@ -52,7 +52,7 @@ def plan(
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
-        SettingsError: there are fewer workers than hosts.
+        SettingsError: there are fewer workers than hosts, or none but for sources.
         ResourceError: the rings do not fit into the memory budget.
     """
     return size_rings(lay_out(logical, settings, workers, host_weights), settings, memory())
@@ -68,16 +68,22 @@ def lay_out(
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
-        SettingsError: there are fewer workers than hosts.
+        SettingsError: there are fewer workers than hosts, or none but for sources.
     """
     count = worker_count(settings, workers)
     runtime = settings.runtime
     degree = settings.multicast.out_degree
     hosts = lay_hosts(runtime.hosts, count, runtime.route, host_weights, degree)
+    per_instance = runtime.addressing == "instance-oriented"
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
     graph = fuse(logical, parallelism)
-    placed = place([fused.parallelism for fused in graph.stages], count)
+    placed = place(
+        [fused.parallelism for fused in graph.stages],
+        count,
+        [logical.node(fused.operators[0]).kind is OperatorKind.SOURCE for fused in graph.stages],
+        runtime.source_workers,
+    )
     stages = tuple(
         Stage(
             id=number,
@@ -94,7 +100,7 @@ def lay_out(
         workers=count,
         stages=stages,
         edges=graph.edges,
-        rings=lay_rings(stages, graph.edges),
+        rings=lay_rings(stages, graph.edges, per_instance=per_instance),
         logical=logical,
         hosts=hosts,
     )

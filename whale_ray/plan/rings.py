@@ -3,7 +3,8 @@
 ====================  =====================================================================
 edge's grouping       rings
 ====================  =====================================================================
-all                   one per producing worker, read in place by every consuming worker
+all                   one per producing worker, read in place by every consuming worker;
+                      for instance-oriented addressing also one per pair, as below
 local or shuffle      one from each producing worker to itself if it hosts a consumer,
                       else one to every consuming worker
 any other             one per pair of producing and consuming worker
@@ -29,28 +30,35 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 
-def lay_rings(stages: tuple[Stage, ...], edges: tuple[Edge, ...]) -> tuple[RingSpec, ...]:
-    """Return the rings of all edges, not sized yet, ordered by edge and producing worker."""
+def lay_rings(
+    stages: tuple[Stage, ...], edges: tuple[Edge, ...], *, per_instance: bool = False
+) -> tuple[RingSpec, ...]:
+    """Return the rings of all edges, not sized yet, ordered by edge and producing worker.
+
+    With `per_instance` an all-grouped edge gets the rings of either addressing, so that a running
+    job can change it.
+    """
     rings: list[RingSpec] = []
     for edge in edges:
         producers = stages[edge.source_stage].workers
         consumers = stages[edge.target_stage].workers
-        for producer, readers in _pairs(edge, producers, consumers):
-            rings.append(RingSpec(len(rings), edge.id, producer, readers, capacity_bytes=0))
+        for producer, readers, by_instance in _pairs(edge, producers, consumers, per_instance):
+            rings.append(RingSpec(len(rings), edge.id, producer, readers, 0, by_instance))
     return tuple(rings)
 
 
 def _pairs(
-    edge: Edge, producers: tuple[int, ...], consumers: tuple[int, ...]
-) -> Iterator[tuple[int, tuple[int, ...]]]:
+    edge: Edge, producers: tuple[int, ...], consumers: tuple[int, ...], per_instance: bool
+) -> Iterator[tuple[int, tuple[int, ...], bool]]:
     for producer in producers:
-        if isinstance(edge.grouping, All):
-            yield producer, consumers
-        elif isinstance(edge.grouping, LocalOrShuffle) and producer in consumers:
-            yield producer, (producer,)
-        else:
+        to_all = isinstance(edge.grouping, All)
+        if to_all:
+            yield producer, consumers, False
+        if isinstance(edge.grouping, LocalOrShuffle) and producer in consumers:
+            yield producer, (producer,), False
+        elif per_instance or not to_all:
             for consumer in consumers:
-                yield producer, (consumer,)
+                yield producer, (consumer,), to_all
 
 
 def size_rings(plan: PhysicalPlan, settings: Settings, memory: Memory) -> PhysicalPlan:

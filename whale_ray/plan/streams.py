@@ -25,6 +25,9 @@ class RingSpec:
     consumer_workers: tuple[int, ...]
     capacity_bytes: int
     """0 until the rings are sized."""
+    per_instance: bool = False
+    """Whether it carries an all-grouped edge's messages of instance-oriented addressing: one for
+    each instance, while those for all instances at once travel through a ring beside it."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +93,30 @@ class StreamPlan:
         at_home = self.origin_of(ring) == host
         return ring.producer_worker if at_home else self.relay_of(host)
 
+    def owner_on(self, ring: RingSpec, host: int) -> int:
+        """Return the worker whose memory holds a ring on a host: its producer, or the host's first.
+
+        A relay owns none, so that a new one can take the place of one that died.
+        """
+        at_home = self.origin_of(ring) == host
+        return ring.producer_worker if at_home else self.hosts.workers_on(host)[0]
+
+    def mirrors_on(self, host: int) -> tuple[RingSpec, ...]:
+        """Return the rings of other hosts that workers of this one read."""
+        return tuple(ring for ring in self.rings if host in self.tree_of(ring).parents)
+
     def members_reading(self, ring: RingSpec, host: int) -> tuple[int, ...]:
         """Return who reads a ring, or its mirror, on a host; the place is the reader's index.
 
-        First its workers, ascending, then the relay if it forwards the stream to other hosts.
+        First its workers, ascending, then the relay if it may forward the stream to other hosts.
         """
         local = tuple(w for w in ring.consumer_workers if self.hosts.of_worker[w] == host)
-        return (*local, self.relay_of(host)) if self.children_of(ring, host) else local
+        forwards = self.is_multicast(ring) or bool(self.children_of(ring, host))
+        return (*local, self.relay_of(host)) if forwards else local
+
+    def is_multicast(self, ring: RingSpec) -> bool:
+        """Tell whether a ring's bytes travel along a tree that may change: to several hosts."""
+        return len(self.tree_of(ring).joined) > 1
 
     def tree_of(self, ring: RingSpec) -> Tree:
         """Return the tree of hosts along which a ring's bytes first travel."""

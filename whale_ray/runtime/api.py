@@ -31,6 +31,7 @@ from .supervisor import ALIVE, JobOutcome, Supervisor
 if TYPE_CHECKING:
     from ..topology import Topology
     from .process_fleet import HostPlace
+    from .tree_keeper import Wish
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
@@ -132,6 +133,7 @@ def _submit_to_processes(
         lambda: supervisor.state,
         supervisor.metrics,
         supervisor.stop,
+        supervisor.wish,
     )
     job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
     _active[job.id] = job
@@ -226,6 +228,9 @@ class _Ended(JobRunner):
         return self._outcome.metrics
 
     def stop(self, drain: bool) -> None:
+        """Do nothing."""
+
+    def wish(self, wish: Wish) -> None:
         """Do nothing."""
 
     def join(self, timeout_s: float) -> JobOutcome:

@@ -18,8 +18,9 @@ An attempt is all or nothing. All members take its steps together: open, link an
 rings (each given what the step before it returned on all of them), run until their inputs end,
 stage the output of their sinks. Relays, which do not look into what they carry, run until all
 workers have, and are then told to finish. Only at the end is the output published, once. If a
-member dies before that, the others are aborted, the dead one is replaced, what was staged is
-discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker).
+worker dies before that, the others are aborted, the dead one is replaced, what was staged is
+discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker). A
+relay that dies while the job runs is replaced within the attempt: it rejoins, and runs.
 """
 
 from __future__ import annotations
@@ -123,6 +124,21 @@ class Discard:
 
 
 @dataclass(frozen=True)
+class RelayLost:
+    """Action: take note that a relay is gone for now; streams are to flow around it."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class RelayBack:
+    """Action: take note that another process is the relay; `result` is what it offers."""
+
+    worker: int
+    result: WorkerResult
+
+
+@dataclass(frozen=True)
 class End:
     """Action: the job is over; `state` is finished, drained, cancelled or failed."""
 
@@ -130,7 +146,7 @@ class End:
     error: WhaleError | None = None
 
 
-Action = Call | Respawn | Publish | Discard | End
+Action = Call | Respawn | Publish | Discard | RelayLost | RelayBack | End
 
 
 class Phase(Enum):
@@ -148,6 +164,9 @@ class Phase(Enum):
 STEPS = ("open", "link", "connect", "run", "stage")
 """What every worker does in an attempt, in this order; methods of `Worker`."""
 
+REJOIN = "rejoin"
+"""What a relay does that takes the place of a dead one: all steps before `run` at once."""
+
 _TAKE_RESULTS = ("link", "connect")
 """The steps that take what the step before them returned on all workers."""
 
@@ -157,27 +176,26 @@ class Progress:
     """What a controller has to know in order to go on for one that died.
 
     `step` is an index of `STEPS`, or one beyond them while the output is published; `arguments` are
-    what the step was given.
+    what the step was given; `made` is what members made for each other, for relays that rejoin.
     """
 
     attempt: int
     step: int
     arguments: tuple[object, ...]
     draining: bool
+    made: tuple[tuple[WorkerResult, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How often and how long the controller tries; all times in ns.
-
-    `restart_refused` says why a job of these sources may not be restarted; None if it may.
-    """
+    """How often and how long the controller tries, in ns; why it may not restart the job, if so."""
 
     max_restarts: int
     start_timeout_ns: int
     drain_timeout_ns: int
     kill_grace_ns: int
     restart_refused: str | None = None
+    repairs_max: int = 16
 
 
 class JobController:
@@ -195,9 +213,12 @@ class JobController:
         self._arguments: tuple[object, ...] = ()
         self._workers = workers
         self._members = workers + relays
-        self._names = names or tuple(f"worker {worker}" for worker in range(workers))
+        self._names = names or tuple(f"worker {member}" for member in range(workers + relays))
         self._limits = limits
         self._results: dict[int, WorkerResult] = {}
+        self._made: tuple[tuple[WorkerResult, ...], ...] = ()
+        self._repairing: set[int] = set()
+        self._repairs = 0
         self._unspawned: set[int] = set()
         self._busy: set[int] = set()
         self._aborting = False
@@ -221,7 +242,7 @@ class JobController:
         step = len(STEPS) if self.phase is Phase.PUBLISHING else self._step
         ran = self.phase in (Phase.STAGING, Phase.PUBLISHING)
         draining = self._drained if ran else self.draining
-        return Progress(self.attempt, step, self._arguments, draining)
+        return Progress(self.attempt, step, self._arguments, draining, self._made)
 
     def resume(self, progress: Progress, now_ns: int) -> list[Action]:
         """Go on for a controller that died: ask for the step again that it was waiting for.
@@ -232,6 +253,7 @@ class JobController:
         self.attempt = progress.attempt
         self._stop = StopAsked(drain=True) if progress.draining else None
         self._drained = progress.draining
+        self._made = progress.made
         step = min(progress.step, len(STEPS) - 1)
         actions = self._take_step(step, progress.arguments)
         self._deadline_ns = now_ns + self._limits.start_timeout_ns
@@ -255,6 +277,8 @@ class JobController:
                 return self._died(event, now_ns)
             case Respawned():
                 self._unspawned.discard(event.worker)
+                if event.worker in self._repairing:
+                    return self._rejoin(event.worker)
                 return self._reopen_when_ready(now_ns)
             case StopAsked():
                 return self._stop_asked(event, now_ns)
@@ -263,9 +287,19 @@ class JobController:
             case Tick():
                 return self._tick(now_ns)
 
+    @property
+    def _is_given_up(self) -> bool:
+        return self.phase in (Phase.RESTARTING, Phase.FAILING)
+
+    def _wait_for_all(self, now_ns: int) -> list[Action]:
+        failing = self.phase is Phase.FAILING
+        return self._end_when_quiet() if failing else self._reopen_when_ready(now_ns)
+
     def _open(self, now_ns: int) -> list[Action]:
         self.phase = Phase.STARTING
         self._drained = False
+        self._made = ()
+        self._repairs = 0
         self._deadline_ns = now_ns + self._limits.start_timeout_ns
         return self._take_step(0, ())
 
@@ -277,10 +311,10 @@ class JobController:
         return [Call(m, self.attempt, STEPS[step], arguments) for m in range(self._members)]
 
     def _returned(self, event: Returned, now_ns: int) -> list[Action]:
-        if self.phase is Phase.RESTARTING:
-            return self._reopen_when_ready(now_ns)
-        if self.phase is Phase.FAILING:
-            return self._end_when_quiet()
+        if self._is_given_up:
+            return self._wait_for_all(now_ns)
+        if event.method == REJOIN:
+            return self._rejoined(event)
         self._results[event.worker] = event.result
         if len(self._results) < self._members:
             return self._finish_relays(event)
@@ -290,15 +324,20 @@ class JobController:
             return [Publish(self.attempt, results)]
         step = self._step + 1
         arguments = (results,) if STEPS[step] in _TAKE_RESULTS else ()
+        self._made += arguments
         return self._take_step(step, arguments) + self._enter_phase(now_ns)
 
     def _finish_relays(self, event: Returned) -> list[Action]:
         """Let the relays end once every worker has received and sent everything."""
         if STEPS[self._step] != "run" or event.worker >= self._workers:
             return []
-        if any(worker in self._busy for worker in range(self._workers)):
+        if not self._workers_ended:
             return []
         return [Call(relay, self.attempt, "finish") for relay in sorted(self._busy)]
+
+    @property
+    def _workers_ended(self) -> bool:
+        return all(worker in self._results for worker in range(self._workers))
 
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging take as long as they take."""
@@ -310,10 +349,8 @@ class JobController:
         return []
 
     def _raised(self, event: Raised, now_ns: int) -> list[Action]:
-        if self.phase is Phase.RESTARTING:
-            return self._reopen_when_ready(now_ns)
-        if self.phase is Phase.FAILING:
-            return self._end_when_quiet()
+        if self._is_given_up:
+            return self._wait_for_all(now_ns)
         if isinstance(event.error, AttemptLostError):
             lost = f"{self._names[event.worker]} lost attempt {event.attempt}: {event.error}"
             return self._begin_anew(lost, None, now_ns)
@@ -328,7 +365,33 @@ class JobController:
             self._unspawned.add(event.worker)  # maybe again: it died before it was ready
             return [Respawn(event.worker)]
         died = f"{self._names[event.worker]} died ({event.detail})"
+        if self.phase is Phase.RUNNING and event.worker >= self._workers:
+            if self._repairs < self._limits.repairs_max:
+                return self._repair(event.worker)
+            died = f"{died}, after {self._repairs} relays were replaced (multicast.repairs_max)"
         return self._begin_anew(died, event.worker, now_ns)
+
+    def _repair(self, relay: int) -> list[Action]:
+        """Replace a relay; its host's workers and all others run on."""
+        self._repairs += 1
+        self._repairing.add(relay)
+        return [RelayLost(relay), Respawn(relay)]
+
+    def _rejoin(self, relay: int) -> list[Action]:
+        self._busy.add(relay)
+        return [Call(relay, self.attempt, REJOIN, self._made)]
+
+    def _rejoined(self, event: Returned) -> list[Action]:
+        """Let a new relay run, and finish at once if there is nothing left to do."""
+        relay = event.worker
+        self._repairing.discard(relay)
+        boards, offers = self._made
+        self._made = (boards, (*offers[:relay], event.result, *offers[relay + 1 :]))
+        self._busy.add(relay)
+        run: list[Action] = [Call(relay, self.attempt, "run")]
+        if self._workers_ended:
+            run.append(Call(relay, self.attempt, "finish"))
+        return [RelayBack(relay, event.result), *run]
 
     def _begin_anew(self, reason: str, dead: int | None, now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
@@ -344,9 +407,12 @@ class JobController:
         self.phase = Phase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        self._unspawned = set() if dead is None else {dead}
+        self._unspawned = self._repairing - self._busy
+        if dead is not None:
+            self._unspawned.add(dead)
+        self._repairing = set()
         aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
-        respawns = [Respawn(worker) for worker in self._unspawned]
+        respawns = [Respawn(dead)] if dead is not None else []
         return [*aborts, *respawns, *self._reopen_when_ready(now_ns)]
 
     def _replace_hanging(self, now_ns: int) -> list[Action]:

@@ -3,6 +3,13 @@
 Each ring of the edge is a stream of its own, in which a producer numbers its rows from 0:
 (producer, stream, attempt, number) names a row of the job, on keyed edges too.
 
+An all-grouped edge is *worker-oriented*: a slice is serialized once, into the one ring that all
+workers read. For comparison it can be *instance-oriented*, as Storm is: every slice is serialized
+anew for each destination instance, and each message, which carries that instance's id, travels
+alone through a ring to the instance's worker. Both share slicing, encoding and the numbering of
+rows, so that one can follow the other from slice to slice; what was cut before is in its ring by
+then.
+
 Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed), are then spread over
 the edge's rings by its grouping, cut into frames that a ring takes, and put one after the other. A
 full ring blocks this writer alone: its frames wait here, and the operators that feed it are not
@@ -42,6 +49,7 @@ class OutRing:
         channel: the producer's end.
         instances: the target's instances behind it, ascending.
         max_frame_bytes: what it takes at most in one frame.
+        per_instance: whether it is for instance-oriented messages of an all-grouped edge.
         schemas_sent: ids of the schemas that its readers know.
     """
 
@@ -49,6 +57,7 @@ class OutRing:
     channel: Channel
     instances: tuple[int, ...]
     max_frame_bytes: int
+    per_instance: bool = False
     schemas_sent: set[int] = field(default_factory=set)
 
 
@@ -63,35 +72,105 @@ class Stamp:
 
 
 @dataclass
-class _Rows:
-    """Rows that wait for their ring: `batch[indices]`, or `batch[start:stop]` without indices."""
+class _Piece:
+    """Rows for one frame: `batch[indices]`, or all of `batch` without indices.
+
+    `instances` are those of each row, int64 (rows,), ascending; None: all rows are for all.
+    """
 
     batch: Batch
     indices: Indices | None
     instances: npt.NDArray[np.int64] | None
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return self.batch.num_rows if self.indices is None else len(self.indices)
+
+    def halves(self) -> tuple[_Piece, _Piece]:
+        """Return it in two pieces."""
+        middle, end = self.rows // 2, self.rows
+        if self.indices is None:
+            first, second = self.batch.slice(0, middle), self.batch.slice(middle, end)
+            return _Piece(first, None, None), _Piece(second, None, None)
+        assert self.instances is not None
+        return (
+            _Piece(self.batch, self.indices[:middle], self.instances[:middle]),
+            _Piece(self.batch, self.indices[middle:], self.instances[middle:]),
+        )
+
+
+@dataclass
+class _Rows(_Piece):
+    """A frame of rows that waits for its ring, the first of them number `sequence`.
+
+    `instance` is the only one that a message of an all-grouped edge is for; None: it is for all.
+    """
+
+    sequence: int
     watermark_ns: int
+    instance: int | None = None
 
 
 @dataclass
 class _Mark:
     """A watermark, or with `WATERMARK_END` the end, that waits for its ring."""
 
+    sequence: int
     watermark_ns: int
 
 
 class _Outbox:
-    """What waits for one ring, and how far its numbering has come."""
+    """What waits for one ring, and the number of the next row that is put in here."""
 
     def __init__(self, ring: OutRing) -> None:
         self.ring = ring
         self.waiting: list[_Rows | _Mark] = []
         self.sequence = 0
 
+    def add(self, piece: _Piece, watermark_ns: int) -> None:
+        """Queue rows as one message, or with instance-oriented addressing as one for each."""
+        ring = self.ring
+        for instance in ring.instances if ring.per_instance else (None,):
+            self.waiting.append(
+                _Rows(
+                    piece.batch,
+                    piece.indices,
+                    piece.instances,
+                    self.sequence,
+                    watermark_ns,
+                    instance,
+                )
+            )
+        self.sequence += piece.rows
+
+    def mark(self, watermark_ns: int) -> None:
+        """Let the last rows carry a watermark; send it by itself where there are none, or at last.
+
+        Each of the messages with the last rows carries it, to its own instance.
+        """
+        last = self.waiting[-1] if self.waiting else None
+        if not isinstance(last, _Rows) or watermark_ns == WATERMARK_END:
+            self.waiting.append(_Mark(self.sequence, watermark_ns))
+            return
+        for item in reversed(self.waiting):
+            if item.sequence != last.sequence:
+                break
+            item.watermark_ns = watermark_ns
+
 
 class EdgeWriter:
     """One producer's way into one edge; a `Downstream`.
 
-    `partitioner` is None for the all grouping, which has a single ring.
+    `partitioner` is None for the all grouping, which has a single ring, or for instance-oriented
+    addressing one more for each consuming worker.
+
+    Attributes:
+        edge: the edge.
+        instance_oriented: how an all-grouped edge is to address from its next slice on; may be set
+            from any thread, where there are rings for it.
+        rows_dropped: rows left out for a null key.
+        ended: whether no more rows follow.
     """
 
     def __init__(
@@ -106,8 +185,10 @@ class EdgeWriter:
     ) -> None:
         self.edge = edge
         self.rows_dropped = 0
+        self.instance_oriented = False
         self._stamp = stamp
-        self._outboxes = [_Outbox(ring) for ring in rings]
+        self._outboxes = self._shared = [_Outbox(ring) for ring in rings if not ring.per_instance]
+        self._single = [_Outbox(ring) for ring in rings if ring.per_instance]
         self._partitioner = partitioner
         self._slicer = slicer
         self._parallelism = parallelism
@@ -189,27 +270,28 @@ class EdgeWriter:
         return self._advanced_at_ns is not None and now_ns >= self._advanced_at_ns + self._wtl_ns
 
     def _cut(self) -> None:
-        """Turn everything pending into frames, the watermark last."""
+        """Turn everything pending into frames, the watermark last; nothing waits any more."""
+        self._address()
         batch = self._slicer.take()
         if batch is not None:
             self._spread(batch)
         if self._watermark_ns > self._sent_watermark_ns:
             for outbox in self._outboxes:
-                self._mark(outbox)
+                outbox.mark(self._watermark_ns)
             self._sent_watermark_ns = self._watermark_ns
         self._advanced_at_ns = None
 
-    def _mark(self, outbox: _Outbox) -> None:
-        """Let the last rows carry the watermark; send it by itself where there are none."""
-        last = outbox.waiting[-1] if outbox.waiting else None
-        if isinstance(last, _Rows) and self._watermark_ns != WATERMARK_END:
-            last.watermark_ns = self._watermark_ns
-        else:
-            outbox.waiting.append(_Mark(self._watermark_ns))
+    def _address(self) -> None:
+        """Turn to the rings of the addressing that is asked for; the numbering goes on there."""
+        wanted = self._single if self.instance_oriented and self._single else self._shared
+        if wanted is not self._outboxes:
+            for outbox in wanted:
+                outbox.sequence = self._outboxes[0].sequence
+            self._outboxes = wanted
 
     def _spread(self, batch: Batch) -> None:
         if self._partitioner is None:
-            self._enqueue(self._outboxes[0], batch, None, None)
+            self._enqueue(self._outboxes, _Piece(batch, None, None))
             return
         try:
             batch, instances, dropped = self._partitioner(batch)
@@ -227,42 +309,34 @@ class EdgeWriter:
             start, stop = int(ends[first] - counts[first]), int(ends[last])
             if stop > start:
                 rows = slice(start, stop)
-                self._enqueue(outbox, batch, order[rows], sorted_instances[rows])
+                self._enqueue([outbox], _Piece(batch, order[rows], sorted_instances[rows]))
 
-    def _enqueue(
-        self,
-        outbox: _Outbox,
-        batch: Batch,
-        indices: Indices | None,
-        instances: npt.NDArray[np.int64] | None,
-    ) -> None:
-        """Queue rows in pieces that the ring takes in one frame each."""
-        size = self._size(batch, indices, len(outbox.ring.instances))
-        rows = batch.num_rows if indices is None else len(indices)
-        if size <= outbox.ring.max_frame_bytes:
-            outbox.waiting.append(_Rows(batch, indices, instances, self._sent_watermark_ns))
+    def _enqueue(self, outboxes: Sequence[_Outbox], piece: _Piece) -> None:
+        """Queue the same rows for some rings, in pieces that these take in one frame each."""
+        ring = min((outbox.ring for outbox in outboxes), key=lambda ring: ring.max_frame_bytes)
+        size = self._size(piece, ring)
+        if size <= ring.max_frame_bytes:
+            for outbox in outboxes:
+                outbox.add(piece, self._sent_watermark_ns)
             return
-        if rows == 1:
-            self._raise_too_large(outbox, batch, 0 if indices is None else int(indices[0]), size)
-        half = rows // 2
-        for part in (slice(0, half), slice(half, rows)):
-            if indices is None:
-                self._enqueue(outbox, batch.slice(part.start, part.stop), None, None)
-            else:
-                assert instances is not None
-                self._enqueue(outbox, batch, indices[part], instances[part])
+        if piece.rows == 1:
+            self._raise_too_large(ring, piece, size)
+        for half in piece.halves():
+            self._enqueue(outboxes, half)
 
-    def _size(self, batch: Batch, indices: Indices | None, destinations: int) -> int:
+    def _size(self, piece: _Piece, ring: OutRing) -> int:
         with_times = self._stamp.with_times
-        if indices is None:
-            return codec.message_size(batch, 0, with_times)
-        return codec.gather_size(batch, indices, destinations, with_times)
+        if piece.indices is None:
+            return codec.message_size(piece.batch, int(ring.per_instance), with_times)
+        return codec.gather_size(piece.batch, piece.indices, len(ring.instances), with_times)
 
-    def _raise_too_large(self, outbox: _Outbox, batch: Batch, row: int, size: int) -> None:
+    def _raise_too_large(self, ring: OutRing, piece: _Piece, size: int) -> None:
+        row = 0 if piece.indices is None else int(piece.indices[0])
         msg = (
             f"operator {self.edge.source_operator!r} emitted a row of {size:,} bytes, but the "
-            f"ring to {self.edge.target_operator!r} takes {outbox.ring.max_frame_bytes:,} at "
-            f"most; raise transport.ring_bytes to {4 * size:,} or more (row: {batch.preview(row)})"
+            f"ring to {self.edge.target_operator!r} takes {ring.max_frame_bytes:,} at "
+            f"most; raise transport.ring_bytes to {4 * size:,} or more (row: "
+            f"{piece.batch.preview(row)})"
         )
         raise JobError(msg)
 
@@ -279,18 +353,15 @@ class EdgeWriter:
         if isinstance(item, _Mark):
             outcome = ring.channel.put(
                 HEADER_BYTES,
-                lambda buffer: self._encode_mark(buffer, outbox, item),
+                lambda buffer: self._encode_mark(buffer, ring, item),
             )
             return self._accepted(outcome)
         schema = item.batch.schema
         if schema.schema_id not in ring.schemas_sent and not self._put_schema(ring, schema):
             return False
-        size = self._size(item.batch, item.indices, len(ring.instances))
-        outcome = ring.channel.put(size, lambda buffer: self._encode_rows(buffer, outbox, item))
-        if not self._accepted(outcome):
-            return False
-        outbox.sequence += item.batch.num_rows if item.indices is None else len(item.indices)
-        return True
+        size = self._size(item, ring)
+        outcome = ring.channel.put(size, lambda buffer: self._encode_rows(buffer, ring, item))
+        return self._accepted(outcome)
 
     def _put_schema(self, ring: OutRing, schema: Schema) -> bool:
         stamp = self._stamp
@@ -316,29 +387,31 @@ class EdgeWriter:
             raise AssertionError(msg)
         return outcome is not Outcome.BACK_PRESSURED
 
-    def _encode_mark(self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, mark: _Mark) -> int:
+    def _encode_mark(self, buffer: npt.NDArray[np.uint8], ring: OutRing, mark: _Mark) -> int:
         stamp = self._stamp
         return codec.encode_watermark_into(
             buffer,
-            stream=outbox.ring.stream,
+            stream=ring.stream,
             source=stamp.source,
             attempt=stamp.attempt,
-            sequence=outbox.sequence,
+            sequence=mark.sequence,
             watermark_ns=mark.watermark_ns,
             end=mark.watermark_ns == WATERMARK_END,
         )
 
-    def _encode_rows(self, buffer: npt.NDArray[np.uint8], outbox: _Outbox, rows: _Rows) -> int:
+    def _encode_rows(self, buffer: npt.NDArray[np.uint8], ring: OutRing, rows: _Rows) -> int:
         stamp = self._stamp
         fields: codec.MessageFields = {
-            "stream": outbox.ring.stream,
+            "stream": ring.stream,
             "source": stamp.source,
             "attempt": stamp.attempt,
-            "sequence": outbox.sequence,
+            "sequence": rows.sequence,
             "watermark_ns": rows.watermark_ns,
             "with_times": stamp.with_times,
             "checksum": stamp.checksum,
         }
+        if rows.instance is not None:
+            fields["destinations"] = np.array([[rows.instance, rows.rows]], np.uint32)
         if rows.indices is None:
             return codec.encode_into(buffer, rows.batch, **fields)
         assert rows.instances is not None

@@ -43,7 +43,16 @@ class SnapshotTaken:
     snapshot: WorkerSnapshot | None
 
 
-FleetEvent = Event | SnapshotTaken
+@dataclass(frozen=True)
+class Told:
+    """What a member tells the controller without having been asked, in an attempt."""
+
+    worker: int
+    attempt: int
+    content: object
+
+
+FleetEvent = Event | SnapshotTaken | Told
 
 
 class Fleet(ABC):
@@ -65,8 +74,8 @@ class Fleet(ABC):
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Let a worker take a step of its attempt, or obey a command.
 
-        Steps (`controller.STEPS`) are carried out one after another and return an event. The
-        commands drain and abort take effect at any moment; snapshot is answered by one
+        Steps (`controller.STEPS`, and rejoin) are carried out one after another and return an
+        event. The commands (`host.COMMANDS`) take effect at any moment; snapshot is answered by one
         `SnapshotTaken`, unless the worker dies.
         """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import cloudpickle
 
 from ..configs.errors import AttemptLostError, JobError, ResourceError, SegmentGoneError, WhaleError
-from .controller import Raised, Returned
+from .controller import REJOIN, Raised, Returned
 from .fleet import SnapshotTaken
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 _CALLS_MAX = 64
 
-COMMANDS = frozenset({"drain", "finish", "abort"})
+COMMANDS = frozenset({"drain", "finish", "abort", "tell"})
 """Calls that take effect while another call runs; they return nothing."""
 
 
@@ -64,7 +64,7 @@ class WorkerHost:
 
     def execute(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> Returned | Raised:
         """Carry out one step of an attempt's life; an error becomes an event, too."""
-        if method != "open" and self.worker.attempt != attempt:
+        if method not in ("open", REJOIN) and self.worker.attempt != attempt:
             lost = AttemptLostError(f"it is in attempt {self.worker.attempt}")
             return Raised(self._index, attempt, method, lost)
         try:
@@ -81,12 +81,12 @@ class WorkerHost:
             return Raised(self._index, attempt, method, _internal(self.worker.name, method, error))
         return Returned(self._index, attempt, method, result)
 
-    def command(self, attempt: int, name: str) -> None:
+    def command(self, attempt: int, name: str, arguments: tuple[Any, ...] = ()) -> None:
         """Tell the running worker something, from another thread."""
         if name not in COMMANDS:
             msg = f"{name!r} is no command of a worker"
             raise ValueError(msg)
-        getattr(self.worker, name)(attempt)
+        getattr(self.worker, name)(attempt, *arguments)
 
     def snapshot(self) -> SnapshotTaken:
         """Return the worker's counters; never raises, since they are not worth a job."""

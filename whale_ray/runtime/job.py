@@ -16,7 +16,10 @@ from .signals import draining_signals
 
 if TYPE_CHECKING:
     from ..operators.sinks.base import SinkResult
+    from ..plan.hosts import Route
     from .supervisor import JobOutcome
+    from .tree_keeper import Wish
+    from .tree_messages import Addressing
 
 _POLL_S = 0.2
 
@@ -35,6 +38,10 @@ class JobRunner(ABC):
     @abstractmethod
     def stop(self, drain: bool) -> None:
         """Ask for the end."""
+
+    @abstractmethod
+    def wish(self, wish: Wish) -> None:
+        """Ask for other multicast trees or another addressing, if the job still runs."""
 
     @abstractmethod
     def join(self, timeout_s: float) -> JobOutcome | None:
@@ -153,6 +160,36 @@ class Job:
             self._runner.stop(drain)
         return self.wait(timeout_s)
 
+    def set_route(self, route: Route, out_degree: int = 0) -> None:
+        """Have all streams for several hosts travel along other trees, while the job runs.
+
+        Every tree is switched at a position in its stream, so nothing is lost or doubled. Returns
+        at once; `metrics().switches` tells what has become of it.
+
+        Args:
+            route: non-blocking, star, chain or binomial.
+            out_degree: most children of a host in a non-blocking tree; 0 computes it from the load.
+
+        Raises:
+            UsageError: there is no such route, or it has no such out-degree.
+        """
+        from .tree_keeper import Goal, check_goal
+
+        self._wish(check_goal(Goal(route, out_degree)))
+
+    def set_addressing(self, addressing: Addressing) -> None:
+        """Serialize all-grouped rows once ("worker-oriented"), or once per instance, from now on.
+
+        Raises UsageError for any other name.
+        """
+        from .tree_messages import SetAddressing, check_addressing
+
+        self._wish(SetAddressing(check_addressing(addressing)))
+
+    def _wish(self, wish: Wish) -> None:
+        if self._outcome is None:
+            self._runner.wish(wish)
+
     def stop_from_signal(self, drain: bool) -> None:
         """Ask for the end without waiting; fit for a signal handler."""
         self._runner.stop(drain)
@@ -247,7 +284,9 @@ class ThreadRunner(JobRunner):
         state: Callable[[], str],
         metrics: Callable[[], JobMetrics],
         stop: Callable[[bool], None],
+        wish: Callable[[Wish], None],
     ) -> None:
+        self._wish = wish
         self._run = run
         self._state = state
         self._metrics = metrics
@@ -274,6 +313,10 @@ class ThreadRunner(JobRunner):
     def stop(self, drain: bool) -> None:
         """See `JobRunner.stop`."""
         self._stop(drain)
+
+    def wish(self, wish: Wish) -> None:
+        """See `JobRunner.wish`."""
+        self._wish(wish)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..operators.sinks.base import SinkResult
 from .controller import Progress
+from .tree_keeper import TreeState
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,13 @@ class Entry:
         term: of the controller that wrote it; the next one has a higher term.
         progress: where the attempt is.
         results: what has been published already, by sink.
+        trees: the multicast trees and their switches, by stream.
     """
 
     term: int
     progress: Progress
     results: Mapping[str, SinkResult] = field(default_factory=dict)
+    trees: Mapping[int, TreeState] = field(default_factory=dict)
 
 
 class Journal(ABC):

@@ -40,7 +40,7 @@ class LocalFleet(Fleet):
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Carry out a command at once; keep anything else for `next_event`."""
         if method in COMMANDS:
-            self.host.command(attempt, method)
+            self.host.command(attempt, method, arguments)
         else:
             assert len(self._pending) < _PENDING_MAX, "the controller waits for every call"
             self._pending.append((attempt, method, arguments))

@@ -7,7 +7,7 @@ from typing import Protocol
 from ..transport.clock import Clock, SystemClock
 from .envelope import Envelope, unseal, unseal_for_relay
 from .metrics import WorkerSnapshot
-from .relay import Relay
+from .relay import Relay, Tell
 
 LOCAL_ADDRESS = "127.0.0.1"
 """Where a relay listens whose peers are all on its machine."""
@@ -35,15 +35,20 @@ class Member(Protocol):
 
 
 def make_member(
-    index: int, envelope: Envelope, address: str = LOCAL_ADDRESS, clock: Clock | None = None
+    index: int,
+    envelope: Envelope,
+    address: str = LOCAL_ADDRESS,
+    clock: Clock | None = None,
+    tell: Tell | None = None,
 ) -> Member:
     """Return member `index` of the job in `envelope`; a relay listens at `address`.
 
-    Raises JobError if the envelope cannot be opened here.
+    `tell` takes what a relay has to say to the controller. Raises JobError if the envelope cannot
+    be opened here.
     """
     clock = clock or SystemClock()
     if index >= envelope.workers:
-        return Relay(index, unseal_for_relay(envelope), clock, address)
+        return Relay(index, unseal_for_relay(envelope), clock, address, tell)
     from .worker import Worker  # a relay does without all that operators need
 
     return Worker(index, unseal(envelope), clock)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from ..transport.links.statistics import LinkStatistics
+    from .tree_keeper import SwitchReport
 
 _BUCKETS_PER_OCTAVE = 16
 _BUCKETS = 64 * _BUCKETS_PER_OCTAVE
@@ -161,13 +162,17 @@ class RelayMetrics:
 class JobMetrics:
     """All operators of a job, in the topology's order, and the processor time of its members.
 
-    `relays` has those of all hosts, in their order; none on a single host.
+    `relays` has those of all hosts, in their order; none on a single host. `switches` are the last
+    switches of multicast trees. `throttled` has the streams (ring ids) whose load no out-degree can
+    carry, and how much of it can be, in slices per second.
     """
 
     operators: tuple[OperatorMetrics, ...]
     cpu_s: float
     attempt: int
     relays: tuple[RelayMetrics, ...] = ()
+    switches: tuple[SwitchReport, ...] = ()
+    throttled: Mapping[int, float] = field(default_factory=dict)
 
     def operator(self, operator_id: str) -> OperatorMetrics:
         """Return one operator's metrics; raises KeyError for an unknown id."""
@@ -199,6 +204,8 @@ class JobMetrics:
             if refused := sum(relay.refused.values()):
                 connections = "connection" if refused == 1 else "connections"
                 parts.append(f"{relay.host} refused {refused:,} {connections}")
+        for stream, rate in self.throttled.items():
+            parts.append(f"stream {stream} THROTTLED to {_short(rate)} slices/s")
         return " | ".join(parts)
 
 

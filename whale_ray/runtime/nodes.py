@@ -137,7 +137,8 @@ class SinkNode(Node):
 class ProcessNode(Node):
     """A process or co-process at a stage's head: takes rows by port, in event-time order if asked.
 
-    `buffer` is None where rows are handed over as they arrive.
+    `buffer` is None where rows are handed over as they arrive. `one_by_one` says whether rows that
+    each of its instances got by itself are to be handed over for each.
     """
 
     def __init__(
@@ -157,12 +158,20 @@ class ProcessNode(Node):
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
         self._output = ProcessOutput(output, self.metrics, needs_times, process.schema)
+        self._output.instances = context.instances
+        self.one_by_one = process.one_by_one and buffer is None
         with self.guard():
             process.open(context)
 
-    def accept(self, port: int, source: int, batch: Batch) -> None:
-        """Take rows of producer `source`; a port's first rows tell its schema."""
-        self.metrics.rows_in += batch.num_rows
+    def accept(self, port: int, source: int, batch: Batch, instance: int | None = None) -> None:
+        """Take rows of producer `source`; a port's first rows tell its schema.
+
+        They are for all instances, or for one that got them by itself; of those the last counts.
+        """
+        everyone = self.context.instances
+        self._output.instances = everyone if instance is None else (instance,)
+        if instance is None or instance == everyone[-1]:
+            self.metrics.rows_in += batch.num_rows
         if self._empty[port] is None:
             self._empty[port] = Batch.empty(batch.schema)
         if self._buffer is not None:

@@ -22,7 +22,7 @@ from typing import Any
 from ..configs.errors import WhaleError
 from .controller import Raised
 from .envelope import Envelope
-from .fleet import SnapshotTaken
+from .fleet import SnapshotTaken, Told
 from .host import COMMANDS, WorkerHost, pack
 from .members import make_member
 
@@ -56,7 +56,7 @@ class ProcessWorker:
     def _start(self, envelope: Envelope) -> None:
         try:
             self._grace_s = envelope.kill_grace_ms / 1000
-            member = make_member(self._index, envelope, self._address)
+            member = make_member(self._index, envelope, self._address, tell=self._tell)
             _show_name(f"whale {member.name}")
             self._host = WorkerHost(self._index, member)
         except WhaleError as error:
@@ -84,9 +84,12 @@ class ProcessWorker:
             self._send(unknown if self._host is None else self._host.snapshot())
         elif method in COMMANDS:
             if self._host is not None:
-                self._host.command(attempt, method)
+                self._host.command(attempt, method, arguments)
         else:
             self._calls.put((attempt, method, arguments))
+
+    def _tell(self, attempt: int, content: object) -> None:
+        self._send(Told(self._index, attempt, content))
 
     def _leave(self) -> None:
         """End the process in order, or without it once the grace is over."""

@@ -7,6 +7,7 @@ It is named `whale-ray:JOB:controller` in the namespace `whale-ray`, so that `wh
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 from collections.abc import Sequence
 
@@ -123,6 +124,11 @@ class ControllerActor:
         """Return the pickled counters."""
         none = JobMetrics((), 0.0, 0)
         return cloudpickle.dumps(none if self._supervisor is None else self._supervisor.metrics())
+
+    def wish(self, wish: bytes) -> None:
+        """Ask for other trees or another addressing; the wish is pickled."""
+        if self._supervisor is not None:
+            self._supervisor.wish(pickle.loads(wish))  # noqa: S301  # from our own driver
 
     def stop(self, drain: bool) -> None:
         """Ask for the end."""

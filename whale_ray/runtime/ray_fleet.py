@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,10 @@ _THREADS = 16
 """An actor's threads: one runs the loop, the others take commands and questions meanwhile, and the
 calls of controllers that took the place of dead ones."""
 
+
+_TOLD_MAX = 65_536
+_NEWS_WAIT_S = 5.0
+"""How long a relay's actor waits for something to tell; then it is asked again."""
 
 _RESTART_POLL_NS = 50_000_000
 """How soon an actor that Ray restarts is asked again whether it is ready."""
@@ -71,10 +76,16 @@ class MemberActor:
         told = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
         return pack(told)
 
-    def command(self, attempt: int, name: str) -> None:
+    def command(self, attempt: int, name: str, arguments: bytes) -> None:
         """Tell the running worker something."""
         if self._host is not None:
-            self._host.command(attempt, name)
+            given = pickle.loads(arguments)  # noqa: S301  # from our own controller
+            self._host.command(attempt, name, given)
+
+    def news(self) -> bytes:
+        """Return what the member has told the controller, pickled; wait a while for the first."""
+        member = None if self._host is None else self._host.worker
+        return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
 
     def snapshot(self) -> bytes:
         """Return the pickled counters."""
@@ -150,6 +161,7 @@ class RayFleet(Fleet):
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
+        self._told: deque[FleetEvent] = deque(maxlen=_TOLD_MAX)
 
     def start(self, assignment: Assignment) -> None:
         """Wait until Ray has placed all workers."""
@@ -163,6 +175,8 @@ class RayFleet(Fleet):
             self._check_nodes(late)
             raise ResourceError(_cannot_place(assignment.plan, late))
         self._tokens = [self._token_of(member, ready) for member, ready in enumerate(waiting)]
+        for relay in range(self._plan.workers, self._plan.members):
+            self._ask_for_news(relay)
 
     def _token_of(self, member: int, ready: Any) -> str:
         try:
@@ -196,7 +210,7 @@ class RayFleet(Fleet):
         """Call a worker's actor."""
         actor = self._workers[worker]
         if method in COMMANDS:
-            actor.command.remote(attempt, method)
+            actor.command.remote(attempt, method, cloudpickle.dumps(arguments))
         elif method == "snapshot":
             self._pending[actor.snapshot.remote()] = (worker, method, attempt)
         else:
@@ -227,6 +241,9 @@ class RayFleet(Fleet):
     def _ask_whether_ready(self, worker: int) -> None:
         self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
 
+    def _ask_for_news(self, relay: int) -> None:
+        self._pending[self._workers[relay].news.remote()] = (relay, "news", 0)
+
     def _ready(self, worker: int, token: str) -> FleetEvent | None:
         """Tell the new process from the old one, which may answer, too: lost calls may deceive.
 
@@ -234,6 +251,9 @@ class RayFleet(Fleet):
         """
         if token != self._tokens[worker]:
             self._tokens[worker] = token
+            assert self._plan is not None, "not started"
+            if worker >= self._plan.workers:
+                self._ask_for_news(worker)
             return Respawned(worker)
         if worker not in self._killed:
             self._kill_old(worker)
@@ -243,6 +263,8 @@ class RayFleet(Fleet):
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
         """Wait for the next call to return."""
+        if self._told:
+            return self._told.popleft()
         if not self._pending:
             self._clock.sleep_ns(timeout_ns)
             return None
@@ -259,12 +281,19 @@ class RayFleet(Fleet):
         except RayTaskError as error:
             if method == "snapshot":
                 return SnapshotTaken(worker, None)
+            if method == "news":
+                self._ask_for_news(worker)
+                return None
             failure = ResourceError(
                 f"{self._name(worker)} failed in {method}: {_first_line(error)}"
             )
             return Raised(worker, attempt, method, failure)
         if method == "ready":
             return self._ready(worker, value)
+        if method == "news":
+            self._ask_for_news(worker)
+            self._told.extend(pickle.loads(value))  # noqa: S301  # from our workers
+            return self._told.popleft() if self._told else None
         event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our workers
         return event
 
@@ -277,6 +306,8 @@ class RayFleet(Fleet):
             return None
         if method == "snapshot":
             return SnapshotTaken(worker, None)
+        if method == "news":
+            return None  # asked again once another process has taken over
         return Died(worker, _first_line(error))
 
     def shutdown(self, grace_ns: int) -> None:

@@ -34,6 +34,7 @@ from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_n
 from .ray_fleet import NAMESPACE, create_members, kill_all
 from .ray_journal import forget, keep_envelope
 from .supervisor import JobOutcome
+from .tree_keeper import Wish
 
 Assign = Callable[[Topology, Settings, int | None, Sequence[int]], Assignment]
 
@@ -231,6 +232,10 @@ class RayRunner(JobRunner):
         """See `JobRunner.stop`."""
         self._controller.stop.remote(drain)
 
+    def wish(self, wish: Wish) -> None:
+        """See `JobRunner.wish`."""
+        self._controller.wish.remote(pickle.dumps(wish))
+
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
         self._thread.join(timeout_s)
@@ -272,6 +277,10 @@ class DetachedRunner(JobRunner):
     def stop(self, drain: bool) -> None:
         """Ask for the end."""
         self._controller.stop.remote(drain)
+
+    def wish(self, wish: Wish) -> None:
+        """See `JobRunner.wish`."""
+        self._controller.wish.remote(pickle.dumps(wish))
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Refuse: nobody waits for a detached job."""

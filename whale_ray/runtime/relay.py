@@ -4,45 +4,47 @@ Apart from all user code, in a process of its own: a function that holds its wor
 nobody else's tuples, heartbeats or acknowledgements (DESIGN 3). It takes a worker's steps::
 
     open()            ·
-    link(boards)      make the mirrors of other hosts' rings; listen
-    connect(offers)   tap the rings that other hosts read; know where the parents listen
+    link(boards)      listen
+    connect(offers)   take over the mirrors; tap the rings that other hosts read
     run()             move bytes until all workers have ended
     stage(), close()  give everything back
 
-The bytes are `TcpEndpoint`'s matter. Here is decided which streams come from where and go where,
-and relays tell each other the watermarks of their hosts' sources, on which all are aligned.
+    rejoin(…)         instead of open, link and connect, in the place of a relay that has died
+
+The bytes are `TcpEndpoint`'s matter, the ways that they take `Branches`'. A relay owns no memory
+that anybody else reads: what it was killed with is still there for the next one.
 """
 
 from __future__ import annotations
 
 import random
-import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..configs.errors import AttemptLostError
 from ..configs.settings import Settings
 from ..plan.hosts import host_name
-from ..plan.streams import RingSpec, StreamPlan
-from ..transport.channel import Outcome
+from ..plan.streams import StreamPlan
 from ..transport.clock import Clock
-from ..transport.doorbell import NO_WATERMARK_NS, BoardHandle
+from ..transport.doorbell import BoardHandle
 from ..transport.links.handshake import Identity
 from ..transport.mirror import MirrorRing, RingTap
 from ..transport.tcp.endpoint import TcpEndpoint
+from . import branch, watermark_exchange
 from .boards import HostBoard
+from .branches import Branches
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer
-
-WATERMARK_POLL_NS = 5_000_000
-"""How soon a relay looks again at the watermarks of its host's sources; they do not ring for it."""
-
-SHARE_INTERVAL_NS = 1_000_000
-"""The time between two looks at them while bytes flow."""
+from .stream_opener import StreamOpener
+from .tree_keeper import TreeState
+from .tree_messages import Relocated, TreeOrders
+from .watermark_exchange import WATERMARK_POLL_NS, WatermarkExchange
 
 CHECK_INTERVAL_NS = 100_000_000
 """The time between two looks at who cannot be reached."""
 
-_WATERMARK = struct.Struct("<Iq")
+Tell = Callable[[int, object], None]
+"""Tells the controller something, in an attempt."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,14 @@ class Relay:
     """
 
     def __init__(
-        self, member: int, assignment: RelayAssignment, clock: Clock, address: str
+        self,
+        member: int,
+        assignment: RelayAssignment,
+        clock: Clock,
+        address: str,
+        tell: Tell | None = None,
     ) -> None:
+        self._tell: Tell = tell or _tell_nobody
         self._member = member
         self._assignment = assignment
         self._plan = assignment.streams
@@ -86,8 +94,8 @@ class Relay:
         self._endpoint: TcpEndpoint | None = None
         self._mirrors: dict[int, MirrorRing] = {}
         self._taps: list[RingTap] = []
-        self._shared: dict[tuple[int, int], int] = {}
-        self._share_at_ns = 0
+        self._branches: Branches | None = None
+        self._watermarks: WatermarkExchange | None = None
         self._check_at_ns = 0
 
     @property
@@ -110,13 +118,9 @@ class Relay:
         return self._board.make()
 
     def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
-        """Make the mirrors that this host's workers read, and listen for other hosts."""
+        """Join the host's board, and listen for other hosts."""
         assert self._board is not None, "open() comes first"
         self._board.join(boards)
-        offer = RingOffer({})
-        for spec in self._mirrored():
-            self._mirrors[spec.id] = mirror = self._make_mirror(spec)
-            offer.rings[spec.id] = mirror.handle
         assignment = self._assignment
         # No term: links belong to an attempt, whichever controller leads it.
         identity = Identity(assignment.job_id, attempt, 0, host_name(self._host))
@@ -129,24 +133,68 @@ class Relay:
             self._board.doorbell_of(self._member),
             hosts=self._plan.hosts.names,
         )
-        return RingOffer(offer.rings, self._endpoint.listen(self._address))
+        return RingOffer({}, self._endpoint.listen(self._address))
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
-        """Tap the rings that go on to other hosts, and learn where the parents listen."""
-        endpoint = self._opened
-        for parent in self._parents():
-            address = offers[self._plan.relay_of(parent)].address
+        """Take over the mirrors, tap the rings that go on to other hosts, find the parents."""
+        self._connect(attempt, offers, {}, resume=False)
+
+    def rejoin(
+        self,
+        attempt: int,
+        boards: tuple[BoardHandle | None, ...],
+        offers: tuple[RingOffer, ...],
+        trees: Mapping[int, TreeState],
+    ) -> RingOffer:
+        """Take the place of a relay that has died: go on where it was, with the same memory.
+
+        `trees` has the trees as they now are, by stream.
+        """
+        self.open(attempt)
+        offer = self.link(attempt, boards)
+        self._connect(attempt, offers, trees, resume=True)
+        return offer
+
+    def _connect(
+        self,
+        attempt: int,
+        offers: tuple[RingOffer, ...],
+        trees: Mapping[int, TreeState],
+        *,
+        resume: bool,
+    ) -> None:
+        board, endpoint, plan = self._board, self._opened, self._plan
+        assert board is not None
+        slots = self._assignment.slot_hosts
+        self._watermarks = WatermarkExchange(board.board, endpoint, slots, self._host)
+        self._branches = Branches(
+            self._host,
+            endpoint,
+            self._assignment.settings.multicast,
+            self._addresses(offers),
+            self._static_parents(),
+            lambda news: self._tell(attempt, news),
+        )
+        streams = StreamOpener(self._assignment, self._member, board, endpoint, offers, resume)
+        for spec in plan.rings:
+            if self._host not in plan.tree_of(spec).vertices or not plan.mirrors_of(spec):
+                continue
+            if not plan.is_multicast(spec):
+                streams.open_static(spec)
+                continue
+            branch = streams.open_branch(spec, trees.get(spec.id))
+            is_root = plan.origin_of(spec) == self._host
+            self._branches.add(branch, self._clock.monotonic_ns(), is_root=is_root)
+        self._taps, self._mirrors = streams.taps, streams.mirrors
+
+    def _addresses(self, offers: tuple[RingOffer, ...]) -> dict[int, tuple[str, int]]:
+        """Return where the relay of each host listens."""
+        found = {}
+        for host in range(self._plan.hosts.count):
+            address = offers[self._plan.relay_of(host)].address
             assert address is not None, "every relay listens"
-            endpoint.dial(host_name(parent), address)
-        for spec in self._plan.rings:
-            children = self._plan.children_of(spec, self._host)
-            if children:
-                tap = self._tap(spec, offers)
-                self._taps.append(tap)
-                endpoint.offer(spec.id, tap, [host_name(child) for child in children])
-        for spec in self._mirrored():
-            parent = self._plan.parents_of(spec)[self._host]
-            endpoint.subscribe(spec.id, self._mirrors[spec.id], host_name(parent))
+            found[host] = address
+        return found
 
     def run(self, attempt: int, _connected: tuple[object, ...] = ()) -> WorkerSnapshot:
         """Move bytes until `finish`; return the final counters."""
@@ -159,7 +207,7 @@ class Relay:
                 raise AttemptLostError(msg)
             now_ns = self._clock.monotonic_ns()
             moved = endpoint.poll(now_ns)
-            moved |= self._take_watermarks()
+            moved |= self._take_control()
             self._look_around(now_ns)
             if not moved:
                 board.sleep(self._timeout_ns(now_ns), self._has_work)
@@ -176,6 +224,14 @@ class Relay:
         """End the run: every worker has everything."""
         self._finished = attempt
         self._wake()
+
+    def tell(self, attempt: int, content: object) -> None:
+        """Take an order of the controller about trees."""
+        branches_now = self._branches
+        if attempt == self._attempt and branches_now is not None:
+            assert isinstance(content, TreeOrders | Relocated)
+            branches_now.order(content)
+            self._wake()
 
     def abort(self, attempt: int) -> None:
         """End the attempt as soon as the loop gets its turn."""
@@ -205,7 +261,8 @@ class Relay:
         if self._board is not None:
             self._board.close()
         self._endpoint, self._board = None, None
-        self._taps, self._mirrors, self._shared = [], {}, {}
+        self._taps, self._mirrors = [], {}
+        self._branches = self._watermarks = None
 
     @property
     def _job(self) -> str:
@@ -216,45 +273,21 @@ class Relay:
         assert self._endpoint is not None, "link() comes first"
         return self._endpoint
 
-    def _mirrored(self) -> list[RingSpec]:
-        """Return the streams of other hosts that workers of this one read."""
-        return [spec for spec in self._plan.rings if self._host in self._plan.parents_of(spec)]
+    def _static_parents(self) -> set[int]:
+        """Return the hosts that are to be dialled whatever the trees look like.
 
-    def _make_mirror(self, spec: RingSpec) -> MirrorRing:
-        assert self._board is not None
-        transport = self._assignment.settings.transport
-        readers = self._plan.members_reading(spec, self._host)
-        return MirrorRing.create(
-            spec.capacity_bytes,
-            len(readers),
-            self._job,
-            f"mirror-{self._host}-{spec.id}",
-            [self._board.doorbell_of(reader) for reader in readers if reader != self._member],
-            kind=transport.segment_kind,
-            poison_released=transport.poison_released,
-        )
-
-    def _tap(self, spec: RingSpec, offers: tuple[RingOffer, ...]) -> RingTap:
-        place = self._plan.members_reading(spec, self._host).index(self._member)
-        if spec.id in self._mirrors:
-            return RingTap.of(self._mirrors[spec.id], place)
-        assert self._board is not None
-        handle = offers[spec.producer_worker].rings[spec.id]
-        return RingTap.attach(handle, place, self._board.doorbell_of(spec.producer_worker))
-
-    def _parents(self) -> list[int]:
-        """Return the hosts to dial: where streams come from, and lower ones with aligned sources.
-
-        The latter since two hosts may have sources to align but no stream between them.
+        Where streams for this host alone come from, and lower hosts with aligned sources: two such
+        hosts may have no stream between them.
         """
-        found = {self._plan.parents_of(spec)[self._host] for spec in self._mirrored()}
+        plan = self._plan
+        found = {plan.origin_of(s) for s in plan.mirrors_on(self._host) if not plan.is_multicast(s)}
         timed = set(self._assignment.slot_hosts)
         if self._host in timed:
             found |= {host for host in timed if host < self._host}
-        return sorted(found)
+        return found
 
-    def _take_watermarks(self) -> bool:
-        """Note how far the sources of other hosts are; return whether anything was told."""
+    def _take_control(self) -> bool:
+        """Take what other relays say; return whether anything was said."""
         endpoint, moved = self._opened, False
         while (told := endpoint.receive_control()) is not None:
             moved = True
@@ -264,43 +297,22 @@ class Relay:
         return moved
 
     def _note(self, host: str, packed: bytes) -> bool:
-        """Put a host's watermarks on the board; False if they are none of its own."""
-        assert self._board is not None
-        slot_hosts = self._assignment.slot_hosts
-        if len(packed) % _WATERMARK.size:
-            return False
-        news = list(_WATERMARK.iter_unpack(packed))
-        if any(s >= len(slot_hosts) or host_name(slot_hosts[s]) != host for s, _ in news):
-            return False
-        for slot, watermark_ns in news:
-            self._board.board.set_watermark(slot, watermark_ns)
-        return True
-
-    def _share_watermarks(self) -> None:
-        """Tell the other hosts that have sources how far those of this one are."""
-        assert self._board is not None
-        board, slot_hosts = self._board.board, self._assignment.slot_hosts
-        mine = {
-            slot: board.watermark(slot)
-            for slot, host in enumerate(slot_hosts)
-            if host == self._host
-        }
-        for host in sorted(set(slot_hosts) - {self._host}) if mine else ():
-            news = {
-                slot: watermark_ns
-                for slot, watermark_ns in mine.items()
-                if watermark_ns != self._shared.get((host, slot), NO_WATERMARK_NS)
-            }
-            if news:
-                packed = b"".join(_WATERMARK.pack(*item) for item in news.items())
-                if self._opened.send_control(host_name(host), packed) is Outcome.SENT:
-                    self._shared.update({(host, slot): at for slot, at in news.items()})
+        assert self._watermarks is not None
+        assert self._branches is not None
+        tag, content = packed[:1], packed[1:]
+        if tag == watermark_exchange.TAG:
+            return self._watermarks.note(host, content)
+        if tag == branch.TAG:
+            return self._branches.hear(self._plan.hosts.names.index(host), content)
+        return False
 
     def _look_around(self, now_ns: int) -> None:
-        """Do what need not be done in every turn."""
-        if now_ns >= self._share_at_ns:
-            self._share_at_ns = now_ns + SHARE_INTERVAL_NS
-            self._share_watermarks()
+        """Do what is not the endpoint's matter."""
+        assert self._watermarks is not None
+        assert self._branches is not None
+        for relocated in self._branches.turn(now_ns):
+            self._watermarks.forget(relocated.host)
+        self._watermarks.share(now_ns)
         if now_ns >= self._check_at_ns:
             self._check_at_ns = now_ns + CHECK_INTERVAL_NS
             self._check_reachable(now_ns)
@@ -316,14 +328,19 @@ class Relay:
                 raise AttemptLostError(msg)
 
     def _timeout_ns(self, now_ns: int) -> int:
+        assert self._watermarks is not None
+        assert self._branches is not None
         longest_ns = int(self._assignment.settings.transport.doorbell_timeout_ms * 1e6)
-        if len(set(self._assignment.slot_hosts)) > 1:
+        if self._watermarks.is_needed:
             longest_ns = min(longest_ns, WATERMARK_POLL_NS)
-        return max(0, min(longest_ns, self._opened.next_due_ns - now_ns))
+        due_ns = min(self._opened.next_due_ns, self._branches.next_due_ns)
+        return max(0, min(longest_ns, due_ns - now_ns))
 
     def _has_work(self) -> bool:
         """Do what came up between the last turn and falling asleep; whether there was anything."""
         if max(self._aborted, self._finished) >= self._attempt:
+            return True
+        if self._branches is not None and self._branches.has_orders:
             return True
         return self._opened.poll()
 
@@ -331,3 +348,7 @@ class Relay:
         board = self._board
         if board is not None:
             board.wake()
+
+
+def _tell_nobody(_attempt: int, _content: object) -> None:
+    """Do nothing: there is no controller that listens."""

@@ -23,12 +23,14 @@ from ..configs.errors import AttemptLostError
 from ..plan.hosts import host_name
 from .controller import Raised, Returned
 from .envelope import Envelope
-from .fleet import SnapshotTaken
+from .fleet import SnapshotTaken, Told
 from .fork_server import child_environment
 from .metrics import WorkerSnapshot
 
 _SNAPSHOT_TIMEOUT_S = 5.0
 _ANSWERS_MAX = 64
+_NEWS_MAX = 1024
+"""What the relay tells the controller and nobody has fetched; more is dropped: it is told again."""
 
 
 class RelayProcess:
@@ -44,6 +46,7 @@ class RelayProcess:
         self._ended = False
         self._told: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
         self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
+        self._news: queue.Queue[Told] = queue.Queue(_NEWS_MAX)
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
@@ -91,6 +94,25 @@ class RelayProcess:
 
     def drain(self, attempt: int) -> None:
         """Do nothing: a relay runs until all workers have ended."""
+
+    def rejoin(self, attempt: int, *arguments: Any) -> Any:
+        """See `Relay.rejoin`."""
+        self._attempt = attempt
+        return self._call(attempt, "rejoin", *arguments)
+
+    def tell(self, attempt: int, content: object) -> None:
+        """See `Relay.tell`."""
+        self._send((attempt, "tell", (content,)))
+
+    def news(self, timeout_s: float) -> list[Told]:
+        """Return what the relay told since the last time; wait for the first of it."""
+        found = []
+        try:
+            found.append(self._news.get(timeout=timeout_s))
+            while True:
+                found.append(self._news.get_nowait())
+        except queue.Empty:
+            return found
 
     def finish(self, attempt: int) -> None:
         """See `Relay.finish`."""
@@ -147,6 +169,9 @@ class RelayProcess:
                 message = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # our child
                 if isinstance(message, SnapshotTaken):
                     self._snapshots.put(message)
+                elif isinstance(message, Told):
+                    with suppress(queue.Full):
+                        self._news.put_nowait(message)
                 elif isinstance(message, Returned | Raised):
                     self._told.put(message)
         except (EOFError, OSError):

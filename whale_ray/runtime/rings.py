@@ -13,7 +13,9 @@ from ..plan.streams import RingSpec
 from ..transport.channel import Channel
 from ..transport.doorbell import BoardHandle
 from ..transport.inproc import create_inproc_ring
-from ..transport.shm import attach_ring, create_ring
+from ..transport.mirror import make_memory
+from ..transport.segment import Segment
+from ..transport.shm import RingHandle, attach_ring, create_ring
 from .boards import HostBoard
 from .edge_writer import OutRing
 from .fleet import Assignment
@@ -31,6 +33,7 @@ class RingSet:
         self._host = self._plan.host_of(worker)
         self._host_board = HostBoard(self._plan, self._settings, worker, self._job, slots)
         self._own_ends: dict[int, Channel] = {}
+        self._mirrors: list[Segment] = []
         self.out_rings: dict[int, list[OutRing]] = {}
         self.in_channels: list[tuple[RingSpec, Channel]] = []
 
@@ -66,9 +69,26 @@ class RingSet:
                 )
             edge = self._plan.edges[spec.edge]
             instances = self._instances_behind(edge, spec)
-            ring = OutRing(spec.id, producer, instances, producer.max_frame_bytes)
+            ring = OutRing(
+                spec.id, producer, instances, producer.max_frame_bytes, spec.per_instance
+            )
             self.out_rings.setdefault(spec.edge, []).append(ring)
+        for spec in self._plan.mirrors_on(self._host):
+            if self._plan.owner_on(spec, self._host) == self._worker:
+                offer.rings[spec.id] = self._make_mirror(spec)
         return offer
+
+    def _make_mirror(self, spec: RingSpec) -> RingHandle:
+        """Make the memory of a mirror, which the host's relay fills, and the one after it."""
+        memory, handle = make_memory(
+            spec.capacity_bytes,
+            len(self._plan.members_reading(spec, self._host)),
+            self._job,
+            f"mirror-{self._host}-{spec.id}",
+            self._settings.segment_kind,
+        )
+        self._mirrors.append(memory)
+        return handle
 
     def attach_rings(self, offers: Sequence[RingOffer]) -> None:
         """Attach the rings that this worker reads, and the mirrors of those of other hosts."""
@@ -77,7 +97,7 @@ class RingSet:
             if channel is None:
                 writer = self._plan.writer_on(spec, self._host)
                 channel = attach_ring(
-                    offers[writer].rings[spec.id],
+                    offers[self._plan.owner_on(spec, self._host)].rings[spec.id],
                     self._plan.members_reading(spec, self._host).index(self._worker),
                     self._host_board.doorbell_of(writer),
                     held_fraction=self._settings.held_fraction,
@@ -93,6 +113,8 @@ class RingSet:
         for rings in self.out_rings.values():
             for ring in rings:
                 ring.channel.close()
+        for memory in self._mirrors:
+            memory.close()
         self._host_board.close()
 
     def _instances_behind(self, edge: Edge, spec: RingSpec) -> tuple[int, ...]:

@@ -7,18 +7,29 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ..configs.errors import JobError, OutputError, UserFunctionError, WhaleError
+from ..configs.errors import (
+    AttemptLostError,
+    JobError,
+    OutputError,
+    UsageError,
+    UserFunctionError,
+    WhaleError,
+)
 from ..operators.sinks.base import Sink, SinkResult, Staged
 from ..plan.logical import OperatorKind
 from ..transport.clock import Clock
 from . import controller as c
-from .fleet import Assignment, Fleet, SnapshotTaken
+from .fleet import Assignment, Fleet, SnapshotTaken, Told
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
+from .tree_keeper import Goal, Wish
+from .tree_lead import TreeLead
+from .tree_messages import SetAddressing
 
 _COMMANDS_MAX = 2
+_WISHES_MAX = 64
 
 _STATES = {
     c.Phase.STARTING: "starting",
@@ -99,6 +110,11 @@ class Supervisor:
         self._controller = c.JobController(plan.workers, _limits(assignment), plan.relays, names)
         # Filled by signal handlers, maybe in the reading thread: a lock could not be had there.
         self._commands: deque[c.Event] = deque(maxlen=_COMMANDS_MAX)
+        self._wishes: deque[Wish] = deque(maxlen=_WISHES_MAX)
+        multicast = assignment.settings.multicast
+        self._addressing: SetAddressing | None = None
+        self._addressed = -1  # the attempt whose workers were told
+        self._trees = TreeLead(plan.streams, multicast, fleet.call, self._write_down)
         self._counters = _Counters()
         self._results: dict[str, SinkResult] = {}
         self._outcome: JobOutcome | None = None
@@ -122,13 +138,23 @@ class Supervisor:
         counters = self._counters
         newest, previous = list(counters.newest.values()), list(counters.previous.values())
         since_ns = self._running_since_ns if self._ran_ns else None
-        return summarize(order, newest, previous, self._controller.attempt, since_ns)
+        metrics = summarize(order, newest, previous, self._controller.attempt, since_ns)
+        return replace(
+            metrics, switches=self._trees.switches, throttled=dict(self._trees.throttled)
+        )
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; with `drain` after everything that was read has come out."""
         command = c.StopAsked(drain)
         if command not in self._commands:  # asking twice asks no more, and none is dropped
             self._commands.append(command)
+
+    def wish(self, wish: Wish) -> None:
+        """Ask for other trees, or another addressing, of all-grouped streams while the job runs."""
+        if len(self._wishes) == _WISHES_MAX:
+            msg = f"{_WISHES_MAX} changes wait to be made already"
+            raise UsageError(msg)
+        self._wishes.append(wish)
 
     def run(self) -> JobOutcome:
         """Run the job to its end; return how it ended, whatever happens, and leave nothing behind.
@@ -160,6 +186,7 @@ class Supervisor:
         before = self._journal.read()
         if before is not None:
             self._term = before.term + 1
+            self._trees.inherit(self._term, before.trees)
             self._results = dict(before.results)
         else:
             for name, sink in self._sinks().items():
@@ -177,7 +204,7 @@ class Supervisor:
         self._written = progress
         # Collected rows may be many; a successor collects them again from what was staged.
         kept = {name: result for name, result in self._results.items() if result.table is None}
-        self._journal.write(Entry(self._term, progress, kept))
+        self._journal.write(Entry(self._term, progress, kept, self._trees.states))
 
     def _lead(self, actions: list[c.Action], interval_ns: int) -> None:
         while self._outcome is None:
@@ -191,16 +218,42 @@ class Supervisor:
             if isinstance(event, SnapshotTaken):
                 self._take_snapshot(event)
                 event = c.Tick()
+            elif isinstance(event, Told):
+                event = self._take_news(event)
             if isinstance(event, c.Returned) and event.method == "run":
                 self._keep_final(event)
             actions = self._controller.handle(event, self._clock.monotonic_ns())
             self._keep_time()
+            self._keep_trees()
 
-    def _next_event(self, interval_ns: int) -> c.Event | SnapshotTaken:
+    def _next_event(self, interval_ns: int) -> c.Event | SnapshotTaken | Told:
         # Not in an except block: a user's error must not be told as raised "during" ours.
         if self._commands:
             return self._commands.popleft()
+        due_ns = self._trees.next_due_ns
+        if due_ns is not None:
+            interval_ns = max(0, min(interval_ns, due_ns - self._clock.monotonic_ns()))
         return self._fleet.next_event(interval_ns) or c.Tick()
+
+    def _keep_trees(self) -> None:
+        """Lead the multicast trees while the job runs, and carry out what the user wants of it."""
+        now_ns = self._clock.monotonic_ns()
+        attempt = self._controller.attempt
+        if self._controller.phase is not c.Phase.RUNNING:
+            self._trees.end()
+            return
+        self._trees.run(attempt, now_ns)
+        while self._wishes:
+            wish = self._wishes.popleft()
+            if isinstance(wish, Goal):
+                self._trees.set_goal(wish, now_ns)
+            else:
+                self._addressing, self._addressed = wish, -1
+        if self._addressing is not None and self._addressed != attempt:
+            self._addressed = attempt
+            for worker in range(self._assignment.plan.workers):
+                self._fleet.call(worker, attempt, "tell", (self._addressing,))
+        self._trees.turn(now_ns)
 
     def _ask_for_snapshots(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -210,6 +263,13 @@ class Supervisor:
                 if worker not in self._asked:  # a slow one is not asked again and again
                     self._asked[worker] = self._controller.attempt
                     self._fleet.call(worker, self._controller.attempt, "snapshot", ())
+
+    def _take_news(self, told: Told) -> c.Event:
+        """Take what a relay tells of the trees; the event is its loss of the attempt, if so."""
+        self._trees.take(told, self._clock.monotonic_ns())
+        if not self._trees.failure:
+            return c.Tick()
+        return c.Raised(told.worker, told.attempt, "run", AttemptLostError(self._trees.failure))
 
     def _take_snapshot(self, event: SnapshotTaken) -> None:
         attempt = self._asked.pop(event.worker, None)
@@ -230,8 +290,14 @@ class Supervisor:
 
     def _perform(self, action: c.Action) -> None:
         match action:
+            case c.Call(worker, attempt, c.REJOIN, arguments):
+                self._fleet.call(worker, attempt, c.REJOIN, (*arguments, self._trees.states))
             case c.Call(worker, attempt, method, arguments):
                 self._fleet.call(worker, attempt, method, arguments)
+            case c.RelayLost(relay):
+                self._trees.lost(relay, self._clock.monotonic_ns())
+            case c.RelayBack():
+                self._trees.back(action, self._clock.monotonic_ns())
             case c.Respawn(worker):
                 self._asked.pop(worker, None)
                 self._fleet.respawn(worker)
@@ -346,6 +412,7 @@ def _limits(assignment: Assignment) -> c.Limits:
         drain_timeout_ns=runtime.drain_timeout_ms * 1_000_000,
         kill_grace_ns=runtime.kill_grace_ms * 1_000_000,
         restart_refused=_restart_refused(assignment),
+        repairs_max=assignment.settings.multicast.repairs_max,
     )
 
 

@@ -86,6 +86,17 @@ class Unit:
             assert not isinstance(head, SourceNode)
             head.emit(batch)
 
+    def deliver_to(self, instance: int, port: int, source: int, batch: Batch) -> None:
+        """Hand over rows that one of its instances got by itself; each gets the same in turn.
+
+        A head that serves several and does not take them one by one gets the rows once, at last.
+        """
+        head = self._head
+        if isinstance(head, ProcessNode) and head.one_by_one:
+            head.accept(port, source, batch, instance)
+        elif instance == self.instances[-1]:
+            self.deliver(port, source, batch)
+
     def advance(self, edge: int, source: int, watermark_ns: int) -> None:
         """Take a producer's watermark, and pass on how far all inputs have come together."""
         if not self._watermarks.update((edge, source), watermark_ns):

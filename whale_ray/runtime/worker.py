@@ -26,12 +26,13 @@ from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
 from ..transport.wire import codec
-from .edge_reader import EdgeReader
+from .edge_reader import EdgeReader, Progress
 from .fleet import Assignment
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer
 from .rings import RingSet
 from .supervisor import job_is_bounded
+from .tree_messages import SetAddressing
 from .unit import Unit, close_all
 from .wiring import UnitBuilder
 
@@ -63,6 +64,7 @@ class Worker:
         self._draining = False
         self._next_part_ns = 0
         self._turn_at_ns = 0
+        self._instance_oriented = assignment.settings.runtime.addressing == "instance-oriented"
 
     @property
     def name(self) -> str:
@@ -91,24 +93,36 @@ class Worker:
         self._units = UnitBuilder(
             self._assignment, self._index, attempt, self._clock, rings.out_rings
         ).build()
+        self._address()
         return offer
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
         """Attach the rings that the other workers (and this one) write for this worker."""
         rings = self._opened
         rings.attach_rings(offers)
-        self._readers = [self._reader(spec, channel) for spec, channel in rings.in_channels]
+        progress: dict[tuple[int, int], Progress] = {}
+        self._readers = [
+            self._reader(spec, channel, progress) for spec, channel in rings.in_channels
+        ]
         for unit in self._units:
             if unit.reader is not None:
                 unit.reader.join(rings.board.board)
             unit.begin()
 
-    def _reader(self, spec: RingSpec, channel: Channel) -> EdgeReader:
+    def _reader(
+        self, spec: RingSpec, channel: Channel, progress: dict[tuple[int, int], Progress]
+    ) -> EdgeReader:
+        """Return the reader of a ring; those of one edge from one worker share their progress."""
         plan = self._assignment.plan
         edge = plan.edges[spec.edge]
-        sources = plan.source_ids(edge.source_stage, spec.producer_worker)
         units = self._units_of(edge.target_stage)
-        return EdgeReader(edge, spec.id, channel, self._attempt, units, sources)
+        sources = plan.source_ids(edge.source_stage, spec.producer_worker)
+        # Every keyed ring is numbered by itself, but there is only one from a worker to another.
+        shared = progress.setdefault((edge.id, spec.producer_worker), Progress(sources, units))
+        one_each = spec.per_instance
+        return EdgeReader(
+            edge, spec.id, channel, self._attempt, units, shared, per_instance=one_each
+        )
 
     def run(
         self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
@@ -146,10 +160,30 @@ class Worker:
     def finish(self, attempt: int) -> None:
         """Do nothing: a worker knows by itself when everything has ended."""
 
+    def tell(self, attempt: int, content: object) -> None:
+        """Serialize all-grouped rows in another way from now on."""
+        assert isinstance(content, SetAddressing)
+        if attempt == self._attempt:
+            self.set_addressing(content.addressing)
+
     def abort(self, attempt: int) -> None:
         """End the attempt as soon as the loop gets its turn."""
         self._aborted = attempt
         self._wake()
+
+    def set_addressing(self, addressing: str) -> None:
+        """Address the instances of all-grouped edges anew, from each producer's next slice on.
+
+        The rings for it must be there: the plan is one for instance-oriented addressing. It stays
+        so in later attempts.
+        """
+        self._instance_oriented = addressing == "instance-oriented"
+        self._address()
+
+    def _address(self) -> None:
+        for unit in self._units:
+            for writer in unit.writers:
+                writer.instance_oriented = self._instance_oriented
 
     def snapshot(self) -> WorkerSnapshot:
         """Return the counters of all local operators."""

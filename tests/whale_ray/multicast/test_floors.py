@@ -35,10 +35,10 @@ def test_a_pin_holds_until_the_new_epoch_is_acknowledged():
     floors = SourceFloors(before, 0, 0)
     for child in (1, 2, 4):
         floors.heard(child, Acknowledgement(0, 30))
-    floors.pin([4], 100)
+    floors.pin({4: 0}, 100)
     for child in (1, 2, 4):
         floors.heard(child, Acknowledgement(0, 60))
-    assert (floors.floor, floors.of(4), floors.of(2)) == (30, 30, 60)
+    assert (floors.floor(99), floors.of(4), floors.of(2)) == (30, 30, 60)
     floors.adopt(after, 100)
     floors.heard(2, Acknowledgement(0, 90))
     assert (floors.of(4), floors.pinned) == (30, {4})
@@ -48,8 +48,8 @@ def test_a_pin_holds_until_the_new_epoch_is_acknowledged():
 
 def test_an_abort_lifts_the_pins_of_its_switch_alone():
     floors = SourceFloors(chain(0, [1, 2]), 0, 0)
-    floors.pin([1, 2], 100)
-    floors.pin([2], 200)
+    floors.pin({1: 0, 2: 0}, 100)
+    floors.pin({2: 0}, 200)
     floors.abandon(100)
     floors.heard(1, Acknowledgement(0, 60))
     assert (floors.of(1), floors.of(2), floors.pinned) == (60, 0, {2})
@@ -58,8 +58,8 @@ def test_an_abort_lifts_the_pins_of_its_switch_alone():
 def test_who_leaves_and_who_joins():
     floors = SourceFloors(chain(0, [1, 2]), 0, 0)
     floors.adopt(chain(0, [1, 3]), 50)
-    assert (floors.of(1), floors.of(3), floors.floor) == (0, 50, 0)
+    assert (floors.of(1), floors.of(3), floors.floor(99)) == (0, 50, 0)
     floors.heard(3, Acknowledgement(50, 90))
     assert floors.of(3) == 50
     floors.heard(1, Acknowledgement(50, 90))
-    assert floors.floor == 90
+    assert floors.floor(99) == 90

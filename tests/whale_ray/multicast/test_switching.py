@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.multicast.switching import change_degree, join, leave
+from whale_ray.multicast.switching import change_degree, join, leave, reshape
 from whale_ray.multicast.trees import (
     Move,
     Tree,
@@ -35,8 +35,19 @@ def trees(draw: st.DrawFn) -> Tree:
     return Tree(0, tuple(zip(parents, range(1, n + 1), strict=True)), tuple(range(1, n + 1)))
 
 
-def surplus_of(tree: Tree, degree: int) -> int:
-    return sum(max(0, len(found) - degree) for found in tree.children.values())
+def surplus_of(tree: Tree, degree: int, caps: dict | None = None) -> int:
+    return sum(
+        max(0, len(found) - cap_of(vertex, degree, caps or {}))
+        for vertex, found in tree.children.items()
+    )
+
+
+def cap_of(vertex: int, degree: int, caps: dict) -> int:
+    return min(degree, caps.get(vertex, degree))
+
+
+all_caps = st.dictionaries(st.integers(0, 60), st.integers(1, 4))
+"""Some vertices' own caps, by number."""
 
 
 def test_figure_8a():
@@ -115,7 +126,7 @@ def layers_of(children: dict, count: int) -> dict | None:
     return layers if len(layers) == count else None
 
 
-def serves(tree: Tree, moved: dict, degree: int, depth: int | None) -> bool:
+def serves(tree: Tree, moved: dict, degree: int, depth: int | None, caps: dict) -> bool:
     """Tell whether these new parents, in some order of connecting, keep the cap and the depth."""
     kept = {
         vertex: [child for child in found if child not in moved]
@@ -124,8 +135,9 @@ def serves(tree: Tree, moved: dict, degree: int, depth: int | None) -> bool:
     new: dict = {}
     for child, parent in moved.items():
         new.setdefault(parent, []).append(child)
-    if any(len(found) + len(new.get(vertex, ())) > degree for vertex, found in kept.items()):
-        return False
+    for vertex, found in kept.items():
+        if len(found) + len(new.get(vertex, ())) > cap_of(vertex, degree, caps):
+            return False
     for orders in itertools.product(*(itertools.permutations(found) for found in new.values())):
         children = dict(kept)
         for parent, order in zip(new, orders, strict=True):
@@ -136,12 +148,15 @@ def serves(tree: Tree, moved: dict, degree: int, depth: int | None) -> bool:
     return False
 
 
-def can_do_with(tree: Tree, moves: int, degree: int, depth: int | None) -> bool:
+def can_do_with(
+    tree: Tree, moves: int, degree: int, depth: int | None, caps: dict | None = None
+) -> bool:
     """Tell whether any tree that differs in so many parents keeps the cap and the depth."""
     for moving in itertools.combinations(tree.joined, moves):
         choices = [[v for v in tree.vertices if v not in (m, tree.parents[m])] for m in moving]
         for parents in itertools.product(*choices):
-            if serves(tree, dict(zip(moving, parents, strict=True)), degree, depth):
+            moved = dict(zip(moving, parents, strict=True))
+            if serves(tree, moved, degree, depth, caps or {}):
                 return True
     return False
 
@@ -157,6 +172,86 @@ def test_no_fewer_moves_lead_to_the_same(n):
         # One fewer would be the nearest; brute force beyond three moves takes minutes.
         if 0 < found <= 4:
             assert not can_do_with(tree, found - 1, degree, depth), (tree, degree)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_no_fewer_moves_lead_to_the_same_under_caps(n):
+    """Scale-down from any tree; scale-up from Algorithm 1's, to others that come as far up."""
+    chance = random.Random(n)
+    for _ in range(60):
+        degree = chance.randint(1, 4)
+        caps = {vertex: chance.randint(1, 3) for vertex in range(n + 1) if chance.random() < 0.4}
+        parents = [chance.randrange(child) for child in range(1, n + 1)]
+        edges = tuple(zip(parents, range(1, n + 1), strict=True))
+        shapes = [Tree(0, edges, tuple(range(1, n + 1))), non_blocking(n, chance.randint(1, 4))]
+        for tree in shapes:
+            switch = change_degree(tree, degree, caps)
+            found = len(switch.moves)
+            is_down = surplus_of(tree, degree, caps) > 0
+            if 0 < found <= 3 and (is_down or tree is shapes[1]):
+                depth = None if is_down else switch.after.depth
+                assert not can_do_with(tree, found - 1, degree, depth, caps), (tree, degree, caps)
+
+
+# --- caps, and any shape ------------------------------------------------------------------------
+
+
+@given(trees(), degrees, all_caps)
+def test_under_caps_every_vertex_keeps_its_own(tree, degree, caps):
+    switch = change_degree(tree, degree, caps)
+    assert sorted(switch.after.vertices) == sorted(tree.vertices)
+    for vertex, found in switch.after.children.items():
+        assert len(found) <= cap_of(vertex, degree, caps)
+    surplus = surplus_of(tree, degree, caps)
+    if surplus:
+        assert len(switch.moves) == surplus
+    else:
+        assert switch.after.depth <= tree.depth
+    again = change_degree(switch.after, degree, caps).after
+    assert change_degree(again, degree, caps).moves == ()
+
+
+@given(sizes, degrees, all_caps)
+def test_the_tree_of_algorithm_1_under_caps(n, degree, caps):
+    tree = non_blocking_tree(0, range(1, n + 1), degree, caps)
+    assert tree.joined == tuple(range(1, n + 1))
+    for vertex, found in tree.children.items():
+        assert len(found) <= cap_of(vertex, degree, caps)
+    if not caps.keys() & set(range(n + 1)):
+        assert tree == non_blocking(n, degree)
+
+
+@given(trees(), degrees, all_caps, st.data())
+def test_who_joins_and_who_is_left_alone_respect_caps(tree, degree, caps, data):
+    tree = change_degree(tree, degree, caps).after
+    joined = join(tree, "new", degree, caps).after
+    gone = data.draw(st.sets(st.sampled_from(tree.joined))) if tree.joined else set()
+    for after in (joined, leave(tree, gone, degree, caps).after):
+        for vertex, found in after.children.items():
+            assert len(found) <= cap_of(vertex, degree, caps)
+
+
+def test_a_cap_below_1_is_refused():
+    with pytest.raises(ValueError, match="at most 0 children of 2: it must be 1 or more"):
+        change_degree(non_blocking(3, 2), 2, {2: 0})
+
+
+@given(trees(), st.randoms(use_true_random=False))
+def test_from_any_shape_to_any_other(tree, chance):
+    order = list(tree.joined)
+    chance.shuffle(order)
+    edges = [(chance.choice([0, *order[:place]]), child) for place, child in enumerate(order)]
+    after = Tree(0, tuple(edges), tree.joined)
+    switch = reshape(tree, after)
+    assert (switch.before, switch.after, switch.degree) == (tree, after, max(1, after.degree))
+    moved = {move.vertex for move in switch.moves}
+    assert moved == {one for one in tree.joined if tree.parents[one] != after.parents[one]}
+
+
+def test_another_shape_needs_the_same_hosts():
+    for other in (star(0, [1]), star(0, [1, 3]), star(9, [1, 2])):
+        with pytest.raises(ValueError, match="another shape needs the same hosts"):
+            reshape(star(0, [1, 2]), other)
 
 
 # --- hosts come and go -------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from whale_ray.runtime.controller import (
     Publish,
     Published,
     Raised,
+    RelayBack,
+    RelayLost,
     Respawn,
     Respawned,
     Returned,
@@ -79,13 +81,79 @@ def test_relays_finish_once_all_workers_have_run() -> None:
 
 
 def test_a_relay_that_dies_is_named() -> None:
-    controller = JobController(1, replace(LIMITS, max_restarts=0), 2, ("worker 0", "x", "relay y"))
+    limits = replace(LIMITS, max_restarts=0, repairs_max=0)
+    controller = JobController(1, limits, 2, ("worker 0", "x", "relay y"))
     complete(controller, controller.start(0), "run")
     controller.handle(Died(2, "signal 9"), 0)
     for member in (0, 1):
         actions = controller.handle(Raised(member, 0, "run", JobError("aborted")), 0)
     assert isinstance(actions[-1], End)
-    assert "relay y died (signal 9); the job is not restarted" in str(actions[-1].error)
+    died = "relay y died (signal 9), after 0 relays were replaced (multicast.repairs_max)"
+    assert f"{died}; the job is not restarted" in str(actions[-1].error)
+
+
+def running(relays: int = 2) -> JobController:
+    controller = JobController(1, LIMITS, relays)
+    complete(controller, controller.start(0), "run")
+    return controller
+
+
+MADE = tuple(tuple(f"{step}-{member}" for member in range(3)) for step in ("open", "link"))
+
+
+def test_a_relay_that_dies_is_replaced_within_the_attempt() -> None:
+    controller = running()
+    assert controller.handle(Died(2, "signal 9"), 0) == [RelayLost(2), Respawn(2)]
+    assert controller.handle(Respawned(2), 0) == [Call(2, 0, "rejoin", MADE)]
+    back = controller.handle(Returned(2, 0, "rejoin", "offer"), 0)
+    assert back == [RelayBack(2, "offer"), Call(2, 0, "run")]
+    assert controller.phase is Phase.RUNNING
+    assert controller.progress.made[1] == ("link-0", "link-1", "offer")
+    finish = [Call(1, 0, "finish"), Call(2, 0, "finish")]
+    assert controller.handle(Returned(0, 0, "run", None), 0) == finish
+
+
+def test_a_relay_that_comes_back_after_all_workers_have_ended_finishes_at_once() -> None:
+    controller = running()
+    controller.handle(Died(2, "signal 9"), 0)
+    assert controller.handle(Returned(0, 0, "run", None), 0) == [Call(1, 0, "finish")]
+    controller.handle(Respawned(2), 0)
+    back = controller.handle(Returned(2, 0, "rejoin", "offer"), 0)
+    assert back == [RelayBack(2, "offer"), Call(2, 0, "run"), Call(2, 0, "finish")]
+
+
+def test_a_worker_that_dies_while_a_relay_is_replaced_makes_the_job_begin_anew() -> None:
+    controller = running()
+    controller.handle(Died(2, "signal 9"), 0)
+    assert controller.handle(Died(0, "signal 9"), 0) == [Call(1, 0, "abort"), Respawn(0)]
+    controller.handle(Raised(1, 0, "run", JobError("aborted")), 0)
+    assert controller.handle(Respawned(0), 0) == []
+    assert controller.handle(Respawned(2), 0)[0] == Discard(0)
+    assert controller.attempt == 1
+
+
+def test_a_relay_that_dies_while_it_rejoins_is_replaced_again() -> None:
+    controller = running()
+    controller.handle(Died(2, "signal 9"), 0)
+    controller.handle(Respawned(2), 0)
+    assert controller.handle(Died(2, "signal 9"), 0) == [RelayLost(2), Respawn(2)]
+    assert controller.handle(Respawned(2), 0) == [Call(2, 0, "rejoin", MADE)]
+
+
+def test_a_successor_can_replace_relays() -> None:
+    first = running()
+    second = JobController(1, LIMITS, 2)
+    second.resume(first.progress, 0)
+    second.handle(Died(1, "signal 9"), 0)
+    assert second.handle(Respawned(1), 0) == [Call(1, 0, "rejoin", MADE)]
+
+
+def test_too_many_dead_relays_make_the_job_begin_anew() -> None:
+    controller = JobController(1, replace(LIMITS, repairs_max=1), 1)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(1, "signal 9"), 0)
+    assert controller.handle(Died(1, "signal 9"), 0)[-1] == Respawn(1)
+    assert controller.phase is Phase.RESTARTING
 
 
 def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> None:

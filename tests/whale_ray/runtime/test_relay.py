@@ -7,7 +7,9 @@ import pytest
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.hosts import lay_hosts
 from whale_ray.plan.streams import StreamPlan
-from whale_ray.runtime.relay import _WATERMARK, Relay, RelayAssignment
+from whale_ray.runtime.offers import RingOffer
+from whale_ray.runtime.relay import Relay, RelayAssignment
+from whale_ray.runtime.watermark_exchange import _WATERMARK, TAG
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.doorbell import NO_WATERMARK_NS, DoorbellBoard
 
@@ -24,6 +26,8 @@ def relay():
     made.open(0)
     board = DoorbellBoard.create(2, len(SLOT_HOSTS), "job-0")
     made.link(0, (board.handle, None, None, None))
+    nowhere = ("127.0.0.1", 1)
+    made.connect(0, (*(RingOffer({}),) * 2, *(RingOffer({}, nowhere),) * 2))
     yield made
     made.close()
     board.close()
@@ -35,21 +39,23 @@ def watermarks(relay: Relay) -> list[int]:
 
 
 def test_watermarks_of_the_hosts_own_sources_are_noted(relay: Relay) -> None:
-    assert relay._note("host-1", _WATERMARK.pack(1, 10) + _WATERMARK.pack(2, -20))
+    assert relay._note("host-1", TAG + _WATERMARK.pack(1, 10) + _WATERMARK.pack(2, -20))
     assert watermarks(relay) == [NO_WATERMARK_NS, 10, -20]
 
 
 @pytest.mark.parametrize(
     ("host", "packed"),
     [
-        ("host-1", _WATERMARK.pack(0, 10)),
-        ("host-0", _WATERMARK.pack(1, 10)),
-        ("host-7", _WATERMARK.pack(1, 10)),
-        ("host-1", _WATERMARK.pack(3, 10)),
-        ("host-1", _WATERMARK.pack(1, 10)[:-1]),
+        ("host-1", TAG + _WATERMARK.pack(0, 10)),
+        ("host-0", TAG + _WATERMARK.pack(1, 10)),
+        ("host-7", TAG + _WATERMARK.pack(1, 10)),
+        ("host-1", TAG + _WATERMARK.pack(3, 10)),
+        ("host-1", TAG + _WATERMARK.pack(1, 10)[:-1]),
         ("host-1", b"nonsense"),
+        ("host-1", b"Tnonsense"),
+        ("host-1", b""),
     ],
-    ids=["another's source", "not its own", "no host", "no source", "cut off", "nonsense"],
+    ids=["another's source", "not its own", "no host", "no source", "cut off", "nonsense", "no vertex", "nothing"],
 )
 def test_what_is_not_a_hosts_to_say_changes_nothing(relay: Relay, host: str, packed: bytes) -> None:
     assert not relay._note(host, packed)

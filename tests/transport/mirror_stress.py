@@ -1,0 +1,243 @@
+"""A relay between two hosts' rings, killed at random moments and replaced.
+
+A program: `python mirror_stress.py SEED ROUNDS` prints one JSON object, and ends with an
+AssertionError and `replay: seed=… round=…` at the first fault. In every round
+
+- this process writes numbered frames into a ring, and reads two mirrors, whose memory it has made;
+- a relay process taps the ring and fills the first mirror, taps that and fills the second one, in
+  pieces and orders drawn by chance; it is killed with SIGKILL again and again, wherever it is, and
+  another one goes on from what the memory says;
+- both readers must get every frame, intact and in order, none lost and none twice.
+
+Relays are forked from here, which is single-threaded and has compiled everything already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from whale_ray.transport.channel import Outcome
+from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
+from whale_ray.transport.mirror import MirrorRing, RingTap, make_memory
+from whale_ray.transport.ring import RingConsumer, RingProducer
+from whale_ray.transport.shm import RingHandle, attach_ring, create_ring
+
+RING_BYTES = 1 << 14
+ROUND_LIMIT_S = 60.0
+NOISE = random.Random(1).randbytes(1 << 13)
+JOB = f"mirrors{os.getpid()}"
+PR_SET_PDEATHSIG = 1
+TAP, READER = 0, 0
+"""The relay's place in the ring, and the local reader's in each mirror; its tap comes behind."""
+
+
+def content(number: int, size: int) -> bytes:
+    """Return frame `number`: its number, its checksum, and noise."""
+    body = NOISE[number % 1000 : number % 1000 + size]
+    return number.to_bytes(8, "little") + zlib.crc32(body).to_bytes(8, "little") + body
+
+
+class Hop:
+    """From a tap to a mirror, as two relays and the link between them would do it."""
+
+    def __init__(self, tap: RingTap, mirror: MirrorRing, chance: random.Random) -> None:
+        self.tap, self.mirror, self._chance = tap, mirror, chance
+
+    def step(self) -> None:
+        """Do one thing of those that may be next."""
+        tap, mirror, chance = self.tap, self.mirror, self._chance
+        what = chance.random()
+        if what < 0.5:
+            self._carry()
+        elif what < 0.7:
+            # What was acknowledged, or less.
+            tap.release(min(mirror.received, tap.released + chance.randrange(RING_BYTES)))
+        elif what < 0.9:
+            mirror.publish()
+        else:
+            end = tap.finished_at
+            if end is not None and mirror.received == mirror.published == end:
+                mirror.finished_at = end
+                mirror.finish()
+
+    def _carry(self) -> None:
+        start = self.mirror.received
+        room = min(self.tap.head, self.mirror.limit) - start
+        nbytes = min(room, 64 * self._chance.randrange(1, 64))
+        if nbytes <= 0:
+            return
+        whole = b"".join(self.tap.pieces(start, start + nbytes))
+        for place in self.mirror.writable(start, nbytes):
+            cut = self._chance.randrange(len(place) + 1)
+            place[:cut] = whole[:cut]
+            place[cut:] = whole[cut : len(place)]
+            whole = whole[len(place) :]
+        # In one piece, or line by line while it comes.
+        done = 64 * self._chance.randrange(nbytes // 64 + 1)
+        if done:
+            self.mirror.advance(done)
+        if nbytes > done:
+            self.mirror.advance(nbytes - done)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round does."""
+
+    seed: str
+    frames: int
+    kills: int
+    poison: bool
+    ring: RingHandle
+    mirrors: tuple[RingHandle, RingHandle]
+    board: BoardHandle
+
+    def relay(self, life: int) -> None:
+        """Run a relay until both mirrors are finished: the body of a process."""
+        chance = random.Random(f"{self.seed}/{life}")
+        bell = DoorbellBoard.attach(self.board).doorbell(0)
+        first, second = (
+            MirrorRing.attach(handle, [bell], poison_released=self.poison)
+            for handle in self.mirrors
+        )
+        tap = RingTap.attach(self.ring, TAP, bell, resume=True)
+        further = RingTap.of(first, READER + 1, resume=True)
+        assert tap.released <= first.received, "what is not here was given back"
+        assert further.released <= min(first.received, second.received)
+        hops = (Hop(tap, first, chance), Hop(further, second, chance))
+        while not second.finished:
+            chance.choice(hops).step()
+
+    def start(self, life: int) -> int:
+        """Fork a relay; return its process id."""
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            # However the driver ends, nothing of it stays.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            self.relay(life)
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - whatever it was, it is printed
+            traceback.print_exc()
+            os._exit(1)
+        return 0
+
+
+class Ends:
+    """The writer of the ring and the readers of the mirrors."""
+
+    def __init__(self, round_: Round, producer: RingProducer, readers: list[RingConsumer]) -> None:
+        self._producer, self._readers = producer, readers
+        self._frames = round_.frames
+        self._chance = random.Random(f"{round_.seed}/ends")
+        self._next = b""
+        self.sent = 0
+        self.received = [0] * len(readers)
+
+    def step(self) -> None:
+        """Send a few frames, read a few."""
+        for _ in range(self._chance.randrange(20)):
+            if self.sent < self._frames:
+                self._next = self._next or content(self.sent, self._chance.randrange(3000))
+                outcome = self._producer.put_copy(np.frombuffer(self._next, np.uint8))
+                if outcome is not Outcome.SENT:
+                    break
+                self._next = b""
+                self.sent += 1
+        if self.sent == self._frames:
+            self._producer.close()
+        for index, reader in enumerate(self._readers):
+            for _ in range(self._chance.randrange(20)):
+                frame = reader.get()
+                if frame is None:
+                    break
+                self._check(index, frame.data.tobytes())
+                reader.release_buffer(frame)
+
+    def _check(self, index: int, frame: bytes) -> None:
+        number, checksum, body = int.from_bytes(frame[:8], "little"), frame[8:16], frame[16:]
+        expected = self.received[index]
+        assert number == expected, f"mirror {index} shows {number} where {expected} is due"
+        assert int.from_bytes(checksum, "little") == zlib.crc32(body), f"frame {number} is damaged"
+        self.received[index] += 1
+
+    @property
+    def over(self) -> bool:
+        return all(reader.closed_by_peer for reader in self._readers)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a relay has come to its end; AssertionError if it failed."""
+    done, status = os.waitpid(pid, os.WNOHANG)
+    assert status == 0, "a relay failed"
+    return done != 0
+
+
+def play_round(seed: int, number: int) -> dict[str, int]:
+    """Play one round; AssertionError if anything is lost, doubled or damaged."""
+    chance = random.Random(f"{seed}/{number}")
+    kind = chance.choice(("memfd", "named"))
+    producer, ring = create_ring(RING_BYTES, 1, JOB, f"ring-{number}", kind=kind)
+    memories = [make_memory(RING_BYTES, 2 - i, JOB, f"m-{number}-{i}", kind) for i in range(2)]
+    board = DoorbellBoard.create(1, 0, f"{JOB}-{number}")
+    round_ = Round(
+        f"{seed}/{number}",
+        frames=chance.randrange(200, 3000),
+        kills=chance.randrange(1, 20),
+        poison=chance.random() < 0.5,
+        ring=ring,
+        mirrors=(memories[0][1], memories[1][1]),
+        board=board.handle,
+    )
+    readers = [attach_ring(handle, READER) for handle in round_.mirrors]
+    ends = Ends(round_, producer, readers)
+    killed, life, pid, ended = 0, 0, round_.start(0), False
+    deadline = time.monotonic() + ROUND_LIMIT_S
+    while not ends.over:
+        assert time.monotonic() < deadline, f"stuck at {ends.sent} sent, {ends.received} received"
+        for _ in range(1 + chance.randrange(60)):
+            ends.step()
+        if ended := ended or has_ended(pid):
+            continue
+        if killed < round_.kills:
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            killed += os.WIFSIGNALED(status)
+            life += 1
+            pid = round_.start(life)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert ends.received == [round_.frames] * 2
+    for end in (producer, *readers, *(segment for segment, _ in memories), board):
+        end.close()
+    return {"frames": round_.frames, "killed": killed}
+
+
+def main(seed: int, rounds: int) -> None:
+    """Play all rounds."""
+    totals = {"frames": 0, "killed": 0}
+    for number in range(rounds):
+        try:
+            for name, value in play_round(seed, number).items():
+                totals[name] += value
+        except AssertionError:
+            sys.stderr.write(f"replay: seed={seed} round={number}\n")
+            raise
+    sys.stdout.write(json.dumps(totals) + "\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,138 @@
+"""The hosts that this one deals with, and the streams between them: what there is without sockets.
+
+Pure but for rings and mirrors; `TcpEndpoint` moves the bytes. A stream has one parent here at a
+time, or none, and children that may come and go (attached.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from ...configs.errors import ProtocolError
+from ..mirror import MirrorRing, RingTap
+from ..retention import Retention
+from .attached import Incoming, Offer, Until
+from .peer import Peer
+
+
+class Neighbours:
+    """All peers of a host, by name, its offers and what it subscribes."""
+
+    def __init__(
+        self, control_messages_max: int, grant_delay_ns: int, new_mark: Callable[[], int]
+    ) -> None:
+        """Know nobody yet; `new_mark` draws what tells one sender of control messages from others.
+
+        The others as of `Peer` and `Incoming`.
+        """
+        self.peers: Final[dict[str, Peer]] = {}
+        """By name; whoever was mentioned once."""
+        self.offers: Final[dict[int, Offer]] = {}
+        """By stream."""
+        self.incoming: Final[dict[int, Incoming]] = {}
+        """By stream; those that have no parent now as well."""
+        self._control_messages_max = control_messages_max
+        self._grant_delay_ns = grant_delay_ns
+        self._new_mark = new_mark
+
+    def peer(self, host: str) -> Peer:
+        """Return what is known of `host`."""
+        peer = self.peers.get(host)
+        if peer is None:
+            messages_max = self._control_messages_max
+            self.peers[host] = peer = Peer(host, self._new_mark(), messages_max, self.offers)
+        return peer
+
+    def offer(
+        self,
+        stream: int,
+        tap: RingTap,
+        children: Collection[str],
+        *,
+        until: Until = "received",
+        dynamic: bool = False,
+        retention: Retention | None = None,
+    ) -> tuple[Offer, dict[str, ProtocolError]]:
+        """Offer a stream; see `TcpEndpoint.offer`.
+
+        Returns the offer, and of the hosts that have subscribed before those that cannot be
+        served, and why. ValueError if the stream was offered.
+        """
+        if stream in self.offers:
+            msg = f"stream {stream} is offered already"
+            raise ValueError(msg)
+        self.offers[stream] = offer = Offer(
+            stream, tap, children, until, dynamic=dynamic, retention=retention
+        )
+        asking = {host for host, peer in self.peers.items() if dynamic and peer.asks_for(stream)}
+        refused = {}
+        for host in sorted({*children, *asking}):
+            try:
+                self.peer(host).offered(offer.outgoing_to(host))
+            except ProtocolError as error:
+                refused[host] = error
+        return offer, refused
+
+    def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
+        """Fill `mirror` with a stream; from nobody, as long as `parent` is None.
+
+        ValueError if the stream was subscribed.
+        """
+        if stream in self.incoming:
+            msg = f"stream {stream} is subscribed already"
+            raise ValueError(msg)
+        self.incoming[stream] = incoming = Incoming(stream, mirror, self._grant_delay_ns)
+        if parent is not None:
+            self.peer(parent).take_over(incoming)
+        return incoming
+
+    def move(self, stream: int, parent: str | None) -> None:
+        """Read a stream from `parent` from now on; from nobody, if that is None.
+
+        To be preceded by `Link.divert` on the former parent's link. KeyError for a stream that is
+        not subscribed.
+        """
+        incoming = self.incoming[stream]
+        if incoming.parent == parent:
+            return
+        if incoming.parent is not None:
+            self.peers[incoming.parent].release_stream(stream)
+        if parent is not None:
+            self.peer(parent).take_over(incoming)
+
+    def admitted(self) -> set[str]:
+        """Return the hosts that are to subscribe streams here, or have."""
+        return {
+            child
+            for offer in self.offers.values()
+            for child in (offer.children if offer.dynamic else ())
+        }
+
+    def dismissed(self, host: str) -> bool:
+        """Return whether `host` was a child here, and is one no more."""
+        known = [offer.outgoing[host] for offer in self.offers.values() if host in offer.outgoing]
+        return bool(known) and not any(outgoing.admitted for outgoing in known)
+
+    def tend(self) -> None:
+        """Give back what has come in and nobody acknowledges; after each batch of bytes."""
+        for offer in self.offers.values():
+            offer.tend()
+
+    def publish(self) -> bool:
+        """Show local readers what children were sent before; whether there was anything."""
+        moved = False
+        for peer in self.peers.values():
+            if peer.changed:
+                moved = True
+                for incoming in peer.changed.values():
+                    incoming.publish()
+                peer.changed.clear()
+        return moved
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all offered streams have ended and are acknowledged, and all mirrors finished."""
+        return all(offer.complete for offer in self.offers.values()) and all(
+            incoming.complete for incoming in self.incoming.values()
+        )

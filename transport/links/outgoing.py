@@ -1,0 +1,198 @@
+"""A stream on its way to one child: positions (streams.py) joined to what is held of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ...configs.errors import ProtocolError
+from .streams import StreamSender, WholeFrames
+
+
+class Offered(Protocol):
+    """What an `Outgoing` knows of its `Offer`."""
+
+    @property
+    def stream(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the ring."""
+        ...
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether children come and go."""
+        ...
+
+    @property
+    def whole_frames(self) -> WholeFrames:
+        """Where whole frames end, as of `RingTap.whole_frames`."""
+        ...
+
+    @property
+    def head(self) -> int:
+        """The position up to which bytes can be sent."""
+        ...
+
+    @property
+    def held_from(self) -> int:
+        """The first byte that can still be sent."""
+        ...
+
+    @property
+    def finished_at(self) -> int | None:
+        """Where the stream ends; None as long as more may come."""
+        ...
+
+    def end_of_frame(self, position: int) -> int | None:
+        """Return where the frame ends in which `position` stands; None as long as it is not here.
+
+        `position` itself if a frame begins there, or ends.
+        """
+        ...
+
+    @property
+    def pieces(self) -> Callable[[int, int], tuple[memoryview, ...]]:
+        """The memory of [start, stop), as of `RingTap.pieces`."""
+        ...
+
+    def release(self) -> None:
+        """Give back what no child needs any more."""
+        ...
+
+
+class Outgoing:
+    """One stream on its way to one child."""
+
+    __slots__ = (
+        "admitted",
+        "back_pressured",
+        "gone",
+        "number",
+        "offer",
+        "pinned",
+        "sender",
+        "stream",
+        "waits",
+    )
+
+    def __init__(self, offer: Offered, *, admitted: bool = True) -> None:
+        """Begin at the start of the stream; `Offer` makes them."""
+        self.offer: Final = offer
+        self.stream: Final = offer.stream
+        self.sender: Final = StreamSender(offer.capacity)
+        self.admitted = admitted
+        """Whether bytes are kept for the child, and sent to it."""
+        self.pinned = False
+        """Whether bytes are kept for a child that was dismissed: the network may not have taken
+        yet what it was given."""
+        self.number = 0
+        """Of the child's subscription; its data bear it."""
+        self.gone = False
+        """Whether the child wants no more: nobody waits for it."""
+        self.waits = False
+        """Whether bytes wait for a grant now."""
+        self.back_pressured = 0
+        """Times that bytes began to wait for a grant."""
+
+    def next_range(self, max_bytes: int) -> tuple[int, int] | None:
+        """Return the next positions to send, at most `max_bytes`; None if none may be sent.
+
+        Everything that was returned by an earlier turn of the link must have been sent by now.
+        Raises ProtocolError if the child stands where nothing is held any more.
+        """
+        sender = self.sender
+        offer = self.offer
+        if not self.admitted:
+            self._unpin()
+            return None
+        if self.gone or offer.head <= sender.sent or (sender.astray and not self._align()):
+            self.waits = False
+            return None
+        found = sender.next_range(offer.whole_frames, max_bytes)
+        waits = found is None and sender.subscribed_now
+        if waits and not self.waits:
+            self.back_pressured += 1
+        self.waits = waits
+        return found
+
+    def _align(self) -> bool:
+        """Find the end of the frame in which the child stands; whether it is known."""
+        sender = self.sender
+        if not sender.subscribed_now:
+            return False
+        self.check_held(sender.sent)
+        end = self.offer.end_of_frame(sender.sent)
+        if end is not None:
+            sender.aligned(end)
+        return end is not None
+
+    def check_held(self, position: int) -> None:
+        """Raise ProtocolError unless all bytes from `position` on can still be sent."""
+        held_from = self.offer.held_from
+        if position < held_from:
+            msg = (
+                f"stream {self.stream} from {position:,}, but only from {held_from:,} is held here"
+            )
+            raise ProtocolError(msg)
+
+    @property
+    def end_due(self) -> int | None:
+        """The stream's end if the child must be told now; None otherwise."""
+        sender = self.sender
+        if self.gone or sender.told_end or not (sender.subscribed_now and self.admitted):
+            return None
+        end = self.offer.finished_at
+        return end if end == sender.sent else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the child has the whole stream and was told so, or wants none of it."""
+        sender = self.sender
+        return self.gone or (sender.told_end and sender.acknowledged == self.offer.finished_at)
+
+    def subscribed(self, received: int, limit: int, number: int) -> None:
+        """Take note of a subscription. Raises ProtocolError for one that cannot be served.
+
+        Of a child that is not admitted yet it waits until that is so.
+        """
+        if self.gone:
+            return
+        self.number = number
+        if self.offer.dynamic or self.sender.astray:
+            if self.admitted:
+                self.check_held(received)
+            self.sender.taken_up(received, limit)
+        else:
+            self.sender.subscribed(received, limit)
+        self.offer.release()
+
+    def granted(self, received: int, limit: int) -> None:
+        """Take note of a grant. Raises ProtocolError for one that makes no sense."""
+        if not self.gone:
+            self.sender.granted(received, limit)
+            self.offer.release()
+
+    def leave(self) -> None:
+        """Take note that the child wants no more: now, or, of a stream with fixed children, ever.
+
+        Where children come and go, what is held for it stays until it is dismissed.
+        """
+        if self.offer.dynamic:
+            self.disconnected()
+            return
+        self.gone = True
+        self.offer.release()
+
+    def disconnected(self) -> None:
+        """Take note that nothing more is to be sent until the child subscribes again."""
+        self.sender.disconnected()
+        self._unpin()
+
+    def _unpin(self) -> None:
+        if self.pinned:
+            self.pinned = False
+            self.offer.release()

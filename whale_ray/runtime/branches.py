@@ -1,0 +1,242 @@
+"""All multicast streams at one host: their branches, the links they need, news of them.
+
+The relay calls `turn` in its loop. Orders come from the controller at any moment, in another
+thread; everything else happens in the relay's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ..configs.errors import ProtocolError
+from ..configs.settings import MulticastSettings
+from ..multicast import vertex_wire
+from ..multicast.monitor import asks_for_scale_down, period_ns
+from ..multicast.switch_messages import Message
+from ..plan.hosts import host_name
+from ..transport.tcp.endpoint import TcpEndpoint
+from .branch import Branch
+from .stream_load import LoadMeter
+from .tree_messages import Load, Relocated, TreeNews, TreeOrders
+
+TURN_NS: Final = 1_000_000
+"""The time between two looks at a stream at which nothing is being switched."""
+
+TICK_NS: Final = 50_000_000
+"""How often what was not answered is said again."""
+
+HURRIES_PER_INTERVAL: Final = 5
+"""A queue that stays full asks all the time: so often it is told beside the usual reports."""
+
+_ORDERS_MAX = 4096
+_SLICES_MEASURED = 8
+
+Order = TreeOrders | Relocated
+
+
+class Branches:
+    """The multicast streams of host `host`."""
+
+    def __init__(
+        self,
+        host: int,
+        endpoint: TcpEndpoint,
+        settings: MulticastSettings,
+        addresses: dict[int, tuple[str, int]],
+        always: Iterable[int],
+        tell: Callable[[TreeNews], None],
+    ) -> None:
+        """Have no stream yet.
+
+        `addresses` has where relays listen; hosts in `always` are dialled whatever the trees are.
+        """
+        self._host = host
+        self._endpoint = endpoint
+        self._settings = settings
+        self._addresses = addresses
+        self._always = frozenset(always)
+        self._tell = tell
+        self._branches: dict[int, Branch] = {}
+        self._watches: dict[int, _SourceWatch] = {}
+        self._orders: deque[Order] = deque(maxlen=_ORDERS_MAX)
+        self._dialled: set[int] = set()
+        self._turn_ns = self._tick_ns = 0
+        self._answers: list[tuple[int, Message]] = []
+        self._reach()
+
+    def add(self, branch: Branch, now_ns: int, *, is_root: bool) -> None:
+        """Serve one more stream."""
+        self._branches[branch.stream] = branch
+        if is_root:
+            self._watches[branch.stream] = _SourceWatch(branch, self._settings, now_ns)
+        self._reach()
+
+    def order(self, order: Order) -> None:
+        """Take an order of the controller, in any thread; the relay must be woken then."""
+        self._orders.append(order)
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether an order waits."""
+        return bool(self._orders)
+
+    def hear(self, host: int, packed: bytes) -> bool:
+        """Take what the relay of `host` says (behind the tag); False if it makes no sense."""
+        try:
+            stream, message = vertex_wire.unpack(packed)
+        except ProtocolError:
+            return False
+        branch = self._branches.get(stream)
+        if branch is None:
+            return False
+        self._note(branch, branch.heard(host, message))
+        self._turn_ns = 0  # the acknowledgement goes on upward at once
+        return True
+
+    def turn(self, now_ns: int) -> tuple[Relocated, ...]:
+        """Do what is due; return the relays that were replaced."""
+        relocated = self._obey()
+        for watch in self._watches.values():
+            watch.look(now_ns)
+        is_due = now_ns >= self._turn_ns
+        for branch in self._branches.values():
+            if is_due or branch.urgent:
+                self._note(branch, branch.turn())
+        if is_due:
+            self._turn_ns = now_ns + TURN_NS
+        if now_ns >= self._tick_ns:
+            self._tick_ns = now_ns + TICK_NS
+            for branch in self._branches.values():
+                self._note(branch, branch.tick())
+        self._reach()
+        self._report(now_ns)
+        return relocated
+
+    @property
+    def next_due_ns(self) -> int:
+        """When `turn` has something to do at the latest."""
+        if any(branch.urgent or branch.has_news for branch in self._branches.values()):
+            return self._turn_ns
+        due_ns = self._tick_ns
+        for watch in self._watches.values():
+            due_ns = min(due_ns, watch.report_ns)
+        return due_ns
+
+    def _note(self, branch: Branch, answers: list[Message]) -> None:
+        self._answers += [(branch.stream, answer) for answer in answers]
+
+    def _obey(self) -> tuple[Relocated, ...]:
+        relocated = []
+        while self._orders:
+            order = self._orders.popleft()
+            if isinstance(order, Relocated):
+                relocated.append(order)
+                self._addresses[order.host] = order.address
+                if order.host in self._dialled:
+                    self._endpoint.dial(host_name(order.host), order.address)
+                continue
+            for stream, message in order.messages:
+                branch = self._branches.get(stream)
+                if branch is not None:
+                    self._note(branch, branch.take(message))
+        return tuple(relocated)
+
+    def _reach(self) -> None:
+        """Keep up the links that are needed, and no others."""
+        needed = set(self._always)
+        for branch in self._branches.values():
+            needed.update(map(int, branch.upward))
+        needed.discard(self._host)
+        if needed == self._dialled:
+            return
+        for host in sorted(needed - self._dialled):
+            self._endpoint.dial(host_name(host), self._addresses[host])
+        for host in sorted(self._dialled - needed):
+            self._endpoint.undial(host_name(host))
+        self._dialled = needed
+
+    def _report(self, now_ns: int) -> None:
+        loads = [load for watch in self._watches.values() if (load := watch.report(now_ns))]
+        if self._answers or loads:
+            self._tell(TreeNews(tuple(self._answers), tuple(loads)))
+            self._answers = []
+
+
+class _SourceWatch:
+    """Watches the load of a stream whose source is on this host."""
+
+    def __init__(self, branch: Branch, settings: MulticastSettings, now_ns: int) -> None:
+        self._offer = branch.offer
+        self._settings = settings
+        self._meter = LoadMeter(branch.stream, self._offer.tap.capacity, now_ns, self._offer.head)
+        self._interval_ns = settings.report_interval_ms * 1_000_000
+        self.report_ns = now_ns + self._interval_ns
+        self._ruled_ns = self._rule_ns = now_ns
+        self._hurried_ns = now_ns
+        self._slice_bytes = 0.0
+        self._queue_slices = 0.0
+        self._sent: dict[str, int] = {}
+        self._head = self._offer.head
+        self._rule_head = self._head
+
+    def look(self, now_ns: int) -> None:
+        """Take note of what there is to send, and was sent."""
+        self._head = head = self._offer.head
+        busy = False
+        for child, outgoing in self._offer.outgoing.items():
+            sent = outgoing.sender.sent
+            before = self._sent.get(child, sent)
+            if sent > before:
+                self._meter.sent(sent - before)
+            self._sent[child] = sent
+            busy = busy or (sent < head and not outgoing.waits)
+        self._meter.look(now_ns, busy)
+
+    def report(self, now_ns: int) -> Load | None:
+        """Return the load if it is to be told now: at the interval, or when a rule hurries."""
+        tail = self._tail
+        if now_ns < self.report_ns and not self._hurries(now_ns, tail):
+            return None
+        self.report_ns = now_ns + self._interval_ns
+        self._measure_slices()
+        return self._meter.take(now_ns, self._head, tail, self._slice_bytes)
+
+    @property
+    def _tail(self) -> int:
+        """Where the slowest child is."""
+        offer = self._offer
+        return min((offer.position_of(child) for child in offer.children), default=self._head)
+
+    def _hurries(self, now_ns: int, tail: int) -> bool:
+        """Whether the queue grows so that the degree may have to shrink (Whale 3.3)."""
+        if now_ns < self._rule_ns or self._slice_bytes <= 0:
+            return False
+        capacity = self._offer.tap.capacity / self._slice_bytes
+        arrived = (self._head - self._rule_head) / self._slice_bytes
+        elapsed_s = max(1, now_ns - self._ruled_ns) / 1e9
+        self._ruled_ns = now_ns
+        self._rule_ns = now_ns + period_ns(capacity, arrived / elapsed_s)
+        self._rule_head = self._head
+        before, self._queue_slices = self._queue_slices, (self._head - tail) / self._slice_bytes
+        waterline = self._settings.waterline_fraction * capacity
+        threshold = self._settings.threshold_down
+        asks = asks_for_scale_down(before, self._queue_slices, waterline, threshold)
+        if not asks or now_ns < self._hurried_ns:
+            return False
+        self._hurried_ns = now_ns + self._interval_ns // HURRIES_PER_INTERVAL
+        return True
+
+    def _measure_slices(self) -> None:
+        """Look at some of the frames in the ring for the size of a slice."""
+        tap = self._offer.tap
+        start = stop = tap.released
+        count = 0
+        while count < _SLICES_MEASURED:
+            after = tap.whole_frames(stop, self._head, 64)
+            if after == stop:
+                break
+            stop, count = after, count + 1
+        if count:
+            self._slice_bytes = (stop - start) / count

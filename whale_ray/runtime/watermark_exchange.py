@@ -1,0 +1,79 @@
+"""Relays tell each other how far the sources of their hosts are: all sources are aligned on it.
+
+Each host has a board with a watermark per source, of all hosts. Those of its own are written by the
+sources themselves, those of other hosts by its relay, as the other relays tell.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from ..plan.hosts import host_name
+from ..transport.channel import Outcome
+from ..transport.doorbell import NO_WATERMARK_NS, DoorbellBoard
+from ..transport.tcp.endpoint import TcpEndpoint
+
+WATERMARK_POLL_NS: Final = 5_000_000
+"""How soon a relay looks again at the watermarks of its host's sources; they do not ring for it."""
+
+SHARE_INTERVAL_NS: Final = 1_000_000
+"""The time between two looks at them while bytes flow."""
+
+TAG: Final = b"W"
+"""The first byte of a control message with watermarks."""
+
+_WATERMARK: Final = struct.Struct("<Iq")
+
+
+class WatermarkExchange:
+    """One host's part; `slot_hosts` has the host of each source that shows a watermark."""
+
+    def __init__(
+        self, board: DoorbellBoard, endpoint: TcpEndpoint, slot_hosts: tuple[int, ...], host: int
+    ) -> None:
+        self._board = board
+        self._endpoint = endpoint
+        self._slot_hosts = slot_hosts
+        self._mine = [slot for slot, of in enumerate(slot_hosts) if of == host]
+        self._others = sorted(set(slot_hosts) - {host})
+        self._shared: dict[tuple[int, int], int] = {}
+        self._share_at_ns = 0
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether sources of several hosts are to be aligned."""
+        return len(set(self._slot_hosts)) > 1
+
+    def share(self, now_ns: int) -> None:
+        """Tell the other hosts that have sources how far those of this one are, if it is time."""
+        if now_ns < self._share_at_ns or not self._mine:
+            return
+        self._share_at_ns = now_ns + SHARE_INTERVAL_NS
+        mine = {slot: self._board.watermark(slot) for slot in self._mine}
+        for host in self._others:
+            news = {
+                slot: watermark_ns
+                for slot, watermark_ns in mine.items()
+                if watermark_ns != self._shared.get((host, slot), NO_WATERMARK_NS)
+            }
+            if news:
+                packed = TAG + b"".join(_WATERMARK.pack(*item) for item in news.items())
+                if self._endpoint.send_control(host_name(host), packed) is Outcome.SENT:
+                    self._shared.update({(host, slot): at for slot, at in news.items()})
+
+    def forget(self, host: int) -> None:
+        """Take note that another process is the relay of `host`: it knows nothing yet."""
+        self._shared = {(of, slot): at for (of, slot), at in self._shared.items() if of != host}
+
+    def note(self, host: str, packed: bytes) -> bool:
+        """Put a host's watermarks (behind the tag) on the board; False if they are not its own."""
+        if len(packed) % _WATERMARK.size:
+            return False
+        news = list(_WATERMARK.iter_unpack(packed))
+        known = len(self._slot_hosts)
+        if any(s >= known or host_name(self._slot_hosts[s]) != host for s, _ in news):
+            return False
+        for slot, watermark_ns in news:
+            self._board.set_watermark(slot, watermark_ns)
+        return True
