@@ -1,0 +1,140 @@
+"""Trees of a running job: switched, and repaired around relays that are killed; every row once.
+
+Each instance checks that it sees every row, once and in order, whatever happens meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import whale_ray as whale
+from whale_ray.runtime.api import submit
+from whale_ray.runtime.job import Job
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+HOSTS = 8
+PATIENCE_S = 120
+RATE_PER_S = 100_000.0
+
+
+class Check(whale.Process):
+    """Counts the rows that come in their turn, and those that do not."""
+
+    def open(self, context: Any) -> None:
+        self.instance, self.seen, self.wrong = context.instance, 0, 0
+
+    def on_batch(self, batch: Any, out: Any) -> None:
+        numbers = batch["n"]
+        due = np.arange(self.seen, self.seen + len(numbers))
+        self.wrong += int((numbers != due).sum())
+        self.seen += len(numbers)
+
+    def close(self, out: Any) -> None:
+        out.emit_rows([{"instance": self.instance, "seen": self.seen, "wrong": self.wrong}])
+
+
+def begin(rows: int, on: str = "processes", **settings: object) -> Job:
+    """Start a stream of `rows` rows to an instance on each host, and wait until it flows."""
+    topology = whale.Topology("trees")
+    source = whale.sources.poisson(RATE_PER_S, lambda n, _: {"n": n, "pad": n * 3}, limit=rows)
+    every = topology.source(source, id="rows").broadcast()
+    checked = every.process(Check, id="every", parallelism=HOSTS)
+    checked.sink(whale.sinks.collect(), id="out")
+    job = submit(topology, on=on, workers=HOSTS, settings={"runtime.hosts": HOSTS, **settings})
+    wait_for(lambda: rows_in(job, "every") > 0)
+    return job
+
+
+def rows_in(job: Job, operator: str) -> int:
+    return sum(one.rows_in for one in job.metrics().operators if one.operator_id == operator)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    began_s = time.monotonic()
+    while not what():
+        assert time.monotonic() - began_s < PATIENCE_S
+        time.sleep(0.01)  # a real job cannot be asked to tell when it is done
+
+
+def processes(name: str) -> list[psutil.Process]:
+    """Return the job's living processes of a name, such as "whale relay 3"."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.name() == name and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+def kill(name: str) -> None:
+    """Kill a process, and wait until another has taken its place."""
+    (victim,) = processes(name)
+    os.kill(victim.pid, signal.SIGKILL)
+    wait_for(lambda: any(process.pid != victim.pid for process in processes(name)))
+
+
+def assert_all_saw_every_row_once(job: Job, rows: int) -> None:
+    table = job.results("out").to_arrow()
+    assert sorted(table["instance"].to_pylist()) == list(range(HOSTS))
+    assert table["seen"].to_pylist() == [rows] * HOSTS
+    assert table["wrong"].to_pylist() == [0] * HOSTS
+
+
+@pytest.mark.parametrize("route", ["non-blocking", "chain"])
+def test_relays_that_are_killed_are_replaced_without_a_restart(route: str) -> None:
+    """In the middle of the tree, at a leaf, and at the source's own host."""
+    rows = 400_000
+    job = begin(rows, **{"runtime.route": route})
+    for host in (1, HOSTS - 1, 0, 3):
+        kill(f"whale relay {host}")
+        before = rows_in(job, "every")
+        wait_for(lambda: job.state != "running" or rows_in(job, "every") > before)  # noqa: B023
+    assert_all_saw_every_row_once(job, rows)
+    assert job.outcome().restarts == 0
+    whys = [switch.why for switch in job.metrics().switches if not switch.aborted]
+    assert whys.count("repair") >= 3
+    assert whys.count("return") >= 3
+
+
+def test_a_worker_that_is_killed_restarts_the_job() -> None:
+    rows = 200_000
+    job = begin(rows)
+    kill("whale worker 5")
+    assert_all_saw_every_row_once(job, rows)
+    assert job.outcome().restarts == 1
+
+
+def test_trees_are_switched_while_rows_flow() -> None:
+    rows = 300_000
+    job = begin(rows)
+    goals = [("star", 0), ("chain", 0), ("non-blocking", 2), ("binomial", 0), ("non-blocking", 1)]
+    for number, (route, degree) in enumerate(goals, 1):
+        job.set_route(route, degree)  # type: ignore[arg-type]  # taken from the list
+        wait_for(lambda: len(job.metrics().switches) >= number)  # noqa: B023
+    assert_all_saw_every_row_once(job, rows)
+    assert job.outcome().restarts == 0
+    switches = job.metrics().switches
+    assert [switch.degree_after for switch in switches if not switch.aborted] == [7, 1, 2, 3, 1]
+
+
+@pytest.mark.long
+def test_relays_are_killed_while_trees_are_switched() -> None:
+    rows = 800_000
+    job = begin(rows)
+    goals = [("star", 0), ("chain", 0), ("non-blocking", 2), ("binomial", 0)]
+    for number in range(10):
+        job.set_route(*goals[number % len(goals)])  # type: ignore[arg-type]  # as above
+        kill(f"whale relay {(number * 5) % HOSTS}")
+    assert_all_saw_every_row_once(job, rows)
+    assert job.outcome().restarts == 0
