@@ -18,6 +18,7 @@ from ..multicast.switch_messages import Message
 from ..plan.hosts import host_name
 from ..transport.tcp.endpoint import TcpEndpoint
 from .branch import Branch
+from .metrics import cpu_time_ns
 from .stream_load import LoadMeter
 from .tree_messages import Load, Relocated, TreeNews, TreeOrders
 
@@ -70,7 +71,9 @@ class Branches:
         """Serve one more stream."""
         self._branches[branch.stream] = branch
         if is_root:
-            self._watches[branch.stream] = _SourceWatch(branch, self._settings, now_ns)
+            congested = self._endpoint.congested
+            watch = _SourceWatch(branch, self._settings, now_ns, congested)
+            self._watches[branch.stream] = watch
         self._reach()
 
     def order(self, order: Order) -> None:
@@ -167,7 +170,14 @@ class Branches:
 class _SourceWatch:
     """Watches the load of a stream whose source is on this host."""
 
-    def __init__(self, branch: Branch, settings: MulticastSettings, now_ns: int) -> None:
+    def __init__(
+        self,
+        branch: Branch,
+        settings: MulticastSettings,
+        now_ns: int,
+        congested: Callable[[str], bool],
+    ) -> None:
+        self._congested = congested
         self._offer = branch.offer
         self._settings = settings
         self._meter = LoadMeter(branch.stream, self._offer.tap.capacity, now_ns, self._offer.head)
@@ -177,22 +187,21 @@ class _SourceWatch:
         self._hurried_ns = now_ns
         self._slice_bytes = 0.0
         self._queue_slices = 0.0
-        self._sent: dict[str, int] = {}
+        self._got: dict[str, int] = {}
         self._head = self._offer.head
         self._rule_head = self._head
 
     def look(self, now_ns: int) -> None:
         """Take note of what there is to send, and was sent."""
         self._head = head = self._offer.head
-        busy = False
+        all_got, is_full = 0, False
         for child, outgoing in self._offer.outgoing.items():
-            sent = outgoing.sender.sent
-            before = self._sent.get(child, sent)
-            if sent > before:
-                self._meter.sent(sent - before)
-            self._sent[child] = sent
-            busy = busy or (sent < head and not outgoing.waits)
-        self._meter.look(now_ns, busy)
+            # What has arrived: what was only handed to a socket has not passed the link yet.
+            got = outgoing.sender.acknowledged
+            all_got += max(0, got - self._got.get(child, got))
+            self._got[child] = got
+            is_full = is_full or (outgoing.sender.sent < head and self._congested(child))
+        self._meter.look(now_ns, all_got, is_full)
 
     def report(self, now_ns: int) -> Load | None:
         """Return the load if it is to be told now: at the interval, or when a rule hurries."""
@@ -201,7 +210,7 @@ class _SourceWatch:
             return None
         self.report_ns = now_ns + self._interval_ns
         self._measure_slices()
-        return self._meter.take(now_ns, self._head, tail, self._slice_bytes)
+        return self._meter.take(now_ns, self._head, tail, self._slice_bytes, cpu_time_ns())
 
     @property
     def _tail(self) -> int:

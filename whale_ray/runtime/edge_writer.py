@@ -102,11 +102,12 @@ class _Piece:
 
 @dataclass
 class _Rows(_Piece):
-    """A frame of rows that waits for its ring, the first of them number `sequence`.
+    """A frame of `size` bytes that waits for its ring, its first row number `sequence`.
 
     `instance` is the only one that a message of an all-grouped edge is for; None: it is for all.
     """
 
+    size: int
     sequence: int
     watermark_ns: int
     instance: int | None = None
@@ -128,7 +129,7 @@ class _Outbox:
         self.waiting: list[_Rows | _Mark] = []
         self.sequence = 0
 
-    def add(self, piece: _Piece, watermark_ns: int) -> None:
+    def add(self, piece: _Piece, size: int, watermark_ns: int) -> None:
         """Queue rows as one message, or with instance-oriented addressing as one for each."""
         ring = self.ring
         for instance in ring.instances if ring.per_instance else (None,):
@@ -137,6 +138,7 @@ class _Outbox:
                     piece.batch,
                     piece.indices,
                     piece.instances,
+                    size,
                     self.sequence,
                     watermark_ns,
                     instance,
@@ -317,7 +319,7 @@ class EdgeWriter:
         size = self._size(piece, ring)
         if size <= ring.max_frame_bytes:
             for outbox in outboxes:
-                outbox.add(piece, self._sent_watermark_ns)
+                outbox.add(piece, size, self._sent_watermark_ns)
             return
         if piece.rows == 1:
             self._raise_too_large(ring, piece, size)
@@ -359,8 +361,7 @@ class EdgeWriter:
         schema = item.batch.schema
         if schema.schema_id not in ring.schemas_sent and not self._put_schema(ring, schema):
             return False
-        size = self._size(item, ring)
-        outcome = ring.channel.put(size, lambda buffer: self._encode_rows(buffer, ring, item))
+        outcome = ring.channel.put(item.size, lambda buffer: self._encode_rows(buffer, ring, item))
         return self._accepted(outcome)
 
     def _put_schema(self, ring: OutRing, schema: Schema) -> bool:

@@ -29,6 +29,7 @@ from ..transport.clock import Clock
 from ..transport.doorbell import BoardHandle
 from ..transport.links.handshake import Identity
 from ..transport.mirror import MirrorRing, RingTap
+from ..transport.retention import Retention
 from ..transport.tcp.endpoint import TcpEndpoint
 from . import branch, watermark_exchange
 from .boards import HostBoard
@@ -94,6 +95,7 @@ class Relay:
         self._endpoint: TcpEndpoint | None = None
         self._mirrors: dict[int, MirrorRing] = {}
         self._taps: list[RingTap] = []
+        self._retentions: list[Retention] = []
         self._branches: Branches | None = None
         self._watermarks: WatermarkExchange | None = None
         self._check_at_ns = 0
@@ -186,6 +188,7 @@ class Relay:
             is_root = plan.origin_of(spec) == self._host
             self._branches.add(branch, self._clock.monotonic_ns(), is_root=is_root)
         self._taps, self._mirrors = streams.taps, streams.mirrors
+        self._retentions = streams.retentions
 
     def _addresses(self, offers: tuple[RingOffer, ...]) -> dict[int, tuple[str, int]]:
         """Return where the relay of each host listens."""
@@ -256,12 +259,14 @@ class Relay:
             self._endpoint.close()
         for tap in self._taps:
             tap.close()
+        for retention in self._retentions:
+            retention.close()
         for mirror in self._mirrors.values():
             mirror.close()
         if self._board is not None:
             self._board.close()
         self._endpoint, self._board = None, None
-        self._taps, self._mirrors = [], {}
+        self._taps, self._retentions, self._mirrors = [], [], {}
         self._branches = self._watermarks = None
 
     @property

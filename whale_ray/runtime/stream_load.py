@@ -2,8 +2,10 @@
 
 The relay of the source's host is the sender whose queue is watched: what the stream's ring holds
 that the slowest child has not got. Serializing happens in another process, before the queue, so t_s
-is 0 here. t_d, the time that a slice takes per child, is what the sender needed while it had
-something to send and a child with room for it: processor or link, whichever is slower.
+is 0 here. t_d, the time that a slice takes per child, is that of the processor or of the link,
+whichever is slower. A link's is only seen while it is full: then the bytes that leave the host in a
+time are all that it carries. That is remembered for a while, or a tree that was narrowed since its
+link was full would be widened at once.
 """
 
 from __future__ import annotations
@@ -11,6 +13,19 @@ from __future__ import annotations
 from ..multicast.monitor import Sample
 from ..multicast.out_degree import QUEUE_SLICES_MAX
 from .tree_messages import Load
+
+LINK_MEMORY_NS = 60_000_000_000
+"""How long it is remembered what a full link carries; then a wider tree may try again."""
+
+HELD_BACK_FROM = 0.75
+"""A ring that is fuller than this, before a full link, holds its source back."""
+
+HELD_BACK = 1.15
+"""Then more is offered than arrives; how much, nobody counts. It makes a degree of up to 7 one
+less, and the next look tells whether that is enough."""
+
+LINK_FULL_NS = 2_000_000
+"""A link that is full for a shorter time between two reports has only had a burst."""
 
 
 class SampleClock:
@@ -29,6 +44,8 @@ class SampleClock:
             return None
         # The rate is of the time that the relay counted, however long the news took to come.
         scale = (at_ns - self._last_ns) / load.elapsed_ns
+        if load.link_was_full and load.queue_bytes > HELD_BACK_FROM * load.capacity_bytes:
+            scale *= HELD_BACK
         self._last_ns = at_ns
         capacity = min(float(QUEUE_SLICES_MAX), load.capacity_bytes / load.slice_bytes)
         return Sample(
@@ -50,26 +67,33 @@ class LoadMeter:
         self._since_ns = now_ns
         self._since_head = head
         self._seen_ns = now_ns
-        self._was_busy = False
-        self._busy_ns = 0
+        self._was_full = False
+        self._full_ns = 0
+        self._full_bytes = 0
         self._sent_bytes = 0
+        self._cpu_ns = 0
+        self._link_per_byte_ns = 0.0
+        self._link_known_ns = now_ns
 
-    def look(self, now_ns: int, busy: bool) -> None:
-        """Take note whether there is something to send to a child that has room for it."""
-        if self._was_busy:
-            self._busy_ns += now_ns - self._seen_ns
-        self._seen_ns, self._was_busy = now_ns, busy
+    def look(self, now_ns: int, sent_bytes: int, link_is_full: bool) -> None:
+        """Count what went to all children since the last look, and whether their links are full."""
+        if self._was_full:
+            self._full_ns += now_ns - self._seen_ns
+            self._full_bytes += sent_bytes
+        self._sent_bytes += sent_bytes
+        self._seen_ns, self._was_full = now_ns, link_is_full
 
-    def sent(self, nbytes: int) -> None:
-        """Count bytes that went to one child."""
-        self._sent_bytes += nbytes
+    def take(self, now_ns: int, head: int, tail: int, slice_bytes: float, cpu_ns: int) -> Load:
+        """Return the load since the last time.
 
-    def take(self, now_ns: int, head: int, tail: int, slice_bytes: float) -> Load:
-        """Return the load since the last time; `tail` is where the slowest child is."""
-        self.look(now_ns, self._was_busy)
+        `tail` is where the slowest child is; `cpu_ns` what the relay has used so far. What it does
+        for other streams is taken for this one's: they wait for each other.
+        """
         send_s = None
-        if self._sent_bytes and self._busy_ns and slice_bytes > 0:
-            send_s = self._busy_ns * slice_bytes / self._sent_bytes / 1e9
+        if self._sent_bytes and slice_bytes > 0:
+            per_byte_ns = (cpu_ns - self._cpu_ns) / self._sent_bytes
+            send_s = max(per_byte_ns, self._link(now_ns)) * slice_bytes / 1e9
+        self._cpu_ns = cpu_ns
         load = Load(
             self._stream,
             now_ns,
@@ -80,7 +104,20 @@ class LoadMeter:
             slice_bytes,
             send_s,
             self._capacity_bytes,
+            self._full_ns >= LINK_FULL_NS,
         )
         self._since_ns, self._since_head = now_ns, head
-        self._busy_ns = self._sent_bytes = 0
+        self._full_ns = self._full_bytes = self._sent_bytes = 0
         return load
+
+    def _link(self, now_ns: int) -> float:
+        """Return the time that a byte takes a full link, in ns; 0 if none was full of late."""
+        if self._full_bytes and self._full_ns >= LINK_FULL_NS:
+            self._link_per_byte_ns = self._full_ns / self._full_bytes
+            self._link_known_ns = now_ns
+        elif now_ns - self._link_known_ns > LINK_MEMORY_NS:
+            self._link_per_byte_ns = 0.0
+        else:  # it carries at least what it has carried
+            carried = (now_ns - self._since_ns) / self._sent_bytes
+            self._link_per_byte_ns = min(self._link_per_byte_ns, carried)
+        return self._link_per_byte_ns

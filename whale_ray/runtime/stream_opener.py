@@ -46,6 +46,7 @@ class StreamOpener:
         self._resume = resume
         self.mirrors: dict[int, MirrorRing] = {}
         self.taps: list[RingTap] = []
+        self.retentions: list[Retention] = []
 
     def open_static(self, spec: RingSpec) -> None:
         """Open a stream from its host to a single other one."""
@@ -67,8 +68,17 @@ class StreamOpener:
         return Branch(spec.id, self._vertex(spec, state, incoming), offer, incoming, self._endpoint)
 
     def _open_root(self, spec: RingSpec, state: TreeState | None) -> Branch:
+        multicast = self._settings.multicast
+        retention = Retention(
+            multicast.retention_bytes,
+            multicast.retention_spill_bytes_max,
+            spec.capacity_bytes,
+            self._settings.runtime.spill_directory,
+            f"stream {spec.id} of {host_name(self._host)}",
+        )
+        self.retentions.append(retention)
         tap = self._tap(spec)
-        offer = self._endpoint.offer(spec.id, tap, (), dynamic=True)
+        offer = self._endpoint.offer(spec.id, tap, (), dynamic=True, retention=retention)
         if state is None:
             vertex = SwitchVertex.of(self._host, self._plan.tree_of(spec))
         else:

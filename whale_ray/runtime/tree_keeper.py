@@ -21,7 +21,7 @@ from typing import TypeAlias, get_args
 
 from ..configs.errors import UsageError
 from ..configs.settings import MulticastSettings
-from ..multicast.monitor import Monitor
+from ..multicast.monitor import Monitor, Reason
 from ..multicast.out_degree import binomial_degree
 from ..multicast.switch_messages import Message, Outgoing
 from ..multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
@@ -282,7 +282,8 @@ class _Stream:
         if sample is not None:
             destinations = len(self.coordinator.tree.joined)
             decision = self._monitor.observe(sample, destinations)
-            self._wanted_degree = decision.degree
+            if decision.reason in (Reason.SCALE_DOWN, Reason.SCALE_UP):
+                self._wanted_degree = decision.degree
             self.throttle = decision.throttle_to_slices_per_s
         return self._begin_if_due(now_ns)
 

@@ -25,6 +25,7 @@ class Load:
         slice_bytes: of a mean slice; 0 if there was none.
         send_s: per slice and child; None if none was sent.
         capacity_bytes: of the ring.
+        link_was_full: whether the way out of the host took no more for a time.
     """
 
     stream: int
@@ -36,6 +37,7 @@ class Load:
     slice_bytes: float
     send_s: float | None
     capacity_bytes: int
+    link_was_full: bool = False
 
 
 @dataclass(frozen=True)
