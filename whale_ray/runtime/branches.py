@@ -19,7 +19,7 @@ from ..plan.hosts import host_name
 from ..transport.tcp.endpoint import TcpEndpoint
 from .branch import Branch
 from .metrics import cpu_time_ns
-from .stream_load import LoadMeter
+from .stream_load import LINK_MEMORY_NS, LoadMeter
 from .tree_messages import Load, Relocated, TreeNews, TreeOrders
 
 TURN_NS: Final = 1_000_000
@@ -60,7 +60,7 @@ class Branches:
         self._always = frozenset(always)
         self._tell = tell
         self._branches: dict[int, Branch] = {}
-        self._watches: dict[int, _SourceWatch] = {}
+        self._watches: dict[int, _SenderWatch] = {}
         self._orders: deque[Order] = deque(maxlen=_ORDERS_MAX)
         self._dialled: set[int] = set()
         self._turn_ns = self._tick_ns = 0
@@ -70,10 +70,9 @@ class Branches:
     def add(self, branch: Branch, now_ns: int, *, is_root: bool) -> None:
         """Serve one more stream."""
         self._branches[branch.stream] = branch
-        if is_root:
-            congested = self._endpoint.congested
-            watch = _SourceWatch(branch, self._settings, now_ns, congested)
-            self._watches[branch.stream] = watch
+        congested = self._endpoint.congested
+        watch = _SenderWatch(branch, self._host, self._settings, now_ns, congested, is_root)
+        self._watches[branch.stream] = watch
         self._reach()
 
     def order(self, order: Order) -> None:
@@ -167,20 +166,30 @@ class Branches:
             self._answers = []
 
 
-class _SourceWatch:
-    """Watches the load of a stream whose source is on this host."""
+class _SenderWatch:
+    """Watches the load of a stream that this host sends on.
+
+    The source's host tells it regularly. Others do while their way out is full, and a while after:
+    each is capped by a degree of its own (DESIGN 6).
+    """
 
     def __init__(
         self,
         branch: Branch,
+        host: int,
         settings: MulticastSettings,
         now_ns: int,
         congested: Callable[[str], bool],
+        is_root: bool,
     ) -> None:
+        self._is_root = is_root
+        self._told_until_ns = now_ns
         self._congested = congested
         self._offer = branch.offer
         self._settings = settings
-        self._meter = LoadMeter(branch.stream, self._offer.tap.capacity, now_ns, self._offer.head)
+        self._meter = LoadMeter(
+            branch.stream, host, self._offer.tap.capacity, now_ns, self._offer.head
+        )
         self._interval_ns = settings.report_interval_ms * 1_000_000
         self.report_ns = now_ns + self._interval_ns
         self._ruled_ns = self._rule_ns = now_ns
@@ -210,7 +219,10 @@ class _SourceWatch:
             return None
         self.report_ns = now_ns + self._interval_ns
         self._measure_slices()
-        return self._meter.take(now_ns, self._head, tail, self._slice_bytes, cpu_time_ns())
+        load = self._meter.take(now_ns, self._head, tail, self._slice_bytes, cpu_time_ns())
+        if load.link_was_full:
+            self._told_until_ns = now_ns + LINK_MEMORY_NS
+        return load if self._is_root or now_ns < self._told_until_ns else None
 
     @property
     def _tail(self) -> int:

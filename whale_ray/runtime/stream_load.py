@@ -1,7 +1,7 @@
 """How a stream's source is loaded, in the monitor's units: slices (DESIGN 6, "in our units").
 
-The relay of the source's host is the sender whose queue is watched: what the stream's ring holds
-that the slowest child has not got. Serializing happens in another process, before the queue, so t_s
+Each relay is a sender whose queue is watched: what the stream's ring holds there that the slowest
+child has not got. Serializing happens in another process, before the queue, so t_s
 is 0 here. t_d, the time that a slice takes per child, is that of the processor or of the link,
 whichever is slower. A link's is only seen while it is full: then the bytes that leave the host in a
 time are all that it carries. That is remembered for a while, or a tree that was narrowed since its
@@ -59,10 +59,11 @@ class SampleClock:
 
 
 class LoadMeter:
-    """Counts for one stream at the relay of its source's host."""
+    """Counts for one stream at one relay."""
 
-    def __init__(self, stream: int, capacity_bytes: int, now_ns: int, head: int) -> None:
+    def __init__(self, stream: int, host: int, capacity_bytes: int, now_ns: int, head: int) -> None:
         self._stream = stream
+        self._host = host
         self._capacity_bytes = capacity_bytes
         self._since_ns = now_ns
         self._since_head = head
@@ -96,6 +97,7 @@ class LoadMeter:
         self._cpu_ns = cpu_ns
         load = Load(
             self._stream,
+            self._host,
             now_ns,
             head,
             now_ns - self._since_ns,

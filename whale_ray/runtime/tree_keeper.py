@@ -104,6 +104,39 @@ class SwitchReport:
     aborted: str = ""
 
 
+class _Caps:
+    """The out-degrees of hosts whose own way out affords less than the source's.
+
+    Each relay is watched as the source is, and narrowed or widened by the same rules (DESIGN 6).
+    """
+
+    def __init__(self, settings: MulticastSettings) -> None:
+        self._settings = settings
+        self._monitors: dict[Vertex, tuple[Monitor, SampleClock]] = {}
+        self.of: dict[Vertex, int] = {}
+
+    def loaded(self, load: Load, now_ns: int, tree: Tree) -> None:
+        """Take note of the load of a host that is not the root."""
+        children = len(tree.children.get(load.host, ()))
+        if not children:
+            return
+        if load.host not in self._monitors:
+            monitor = Monitor(self._settings, children, now_ns)
+            self._monitors[load.host] = (monitor, SampleClock(now_ns))
+        monitor, clock = self._monitors[load.host]
+        sample = clock.sample(load, now_ns)
+        if sample is None:
+            return
+        destinations = len(tree.joined)
+        decision = monitor.observe(sample, destinations)
+        if decision.reason in (Reason.SCALE_DOWN, Reason.SCALE_UP):
+            monitor.began(sample.now_ns)
+            monitor.ended(sample.now_ns, decision.degree)
+            self.of[load.host] = decision.degree
+            if decision.degree >= binomial_degree(destinations):
+                del self.of[load.host]
+
+
 Orders = list[tuple[int, TreeOrders]]
 """To which host's relay, what."""
 
@@ -222,6 +255,7 @@ class _Stream:
         self._monitor = Monitor(settings, max(1, record.tree.degree), now_ns)
         self._wanted_degree = self._monitor.degree
         self._clock = SampleClock(now_ns)
+        self._caps = _Caps(settings)
         self._load: Load | None = None
         self._loaded_ns = now_ns
         self._rate_bytes_per_s = 0.0
@@ -275,6 +309,9 @@ class _Stream:
         return [*out, *self._begin_if_due(now_ns)]
 
     def loaded(self, load: Load, now_ns: int) -> list[Outgoing]:
+        if load.host != self._root:
+            self._caps.loaded(load, now_ns, self.coordinator.tree)
+            return self._begin_if_due(now_ns)
         self._load, self._loaded_ns = load, now_ns
         if load.elapsed_ns > 0:
             self._rate_bytes_per_s = load.arrived_bytes * 1e9 / load.elapsed_ns
@@ -319,12 +356,12 @@ class _Stream:
         tree, gone = coordinator.tree, coordinator.record.gone
         dead = [vertex for vertex in tree.joined if vertex in gone]
         if dead:
-            switch = leave(tree, dead, self._degree(tree))
+            switch = leave(tree, dead, self._degree(tree), self._caps_now)
             orphans = {child for one in dead for child in tree.children[one]} - set(dead)
             return "repair", switch, orphans
         ready = sorted(self._returning - set(tree.vertices) - coordinator.record.leaving, key=str)
         if ready and not coordinator.uninformed:
-            return "return", join(tree, ready[0], self._degree(tree)), {ready[0]}
+            return "return", join(tree, ready[0], self._degree(tree), self._caps_now), {ready[0]}
         if self._away or self._returning or gone:
             return None
         wanted = self._wanted_switch(tree)
@@ -338,8 +375,13 @@ class _Stream:
         degree = goal.degree or self._wanted_degree
         if tree.degree > binomial_degree(len(hosts)) and not goal.degree:
             degree = min(degree, binomial_degree(len(hosts)))
-        switch = change_degree(tree, degree)
+        switch = change_degree(tree, degree, self._caps_now)
         return ("scale-up" if degree > tree.degree else "scale-down"), switch
+
+    @property
+    def _caps_now(self) -> Mapping[Vertex, int]:
+        adjusts = self.goal == Goal("non-blocking")
+        return self._caps.of if adjusts else {}
 
     def _degree(self, tree: Tree) -> int:
         """Return the cap under which hosts leave and join."""

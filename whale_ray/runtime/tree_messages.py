@@ -13,12 +13,13 @@ Addressing = Literal["worker-oriented", "instance-oriented"]
 
 @dataclass(frozen=True)
 class Load:
-    """What the relay of a stream's source counted since it last told; of the monitor's sample.
+    """What a relay that sends a stream counted since it last told; of the monitor's sample.
 
     Attributes:
         stream: the ring.
+        host: the relay's.
         at_ns: when, on the relay's monotonic clock.
-        head: bytes produced so far.
+        head: bytes that it has, or its source has produced, so far.
         elapsed_ns: the time counted.
         arrived_bytes: produced meanwhile.
         queue_bytes: between the head and the slowest child.
@@ -29,6 +30,7 @@ class Load:
     """
 
     stream: int
+    host: int
     at_ns: int
     head: int
     elapsed_ns: int
