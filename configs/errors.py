@@ -128,6 +128,10 @@ class AttemptLostError(JobError):
     """A worker is not in the attempt that it was asked about: aborted, or started anew since."""
 
 
+class NotInAttemptError(AttemptLostError):
+    """A member is asked to go on with an attempt that its process has not begun."""
+
+
 class OutputError(JobError):
     """The result could not be written or published."""
 

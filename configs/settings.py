@@ -171,6 +171,12 @@ class TransportSettings:
         high=1000.0,
         why="longest time that a grant too small to send at once waits for more",
     )
+    link_buffer_bytes: int = setting(
+        0,
+        low=0,
+        high=64 * MIB,
+        why="send buffer of a link within a machine; 0: 512 KiB, beyond 4 hosts 2 MiB",
+    )
 
     def __post_init__(self) -> None:
         check_section("transport", self)

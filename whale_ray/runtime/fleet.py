@@ -12,7 +12,7 @@ from typing import Any
 
 from ..configs.settings import Settings
 from ..plan.physical import PhysicalPlan
-from .controller import Event
+from .controller_events import Event
 from .metrics import WorkerSnapshot
 
 SECRET_BYTES = 32

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 
-from ..configs.errors import AttemptLostError, JobError, ResourceError, SegmentGoneError, WhaleError
-from .controller import REJOIN, Raised, Returned
+from ..configs.errors import (
+    AttemptLostError,
+    JobError,
+    NotInAttemptError,
+    ResourceError,
+    SegmentGoneError,
+    WhaleError,
+)
+from .controller import REJOIN
+from .controller_events import Raised, Returned
 from .fleet import SnapshotTaken
 
 if TYPE_CHECKING:
@@ -65,7 +73,7 @@ class WorkerHost:
     def execute(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> Returned | Raised:
         """Carry out one step of an attempt's life; an error becomes an event, too."""
         if method not in ("open", REJOIN) and self.worker.attempt != attempt:
-            lost = AttemptLostError(f"it is in attempt {self.worker.attempt}")
+            lost = NotInAttemptError(f"it is in attempt {self.worker.attempt}")
             return Raised(self._index, attempt, method, lost)
         try:
             result = getattr(self.worker, method)(attempt, *arguments)

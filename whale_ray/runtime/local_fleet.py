@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from ..transport.clock import Clock
-from .controller import Raised
+from .controller_events import Raised
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
 from .host import COMMANDS, WorkerHost
 from .worker import Worker

@@ -21,7 +21,7 @@ import cloudpickle
 
 from ..configs.errors import ResourceError
 from ..plan.physical import PhysicalPlan
-from .controller import Died, Respawned
+from .controller_events import Died, Respawned
 from .envelope import Envelope, seal
 from .fleet import Assignment, Fleet, FleetEvent
 from .fork_server import ForkServer, Launch

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..configs.errors import WhaleError
-from .controller import Raised
+from .controller_events import Raised
 from .envelope import Envelope
 from .fleet import SnapshotTaken, Told
 from .host import COMMANDS, WorkerHost, pack

@@ -22,7 +22,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ..configs.errors import ResourceError, WhaleError
 from ..plan.streams import StreamPlan
 from ..transport.clock import Clock
-from .controller import STEPS, Died, Raised, Respawned
+from .controller import STEPS
+from .controller_events import Died, Raised, Respawned
 from .envelope import Envelope
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
 from .host import COMMANDS, StepThread, WorkerHost, pack

@@ -21,7 +21,7 @@ import cloudpickle
 
 from ..configs.errors import AttemptLostError
 from ..plan.hosts import host_name
-from .controller import Raised, Returned
+from .controller_events import Raised, Returned
 from .envelope import Envelope
 from .fleet import SnapshotTaken, Told
 from .fork_server import child_environment

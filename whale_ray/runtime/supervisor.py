@@ -21,6 +21,7 @@ from ..operators.sinks.base import Sink, SinkResult, Staged
 from ..plan.logical import OperatorKind
 from ..transport.clock import Clock
 from . import controller as c
+from . import controller_events as e
 from .fleet import Assignment, Fleet, SnapshotTaken, Told
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
@@ -109,7 +110,7 @@ class Supervisor:
         names = tuple(plan.member_name(member) for member in range(plan.members))
         self._controller = c.JobController(plan.workers, _limits(assignment), plan.relays, names)
         # Filled by signal handlers, maybe in the reading thread: a lock could not be had there.
-        self._commands: deque[c.Event] = deque(maxlen=_COMMANDS_MAX)
+        self._commands: deque[e.Event] = deque(maxlen=_COMMANDS_MAX)
         self._wishes: deque[Wish] = deque(maxlen=_WISHES_MAX)
         multicast = assignment.settings.multicast
         self._addressing: SetAddressing | None = None
@@ -145,7 +146,7 @@ class Supervisor:
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; with `drain` after everything that was read has come out."""
-        command = c.StopAsked(drain)
+        command = e.StopAsked(drain)
         if command not in self._commands:  # asking twice asks no more, and none is dropped
             self._commands.append(command)
 
@@ -167,9 +168,9 @@ class Supervisor:
             self._lead(self._begin(), runtime.poll_interval_ms * 1_000_000)
             in_order = True
         except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
-            self._finish(c.End("failed", _as_whale_error(error)))
+            self._finish(e.End("failed", _as_whale_error(error)))
         except BaseException:
-            self._finish(c.End("cancelled"))
+            self._finish(e.End("cancelled"))
             raise
         finally:
             with _logged("end the workers"):
@@ -181,7 +182,7 @@ class Supervisor:
         assert self._outcome is not None
         return self._outcome
 
-    def _begin(self) -> list[c.Action]:
+    def _begin(self) -> list[e.Action]:
         """Start the job, or take over from a controller that died."""
         before = self._journal.read()
         if before is not None:
@@ -206,7 +207,7 @@ class Supervisor:
         kept = {name: result for name, result in self._results.items() if result.table is None}
         self._journal.write(Entry(self._term, progress, kept, self._trees.states))
 
-    def _lead(self, actions: list[c.Action], interval_ns: int) -> None:
+    def _lead(self, actions: list[e.Action], interval_ns: int) -> None:
         while self._outcome is None:
             if self._controller.progress != self._written:
                 self._write_down()  # before the calls: a successor asks for them again
@@ -217,23 +218,23 @@ class Supervisor:
             event = self._next_event(interval_ns)
             if isinstance(event, SnapshotTaken):
                 self._take_snapshot(event)
-                event = c.Tick()
+                event = e.Tick()
             elif isinstance(event, Told):
                 event = self._take_news(event)
-            if isinstance(event, c.Returned) and event.method == "run":
+            if isinstance(event, e.Returned) and event.method == "run":
                 self._keep_final(event)
             actions = self._controller.handle(event, self._clock.monotonic_ns())
             self._keep_time()
             self._keep_trees()
 
-    def _next_event(self, interval_ns: int) -> c.Event | SnapshotTaken | Told:
+    def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | Told:
         # Not in an except block: a user's error must not be told as raised "during" ours.
         if self._commands:
             return self._commands.popleft()
         due_ns = self._trees.next_due_ns
         if due_ns is not None:
             interval_ns = max(0, min(interval_ns, due_ns - self._clock.monotonic_ns()))
-        return self._fleet.next_event(interval_ns) or c.Tick()
+        return self._fleet.next_event(interval_ns) or e.Tick()
 
     def _keep_trees(self) -> None:
         """Lead the multicast trees while the job runs, and carry out what the user wants of it."""
@@ -264,19 +265,19 @@ class Supervisor:
                     self._asked[worker] = self._controller.attempt
                     self._fleet.call(worker, self._controller.attempt, "snapshot", ())
 
-    def _take_news(self, told: Told) -> c.Event:
+    def _take_news(self, told: Told) -> e.Event:
         """Take what a relay tells of the trees; the event is its loss of the attempt, if so."""
         self._trees.take(told, self._clock.monotonic_ns())
         if not self._trees.failure:
-            return c.Tick()
-        return c.Raised(told.worker, told.attempt, "run", AttemptLostError(self._trees.failure))
+            return e.Tick()
+        return e.Raised(told.worker, told.attempt, "run", AttemptLostError(self._trees.failure))
 
     def _take_snapshot(self, event: SnapshotTaken) -> None:
         attempt = self._asked.pop(event.worker, None)
         if event.snapshot is not None and attempt == self._controller.attempt:
             self._counters.take(event.snapshot)
 
-    def _keep_final(self, event: c.Returned) -> None:
+    def _keep_final(self, event: e.Returned) -> None:
         if isinstance(event.result, WorkerSnapshot) and event.attempt == self._controller.attempt:
             self._counters.take(event.result)
 
@@ -288,32 +289,32 @@ class Supervisor:
         elif self._running_since_ns is not None and not self._ran_ns:
             self._ran_ns = now_ns - self._running_since_ns
 
-    def _perform(self, action: c.Action) -> None:
+    def _perform(self, action: e.Action) -> None:
         match action:
-            case c.Call(worker, attempt, c.REJOIN, arguments):
+            case e.Call(worker, attempt, c.REJOIN, arguments):
                 self._fleet.call(worker, attempt, c.REJOIN, (*arguments, self._trees.states))
-            case c.Call(worker, attempt, method, arguments):
+            case e.Call(worker, attempt, method, arguments):
                 self._fleet.call(worker, attempt, method, arguments)
-            case c.RelayLost(relay):
+            case e.RelayLost(relay):
                 self._trees.lost(relay, self._clock.monotonic_ns())
-            case c.RelayBack():
+            case e.RelayBack():
                 self._trees.back(action, self._clock.monotonic_ns())
-            case c.Respawn(worker):
+            case e.Respawn(worker):
                 self._asked.pop(worker, None)
                 self._fleet.respawn(worker)
-            case c.Publish(attempt, staged):
+            case e.Publish(attempt, staged):
                 event = self._publish(attempt, staged)
                 for follow_up in self._controller.handle(event, self._clock.monotonic_ns()):
                     self._perform(follow_up)
-            case c.Discard(attempt):
+            case e.Discard(attempt):
                 self._running_since_ns, self._ran_ns = None, 0
                 self._discard(attempt)
                 if self._controller.phase is not c.Phase.ENDED:
                     self._counters.clear()  # the next attempt counts from zero
-            case c.End():
+            case e.End():
                 self._finish(action)
 
-    def _publish(self, attempt: int, staged: tuple[object, ...]) -> c.Published:
+    def _publish(self, attempt: int, staged: tuple[object, ...]) -> e.Published:
         by_sink: dict[str, list[Staged]] = {name: [] for name in self._sinks()}
         for of_worker in staged:
             assert isinstance(of_worker, dict)
@@ -328,15 +329,15 @@ class Supervisor:
                         self._results[name] = sink.publish(self._token(attempt), by_sink[name])
                     self._write_down()
         except Exception as error:  # noqa: BLE001  # the job ends in order all the same
-            return c.Published(_as_whale_error(error))
-        return c.Published()
+            return e.Published(_as_whale_error(error))
+        return e.Published()
 
     def _discard(self, attempt: int) -> None:
         for name, sink in self._sinks().items():
             with _logged(f"discard what sink {name!r} has not published"):
                 sink.discard(self._token(attempt))
 
-    def _finish(self, end: c.End) -> None:
+    def _finish(self, end: e.End) -> None:
         self._outcome = JobOutcome(
             end.state,
             dict(self._results),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from ..configs.settings import MulticastSettings
 from ..plan.streams import StreamPlan
-from .controller import RelayBack
+from .controller_events import RelayBack
 from .fleet import Told
 from .offers import RingOffer
 from .tree_keeper import Goal, Orders, SwitchReport, TreeKeeper, TreeState

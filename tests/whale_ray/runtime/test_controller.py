@@ -11,21 +11,19 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import (
     AttemptLostError,
     JobError,
+    NotInAttemptError,
     OutputError,
     ResourceError,
     WorkerDiedError,
 )
-from whale_ray.runtime.controller import (
-    STEPS,
+from whale_ray.runtime.controller import STEPS, JobController, Limits, Phase
+from whale_ray.runtime.controller_events import (
     Action,
     Call,
     Died,
     Discard,
     End,
     Event,
-    JobController,
-    Limits,
-    Phase,
     Publish,
     Published,
     Raised,
@@ -146,6 +144,18 @@ def test_a_successor_can_replace_relays() -> None:
     second.resume(first.progress, 0)
     second.handle(Died(1, "signal 9"), 0)
     assert second.handle(Respawned(1), 0) == [Call(1, 0, "rejoin", MADE)]
+
+
+def test_a_successor_lets_a_relay_rejoin_that_was_replaced_before() -> None:
+    first = running()
+    first.handle(Died(2, "signal 9"), 0)
+    second = JobController(1, LIMITS, 2)
+    second.resume(first.progress, 0)
+    unknown = NotInAttemptError("it is in attempt -1")
+    actions = second.handle(Raised(2, 0, "run", unknown), 0)
+    assert actions == [RelayLost(2), Call(2, 0, "rejoin", MADE)]
+    back = second.handle(Returned(2, 0, "rejoin", "offer"), 0)
+    assert back == [RelayBack(2, "offer"), Call(2, 0, "run")]
 
 
 def test_too_many_dead_relays_make_the_job_begin_anew() -> None:

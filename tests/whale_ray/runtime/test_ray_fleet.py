@@ -14,7 +14,7 @@ from whale_ray.configs.errors import ResourceError
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.planner import lay_out
 from whale_ray.runtime import ray_fleet
-from whale_ray.runtime.controller import Died
+from whale_ray.runtime.controller_events import Died
 from whale_ray.runtime.fleet import Assignment
 from whale_ray.runtime.ray_fleet import RayFleet
 from whale_ray.transport.clock import VirtualClock

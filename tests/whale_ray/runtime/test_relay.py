@@ -55,7 +55,16 @@ def test_watermarks_of_the_hosts_own_sources_are_noted(relay: Relay) -> None:
         ("host-1", b"Tnonsense"),
         ("host-1", b""),
     ],
-    ids=["another's source", "not its own", "no host", "no source", "cut off", "nonsense", "no vertex", "nothing"],
+    ids=[
+        "another's source",
+        "not its own",
+        "no host",
+        "no source",
+        "cut off",
+        "nonsense",
+        "no vertex",
+        "nothing",
+    ],
 )
 def test_what_is_not_a_hosts_to_say_changes_nothing(relay: Relay, host: str, packed: bytes) -> None:
     assert not relay._note(host, packed)

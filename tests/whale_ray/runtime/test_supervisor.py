@@ -28,7 +28,8 @@ from whale_ray.configs.settings import Settings
 from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
 from whale_ray.operators.sinks.collect import CollectSink
 from whale_ray.runtime.api import _assign
-from whale_ray.runtime.controller import STEPS, Phase, Raised, Returned, StopAsked
+from whale_ray.runtime.controller import STEPS, Phase
+from whale_ray.runtime.controller_events import Raised, Returned, StopAsked
 from whale_ray.runtime.envelope import seal, unseal
 from whale_ray.runtime.fleet import Assignment, SnapshotTaken
 from whale_ray.runtime.host import StepThread, WorkerHost, pack

@@ -1,0 +1,82 @@
+"""Trees of a job on Ray: relays and the controller killed while rows flow; every row once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import whale_ray as whale
+
+pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
+
+HOSTS, ROWS, RATE_PER_S = 3, 400_000, 20_000.0
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    import ray
+
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+class Check(whale.Process):
+    """Counts the rows that come in their turn, and those that do not."""
+
+    def open(self, context: Any) -> None:
+        self.seen = self.wrong = 0
+
+    def on_batch(self, batch: Any, out: Any) -> None:
+        numbers = batch["n"]
+        self.wrong += int((numbers != np.arange(self.seen, self.seen + len(numbers))).sum())
+        self.seen += len(numbers)
+
+    def close(self, out: Any) -> None:
+        out.emit_rows([{"seen": self.seen, "wrong": self.wrong}])
+
+
+def wait_for(what: Any) -> None:
+    began_s = time.monotonic()
+    while not what():
+        assert time.monotonic() - began_s < PATIENCE_S
+        time.sleep(0.05)  # a real job cannot be asked to tell when it is done
+
+
+def pids(name: str) -> set[int]:
+    """Return the living processes on this machine whose name begins so, of this test's Ray."""
+    return {
+        process.pid
+        for process in psutil.process_iter(["name", "status"])
+        if process.info["name"].startswith(name) and process.info["status"] != psutil.STATUS_ZOMBIE
+    }
+
+
+@pytest.mark.parametrize("victims", [("whale relay 1",), ("whale relay 0", "ray::Controller")])
+def test_relays_and_the_controller_are_killed(cluster: Any, victims: tuple[str, ...]) -> None:
+    topology = whale.Topology("trees-on-ray")
+    source = whale.sources.poisson(RATE_PER_S, lambda n, _: {"n": n}, limit=ROWS)
+    every = topology.source(source, id="rows").broadcast()
+    every.process(Check, id="every", parallelism=HOSTS).sink(whale.sinks.collect(), id="out")
+    before = {name: pids(name) for name in victims}
+    settings = {"runtime.hosts": HOSTS, "runtime.workers": HOSTS}
+    job = whale.submit(topology, workers=HOSTS, settings=settings)
+    wait_for(lambda: any(one.rows_in for one in job.metrics().operators))
+    for name in victims:
+        (victim,) = pids(name) - before[name]
+        job.set_route("chain")
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: pids(name) - before[name] - {victim})  # noqa: B023
+    job.set_route("star")
+    table = job.results("out").to_arrow()
+    assert table["seen"].to_pylist() == [ROWS] * HOSTS
+    assert table["wrong"].to_pylist() == [0] * HOSTS
+    assert job.outcome().restarts == 0
