@@ -120,9 +120,11 @@ class Branch:
             vertex.produce(head - vertex.received)
             end = offer.tap.finished_at
             return [] if end is None else self._deal_with(vertex.ended(end))
-        out = vertex.arrived(self._incoming.received)
+        # Whole frames only: half of one cannot be sent on, so nobody may be left in its middle.
+        position = self._incoming.mirror.published
+        out = vertex.arrived(position)
         if self._incoming.complete:
-            out += vertex.ended(self._incoming.received)
+            out += vertex.ended(position)
         return self._deal_with(out)
 
     def _sync(self) -> None:

@@ -48,6 +48,7 @@ class Branches:
         addresses: dict[int, tuple[str, int]],
         always: Iterable[int],
         tell: Callable[[TreeNews], None],
+        cpu_ns: Callable[[], int] = cpu_time_ns,
     ) -> None:
         """Have no stream yet.
 
@@ -59,6 +60,7 @@ class Branches:
         self._addresses = addresses
         self._always = frozenset(always)
         self._tell = tell
+        self._cpu_ns = cpu_ns
         self._branches: dict[int, Branch] = {}
         self._watches: dict[int, _SenderWatch] = {}
         self._orders: deque[Order] = deque(maxlen=_ORDERS_MAX)
@@ -71,7 +73,9 @@ class Branches:
         """Serve one more stream."""
         self._branches[branch.stream] = branch
         congested = self._endpoint.congested
-        watch = _SenderWatch(branch, self._host, self._settings, now_ns, congested, is_root)
+        watch = _SenderWatch(
+            branch, self._host, self._settings, now_ns, congested, self._cpu_ns, is_root
+        )
         self._watches[branch.stream] = watch
         self._reach()
 
@@ -180,11 +184,13 @@ class _SenderWatch:
         settings: MulticastSettings,
         now_ns: int,
         congested: Callable[[str], bool],
+        cpu_ns: Callable[[], int],
         is_root: bool,
     ) -> None:
         self._is_root = is_root
         self._told_until_ns = now_ns
         self._congested = congested
+        self._cpu_ns = cpu_ns
         self._offer = branch.offer
         self._settings = settings
         self._meter = LoadMeter(
@@ -219,7 +225,7 @@ class _SenderWatch:
             return None
         self.report_ns = now_ns + self._interval_ns
         self._measure_slices()
-        load = self._meter.take(now_ns, self._head, tail, self._slice_bytes, cpu_time_ns())
+        load = self._meter.take(now_ns, self._head, tail, self._slice_bytes, self._cpu_ns())
         if load.link_was_full:
             self._told_until_ns = now_ns + LINK_MEMORY_NS
         return load if self._is_root or now_ns < self._told_until_ns else None
@@ -227,8 +233,8 @@ class _SenderWatch:
     @property
     def _tail(self) -> int:
         """Where the slowest child is."""
-        offer = self._offer
-        return min((offer.position_of(child) for child in offer.children), default=self._head)
+        offer, head = self._offer, self._head  # a child to be may begin beyond the head
+        return min([head, *(offer.position_of(child) for child in offer.children)])
 
     def _hurries(self, now_ns: int, tail: int) -> bool:
         """Whether the queue grows so that the degree may have to shrink (Whale 3.3)."""

@@ -180,7 +180,8 @@ class Job:
     def set_addressing(self, addressing: Addressing) -> None:
         """Serialize all-grouped rows once ("worker-oriented"), or once per instance, from now on.
 
-        Raises UsageError for any other name.
+        Only a job that began with `runtime.addressing=instance-oriented` has what the latter needs.
+        Raises UsageError for one that did not, and for any other name.
         """
         from .tree_messages import SetAddressing, check_addressing
 

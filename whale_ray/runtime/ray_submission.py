@@ -234,7 +234,7 @@ class RayRunner(JobRunner):
 
     def wish(self, wish: Wish) -> None:
         """See `JobRunner.wish`."""
-        self._controller.wish.remote(pickle.dumps(wish))
+        _wish(self._controller, wish)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
@@ -280,7 +280,7 @@ class DetachedRunner(JobRunner):
 
     def wish(self, wish: Wish) -> None:
         """See `JobRunner.wish`."""
-        self._controller.wish.remote(pickle.dumps(wish))
+        _wish(self._controller, wish)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Refuse: nobody waits for a detached job."""
@@ -335,3 +335,16 @@ def stop_job(job_id: str, drain: bool, address: str | None, timeout_s: float) ->
         if not done:
             msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
             raise ResourceError(msg)
+
+
+def _wish(controller: ActorHandle[Any], wish: Wish) -> None:
+    """Ask a job's controller; raises UsageError for what it refuses, and if it has ended."""
+    try:
+        ray.get(controller.wish.remote(pickle.dumps(wish)), timeout=_ANSWER_TIMEOUT_S)
+    except RayTaskError as error:
+        if isinstance(error.cause, WhaleError):
+            raise error.cause from None
+        raise
+    except RayError as error:
+        msg = "the job does not answer: it has ended, or its controller is being restarted"
+        raise UsageError(msg) from error

@@ -91,7 +91,7 @@ class StreamOpener:
             return SwitchVertex.of(self._host, self._plan.tree_of(spec))
         # It comes back, and waits to be let in again.
         root, epoch = self._plan.origin_of(spec), state.record.last_epoch
-        return SwitchVertex(self._host, root, None, epoch=epoch, received=incoming.received)
+        return SwitchVertex(self._host, root, None, epoch=epoch, received=incoming.mirror.published)
 
     def _mirror(self, spec: RingSpec) -> MirrorRing:
         readers = self._plan.members_reading(spec, self._host)

@@ -151,7 +151,18 @@ class Supervisor:
             self._commands.append(command)
 
     def wish(self, wish: Wish) -> None:
-        """Ask for other trees, or another addressing, of all-grouped streams while the job runs."""
+        """Ask for other trees, or another addressing, of all-grouped streams while the job runs.
+
+        Raises UsageError for an addressing that the job was not planned for, and if too many wishes
+        wait.
+        """
+        begun = self._assignment.settings.runtime.addressing
+        if isinstance(wish, SetAddressing) and begun == "worker-oriented" != wish.addressing:
+            msg = (
+                "the job has no rings for single instances: begin it with "
+                "runtime.addressing=instance-oriented, then it can change between both"
+            )
+            raise UsageError(msg)
         if len(self._wishes) == _WISHES_MAX:
             msg = f"{_WISHES_MAX} changes wait to be made already"
             raise UsageError(msg)

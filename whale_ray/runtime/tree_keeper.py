@@ -417,7 +417,8 @@ class _Stream:
             return
         self._report = None
         tree = self.coordinator.tree
-        self._returning -= set(tree.vertices)
+        # One that is in the tree as a dead host, and replaced already, has to leave it first.
+        self._returning -= set(tree.vertices) - self.coordinator.record.gone
         if not committed:
             reason = self.coordinator.aborts[-1] if self.coordinator.aborts else "aborted"
             report = replace(report, aborted=reason)

@@ -39,7 +39,8 @@ class StandIn:
         def method(name: str) -> Any:
             return SimpleNamespace(remote=lambda *_given: f"{name} {member}")
 
-        return SimpleNamespace(ready=method("ready"), execute=method("execute"))
+        methods = ("ready", "execute", "news", "command")
+        return SimpleNamespace(**{name: method(name) for name in methods})
 
     def wait(
         self, calls: list[str], num_returns: int, timeout: float
