@@ -319,3 +319,70 @@ def test_a_child_whose_readers_have_gone_says_goodbye_on_every_link():
     while pair.wires["parent"]:
         pair.receive("parent")
     assert pair.parent.incoming[0].complete
+
+
+def test_a_stream_that_moves_between_two_peers_alone():
+    """Without endpoints, as a simulator drives it; what the former parent sends is stale."""
+    pair, other = Pair(1, 20, random.Random(1)), Peer("other", 33, 4, {})
+    pair.offer()
+    for _ in range(3):
+        pair.sources[0].step()
+        for host in ("child", "parent"):
+            pair.send(host)
+        while pair.wires["parent"]:
+            pair.receive("parent")
+    while messages.decode(pair.wires["child"][0]).kind != messages.DATA:
+        pair.receive("child")
+    # In the middle of a message: the first line has come.
+    message = pair.wires["child"].popleft()
+    link = pair.links["child"]
+    length, (place, *_) = link.begin(message[:HEADER_BYTES])
+    place[:64] = message[HEADER_BYTES : HEADER_BYTES + 64]
+    link.progress(64)
+    assert link.divert(9, length - 64) is None, "another stream's"
+    waste = link.divert(0, length - 64)
+    assert sum(map(len, waste)) == length - 64
+    incoming = pair.parent.release_stream(0)
+    assert (incoming.received, incoming.parent) == (64, None)
+    other.take_over(incoming)
+    with pytest.raises(ValueError, match="stream 0 is read from 'other'"):
+        pair.parent.take_over(incoming)
+    link.end()
+    assert incoming.received == 64
+    late = len(pair.wires["child"])
+    while pair.wires["child"]:
+        pair.receive("child")
+    assert pair.parent.counters.stale == 1 + late > 1
+    assert incoming.received == 64
+    link.begin(encode(messages.FINISHED, link._received, 0, 1 << 20))
+    assert incoming.finished_at is None
+    # The other parent is asked for the rest, the former one is told.
+    buffers: list[memoryview | bytes] = []
+    Link(other, Role.PARENT, TIMES, 0).outbound(buffers, 1 << 20, 0)
+    header = messages.decode(buffers[0])
+    assert (header.kind, header.position, header.detail >> 5) == (messages.SUBSCRIBE, 64, 1)
+    pair.send("child")
+    sent = [messages.decode(one) for one in pair.wires["parent"]]
+    assert [one.stream for one in sent if one.kind == messages.GOODBYE] == [0]
+    # And back: over the same link, with another number.
+    pair.parent.take_over(other.release_stream(0))
+    pair.send("child")
+    header = messages.decode(pair.wires["parent"][-1])
+    assert (header.kind, header.position, header.detail >> 5) == (messages.SUBSCRIBE, 64, 2)
+
+
+def test_control_messages_take_another_link_when_theirs_breaks():
+    peer = Peer("peer", 1, 8, {})
+    first, second = (Link(peer, role, TIMES, 0, primary=role is Role.PARENT) for role in Role)
+    for number in range(3):
+        peer.outbox.put(b"%d" % number)
+
+    def said(link: Link) -> int:
+        buffers: list[memoryview | bytes] = []
+        link.outbound(buffers, 1 << 20, 0)
+        return sum(len(one) == 1 for one in buffers)
+
+    assert (said(second), said(first)) == (0, 3)
+    first.ended()
+    assert said(second) == 3, "all again that may not have arrived"
+    assert said(second) == 0

@@ -12,7 +12,8 @@ from tests.transport.links import payload, private_ring, put, take
 from whale_ray.configs.errors import CorruptedMessageError, ResourceError
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.doorbell import Doorbell
-from whale_ray.transport.mirror import MirrorRing, RingTap
+from whale_ray.transport.mirror import MirrorRing, RingTap, make_memory
+from whale_ray.transport.ring_layout import HEAD, RECEIVED
 from whale_ray.transport.shm import attach_ring, create_ring
 
 RING_BYTES = 4096
@@ -199,3 +200,92 @@ def test_a_mirror_over_shared_memory_serves_other_processes_readers():
     assert (target.abandoned, target.limit) == (True, 64 + (1 << 16))
     assert target.ask_to_be_rung(1) == target.limit
     reader.close()
+
+
+def test_another_writer_goes_on_where_the_last_one_has_come_to():
+    segment, handle = make_memory(RING_BYTES, 2, "test", "handed-over")
+    reader = attach_ring(handle, 0)
+    producer = private_ring(RING_BYTES)
+    tap = RingTap.beside(producer, 0)
+    for number in range(4):
+        put(producer, payload(number, 100))
+    first = MirrorRing.attach(handle)
+    further = RingTap.of(first, 1, resume=True)
+    assert not further.resumed
+    carry(tap, first, 128)
+    first.publish()
+    carry(tap, first, 320)  # not published, and cut within a frame
+    further.release(320)
+    # The first writer is dead from here on: nothing is closed.
+    second = MirrorRing.attach(handle)
+    assert (second.received, second.published, second.whole) == (320, 256, False)
+    assert take(reader) == [payload(0, 100), payload(1, 100)], "it publishes what is whole"
+    again = RingTap.of(second, 1, resume=True)
+    assert (again.resumed, again.released, again.head) == (True, 256, 320)
+    with pytest.raises(ResourceError, match="reader 1 .* is taken or was closed"):
+        RingTap.of(second, 1)
+    carry(tap, second, tap.head)
+    second.finished_at = 512
+    second.publish()
+    second.finish()
+    third = MirrorRing.attach(handle)
+    assert (third.finished, third.finished_at, third.received) == (True, 512, 512)
+    third.close()
+    assert take(reader) == [payload(2, 100), payload(3, 100)]
+    assert reader.closed_by_peer
+    for end in (reader, further, again, first, second, segment):
+        end.close()
+
+
+def test_an_attached_mirror_that_closes_does_not_end_the_stream():
+    segment, handle = make_memory(RING_BYTES, 1, "test", "kept-open")
+    reader = attach_ring(handle, 0)
+    MirrorRing.attach(handle).close()
+    assert not reader.closed_by_peer
+    reader.close()
+    segment.close()
+
+
+def test_a_tap_that_takes_over_wakes_a_writer_that_may_wait():
+    bell = Doorbell.private()
+    producer = private_ring(RING_BYTES)
+    RingTap.beside(producer, 0)
+    asked = []
+
+    def ready() -> bool:
+        """Let another tap take over between the first look and the sleep."""
+        asked.append(None)
+        if len(asked) == 2:
+            RingTap(producer.segment.share(), 0, bell, resume=True)
+        return False
+
+    assert bell.wait(60_000_000_000, ready)
+
+
+@pytest.mark.parametrize(
+    ("received", "published", "word"), [(0, 64, 0), (64, 0, -1), (RING_BYTES + 64, 0, 0)]
+)
+def test_memory_that_was_overwritten_is_refused(received, published, word):
+    segment, handle = make_memory(RING_BYTES, 1, "test", "overwritten")
+    segment.words(RECEIVED, RECEIVED + 8)[0] = received
+    segment.words(HEAD, HEAD + 8)[0] = published
+    segment.words(segment.handle.size - RING_BYTES, segment.handle.size)[0] = word
+    with pytest.raises(ResourceError, match="mirror .*overwritten.* does not hold them"):
+        MirrorRing.attach(handle)
+    segment.close()
+
+
+def test_a_frame_is_released_as_a_whole():
+    producer = private_ring(RING_BYTES)
+    tap = RingTap.beside(producer, 0)
+    for _ in range(3):
+        put(producer, bytes(1000))
+    for position, released in ((64, 0), (1024, 1024), (2000, 1024), (3072, 3072)):
+        tap.release(position)
+        assert tap.released == released
+    put(producer, bytes(500))
+    put(producer, bytes(1000))  # behind padding to the end of the memory
+    assert tap.head == 4096 + 1024
+    for position, released in ((4032, 3584), (4096, 3584), (4096 + 960, 3584), (5120, 5120)):
+        tap.release(position)
+        assert tap.released == released

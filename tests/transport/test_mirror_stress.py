@@ -25,9 +25,9 @@ def play(seed: int, rounds: int) -> dict[str, int]:
 
 
 def test_a_relay_that_is_killed_is_replaced_without_loss():
-    totals = play(seed=1, rounds=8)
-    assert totals["killed"] > 20
-    assert totals["frames"] > 2000
+    totals = play(seed=1, rounds=4)
+    assert totals["killed"] > 10
+    assert totals["frames"] > 500
 
 
 @pytest.mark.long

@@ -29,7 +29,7 @@ from whale_ray.transport.channel import Outcome
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.doorbell import Doorbell
 from whale_ray.transport.mirror import RingTap
-from whale_ray.transport.tcp.connection import RECEIVE_BYTES_MAX
+from whale_ray.transport.tcp.connection import TURN_BYTES
 from whale_ray.transport.tcp.sockets import Listener
 
 SIZES = (0, 1, 56, 57, 1000, 16_000)
@@ -246,7 +246,7 @@ def test_a_poll_receives_a_bounded_part_of_what_is_there(hosts):
     while parent.poll():
         pass
     child.poll()
-    assert target.mirror.received - before <= 2 * RECEIVE_BYTES_MAX
+    assert target.mirror.received - before <= 2 * TURN_BYTES
     hosts.until(lambda: target.over, source.step, target.step)
 
 

@@ -10,7 +10,12 @@ import pytest
 
 from tests.transport.links import Hosts, hosts_fixture
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.tcp.sockets import WITHIN_HOST_BYTES, keep_in_caches
+from whale_ray.transport.tcp.sockets import (
+    NOT_SENT_BYTES_MAX,
+    fit_within_machine,
+    prepare,
+    within_machine_bytes,
+)
 
 LONG_NS = 600_000_000_000
 
@@ -43,20 +48,30 @@ def test_wait_lasts_no_longer_than_told(hosts: Hosts):
 
 
 @pytest.mark.parametrize(("address", "within"), [("127.0.0.1", True), ("127.0.0.2", False)])
-def test_little_is_under_way_within_a_machine(address: str, within: bool):
+def test_buffers_are_fitted_within_a_machine_and_short_to_others(address: str, within: bool):
+    buffer_bytes = 1 << 20
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dialled = socket.create_connection(listener.getsockname(), source_address=(address, 0))
         accepted, _ = listener.accept()
         with closing(dialled), closing(accepted):
             for sock in (dialled, accepted):
+                prepare(sock, 1000)
                 before = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-                keep_in_caches(sock)
+                assert fit_within_machine(sock, buffer_bytes) == within
                 after = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-                assert (after >= WITHIN_HOST_BYTES) if within else (after == before)
+                unsent = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+                assert (after >= buffer_bytes // 2) if within else (after == before)
+                assert unsent == (2 * buffer_bytes if within else NOT_SENT_BYTES_MAX)
+
+
+def test_many_hosts_on_a_machine_get_larger_buffers():
+    assert within_machine_bytes(0, 0) == within_machine_bytes(0, 4) == 512 << 10
+    assert within_machine_bytes(0, 5) == within_machine_bytes(0, 31) == 2 << 20
+    assert within_machine_bytes(12_345, 31) == 12_345
 
 
 def test_a_connection_that_has_gone_is_left_alone():
     sock = socket.socket()
-    keep_in_caches(sock)  # never connected
+    assert not fit_within_machine(sock, 1 << 20)  # never connected
     sock.close()
-    keep_in_caches(sock)
+    assert not fit_within_machine(sock, 1 << 20)

@@ -61,6 +61,9 @@ class Offer:
         self._head_seen = -1
         self.outgoing: Final[dict[str, Outgoing]] = {}
         """By child; of a dynamic offer also those that are not admitted."""
+        self.starved: Final[dict[str, int]] = {}
+        """By child: where those stand that are admitted and want what is not held any more. They
+        are served nothing, and nothing is kept for them, until they subscribe farther on."""
         # No detour for what is asked for every message.
         self.whole_frames: Final = tap.whole_frames if retention is None else self._whole_frames
         """See `RingTap.whole_frames`; of the bytes in ring and retention."""
@@ -70,7 +73,7 @@ class Offer:
             if dynamic:
                 self.admit(child, tap.released)
             else:
-                self.outgoing[child] = outgoing = Outgoing(self)
+                self.outgoing[child] = outgoing = Outgoing(self, child)
                 if tap.resumed:
                     outgoing.sender.held_from(tap.released)
 
@@ -99,13 +102,14 @@ class Offer:
         if outgoing is not None and outgoing.admitted:
             outgoing.admitted = outgoing.waits = False
             outgoing.pinned = outgoing.sender.subscribed_now
+            self.starved.pop(child, None)
             self.release()
 
     def outgoing_to(self, child: str) -> Outgoing:
         """Return the stream on its way to `child`, of which nothing may be known yet."""
         outgoing = self.outgoing.get(child)
         if outgoing is None:
-            outgoing = self.outgoing[child] = Outgoing(self, admitted=False)
+            outgoing = self.outgoing[child] = Outgoing(self, child, admitted=False)
         return outgoing
 
     @property
@@ -200,9 +204,9 @@ class Offer:
         """Give back what no child needs any more; close the tap if there is never one again."""
         consumed = self._until == "consumed"
         senders = [
-            child.sender
-            for child in self.outgoing.values()
-            if (child.admitted or child.pinned) and not child.gone
+            one.sender
+            for one in self.outgoing.values()
+            if (one.admitted or one.pinned) and not (one.gone or one.child in self.starved)
         ]
         floors = [one.consumed if consumed else one.acknowledged for one in senders]
         if not self.dynamic:

@@ -170,7 +170,7 @@ class Link:
 
         What was appended counts as sent: if it cannot be sent, the link is broken. Raises
         CorruptedMessageError if a ring's memory holds no frames, which is not the link's fault;
-        another ProtocolError if the peer wants what cannot be had, after which the link is broken.
+        another ProtocolError, after which the link is broken, if the peer wants what is not held.
         """
         if self.role is Role.PARENT:
             self._tell_parent(buffers, now_ns)
@@ -242,10 +242,10 @@ class Link:
 
     def _send_control(self, buffers: Buffers) -> None:
         outbox = self.peer.outbox
-        if self.peer.speaker is not self:
-            if self.peer.speaker is not None or outbox.empty:
-                return
+        if self.peer.speaker is None and not outbox.empty:
             self._speak()
+        if self.peer.speaker is not self:
+            return
         while (message := outbox.next_message()) is not None:
             size = len(message.content)
             self._append(buffers, CONTROL, 0, message.number, outbox.mark, size)
@@ -357,12 +357,9 @@ class Link:
 
     def _sent_to(self, message: LinkHeader) -> Incoming | None:
         """Return the stream that a parent's message is about; None if it is stale."""
-        if self.role is Role.PARENT:
-            try:
-                return self.peer.sends(message.stream, message.detail)
-            except KeyError:
-                pass
-        raise self._misplaced(message)
+        if self.role is not Role.PARENT or not self.peer.has_sent(message.stream):
+            raise self._misplaced(message)
+        return self.peer.sends(message.stream, message.detail)
 
     def divert(self, stream: int, missing: int) -> tuple[memoryview, ...] | None:
         """Return where the last `missing` bytes of the payload that is coming go instead.
@@ -370,7 +367,7 @@ class Link:
         None if no data of `stream` is coming. To be called before the stream gets another parent.
         """
         message = self._header
-        if message is None or message.kind != DATA or message.stream != stream or self._wasted:
+        if message is None or (message.kind, message.stream) != (DATA, stream) or self._wasted:
             return None
         self.peer.counters.stale += 1
         return self._wasted_places(missing)
@@ -428,12 +425,8 @@ class Link:
 
     def _misplaced(self, message: LinkHeader) -> ProtocolError:
         kind = KIND_NAMES[message.kind]
-        msg = f"host {self.peer.host!r}, a {self._peer_role}, sent {kind} for {message.stream}"
+        msg = f"host {self.peer.host!r}, a {self.role.value}, sent {kind} for {message.stream}"
         return ProtocolError(msg)
-
-    @property
-    def _peer_role(self) -> str:
-        return self.role.value
 
     def _take_subscribe(self, message: LinkHeader) -> None:
         self._expect(message, Role.CHILD)

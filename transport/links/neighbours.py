@@ -101,6 +101,14 @@ class Neighbours:
         if parent is not None:
             self.peer(parent).take_over(incoming)
 
+    def receive_control(self) -> tuple[str, bytes] | None:
+        """Return the next control message and who sent it; None if there is none."""
+        for host, peer in self.peers.items():
+            message = peer.inbox.take()
+            if message is not None:
+                return host, message
+        return None
+
     def admitted(self) -> set[str]:
         """Return the hosts that are to subscribe streams here, or have."""
         return {

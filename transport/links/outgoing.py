@@ -28,6 +28,11 @@ class Offered(Protocol):
         ...
 
     @property
+    def starved(self) -> dict[str, int]:
+        """Who wants what is not held any more, and from where on."""
+        ...
+
+    @property
     def whole_frames(self) -> WholeFrames:
         """Where whole frames end, as of `RingTap.whole_frames`."""
         ...
@@ -70,6 +75,7 @@ class Outgoing:
     __slots__ = (
         "admitted",
         "back_pressured",
+        "child",
         "gone",
         "number",
         "offer",
@@ -79,9 +85,10 @@ class Outgoing:
         "waits",
     )
 
-    def __init__(self, offer: Offered, *, admitted: bool = True) -> None:
+    def __init__(self, offer: Offered, child: str, *, admitted: bool = True) -> None:
         """Begin at the start of the stream; `Offer` makes them."""
         self.offer: Final = offer
+        self.child: Final = child
         self.stream: Final = offer.stream
         self.sender: Final = StreamSender(offer.capacity)
         self.admitted = admitted
@@ -102,7 +109,6 @@ class Outgoing:
         """Return the next positions to send, at most `max_bytes`; None if none may be sent.
 
         Everything that was returned by an earlier turn of the link must have been sent by now.
-        Raises ProtocolError if the child stands where nothing is held any more.
         """
         sender = self.sender
         offer = self.offer
@@ -122,22 +128,28 @@ class Outgoing:
     def _align(self) -> bool:
         """Find the end of the frame in which the child stands; whether it is known."""
         sender = self.sender
-        if not sender.subscribed_now:
+        if not (sender.subscribed_now and self._is_held(sender.sent)):
             return False
-        self.check_held(sender.sent)
         end = self.offer.end_of_frame(sender.sent)
         if end is not None:
             sender.aligned(end)
         return end is not None
 
-    def check_held(self, position: int) -> None:
-        """Raise ProtocolError unless all bytes from `position` on can still be sent."""
-        held_from = self.offer.held_from
-        if position < held_from:
-            msg = (
-                f"stream {self.stream} from {position:,}, but only from {held_from:,} is held here"
-            )
-            raise ProtocolError(msg)
+    def _is_held(self, position: int) -> bool:
+        """Return whether all bytes from `position` on can still be sent.
+
+        If not, the child starves until somebody else serves it, and the offer says so; to a fixed
+        child nobody else can: ProtocolError.
+        """
+        offer, held_from = self.offer, self.offer.held_from
+        if position >= held_from:
+            offer.starved.pop(self.child, None)
+            return True
+        offer.starved[self.child] = position
+        if offer.dynamic:
+            return False
+        msg = f"stream {self.stream} from {position:,}, but only from {held_from:,} is held here"
+        raise ProtocolError(msg)
 
     @property
     def end_due(self) -> int | None:
@@ -155,7 +167,7 @@ class Outgoing:
         return self.gone or (sender.told_end and sender.acknowledged == self.offer.finished_at)
 
     def subscribed(self, received: int, limit: int, number: int) -> None:
-        """Take note of a subscription. Raises ProtocolError for one that cannot be served.
+        """Take note of a subscription. Raises ProtocolError for one that cannot be.
 
         Of a child that is not admitted yet it waits until that is so.
         """
@@ -164,7 +176,7 @@ class Outgoing:
         self.number = number
         if self.offer.dynamic or self.sender.astray:
             if self.admitted:
-                self.check_held(received)
+                self._is_held(received)
             self.sender.taken_up(received, limit)
         else:
             self.sender.subscribed(received, limit)

@@ -219,17 +219,18 @@ class Peer:
         incoming.number = (incoming.number + 1) & NUMBER_MASK
         return incoming
 
+    def has_sent(self, stream: int) -> bool:
+        """Return whether `stream` is read from this peer, or was."""
+        return stream in self.incoming or stream in self._former
+
     def sends(self, stream: int, number: int) -> Incoming | None:
         """Return the stream of which something comes that answers subscription `number`.
 
-        None, and counted, if it answers one that was given up. Raises KeyError if the stream was
-        never read from this peer.
+        None, and counted, if it answers one that was given up.
         """
         incoming = self.incoming.get(stream)
         if incoming is not None and incoming.number == number:
             return incoming
-        if incoming is None and stream not in self._former:
-            raise KeyError(stream)
         self.counters.stale += 1
         return None
 

@@ -16,12 +16,12 @@ from ...configs.errors import ProtocolError
 from ..links.handshake import HandshakeRefusedError, Initiator, Responder
 from ..links.link import Buffers, Link, LinkBrokenError
 from ..links.messages import HEADER_BYTES
-from .sockets import keep_in_caches
+from .sockets import fit_within_machine
 from .watch import ENDED, READABLE, WRITABLE
 
-RECEIVE_BYTES_MAX: Final = 1 << 20
-"""Of one connection in one poll, so that none keeps a relay from the others."""
-SEND_BYTES_MAX: Final = 1 << 20
+TURN_BYTES: Final = 1 << 20
+"""Of one connection in one poll and direction, so that none keeps a relay from the others; more if
+it has a larger buffer."""
 _AHEAD_BYTES: Final = 1 << 16
 _LARGE_BYTES: Final = 1 << 14
 _BUFFERS_MAX: Final = 1000  # the kernel takes 1,024 in one call
@@ -81,6 +81,7 @@ class TcpConnection:
         self._missing = 0  # bytes of it that are still to come
         self._length = 0  # bytes of it in all
         self._large = False
+        self._turn_bytes = TURN_BYTES
         if isinstance(side, Initiator):
             self._pending.append(side.hello)
 
@@ -98,11 +99,12 @@ class TcpConnection:
         if events & ENDED:
             self.ended = True
 
-    def establish(self, link: Link) -> None:
-        """Carry `link` from now on."""
+    def establish(self, link: Link, buffer_bytes: int) -> None:
+        """Carry `link` from now on; `buffer_bytes` as of `within_machine_bytes`."""
         self.link = link
         self.host = link.peer.host
-        keep_in_caches(self.sock)
+        if fit_within_machine(self.sock, buffer_bytes):
+            self._turn_bytes = max(TURN_BYTES, 2 * buffer_bytes)
         self._ahead = memoryview(bytearray(_AHEAD_BYTES))
 
     # --- handshake -----------------------------------------------------------------------------
@@ -163,9 +165,9 @@ class TcpConnection:
     def send(self, link: Link, now_ns: int) -> bool:
         """Send what the link has, until it has nothing more, or the socket or the turn is full."""
         moved = 0
-        while self.writable and moved < SEND_BYTES_MAX:
+        while self.writable and moved < self._turn_bytes:
             if not self._pending:
-                link.outbound(self._pending, SEND_BYTES_MAX - moved, now_ns)
+                link.outbound(self._pending, self._turn_bytes - moved, now_ns)
                 if not self._pending:
                     break
             sent = self._flush()
@@ -225,7 +227,7 @@ class TcpConnection:
     def receive(self, link: Link, now_ns: int) -> bool:
         """Receive until there is nothing more, or the turn is full; payloads go in place."""
         moved = 0
-        while self.readable and moved < RECEIVE_BYTES_MAX:
+        while self.readable and moved < self._turn_bytes:
             # Behind a large payload most likely stands another one, which belongs into its ring:
             # then only a header is read ahead. Small messages come many at a time.
             room = HEADER_BYTES if self._large else _AHEAD_BYTES

@@ -35,7 +35,7 @@ from ..retention import Retention
 from .connection import TcpConnection, in_words, not_connected, reason_of
 from .door import Door
 from .reachability import Reachability
-from .sockets import Address, dialling_socket, prepare, resolve
+from .sockets import Address, dialling_socket, prepare, resolve, within_machine_bytes
 from .watch import SocketWatch
 
 _MS: Final = 1_000_000
@@ -72,6 +72,7 @@ class TcpEndpoint:
         self._times = LinkTimes.of(settings)
         self._watch = self.sockets = SocketWatch()  # its `wait` is for loops without doorbell
         self._door = Door(identity, secret, settings, hosts)
+        self._buffer_bytes = within_machine_bytes(settings.link_buffer_bytes, len(hosts or ()))
         self._by_fd: dict[int, TcpConnection] = {}
         self._proving: dict[int, TcpConnection] = {}
         self._links: dict[tuple[str, Role], TcpConnection] = {}
@@ -116,21 +117,20 @@ class TcpEndpoint:
         """Send the bytes of `tap` to each of the hosts `children` that subscribes to `stream`.
 
         The tap is released up to what all children have received; with until="consumed" up to what
-        all readers of all children have given back. With `dynamic` children come and go by
-        `Offer.admit` and `Offer.dismiss`. A child that has subscribed already and cannot be served
-        loses its link. Raises ValueError if `stream` was offered.
+        all readers of all children have given back. With `dynamic` children come and go (`Offer`).
+        A child that has subscribed already and cannot be served loses its link. Raises ValueError
+        if `stream` was offered.
         """
         offer, refused = self._neighbours.offer(
             stream, tap, children, until=until, dynamic=dynamic, retention=retention
         )
         now_ns = self._clock_ns()
-        for child, error in refused.items():
+        for child in {*children, *refused}:
             connection = self._links.get((child, Role.CHILD))
-            if connection is not None:
-                self._break(connection, error, now_ns)
-        for child in children:
-            if (child, Role.CHILD) not in self._links:
+            if connection is None:
                 self._reachability.awaited(child, now_ns)
+            elif child in refused:
+                self._break(connection, refused[child], now_ns)
         return offer
 
     def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
@@ -144,15 +144,12 @@ class TcpEndpoint:
     def move(self, stream: int, parent: str | None) -> None:
         """Read on from another parent (also to be dialled), or from nobody if that is None.
 
-        At once, and from where the stream stands, maybe within a frame. The former parent is told;
-        what it sends meanwhile is dropped, and counted as stale. KeyError if `stream` was not
-        subscribed.
+        At once, from where the stream stands, maybe within a frame. The former parent is told; what
+        it sends meanwhile is dropped, and counted as stale. KeyError for an unknown stream.
         """
         former = self._neighbours.incoming[stream].parent
-        if former == parent:
-            return
-        connection = None if former is None else self._links.get((former, Role.PARENT))
-        if connection is not None and connection.link is not None:
+        connection = self._links.get((former or "", Role.PARENT))
+        if connection is not None and connection.link is not None and former != parent:
             connection.divert(connection.link, stream)
         self._neighbours.move(stream, parent)
 
@@ -166,7 +163,6 @@ class TcpEndpoint:
         if self._reachability.is_elsewhere(host, found):
             self._stop_dialling(host)
         self._reachability.dial(host, found, self._clock_ns())
-        self._neighbours.peer(host)
 
     def undial(self, host: str) -> None:
         """Close the link to the parent `host`, and dial it no more; nothing if it is not dialled.
@@ -187,9 +183,8 @@ class TcpEndpoint:
         dialled again; what is kept for it as a child is kept until it is dismissed.
         """
         self._stop_dialling(host)
-        connection = self._links.get((host, Role.CHILD))
-        if connection is not None:
-            self._hang_up(connection)
+        if (host, Role.CHILD) in self._links:
+            self._hang_up(self._links[host, Role.CHILD])
         self._reachability.forget(host)
         if host in self._peers:
             self._peers[host].died(secrets.randbits(32) | 1)
@@ -197,9 +192,8 @@ class TcpEndpoint:
     def _stop_dialling(self, host: str) -> None:
         if not self._reachability.stop(host):
             return
-        standing = self._links.get((host, Role.PARENT))
-        if standing is not None:
-            self._hang_up(standing)
+        if (host, Role.PARENT) in self._links:
+            self._hang_up(self._links[host, Role.PARENT])
         for connection in tuple(self._proving.values()):
             if connection.dialled and connection.host == host:
                 self._forget_proving(connection)
@@ -214,7 +208,7 @@ class TcpEndpoint:
         self._neighbours.peer(host).push_sinks[channel] = sink
 
     def send_control(self, host: str, message: bytes) -> Outcome:
-        """Queue a message for `host`: it arrives once, in order, whatever happens to the link.
+        """Queue a message for `host`: it arrives once, in order, whatever happens to links.
 
         BACK_PRESSURED while `control_queue_messages` are on their way, TOO_LARGE beyond 64 KiB,
         CLOSED if this endpoint is closed or knows no such host.
@@ -226,27 +220,22 @@ class TcpEndpoint:
 
     def receive_control(self) -> tuple[str, bytes] | None:
         """Return the next control message and who sent it; None if there is none."""
-        for host, peer in self._peers.items():
-            message = peer.inbox.take()
-            if message is not None:
-                return host, message
-        return None
+        return self._neighbours.receive_control()
 
     def reject(self, host: str, why: str) -> None:
-        """Break the links to `host`, which said what makes no sense to the caller, and count it.
+        """Break the links to `host`, which said what makes no sense to the caller; dial it anew.
 
-        The link is dialled anew, as after any break. `why` is told in words: "a message of 3
-        bytes". ValueError if no such host is known.
+        `why` is told in words: "a message of 3 bytes". ValueError if no such host is known.
         """
         if host not in self._peers:
             msg = f"host {host!r} is not known here"
             raise ValueError(msg)
         error = LinkBrokenError(f"host {host!r} sent nonsense: {why}", "rejected")
         links = [self._links[host, role] for role in Role if (host, role) in self._links]
-        for connection in links:
-            self._break(connection, error, self._clock_ns())
         if not links:
             self._peers[host].failed(error.reason, str(error))
+        for connection in links:
+            self._break(connection, error, self._clock_ns())
 
     # --- the loop ------------------------------------------------------------------------------
 
@@ -297,7 +286,8 @@ class TcpEndpoint:
                 sock = door.listener.accept()
             except OSError as error:
                 broken = not_connected(error)
-                self._refuse(broken.reason, str(broken))
+                self.refused[broken.reason] += 1
+                self.last_refusal = str(broken)
                 door.listener.turn_away()
                 return True
             if sock is None:
@@ -367,7 +357,7 @@ class TcpEndpoint:
         self._reachability.up(host, role)
         primary = role is Role.PARENT or host not in self._reachability
         link = Link(self._neighbours.peer(host), role, self._times, now, primary=primary)
-        connection.establish(link)
+        connection.establish(link, self._buffer_bytes)
         self._links[host, role] = connection
 
     def _receive(self, connection: TcpConnection, now: int) -> bool:
@@ -413,11 +403,8 @@ class TcpEndpoint:
             self._dial_failed(connection.host, error, now)
         else:
             self._reachability.last_turned_away = in_words(error)
-        self._refuse(reason_of(error), str(error))
-
-    def _refuse(self, reason: str, explanation: str) -> None:
-        self.refused[reason] += 1
-        self.last_refusal = explanation
+        self.refused[reason_of(error)] += 1
+        self.last_refusal = str(error)
 
     def _break(self, connection: TcpConnection, error: ProtocolError, now: int) -> None:
         """Close a link; what was under way goes on with the next one."""
@@ -440,9 +427,8 @@ class TcpEndpoint:
         link.ended()
 
     def _dial_failed(self, host: str, error: ProtocolError, now: int) -> None:
-        reason = reason_of(error)
-        self._reachability.failed(host, now, reason)
-        self._neighbours.peer(host).failed(reason, in_words(error))
+        self._reachability.failed(host, now, reason_of(error))
+        self._peers[host].failed(reason_of(error), in_words(error))
 
     def _drop(self, connection: TcpConnection) -> None:
         del self._by_fd[connection.fd]
@@ -461,10 +447,8 @@ class TcpEndpoint:
                 # What is due to be sent waits for a full socket, not for a time.
                 due = link.next_due_ns if connection.writable else link.silent_at_ns
                 due_ns = min(due_ns, due)
-        for proving in self._proving.values():
-            due_ns = min(due_ns, proving.side.deadline_ns)
-        dial_ns = self._reachability.next_dial_ns
-        return due_ns if dial_ns is None else min(due_ns, dial_ns)
+        deadlines = (proving.side.deadline_ns for proving in self._proving.values())
+        return min(due_ns, self._reachability.next_dial_ns, *deadlines)
 
     def watch(self, ring: Callable[[], None] | None = None) -> None:
         """Start a thread that calls `ring` (the doorbell's by default) when a socket is ready.
@@ -483,20 +467,20 @@ class TcpEndpoint:
         """Whether all offered streams have ended and are acknowledged, and all mirrors finished."""
         return self._neighbours.delivered
 
-    def unreachable(self, now_ns: int) -> tuple[Unreachable, ...]:
-        """Return the hosts without a link that stands, for how long, and why; by name.
+    def congested(self, host: str) -> bool:
+        """Return whether the link to the child `host` takes no more bytes for now."""
+        connection = self._links.get((host, Role.CHILD))
+        return connection is not None and not connection.writable
 
-        Time begins with the first `poll`: before it, nobody can be reached.
-        """
+    def unreachable(self, now_ns: int) -> tuple[Unreachable, ...]:
+        """Return the hosts without a link that stands, for how long since the first `poll`, why."""
         return self._reachability.unreachable(now_ns, self._links)
 
     def statistics(self) -> tuple[LinkStatistics, ...]:
         """Return the counters of every peer, by name."""
+        linked = {host for host, _ in self._links}
         return tuple(
-            statistics_of(
-                peer, any((host, role) in self._links for role in (Role.PARENT, Role.CHILD))
-            )
-            for host, peer in sorted(self._peers.items())
+            statistics_of(peer, host in linked) for host, peer in sorted(self._peers.items())
         )
 
     def close(self) -> None:
@@ -507,12 +491,10 @@ class TcpEndpoint:
         if self._closed:
             return
         self._closed = True
-        for connection in self._links.values():
-            if connection.link is not None:
-                connection.say_goodbye(connection.link)
+        for connection in tuple(self._links.values()):
+            self._hang_up(connection)
         for connection in tuple(self._by_fd.values()):
             self._drop(connection)
-        self._links.clear()
         self._proving.clear()
         self._door.close()
         self._watch.close()

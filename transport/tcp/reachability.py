@@ -15,6 +15,8 @@ from ..links.reconnection import LinkState, Reconnection
 from ..links.statistics import Unreachable
 from .sockets import Numeric
 
+_NEVER_NS: Final = 1 << 62
+
 
 class Reachability:
     """The parents and children of one host, as far as they must be linked."""
@@ -42,6 +44,7 @@ class Reachability:
 
     def dial(self, host: str, address: Numeric, now_ns: int) -> None:
         """Keep a link to `host` up, at `address`."""
+        self._neighbours.peer(host)
         self._addresses[host] = address
         if host not in self._dials:
             self._dials[host] = Reconnection(now_ns, *self._backoff_ns)
@@ -73,10 +76,10 @@ class Reachability:
             self._dials[host].failed(now_ns, reason, self._chance.random())
 
     @property
-    def next_dial_ns(self) -> int | None:
-        """When the next attempt is due; None if none is to come."""
+    def next_dial_ns(self) -> int:
+        """When the next attempt is due; far away if none is to come."""
         waiting = [one for one in self._dials.values() if one.state is LinkState.WAITING]
-        return min((one.next_dial_ns for one in waiting), default=None)
+        return min((one.next_dial_ns for one in waiting), default=_NEVER_NS)
 
     # --- links ---------------------------------------------------------------------------------
 
@@ -106,7 +109,8 @@ class Reachability:
     ) -> tuple[Unreachable, ...]:
         """Return the hosts without a link that stands, for how long, and why; by name.
 
-        Children that were dismissed are not missed.
+        Children that were dismissed are not missed. Time begins with `begin`: before, nobody can be
+        reached.
         """
         for host in self._neighbours.admitted():
             if (host, Role.CHILD) not in standing:

@@ -18,15 +18,26 @@ Numeric: TypeAlias = tuple[socket.AddressFamily, Address]
 _BACKLOG: Final = 4096
 """Connections that the kernel holds until they are accepted: whoever belongs here must find a place
 there in a flood. The kernel has a limit of its own (net.core.somaxconn)."""
-NOT_SENT_BYTES_MAX: Final = 1 << 21
-"""Bytes that the kernel may keep unsent: enough to keep a fast link busy until the next poll, few
-enough that a heartbeat does not wait behind many megabytes of rows (on a slow link the kernel keeps
-fewer by itself)."""
+NOT_SENT_BYTES_MAX: Final = 1 << 17
+"""Bytes that the kernel may keep unsent to another machine: enough to keep a link busy until the
+next poll, few enough that a heartbeat, or the first bytes of a stream that has just moved to this
+parent, do not wait behind megabytes of rows that a slow link takes a while for."""
 
-WITHIN_HOST_BYTES: Final = 1 << 19
-"""Asked for as the send buffer (the kernel doubles it) of a connection within one machine. There is
-no distance to fill there, and several megabytes under way leave the processor's caches: with this
-`whale-ray bench transport --only tcp` moves 1.4 times as much."""
+_WITHIN_BYTES: Final = 1 << 19
+_WITHIN_MANY_BYTES: Final = 1 << 21
+_MANY_HOSTS: Final = 5
+
+
+def within_machine_bytes(asked: int, hosts: int) -> int:
+    """Return the send buffer of a connection within one machine (the kernel doubles it).
+
+    `asked` is the setting, 0 if that is open; `hosts` those of the job. There is no distance to
+    fill within a machine, and several megabytes under way leave the processor's caches: two hosts
+    move 1.4 times as much with 512 KiB (`whale-ray bench transport --only tcp`). Many hosts on one
+    machine take turns, and have other caches to lose: fewer and longer turns spare them 2/5 of
+    their CPU.
+    """
+    return asked or (_WITHIN_MANY_BYTES if hosts >= _MANY_HOSTS else _WITHIN_BYTES)
 
 
 def resolve(host: str, address: Address) -> Numeric:
@@ -156,10 +167,17 @@ def prepare(sock: socket.socket, silence_ms: int) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
 
 
-def keep_in_caches(sock: socket.socket) -> None:
-    """Let a connection have little under way if both its ends are on this machine."""
+def fit_within_machine(sock: socket.socket, buffer_bytes: int) -> bool:
+    """Give a connection this send buffer if both its ends are on this machine; whether they are.
+
+    There the kernel may also keep as much unsent: nothing is slow but the peer's process.
+    """
     try:
-        if sock.getpeername()[0] == sock.getsockname()[0]:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WITHIN_HOST_BYTES)
+        if sock.getpeername()[0] != sock.getsockname()[0]:
+            return False
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        unsent_max = max(_WITHIN_MANY_BYTES, 2 * buffer_bytes)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_max)
     except OSError:
-        return  # it has gone already: whoever uses it next will see
+        return False  # it has gone already: whoever uses it next will see
+    return True

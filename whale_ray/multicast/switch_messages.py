@@ -136,6 +136,8 @@ class Leave(Message):
     """From a vertex to its former parent: keep nothing for me any more."""
 
     vertex: Vertex
+    position: int
+    """If it asked for bytes before this one (`Fetch`), that is void."""
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,8 @@ class SwitchCoordinator:
 
     def receive(self, message: Message) -> list[Outgoing]:
         """Take an answer, maybe for the second time, and return what follows from it."""
-        if isinstance(message, Starved) and message.term == self.term:
+        if isinstance(message, Starved) and message.vertex == self.tree.root:
+            # Whatever its term: what the source has forgotten does not come back.
             self.failure = (
                 f"{message.child!r} needs the stream from {message.wanted:,} on, but "
                 f"{message.vertex!r} holds it from {message.held_from:,} on only"

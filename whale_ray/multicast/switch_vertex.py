@@ -109,6 +109,7 @@ class SwitchVertex:
         self._has_told = True
         self._end: int | None = None
         self._fetched: Span | None = None
+        self._void: dict[Vertex, tuple[int, int]] = {}
         self._acknowledgements = SubtreeAcknowledgements(children, received)
 
     @classmethod
@@ -146,7 +147,7 @@ class SwitchVertex:
         for move in record.moves if record.phase is Phase.COMMITTING else ():
             if move.vertex in vertex._children:
                 vertex._children[move.vertex].tail = max(held_from, move.reserve_at)
-        vertex._forget(record.gone, record.last_epoch)
+        vertex._forget(record.gone, record.epoch)
         return vertex
 
     # --- bytes ------------------------------------------------------------------------------
@@ -270,6 +271,11 @@ class SwitchVertex:
             # It has heard COMMIT before us, and reads already.
             self._reserved[child] = max(self._reserved[child], position)
 
+    def starved(self, child: Vertex, position: int) -> list[Outgoing]:
+        """Take note that a child asks for bytes that are not held here any more."""
+        told = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
+        return [Outgoing(None, told)]
+
     # --- messages ---------------------------------------------------------------------------
 
     def receive(self, message: Message) -> list[Outgoing]:
@@ -291,6 +297,7 @@ class SwitchVertex:
             case Fetch():
                 return self._serve(message)
             case Leave():
+                self._void[message.vertex] = (message.epoch, message.position)
                 edge = self._children.get(message.vertex)
                 if edge is not None and edge.epoch < message.epoch:
                     del self._children[message.vertex]
@@ -355,9 +362,13 @@ class SwitchVertex:
         if message.epoch > self._decided:
             self._decided = self.epoch = message.epoch
             moved = {one.vertex: one for one in message.moves}
-            for vertex in moved:
-                if self._gone.get(vertex, message.epoch) < message.epoch:
-                    del self._gone[vertex]  # it has come back
+            # Those who are not among the dead any more have come back, maybe unheard by one who
+            # was away itself.
+            self._gone = {
+                vertex: epoch
+                for vertex, epoch in self._gone.items()
+                if vertex in message.gone or epoch >= message.epoch
+            }
             self._forget(message.gone, message.epoch)
             for child, move in moved.items():
                 if move.new_parent == self.name and child not in self._gone:
@@ -440,17 +451,19 @@ class SwitchVertex:
     def _serve(self, message: Fetch) -> list[Outgoing]:
         """Let a vertex read what the root holds, until it leaves."""
         child, position = message.vertex, message.position
-        if self._floors is None or child in self._gone:
+        void = self._void.get(child, (-1, 0))
+        if self._floors is None or child in self._gone or (message.epoch, position) < void:
             return self._refuse("fetch")
         if position < self.held_from:
-            starved = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
-            return [Outgoing(None, starved)]
+            return self.starved(child, position)
         # An older edge than the epoch of the Leave that will end it.
         self._children.setdefault(child, _Edge(position, message.epoch - 1))
         return []
 
     def _leave(self, parent: Vertex) -> Outgoing:
-        return Outgoing(parent, Leave(self.term, self._leaving[parent], self.name))
+        # One that retires does not come back where it stands.
+        void = self.received + self._retiring
+        return Outgoing(parent, Leave(self.term, self._leaving[parent], self.name, void))
 
     def _fetch(self) -> Outgoing:
         return Outgoing(self._root, Fetch(self.term, self.epoch, self.name, self.received))

@@ -13,7 +13,8 @@ order. ::
      └──────────────────────────────────┘
 
 ===============  =================================================================================
-LEAVE            *vertex*, the sender, needs nothing of *stream* from the receiver any more
+LEAVE            *vertex*, the sender, needs nothing of *stream* from the receiver any more; what
+                 it asked for before *position* is void
 LEFT             *vertex*, the sender, keeps nothing for the receiver any more
 FETCH            *vertex*, the sender, reads *stream* from the receiver, the root, at *position*
 ACKNOWLEDGEMENT  all of the sender's subtree, in the tree *epoch*, have *stream* up to *position*
@@ -60,7 +61,7 @@ def pack(stream: int, message: VertexMessage) -> bytes:
             kind, vertex, term = _FETCH, int(message.vertex), message.term
             position = message.position
         case Leave():
-            vertex, term = int(message.vertex), message.term
+            vertex, term, position = int(message.vertex), message.term, message.position
         case Left():
             kind, vertex, term = _LEFT, int(message.parent), message.term
     return _LAYOUT.pack(MAGIC, VERSION, kind, 0, stream, vertex, term, epoch, position)
@@ -85,7 +86,7 @@ def unpack(content: bytes) -> tuple[int, VertexMessage]:
         zero == 0
         and (NEVER if is_told else 0) <= epoch <= _POSITION_MAX
         and 0 <= position <= _POSITION_MAX
-        and (position == 0 or kind in {_FETCH, _ACKNOWLEDGEMENT})
+        and (position == 0 or kind != _LEFT)
         and (not is_told or vertex == term == 0)
     )
     if not is_well or kind not in {_LEAVE, _LEFT, _FETCH, _ACKNOWLEDGEMENT}:
@@ -93,7 +94,7 @@ def unpack(content: bytes) -> tuple[int, VertexMessage]:
         raise CorruptedMessageError(msg)
     match kind:
         case 1:
-            return stream, Leave(term, epoch, vertex)
+            return stream, Leave(term, epoch, vertex, position)
         case 2:
             return stream, Left(term, epoch, vertex)
         case 3:

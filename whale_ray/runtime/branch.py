@@ -58,7 +58,7 @@ class Branch:
         self._incoming = incoming
         self._lines = lines
         self._name_of = name_of
-        self._served: dict[Vertex, str] = {}
+        self._served: dict[Vertex, tuple[str, int]] = {}
         self._parent: Vertex | None = None
         self._told: tuple[Vertex | None, Acknowledgement | None] = (None, None)
         self._unsent: list[Outgoing] = []
@@ -113,16 +113,21 @@ class Branch:
 
     def _look(self) -> list[Message]:
         vertex, offer = self.vertex, self.offer
-        for child, name in self._served.items():
+        out: list[Outgoing] = []
+        for child, (name, _) in self._served.items():
             vertex.child_read(child, offer.position_of(name))
+            wanted = offer.starved.get(name)
+            if wanted is not None:
+                out += vertex.starved(child, wanted)
         if self._incoming is None:
-            head = offer.head
-            vertex.produce(head - vertex.received)
+            vertex.produce(offer.head - vertex.received)
             end = offer.tap.finished_at
-            return [] if end is None else self._deal_with(vertex.ended(end))
+            if end is not None:
+                out += vertex.ended(end)
+            return self._deal_with(out)
         # Whole frames only: half of one cannot be sent on, so nobody may be left in its middle.
         position = self._incoming.mirror.published
-        out = vertex.arrived(position)
+        out += vertex.arrived(position)
         if self._incoming.complete:
             out += vertex.ended(position)
         return self._deal_with(out)
@@ -131,11 +136,16 @@ class Branch:
         """Have the links do what the vertex says."""
         vertex = self.vertex
         serves = vertex.serves
-        for child in [child for child in self._served if child not in serves]:
-            self.offer.dismiss(self._served.pop(child))
+        for child, (name, since) in tuple(self._served.items()):
+            # One that left, and comes again from further on, must not hold what is before.
+            begins_anew = since < serves.get(child, since) > self.offer.position_of(name)
+            if child not in serves or begins_anew:
+                self.offer.dismiss(name)
+                del self._served[child]
         for child, position in serves.items():
             if child not in self._served:
-                self._served[child] = name = self._name_of(int(child))
+                name = self._name_of(int(child))
+                self._served[child] = (name, position)
                 self.offer.admit(name, position)
         if self._incoming is None:
             self.offer.retain_from(vertex.retain_from)
@@ -163,8 +173,9 @@ class Branch:
         for one in said:
             if one.to is None:
                 answers.append(one.message)
-            elif not self._send(one) and len(self._unsent) < _WAITING_MAX:
-                self._unsent.append(one)  # the vertex says it again anyway, but later
+            elif any(before.to == one.to for before in self._unsent) or not self._send(one):
+                if len(self._unsent) < _WAITING_MAX:
+                    self._unsent.append(one)  # the vertex says it again anyway, but later
         return answers
 
     def _send(self, one: Outgoing) -> bool:
@@ -174,4 +185,8 @@ class Branch:
         return self._lines.send_control(self._name_of(int(one.to)), packed) is Outcome.SENT
 
     def _resend(self) -> None:
-        self._unsent = [one for one in self._unsent if not self._send(one)]
+        unsent: list[Outgoing] = []
+        for one in self._unsent:  # in order, for each host
+            if any(before.to == one.to for before in unsent) or not self._send(one):
+                unsent.append(one)
+        self._unsent = unsent

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections import Counter
 from dataclasses import dataclass
 
 from .clock import EventQueue, Timer
@@ -179,6 +180,7 @@ class Connections:
         self._hand = hand
         self._record = record
         self._known: dict[int, Connection] = {}  # those being dialled, and those that are up
+        self._untold: Counter[Connection] = Counter()  # ends that nodes are still to be told
         self._number = 0
         self.counts = ConnectionCounts()
         network.watch(self._link_changed)
@@ -235,11 +237,11 @@ class Connections:
 
     def crashed(self, name: str, *, loud: bool) -> None:
         """End all connections of a node that died; its peers are told at once only if `loud`."""
-        for connection in tuple(self._known.values()):
+        for connection in dict.fromkeys((*self._known.values(), *self._untold)):
             if name in connection.pipes:
                 connection.pipes[name].closed = True
                 if not connection.live:
-                    continue  # being dialled: it finds nobody, or its initiator gone
+                    continue  # being dialled: it finds nobody, or its initiator gone; or over
                 peer = connection.peer_of(name)
                 self._break(connection)
                 delay_ns = connection.pipes[name].link.model.delay_ns
@@ -247,11 +249,15 @@ class Connections:
                 self._tell_later(connection, peer, "the peer crashed", delay_ns)
 
     def _tell_later(self, connection: Connection, name: str, reason: str, delay_ns: int) -> None:
+        self._untold[connection] += 1
         self._events.post(self._clock.now_ns + delay_ns, self._tell, connection, name, reason)
 
     def _tell(self, connection: Connection, name: str, reason: str) -> None:
         if not connection.live:
             self._known.pop(connection.number, None)
+        self._untold[connection] -= 1
+        if not self._untold[connection]:
+            del self._untold[connection]
         if not connection.pipes[name].closed:
             connection.pipes[name].closed = True
             self._hand(name, connection.peer_of(name), Disconnected(connection, reason))

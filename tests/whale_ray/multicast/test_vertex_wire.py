@@ -22,14 +22,14 @@ numbers = st.integers(0, 2**32 - 1)
 terms = st.integers(0, 2**64 - 1)
 positions = st.integers(0, 2**62 - 1)
 messages = st.one_of(
-    st.builds(Leave, terms, positions, numbers),
+    st.builds(Leave, terms, positions, numbers, positions),
     st.builds(Left, terms, positions, numbers),
     st.builds(Fetch, terms, positions, numbers, positions),
     st.builds(Acknowledgement, st.integers(-1, 2**62 - 1), positions),
 )
 
 GOLDEN = [
-    (Leave(2, 0x300, 4), "57484d43 01 01 0000 07000000 04000000", (2, 0x300, 0)),
+    (Leave(2, 0x300, 4, 5), "57484d43 01 01 0000 07000000 04000000", (2, 0x300, 5)),
     (Left(2, 0x300, 4), "57484d43 01 02 0000 07000000 04000000", (2, 0x300, 0)),
     (Fetch(2, 0x300, 4, 0x500), "57484d43 01 03 0000 07000000 04000000", (2, 0x300, 0x500)),
     (Acknowledgement(-1, 0x500), "57484d43 01 04 0000 07000000 00000000", (0, -1, 0x500)),
@@ -91,7 +91,7 @@ def test_what_begins_well_and_is_taken_is_what_would_be_sent(rest):
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(place, value, error):
-    content = bytearray(pack(7, Leave(2, 0x300, 4)))
+    content = bytearray(pack(7, Left(2, 0x300, 4)))
     content[place] = value
     with pytest.raises(error):
         unpack(bytes(content))

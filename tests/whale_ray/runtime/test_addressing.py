@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import duckdb
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,8 +21,11 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from whale_ray.configs.errors import ProtocolError
+from whale_ray.configs.loading import load_settings
 from whale_ray.operators.groupings import All
+from whale_ray.plan.explain import explain
 from whale_ray.plan.physical import Edge
+from whale_ray.plan.planner import lay_out
 from whale_ray.runtime.api import run, submit
 from whale_ray.runtime.edge_reader import EdgeReader, Progress
 from whale_ray.runtime.edge_writer import EdgeWriter, OutRing, Stamp
@@ -297,9 +304,18 @@ RUNNERS = {
 }
 
 
-@pytest.mark.parametrize("runner", list(RUNNERS))
+@pytest.mark.parametrize(
+    ("runner", "mode"),
+    [
+        ("inline", "worker-oriented"),
+        ("inline", "instance-oriented"),
+        ("inline", "changing"),
+        ("processes", "changing"),
+        ("hosts", "instance-oriented"),
+        ("hosts", "changing"),
+    ],
+)
 @pytest.mark.parametrize("process", [Keep, KeepTogether])
-@pytest.mark.parametrize("mode", ["worker-oriented", "instance-oriented", "changing"])
 def test_results_are_the_same_in_every_mode(
     runner: str, process: type[whale.Process], mode: str, no_leaks: None
 ) -> None:
@@ -396,3 +412,57 @@ def test_a_join_in_event_time_order_equals_sql_while_the_addressing_changes(
             "SELECT q, sum(count)::BIGINT, sum(total)::BIGINT FROM found GROUP BY q ORDER BY q"
         ).fetchall()
     assert summed == expected
+
+
+def test_the_rings_of_a_job_that_may_change_its_addressing() -> None:
+    """The shared one as ever, first; beside it one for each worker, only where that was asked."""
+    topology = topology_of([{"v": 1}], Keep)
+
+    def rings(addressing: str) -> list[tuple[int, tuple[int, ...], bool]]:
+        settings = load_settings(overrides={"runtime.addressing": addressing, "runtime.hosts": 3})
+        laid = lay_out(topology.logical_plan(), settings, 3)
+        return [(r.producer_worker, r.consumer_workers, r.per_instance) for r in laid.rings]
+
+    shared = [(0, (0, 1, 2), False)]
+    assert rings("worker-oriented") == shared
+    assert rings("instance-oriented") == [*shared, *((0, (w,), True) for w in range(3))]
+
+
+def test_each_layout_has_a_line_of_its_own_in_the_explanation() -> None:
+    settings = load_settings(overrides=INSTANCE_ORIENTED)
+    told = str(explain(topology_of([{"v": 1}], Keep).logical_plan(), settings, 3))
+    table = told[told.index("Rings:") :].splitlines()
+    assert [line.split("  ")[1:2] for line in table[2:4]] == [["0"], ["0, one by one"]]
+    assert table[2].endswith("3 workers")
+    assert table[3].endswith("1 worker")
+
+
+@dataclass
+class KillOnce(Keep):
+    """Kills a process forked from the same one as this, after row 500 of instance 0, once."""
+
+    victim: str
+    marker: Path
+
+    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+        super().on_batch(batch, out)
+        if self.instance == 0 and self.seen > 500 and not self.marker.exists():
+            self.marker.touch()
+            others = psutil.Process(os.getppid()).children()
+            next(other for other in others if other.name() == self.victim).kill()
+
+
+@pytest.mark.parametrize(
+    ("victim", "restarts"), [("whale relay 0", 0), ("whale relay 2", 0), ("whale worker 2", 1)]
+)
+def test_messages_for_single_instances_survive_the_death_of_relays_and_workers(
+    victim: str, restarts: int, tmp_path: Path, no_leaks: None
+) -> None:
+    process: Any = partial(KillOnce, victim, tmp_path / "killed")
+    topology = topology_of([{"v": value} for value in range(5000)], process, 4)
+    settings = {**SMALL, **INSTANCE_ORIENTED, "runtime.hosts": 4}
+    job = submit(topology, on="processes", workers=4, settings=settings).wait(100)
+    found = job.results("out").to_arrow().to_pylist()
+    by_instance = [[row["v"] for row in found if row["instance"] == place] for place in range(4)]
+    assert by_instance == [list(range(5000))] * 4
+    assert job.outcome().restarts == restarts

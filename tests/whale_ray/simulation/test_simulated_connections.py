@@ -198,6 +198,16 @@ def test_a_dead_host_refuses_and_a_cut_one_does_not_answer():
     assert pair.simulation.connections.counts.broken == 2
 
 
+def test_a_successor_does_not_hear_of_the_end_of_connections_that_it_never_had():
+    pair = Pair(ConnectionModel(effect=CutEffect.SILENT, silence_ns=50 * MS))
+    pair.up()
+    pair.simulation.network.cut("a", "b")
+    pair.simulation.crash_for("a", 5 * MS)
+    pair.run(100)
+    assert pair.node("a").notes == []
+    assert pair.node("b").notes == [(1, "connected"), (52, "the link is cut")]
+
+
 def test_a_node_that_dialled_and_died_does_not_connect_its_successor():
     pair = Pair(ConnectionModel())
     pair.act("a", Dial("b"))

@@ -103,6 +103,7 @@ class Cluster:
             poison_released=True,
         )
         host.subscribe(stream, mirror, parent)
+        host.dial(parent)
         for number in range(readers):
             where = f"{name}, reader {number} of stream {stream}"
             end = mirror.consumer(number)
@@ -161,9 +162,9 @@ class Cluster:
         self._plan_cuts(chance, pairs, storm_ns)
         simulation.events.post(storm_ns, self._heal)
         simulation.run(until_ns=storm_ns)
-        self._check_bounds()
+        check_bounds(simulation)
         simulation.run(until_ns=storm_ns + HEALED_NS, done=lambda: self.done)
-        self._check_bounds()
+        check_bounds(simulation)
 
     def _plan_cuts(
         self, chance: random.Random, pairs: Sequence[tuple[str, str]], storm_ns: int
@@ -193,14 +194,15 @@ class Cluster:
         for host in self.hosts.values():
             host.breaks_within = 0.0
 
-    def _check_bounds(self) -> None:
-        """Whatever waits somewhere has a bound; the rings' is their size."""
-        pending = len(self.simulation.events)
-        assert pending < _PENDING_EVENTS_MAX, f"{pending:,} events wait"
-        for connection in self.simulation.connections.open():
-            for name, pipe in connection.pipes.items():
-                bound = 2 * connection.window_bytes + (1 << 20)
-                assert pipe.pending_bytes < bound, f"{name}: {pipe.pending_bytes:,} bytes wait"
+
+def check_bounds(simulation: Simulator) -> None:
+    """Whatever waits somewhere has a bound; the rings' is their size."""
+    pending = len(simulation.events)
+    assert pending < _PENDING_EVENTS_MAX, f"{pending:,} events wait"
+    for connection in simulation.connections.open():
+        for name, pipe in connection.pipes.items():
+            bound = 2 * connection.window_bytes + (1 << 20)
+            assert pipe.pending_bytes < bound, f"{name}: {pipe.pending_bytes:,} bytes wait"
 
 
 def create_slots(layout: PushLayout) -> tuple[PushReceivingEnd, PushInlet]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from socket import AddressFamily
 
 from ...configs.errors import ProtocolError
 from ...transport.channel import Outcome
@@ -22,9 +23,12 @@ from ...transport.links.handshake import (
 )
 from ...transport.links.link import Buffers, Link, LinkBrokenError, LinkTimes, Role
 from ...transport.links.messages import HEADER_BYTES, KIND_NAMES, LinkHeader, decode
+from ...transport.links.neighbours import Neighbours
 from ...transport.links.peer import Peer
-from ...transport.links.reconnection import LinkState, Reconnection
 from ...transport.mirror import MirrorRing, RingTap
+from ...transport.retention import Retention
+from ...transport.tcp.reachability import Reachability
+from ...transport.tcp.sockets import Address
 from ..connections import Arrived, Connected, Connection, Disconnected
 from ..simulator import Action, Actions, Dial, HangUp, Transmit, WakeAt
 from .workload import MS, US, Producer, Reader
@@ -56,15 +60,21 @@ class Wire:
         return f"{KIND_NAMES[header.kind]} #{header.sequence} {fields} length {header.length}"
 
 
-class _Wiring:
+class Wiring:
     """One connection with its handshake, and then its link."""
 
     def __init__(self, connection: Connection, side: Initiator | Responder) -> None:
+        """Begin with a handshake."""
         self.connection = connection
         self.side = side
         self.link: Link | None = None
         self.rest: tuple[bytes, tuple[memoryview, ...], int] | None = None
         """A payload that has come in part, where it goes, how much of it is there."""
+
+    @property
+    def host(self) -> str:
+        """The other end, if this one has dialled it."""
+        return self.connection.responder
 
 
 class ControlTalk:
@@ -99,7 +109,7 @@ class ControlTalk:
 
 
 class SimulatedHost:
-    """A node of the simulator."""
+    """A node of the simulator; what `TcpEndpoint` offers, it does as well."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         """Make a host without peers; the scenario adds what it shall do, before it starts."""
@@ -108,52 +118,126 @@ class SimulatedHost:
         self.readers: list[Reader] = []
         self.talks: dict[str, ControlTalk] = {}
         """Control messages, by peer."""
-        self.peers: dict[str, Peer] = {}
-        self.offers: dict[int, Offer] = {}
-        self.dials: dict[str, Reconnection] = {}
+        self.neighbours = Neighbours(
+            CONTROL_MESSAGES_MAX, GRANT_DELAY_NS, lambda: chance.getrandbits(32) | 1
+        )
         self.failures: Counter[str] = Counter()
         """Connections that broke, by reason."""
         self.breaks_within = 0.0
         """Probability that a connection breaks within a message."""
         self._identity = Identity("job", 1, 1, name)
         self._chance = chance
-        self._wirings: dict[int, _Wiring] = {}
-        self._links: dict[tuple[str, Role], _Wiring] = {}
+        self._reachability = Reachability(self.neighbours, BACKOFF_NS, chance)
+        self._under_way: Counter[str] = Counter()  # dials of which nothing was heard yet
+        self._given_up: Counter[str] = Counter()
+        self._wirings: dict[int, Wiring] = {}
+        self._links: dict[tuple[str, Role], Wiring] = {}
         self._actions: list[Action] = []
+        self._now_ns = 0
 
-    # --- what the scenario adds ------------------------------------------------------------------
+    # --- what it does, as TcpEndpoint ------------------------------------------------------------
 
     def offer(
-        self, stream: int, tap: RingTap, children: tuple[str, ...], until: Until = "received"
-    ) -> None:
+        self,
+        stream: int,
+        tap: RingTap,
+        children: tuple[str, ...] = (),
+        *,
+        until: Until = "received",
+        dynamic: bool = False,
+        retention: Retention | None = None,
+    ) -> Offer:
         """Let `children` read a ring or mirror of this host."""
-        offer = self.offers[stream] = Offer(stream, tap, children, until)
-        for child in children:
-            self.peer(child).offered(offer.outgoing[child])
+        offer, refused = self.neighbours.offer(
+            stream, tap, children, until=until, dynamic=dynamic, retention=retention
+        )
+        assert not refused, refused
+        return offer
 
-    def subscribe(self, stream: int, mirror: MirrorRing, parent: str) -> None:
-        """Fill a mirror of this host from `parent`, which is dialled."""
-        self.peer(parent).incoming[stream] = Incoming(stream, mirror, GRANT_DELAY_NS)
-        self.dials.setdefault(parent, Reconnection(0, *BACKOFF_NS))
+    def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
+        """Fill a mirror of this host from `parent`, which is to be dialled."""
+        return self.neighbours.subscribe(stream, mirror, parent)
+
+    def move(self, stream: int, parent: str | None) -> None:
+        """Read on from another parent, maybe in the middle of a message."""
+        former = self.neighbours.incoming[stream].parent
+        if former == parent:
+            return
+        wiring = None if former is None else self._links.get((former, Role.PARENT))
+        if wiring is not None and wiring.link is not None and wiring.rest is not None:
+            payload, _, start = wiring.rest
+            places = wiring.link.divert(stream, len(payload) - start)
+            if places is not None:
+                wiring.rest = (payload[start:], places, 0)
+        self.neighbours.move(stream, parent)
+
+    def dial(self, host: str, address: Address = ("simulated", 0)) -> None:
+        """Keep a link to the parent `host` up; with another address its process is another."""
+        found = (AddressFamily.AF_UNSPEC, address)
+        if self._reachability.is_elsewhere(host, found):
+            self._stop_dialling(host)
+        self._reachability.dial(host, found, self._now_ns)
+        self.neighbours.peer(host)
+
+    def undial(self, host: str) -> None:
+        """Close the link to the parent `host`, and dial it no more."""
+        assert not self.peer(host).incoming, f"streams are still read from {host}"
+        self._stop_dialling(host)
+
+    def _stop_dialling(self, host: str) -> None:
+        if not self._reachability.stop(host):
+            return
+        self._given_up[host] += self._under_way[host]
+        self._under_way[host] = 0
+        for wiring in tuple(self._wirings.values()):
+            if wiring.connection.initiator == self.name and wiring.host == host:
+                self._actions.append(HangUp(wiring.connection))
+                self._drop(wiring)
+                if wiring.link is not None:
+                    wiring.link.ended()
+
+    def _is_given_up(self, connection: Connection) -> bool:
+        """Tell whether a connection that comes to stand, or fails, is one that nobody waits for."""
+        host = connection.responder
+        if connection.initiator != self.name:
+            return False
+        if self._given_up[host]:
+            self._given_up[host] -= 1
+            return True
+        self._under_way[host] = 0
+        return False
+
+    def send_control(self, host: str, message: bytes) -> Outcome:
+        """Queue a message for `host`: it arrives once and in order."""
+        return self.peer(host).outbox.put(message)
+
+    def receive_control(self) -> tuple[str, bytes] | None:
+        """Return the next control message and who sent it; None if there is none."""
+        for host, peer in self.neighbours.peers.items():
+            message = peer.inbox.take()
+            if message is not None:
+                return host, message
+        return None
+
+    def congested(self, host: str) -> bool:
+        """Tell whether the link to the child `host` takes no more bytes for now."""
+        wiring = self._links.get((host, Role.CHILD))
+        return wiring is not None and wiring.connection.room(self.name) == 0
 
     def peer(self, host: str) -> Peer:
         """Return what is known of another host."""
-        if host not in self.peers:
-            mark = self._chance.getrandbits(32) | 1
-            self.peers[host] = Peer(host, mark, CONTROL_MESSAGES_MAX, self.offers)
-        return self.peers[host]
+        return self.neighbours.peer(host)
 
     @property
     def delivered(self) -> bool:
         """As `TcpEndpoint.delivered`."""
-        return all(offer.complete for offer in self.offers.values()) and all(
-            peer.delivered for peer in self.peers.values()
-        )
+        return self.neighbours.delivered
 
     # --- what the simulator calls ----------------------------------------------------------------
 
     def start(self, now_ns: int) -> Actions:
         """Begin to dial, to send and to read."""
+        self._reachability.begin(now_ns)
         return self._go_on(now_ns)
 
     def tick(self, now_ns: int) -> Actions:
@@ -181,20 +265,22 @@ class SimulatedHost:
 
     def _go_on(self, now_ns: int) -> Actions:
         """Do what `TcpEndpoint.poll` does, and what the host's workers do."""
+        self._now_ns = now_ns
         for producer in self.producers:
             producer.step(now_ns)
         for reader in self.readers:
             reader.step(now_ns)
         for host, talk in self.talks.items():
             talk.step(self.peer(host), now_ns)
-        for host, reconnection in self.dials.items():
-            if reconnection.due(now_ns):
-                reconnection.dialled()
-                self._actions.append(Dial(host))
+        for host in self._reachability.due(now_ns):
+            self._reachability.dialled(host)
+            self._under_way[host] = 1
+            self._actions.append(Dial(host))
         waits = False
         for wiring in tuple(self._wirings.values()):
             waits |= self._send(wiring, now_ns) or wiring.rest is not None
-        self._publish()
+        self.neighbours.tend()
+        self.neighbours.publish()
         self._actions.append(WakeAt(self._next_ns(now_ns, waits)))
         actions, self._actions = self._actions, []
         return actions
@@ -205,24 +291,16 @@ class SimulatedHost:
         With `waits`, look again before long for room on a connection.
         """
         times = [producer.next_ns for producer in self.producers]
-        times += [reader.next_ns for reader in self.readers]
+        times += [reader.wakes_ns for reader in self.readers if not reader.over]
         times += [talk.next_ns for talk in self.talks.values()]
         for wiring in self._wirings.values():
             link = wiring.link
             due_ns = wiring.side.deadline_ns if link is None else link.next_due_ns
             assert waits or due_ns > now_ns, "a link is due again at once: its host never sleeps"
             times.append(due_ns)
-        for reconnection in self.dials.values():
-            if reconnection.state is LinkState.WAITING:
-                times.append(reconnection.next_dial_ns)
+        times.append(self._reachability.next_dial_ns)
         earliest = now_ns + (_POLL_NS if waits else 1)
         return max(earliest, min((one for one in times if one is not None), default=earliest + MS))
-
-    def _publish(self) -> None:
-        for peer in self.peers.values():
-            for incoming in peer.changed.values():
-                incoming.publish()
-            peer.changed.clear()
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -231,6 +309,9 @@ class SimulatedHost:
         deadline_ns = now_ns + HANDSHAKE_NS
         side: Initiator | Responder
         if connection.initiator == self.name:
+            if self._is_given_up(connection):
+                self._actions.append(HangUp(connection))
+                return
             side = Initiator(
                 self._identity,
                 SECRET,
@@ -241,12 +322,12 @@ class SimulatedHost:
             self._transmit(connection, side.hello)
         else:
             side = Responder(self._identity, SECRET, nonce, deadline_ns=deadline_ns)
-        self._wirings[connection.number] = _Wiring(connection, side)
+        self._wirings[connection.number] = Wiring(connection, side)
 
     def _transmit(self, connection: Connection, content: bytes) -> None:
         self._actions.append(Transmit(connection, Wire(content), len(content)))
 
-    def _take(self, wiring: _Wiring, content: bytes, now_ns: int) -> None:
+    def _take(self, wiring: Wiring, content: bytes, now_ns: int) -> None:
         try:
             if wiring.link is not None:
                 self._take_link_message(wiring, wiring.link, content, now_ns)
@@ -263,7 +344,7 @@ class SimulatedHost:
         if wiring.side.done:
             self._establish(wiring, now_ns)
 
-    def _take_link_message(self, wiring: _Wiring, link: Link, content: bytes, now_ns: int) -> None:
+    def _take_link_message(self, wiring: Wiring, link: Link, content: bytes, now_ns: int) -> None:
         """Take a message whole, or a part of it now and the rest at the next occasion."""
         self._take_rest(wiring, link)
         link.heard(now_ns)
@@ -281,7 +362,7 @@ class SimulatedHost:
         else:
             self._take_rest(wiring, link)
 
-    def _take_part(self, wiring: _Wiring, link: Link) -> None:
+    def _take_part(self, wiring: Wiring, link: Link) -> None:
         assert wiring.rest is not None
         payload, places, _ = wiring.rest
         size = self._chance.randrange(len(payload))
@@ -289,26 +370,25 @@ class SimulatedHost:
         wiring.rest = (payload, places, size)
         link.progress(size)
 
-    def _take_rest(self, wiring: _Wiring, link: Link) -> None:
+    def _take_rest(self, wiring: Wiring, link: Link) -> None:
         if wiring.rest is not None:
             (payload, places, start), wiring.rest = wiring.rest, None
             _fill(places, payload, start)
             link.end()
 
-    def _establish(self, wiring: _Wiring, now_ns: int) -> None:
+    def _establish(self, wiring: Wiring, now_ns: int) -> None:
         host = wiring.side.peer.host
         dialled = wiring.connection.initiator == self.name
         role = Role.PARENT if dialled else Role.CHILD
         before = self._links.get((host, role))
         if before is not None:
             self._break(before, LinkBrokenError("dialled anew", "replaced"), now_ns)
-        if dialled:
-            self.dials[host].up()
-        primary = dialled or host not in self.dials
+        self._reachability.up(host, role)
+        primary = dialled or host not in self._reachability
         wiring.link = Link(self.peer(host), role, TIMES, now_ns, primary=primary)
         self._links[host, role] = wiring
 
-    def _send(self, wiring: _Wiring, now_ns: int) -> bool:
+    def _send(self, wiring: Wiring, now_ns: int) -> bool:
         """Send what is due; return whether more may wait for room."""
         link, connection = wiring.link, wiring.connection
         try:
@@ -330,7 +410,7 @@ class SimulatedHost:
             return False
         return True
 
-    def _break(self, wiring: _Wiring, error: ProtocolError, now_ns: int) -> None:
+    def _break(self, wiring: Wiring, error: ProtocolError, now_ns: int) -> None:
         """End a connection from this side."""
         if isinstance(error, HandshakeRefusedError):
             reason = error.reason.name.lower()
@@ -344,19 +424,23 @@ class SimulatedHost:
         wiring = self._wirings.get(connection.number)
         if wiring is not None:
             self._forget(wiring, reason, now_ns)
-        elif connection.initiator == self.name:
-            self.dials[connection.responder].failed(now_ns, reason, self._chance.random())
+        elif connection.initiator == self.name and not self._is_given_up(connection):
+            self._reachability.failed(connection.responder, now_ns, reason)
 
-    def _forget(self, wiring: _Wiring, reason: str, now_ns: int) -> None:
-        del self._wirings[wiring.connection.number]
+    def _forget(self, wiring: Wiring, reason: str, now_ns: int) -> None:
+        self._drop(wiring)
         self.failures[reason] += 1
         link = wiring.link
         if link is not None:
-            del self._links[link.peer.host, link.role]
             link.broken(reason)
-        if wiring.connection.initiator == self.name:
-            reconnection = self.dials[wiring.connection.responder]
-            reconnection.failed(now_ns, reason, self._chance.random())
+            self._reachability.broken(link.peer.host, link.role, now_ns, reason)
+        elif wiring.connection.initiator == self.name:
+            self._reachability.failed(wiring.host, now_ns, reason)
+
+    def _drop(self, wiring: Wiring) -> None:
+        del self._wirings[wiring.connection.number]
+        if wiring.link is not None:
+            del self._links[wiring.link.peer.host, wiring.link.role]
 
 
 def _messages(buffers: Buffers) -> list[bytes]:

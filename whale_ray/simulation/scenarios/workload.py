@@ -113,6 +113,7 @@ class Reader:
         self._pause_ns = chance.choice((50 * US, MS, MS, 20 * MS))
         self._burst = chance.choice((1, 4, 64))
         self._next = 0
+        self._sleeps = False
         self.next_ns: int | None = 0
         """When it goes on; None once it is over."""
 
@@ -121,11 +122,19 @@ class Reader:
         """Whether it has everything, or has left."""
         return self.next_ns is None
 
+    @property
+    def wakes_ns(self) -> int | None:
+        """When it goes on; None if it sleeps until there is something to read, or is over."""
+        if self._sleeps and not (self._end.available() or self._end.closed_by_peer):
+            return None
+        return self.next_ns
+
     def step(self, now_ns: int) -> None:
         """Read what is due and there. AssertionError if it is not what was sent."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         self.next_ns = now_ns + 1 + self._chance.randrange(self._pause_ns)
+        self._sleeps = False
         for _ in range(self._burst):
             if self._next == self._leaves_after:
                 self._leave()
@@ -133,6 +142,7 @@ class Reader:
             frame = self._end.get()
             if frame is None:
                 self.next_ns = now_ns + 1 + self._chance.randrange(_VAIN_NS)
+                self._sleeps = True
                 break
             self._compare(frame.data.tobytes())
             self._end.release_buffer(frame)
