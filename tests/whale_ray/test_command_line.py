@@ -29,7 +29,7 @@ from whale_ray.runtime.supervisor import JobOutcome
 USER_CODE = Path(__file__).with_name("user_code")
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
-SUITES = "transport, ride-hailing"
+SUITES = "transport, ride-hailing, one-to-many, dynamic"
 COMMANDS = "run, explain, bench, doctor, list, stop, settings"
 
 
@@ -99,7 +99,7 @@ MISTAKES = {
     "run": "the following arguments are required: APP; see whale-ray run --help",
     "run ride-hialing": "unknown application 'ride-hialing' (did you mean ride-hailing?), "
     "or name your own: file.py:topology",
-    "explain quux": "unknown application 'quux'; there is ride-hailing, "
+    "explain quux": "unknown application 'quux'; there is ride-hailing, stock-exchange, "
     "or name your own: file.py:topology",
     "run mine.py": "mine.py may hold several topologies; name one: mine.py:topology",
     "run mine.py:topology": "mine.py: no such file; write path/to/file.py:topology",

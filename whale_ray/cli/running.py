@@ -11,6 +11,7 @@ import json
 import runpy
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..runtime.supervisor import JobOutcome
     from ..topology import Topology
 
-APPLICATIONS = ("ride-hailing",)
+APPLICATIONS = ("ride-hailing", "stock-exchange")
 
 
 def add_run(commands: Any) -> None:
@@ -116,10 +117,11 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    if parsed.app == "ride-hailing":
-        from ..applications.ride_hailing.command import main
-
-        return main(parsed.rest, Parser(prog="whale-ray run ride-hailing"))
+    if parsed.app in APPLICATIONS:
+        code: int = _command_of(parsed.app).main(
+            parsed.rest, Parser(prog=f"whale-ray run {parsed.app}")
+        )
+        return code
     parser = Parser(prog=f"whale-ray run {parsed.app}")
     add_settings(parser)
     add_placement(parser)
@@ -174,15 +176,18 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
 
 
 def _explain(parsed: argparse.Namespace) -> int:
-    if parsed.app == "ride-hailing":
-        from ..applications.ride_hailing.command import example_topology
-
-        topology = example_topology()
+    if parsed.app in APPLICATIONS:
+        topology = _command_of(parsed.app).example_topology()
     else:
         topology = load_topology(parsed.app)
     plan = topology.explain(workers=parsed.workers, settings=settings_of(parsed))
     sys.stdout.write(f"{plan}\n")
     return 0
+
+
+def _command_of(app: str) -> Any:
+    """Return the module of an application's command."""
+    return import_module(f"whale_ray.applications.{app.replace('-', '_')}.command")
 
 
 def load_topology(app: str) -> Topology:

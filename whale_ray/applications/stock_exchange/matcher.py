@@ -1,0 +1,103 @@
+"""`Matcher`: keeps the order books of the symbols that its instances own, and matches orders."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...operators.process import InstanceContext, Output, Process
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import Schema
+from .matching import Matching
+from .records import Incoming, Records
+from .schemas import AGGRESSORS, FILLS, ROUTED, check_columns, event_times
+from .texts import frozen, pick_texts
+
+__all__ = ["Matcher"]
+
+_NS_PER_MS = 1_000_000
+
+
+class Matcher(Process):
+    """Reads all valid orders, in the order of the exchange; emits the fills, in theirs.
+
+    Every row reaches every instance, and one of them owns the row's symbol: the others pass it over
+    by its hash alone. An order trades with the best price of the other side, among equals with the
+    order that has been there longest, at the price of the order that was there; the rest of it
+    stays in the book. Between COLLECT and AUCTION orders only collect.
+
+    One object serves all instances of a worker. What it emits for a symbol depends on that symbol's
+    rows and their order alone.
+    """
+
+    per_worker: ClassVar[bool] = True
+    schema: ClassVar[Schema | None] = FILLS
+
+    def open(self, context: InstanceContext) -> None:
+        """Start without books; load the compiled loop now, so that no row waits for it."""
+        owned = np.zeros(context.parallelism, np.bool_)
+        owned[list(context.instances)] = True
+        self._checked: set[Schema] = set()
+        self._matching = Matching(owned)
+        self._matching.warm_up()
+        pick_texts(*_AGGRESSOR_TEXTS, np.empty(0, np.int64))
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Match the orders of the symbols that are owned here."""
+        if batch.schema not in self._checked:
+            check_columns("orders", batch, ROUTED)
+            self._checked.add(batch.schema)
+        times = event_times("orders", batch)
+        incoming = _incoming(batch)
+        for fills in self._matching.take(incoming):
+            out.emit(_batch_of(fills, incoming, times, batch.origin_ns))
+
+
+def _incoming(batch: Batch) -> Incoming:
+    symbols = batch.column("symbol")
+    assert symbols.offsets is not None
+    return Incoming(
+        frozen(symbols.data),
+        frozen(symbols.offsets),
+        frozen(batch.column("book").data),
+        frozen(batch.column("action").data),
+        frozen(batch.column("side").data),
+        frozen(batch.column("price_milli").data),
+        frozen(batch.column("qty").data),
+        frozen(batch.column("order_no").data),
+    )
+
+
+def _batch_of(
+    fills: Records, incoming: Incoming, times: npt.NDArray[np.int64], origin_ns: int
+) -> Batch:
+    """Return fills as rows of `FILLS`, at the times of the rows that made them happen."""
+    rows = np.ascontiguousarray(fills["row"])
+    fill_times = times[rows]
+    texts = (
+        pick_texts(incoming.pool, incoming.offsets, rows),
+        pick_texts(*_AGGRESSOR_TEXTS, np.ascontiguousarray(fills["aggressor"])),
+    )
+    types = [field.type for field in FILLS]
+    symbols, aggressors = (
+        Column(kind, pool, offsets)
+        for kind, (pool, offsets) in zip((types[1], types[3]), texts, strict=True)
+    )
+    columns = [Column(types[0], fill_times // _NS_PER_MS), symbols]
+    columns.append(Column(types[2], fills["number"].copy()))
+    columns.append(aggressors)
+    for kind, name in zip(types[4:], ("price", "qty", "buy", "sell"), strict=True):
+        columns.append(Column(kind, fills[name].copy()))
+    return Batch(FILLS, columns, len(rows), fill_times, origin_ns)
+
+
+def _texts(*words: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    pool = np.frombuffer("".join(words).encode(), np.uint8)
+    offsets = np.cumsum([0, *(len(word) for word in words)], dtype=np.int32)
+    return frozen(pool), frozen(offsets)
+
+
+_AGGRESSOR_TEXTS = _texts(*AGGRESSORS)

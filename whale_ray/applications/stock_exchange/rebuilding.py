@@ -1,0 +1,320 @@
+"""How the exchange's two files become one stream of orders, in SQL for Spark and DuckDB alike.
+
+The Shanghai exchange publishes of an order only what comes to rest in the book; one that trades at
+once is seen in its trades. `seq` numbers the messages of both files. So an incoming order is
+rebuilt by looking ahead: its trades, which follow one another, and after them the rest if there is
+any. Its quantity is the sum of these, its limit is the rest's, else that of its worst trade; it
+stands where its first trade stood. Which orders it trades with, and in which order, is not told.
+
+Before 01:25:00 and from 06:57:00 UTC orders only collect. Where the uniform price of maximum volume
+gives exactly the exchange's fills of an auction, the stream asks the books for an auction; else it
+carries the exchange's own fills, to be applied. What rests just before is small, and looked at in
+plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from .reference import Fill, Resting, uncross
+from .schemas import Action
+from .splitting import PRICE_MILLI_MAX, QTY_MAX
+
+__all__ = [
+    "COMPARISON",
+    "ORDER_RULES",
+    "TRADE_RULES",
+    "Engine",
+    "Judged",
+    "judge",
+    "rebuild",
+]
+
+Frame = TypeVar("Frame")
+
+_DAY_MS = 86_400_000
+#: Of the day, in UTC: the opening auction, the end of continuous trading, the closing auction.
+_OPENING_MS = (1 * 60 + 25) * 60_000
+_CLOSING_CALL_MS = (6 * 60 + 57) * 60_000
+_CLOSING_MS = 7 * 60 * 60_000
+
+
+class Engine(Protocol[Frame]):
+    """What is asked of Spark or DuckDB."""
+
+    millis: str
+    """SQL of `event_time` in ms since the epoch."""
+
+    def sql(self, query: str, frames: Mapping[str, Frame], *, keep: bool) -> Frame:
+        """Return the rows of a query, `{name}` being the rows of `frames`; keep them if asked."""
+
+    def rows(self, frame: Frame) -> list[Mapping[str, Any]]:
+        """Fetch rows."""
+
+    def table(self, rows: Sequence[tuple[Any, ...]], columns: str) -> Frame:
+        """Make a frame of rows; columns as `name TYPE, …`, types being those of both engines."""
+
+
+def _nulls(*columns: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"null {column}", f"{column} IS NULL") for column in columns)
+
+
+_SIZES = (
+    (
+        "price out of range",
+        f"{{priced}} AND price_milli NOT BETWEEN 1 AND {PRICE_MILLI_MAX}",
+    ),
+    ("quantity out of range", f"qty NOT BETWEEN 1 AND {QTY_MAX}"),
+)
+#: (reason, SQL that is true where the row is rejected), the first that applies counts.
+ORDER_RULES = (
+    *_nulls("event_time", "seq", "symbol", "action", "side", "price_milli", "qty", "order_no"),
+    ("empty symbol", "symbol = ''"),
+    ("unknown action", "action NOT IN ('ADD', 'CANCEL')"),
+    ("unknown side", "side NOT IN ('BUY', 'SELL')"),
+    *((reason, condition.format(priced="action = 'ADD'")) for reason, condition in _SIZES),
+    ("order number below 1", "order_no < 1"),
+)
+TRADE_RULES = (
+    *_nulls("event_time", "seq", "symbol", "aggressor", "price_milli", "qty"),
+    *_nulls("buy_order_no", "sell_order_no"),
+    ("empty symbol", "symbol = ''"),
+    ("unknown aggressor", "aggressor NOT IN ('BUY', 'SELL', 'AUCTION')"),
+    *((reason, condition.format(priced="TRUE")) for reason, condition in _SIZES),
+)
+
+
+def _reason(rules: tuple[tuple[str, str], ...]) -> str:
+    cases = " ".join(f"WHEN {condition} THEN '{reason}'" for reason, condition in rules)
+    return f"CASE {cases} END"
+
+
+_DAY = f"CAST(FLOOR({{millis}} / {_DAY_MS}.0) AS BIGINT)"
+
+_JUDGED_ORDERS = f"""
+WITH dated AS (
+  SELECT {{millis}} AS ms, {_DAY} AS day, *, {_reason(ORDER_RULES)} AS first_reason
+  FROM {{orders}}),
+counted AS (
+  SELECT *, SUM(CASE WHEN action = 'ADD' AND first_reason IS NULL THEN 1 ELSE 0 END)
+              OVER (PARTITION BY day, symbol, order_no ORDER BY seq ROWS UNBOUNDED PRECEDING)
+              AS adds
+  FROM dated)
+SELECT ms, day, seq, symbol, action, side, price_milli, qty, order_no,
+       CASE WHEN first_reason IS NOT NULL THEN first_reason
+            WHEN action = 'ADD' AND adds > 1 THEN 'repeated order number'
+            WHEN action = 'CANCEL' AND adds = 0 THEN 'cancel of an unknown order'
+       END AS reason
+FROM counted
+"""
+_JUDGED_TRADES = f"""
+SELECT {{millis}} AS ms, {_DAY} AS day, seq, symbol, aggressor, price_milli, qty, buy_order_no,
+       sell_order_no, {_reason(TRADE_RULES)} AS reason
+FROM {{trades}}
+"""
+#: Whole orders: what they traded at once, and what came to rest.
+_INCOMING = """
+WITH parts AS (
+  SELECT day, symbol, order_no, ms, seq, side, price_milli AS limit_milli, 0 AS traded_milli, qty
+  FROM {orders} WHERE reason IS NULL AND action = 'ADD'
+  UNION ALL
+  SELECT day, symbol, CASE WHEN aggressor = 'BUY' THEN buy_order_no ELSE sell_order_no END, ms, seq,
+         aggressor, NULL, CASE WHEN aggressor = 'BUY' THEN price_milli ELSE -price_milli END, qty
+  FROM {trades} WHERE reason IS NULL AND aggressor <> 'AUCTION')
+SELECT day, symbol, order_no, MIN(ms) AS ms, MIN(seq) AS seq, MIN(side) AS side,
+       COALESCE(MAX(limit_milli), ABS(MAX(CASE WHEN limit_milli IS NULL THEN traded_milli END)))
+         AS price_milli,
+       SUM(qty) AS qty
+FROM parts GROUP BY day, symbol, order_no
+"""
+#: What is left of every order just before each auction; time and `seq` agree for a symbol.
+_RESTING = """
+WITH changes AS (
+  SELECT day, symbol, order_no, ms, seq, side, price_milli, qty, seq AS place
+  FROM {orders} WHERE reason IS NULL AND action = 'ADD'
+  UNION ALL
+  SELECT day, symbol, order_no, ms, seq, NULL, NULL, -qty, NULL
+  FROM {orders} WHERE reason IS NULL AND action = 'CANCEL'
+  UNION ALL
+  SELECT day, symbol, buy_order_no, ms, seq, NULL, NULL, -qty, NULL
+  FROM {trades} WHERE reason IS NULL AND aggressor <> 'BUY'
+  UNION ALL
+  SELECT day, symbol, sell_order_no, ms, seq, NULL, NULL, -qty, NULL
+  FROM {trades} WHERE reason IS NULL AND aggressor <> 'SELL')
+SELECT a.day, a.symbol, opening, order_no, MAX(side) AS side, MAX(price_milli) AS price_milli,
+       SUM(qty) AS qty, MAX(place) AS place
+FROM changes AS c JOIN {auctions} AS a ON a.day = c.day AND a.symbol = c.symbol
+ AND (c.ms < a.ms OR (c.ms = a.ms AND c.seq < a.seq))
+GROUP BY a.day, a.symbol, opening, order_no
+HAVING SUM(qty) > 0 AND MAX(place) IS NOT NULL
+"""
+_STREAM = f"""
+WITH rows AS (
+  SELECT ms, seq, 0 AS turn, symbol, {Action.ADD:d} AS action, side, price_milli, qty, order_no
+  FROM {{incoming}}
+  UNION ALL
+  SELECT ms, seq, 0, symbol, {Action.CANCEL:d}, side, 0, qty, order_no
+  FROM {{orders}} WHERE reason IS NULL AND action = 'CANCEL'
+  UNION ALL
+  SELECT ms, seq, turn, symbol, action, side, price_milli, qty, order_no FROM {{more}})
+SELECT ms, seq, turn, symbol, CAST(action AS TINYINT) AS action,
+       CAST(CASE side WHEN 'BUY' THEN 1 WHEN 'SELL' THEN -1 ELSE 0 END AS TINYINT) AS side,
+       CAST(price_milli AS BIGINT) AS price_milli, CAST(qty AS BIGINT) AS qty,
+       CAST(order_no AS BIGINT) AS order_no
+FROM rows ORDER BY ms, seq, turn, symbol
+"""
+_AUCTION_COLUMNS = "day BIGINT, symbol STRING, opening BOOLEAN, ms BIGINT, seq BIGINT"
+_STREAM_COLUMNS = (
+    "ms BIGINT, seq BIGINT, turn INT, symbol STRING, action INT, side STRING, price_milli BIGINT,"
+    " qty BIGINT, order_no BIGINT"
+)
+_StreamRow = tuple[int, int, int, str, int, str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Judged(Generic[Frame]):
+    """The two inputs, with `reason` where a row is rejected."""
+
+    orders: Frame
+    trades: Frame
+
+
+def judge(engine: Engine[Frame], orders: Frame, trades: Frame) -> Judged[Frame]:
+    """Find out which rows cannot be used."""
+    return Judged(
+        engine.sql(
+            _JUDGED_ORDERS.replace("{millis}", engine.millis), {"orders": orders}, keep=True
+        ),
+        engine.sql(
+            _JUDGED_TRADES.replace("{millis}", engine.millis), {"trades": trades}, keep=True
+        ),
+    )
+
+
+def rebuild(engine: Engine[Frame], judged: Judged[Frame]) -> Frame:
+    """Return the stream: the columns of `schemas.ORDERS`, but `ms` for the time, in order."""
+    frames = {"orders": judged.orders, "trades": judged.trades}
+    frames["incoming"] = engine.sql(_INCOMING, frames, keep=True)
+    auctions = _auctions(engine, frames)
+    places = [(one.day, one.symbol, one.opening, one.ms, one.seq) for one in auctions]
+    frames["auctions"] = engine.table(places, _AUCTION_COLUMNS)
+    resting: dict[tuple[int, str, bool], list[Resting]] = {}
+    for row in sorted(
+        engine.rows(engine.sql(_RESTING, frames, keep=False)), key=lambda row: int(row["place"])
+    ):
+        order = Resting(
+            row["order_no"], 1 if row["side"] == "BUY" else -1, row["price_milli"], int(row["qty"])
+        )
+        resting.setdefault((row["day"], row["symbol"], row["opening"]), []).append(order)
+    more: list[_StreamRow] = []
+    for auction in auctions:
+        orders = resting.get((auction.day, auction.symbol, auction.opening), [])
+        more += _phase(auction, is_reproduced=uncross(auction.symbol, orders) == auction.fills)
+    frames["more"] = engine.table(more, _STREAM_COLUMNS)
+    return engine.sql(_STREAM, frames, keep=True)
+
+
+@dataclass(frozen=True)
+class _Auction:
+    """One auction of one symbol, as the exchange reports it."""
+
+    day: int
+    symbol: str
+    opening: bool
+    ms: int
+    seq: int
+    """Where its first fill stands, if it has any."""
+    places: tuple[tuple[int, int], ...]
+    """Time in ms and `seq` of each fill."""
+    fills: list[Fill]
+
+
+def _auctions(engine: Engine[Frame], frames: Mapping[str, Frame]) -> list[_Auction]:
+    """Return two auctions for every symbol and day, with their fills."""
+    reported = engine.rows(
+        engine.sql(
+            "SELECT * FROM {trades} WHERE reason IS NULL AND aggressor = 'AUCTION'",
+            frames,
+            keep=False,
+        )
+    )
+    days = engine.rows(
+        engine.sql("SELECT DISTINCT day, symbol FROM {incoming}", frames, keep=False)
+    )
+    by_auction: dict[tuple[int, str, bool], list[Mapping[str, Any]]] = {}
+    for row in sorted(reported, key=lambda row: int(row["seq"])):
+        opening = row["ms"] < row["day"] * _DAY_MS + _CLOSING_CALL_MS
+        by_auction.setdefault((row["day"], row["symbol"], opening), []).append(row)
+    for row in days:
+        for opening in (True, False):
+            by_auction.setdefault((row["day"], row["symbol"], opening), [])
+    return [_auction(*key, rows) for key, rows in sorted(by_auction.items())]
+
+
+def _auction(day: int, symbol: str, opening: bool, rows: list[Mapping[str, Any]]) -> _Auction:
+    places = tuple((int(row["ms"]), int(row["seq"])) for row in rows)
+    usual = (day * _DAY_MS + (_OPENING_MS if opening else _CLOSING_MS), 0)
+    fills = [
+        Fill(
+            symbol,
+            "AUCTION",
+            row["price_milli"],
+            row["qty"],
+            row["buy_order_no"],
+            row["sell_order_no"],
+        )
+        for row in rows
+    ]
+    return _Auction(day, symbol, opening, *(places[0] if places else usual), places, fills)
+
+
+def _phase(auction: _Auction, *, is_reproduced: bool) -> Iterator[_StreamRow]:
+    """Yield the rows that begin and end a time of collecting."""
+
+    def row(place: tuple[int, int], turn: int, action: Action) -> _StreamRow:
+        return (*place, turn, auction.symbol, int(action), "", 0, 0, 0)
+
+    midnight_ms = auction.day * _DAY_MS
+    begin_ms = midnight_ms if auction.opening else midnight_ms + _CLOSING_CALL_MS
+    yield row((begin_ms, 0), 0, Action.COLLECT)
+    if is_reproduced:
+        yield row((auction.ms, auction.seq), 0, Action.AUCTION)
+    else:
+        for place, fill in zip(auction.places, auction.fills, strict=True):
+            for turn, side, order_no in ((0, "BUY", fill.buy), (1, "SELL", fill.sell)):
+                yield (
+                    *(*place, turn, auction.symbol, int(Action.FILL)),
+                    *(side, fill.price, fill.qty, order_no),
+                )
+        last = auction.places[-1] if auction.places else (auction.ms, auction.seq)
+        yield row(last, 2, Action.TRADE)
+    if not auction.opening:
+        yield row((midnight_ms + _DAY_MS - 1, 0), 0, Action.EXPIRE)
+
+
+#: What the run made happen against what the exchange did, fill by fill in the order of each symbol,
+#: in continuous trading; of `made`, rows of `schemas.FILLS`, and judged `trades`.
+COMPARISON = """
+WITH reported AS (
+  SELECT symbol, aggressor, price_milli, qty, buy_order_no, sell_order_no, seq,
+         ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY seq) AS turn
+  FROM {trades} WHERE reason IS NULL AND aggressor <> 'AUCTION'),
+found AS (
+  SELECT symbol, aggressor, price_milli, qty, buy_order_no, sell_order_no,
+         ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY fill_no) AS turn
+  FROM {made} WHERE aggressor IN ('BUY', 'SELL')),
+judged AS (
+  SELECT COALESCE(r.symbol, f.symbol) AS symbol, COALESCE(r.turn, f.turn) AS turn, r.seq,
+         r.turn IS NOT NULL AS is_reported, f.turn IS NOT NULL AS is_found,
+         COALESCE(r.aggressor = f.aggressor AND r.price_milli = f.price_milli AND r.qty = f.qty
+           AND r.buy_order_no = f.buy_order_no AND r.sell_order_no = f.sell_order_no, FALSE)
+           AS is_equal
+  FROM reported AS r FULL OUTER JOIN found AS f ON r.symbol = f.symbol AND r.turn = f.turn)
+SELECT COUNT(CASE WHEN is_reported THEN 1 END) AS compared,
+       COUNT(CASE WHEN is_equal THEN 1 END) AS equal,
+       COUNT(CASE WHEN is_found AND NOT is_reported THEN 1 END) AS surplus,
+       MIN(CASE WHEN is_reported AND NOT is_equal THEN seq END) AS first_different
+FROM judged
+"""

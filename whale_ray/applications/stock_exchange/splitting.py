@@ -1,0 +1,83 @@
+"""What is done once per order, before it goes to everybody: the trading rules, and the routing.
+
+Whale's topology splits valid records into a stream of buys and one of sells. Here both stay in one
+stream, told apart by `side`: which of two orders of the same instant comes first decides who trades
+with whom, and two streams could not say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from ...operators.keys import hash_keys
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from .schemas import ORDERS, ROUTED, check_columns
+from .texts import frozen
+
+__all__ = ["PRICE_MILLI_MAX", "QTY_MAX", "is_valid", "split"]
+
+#: So that the value of a day's trading in one symbol stays far below 2⁶³.
+PRICE_MILLI_MAX = 10**10
+QTY_MAX = 10**9
+
+_ADD, _CANCEL, _FILL, _COLLECT, _EXPIRE = 1, 2, 3, 4, 7
+#: The source has turned event_time, of whatever unit, into the rows' event times.
+_CHECKED = ORDERS.drop(("event_time",))
+_ROUTED_FROM_ORDERS = ("action", "side", "price_milli", "qty", "order_no")
+
+
+def is_valid(batch: Batch) -> npt.NDArray[np.bool_]:
+    """Tell which rows keep the trading rules, shape (num_rows,).
+
+    Nothing is null and the symbol is not empty. Orders and fills have a side, a price, a quantity
+    and a number, cancels the last two; what concerns a symbol as a whole needs nothing more.
+
+    Raises:
+        InputError: a column is missing, or of another type.
+    """
+    check_columns("orders", batch, _CHECKED)
+    offsets = batch.column("symbol").offsets
+    assert offsets is not None
+    columns = [frozen(batch.column(name).data) for name in _ROUTED_FROM_ORDERS]
+    keeps: npt.NDArray[np.bool_] = _keeps_rules(frozen(offsets), *columns)
+    for column in batch.columns:
+        if column.validity is not None:
+            keeps &= column.validity
+    return keeps
+
+
+def split(batch: Batch) -> Batch:
+    """Return the columns that matching needs, with the hash that says which book a row is for."""
+    hashes, _ = hash_keys(batch, ("symbol",))
+    columns = [_without_nulls(batch.column("symbol"))]
+    columns.append(Column(ROUTED.field("book").type, hashes))
+    columns += [_without_nulls(batch.column(name)) for name in _ROUTED_FROM_ORDERS]
+    return Batch(ROUTED, columns, batch.num_rows, batch.times, batch.origin_ns)
+
+
+def _without_nulls(column: Column) -> Column:
+    """Return a column in which no value is null, and that says so."""
+    if column.validity is None:
+        return column
+    return Column(column.type, column.data, column.offsets)
+
+
+@njit(cache=True, nogil=True)
+def _keeps_rules(
+    offsets: Any, actions: Any, sides: Any, prices: Any, qtys: Any, order_nos: Any
+) -> Any:
+    keeps = np.empty(len(actions), np.bool_)
+    for row in range(len(actions)):
+        action = actions[row]
+        whole = _COLLECT <= action <= _EXPIRE
+        sized = 1 <= qtys[row] <= QTY_MAX and order_nos[row] >= 1
+        priced = abs(sides[row]) == 1 and 1 <= prices[row] <= PRICE_MILLI_MAX
+        trades = action in (_ADD, _FILL) and sized and priced
+        cancels = action == _CANCEL and sized
+        keeps[row] = offsets[row + 1] > offsets[row] and (whole or trades or cancels)
+    return keeps

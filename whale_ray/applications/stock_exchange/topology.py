@@ -1,0 +1,60 @@
+"""The application's topology.
+
+::
+
+    orders ─ valid ─ split ─ to all ─ match × 16 ─┬─ fills
+                                                  └─ by symbol ─ volume × 4 ─ volumes
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...topology import Topology, columns
+from .matcher import Matcher
+from .settings import StockExchangeSettings
+from .splitting import is_valid, split
+from .volume import Volume
+
+if TYPE_CHECKING:
+    from ...operators.sinks.base import Sink
+    from ...operators.sources.base import Source
+
+__all__ = ["APPLICATION", "build"]
+
+APPLICATION = "stock-exchange"
+
+
+def build(
+    orders: Source, fills: Sink, volumes: Sink, settings: StockExchangeSettings | None = None
+) -> Topology:
+    """Return the topology that matches orders and adds up what is traded.
+
+    There is one source instance and every ring keeps its order, so orders reach the books as they
+    were read: the exchange's sequence decides, which is finer than event time.
+
+    Args:
+        orders: rows of `schemas.ORDERS`, in the order of the exchange and of event_time.
+        fills: receives rows of `schemas.FILLS`.
+        volumes: receives rows of `schemas.VOLUMES`.
+        settings: numbers of instances.
+
+    Raises:
+        InputError: an input is missing or lacks a column.
+    """
+    settings = settings or StockExchangeSettings()
+    topology = Topology(APPLICATION)
+    records = topology.source(orders, id="orders", event_time="event_time")
+    valid = records.filter(columns(is_valid), id="valid").map(columns(split), id="split")
+    made = valid.broadcast().process(
+        Matcher,
+        id="match",
+        parallelism=settings.matching_instances,
+        event_time_order=False,
+    )
+    made.sink(fills, id="fills")
+    volume = made.key_by("symbol").process(
+        Volume, id="volume", parallelism=settings.volume_instances, event_time_order=False
+    )
+    volume.sink(volumes, id="volumes")
+    return topology
