@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,20 +46,21 @@ class Check(whale.Process):
         out.emit_rows([{"seen": self.seen, "wrong": self.wrong}])
 
 
-def wait_for(what: Any) -> None:
-    began_s = time.monotonic()
+def wait_for(job: Any, what: Any) -> None:
+    """Let the job run until something is so; raises what it fails with."""
+    until_s = time.monotonic() + PATIENCE_S
     while not what():
-        assert time.monotonic() - began_s < PATIENCE_S
-        time.sleep(0.05)  # a real job cannot be asked to tell when it is done
+        assert time.monotonic() < until_s
+        with contextlib.suppress(TimeoutError):
+            job.wait(0.1)
 
 
-def pids(name: str) -> set[int]:
-    """Return the living processes on this machine whose name begins so, of this test's Ray."""
-    return {
-        process.pid
-        for process in psutil.process_iter(["name", "status"])
-        if process.info["name"].startswith(name) and process.info["status"] != psutil.STATUS_ZOMBIE
-    }
+def pids(name: str, known: frozenset[int] | set[int] = frozenset()) -> set[int]:
+    """Return the living processes on this machine whose name begins so, but for `known` ones."""
+    found = psutil.process_iter(["name", "status"])
+    named = [process for process in found if process.info["name"].startswith(name)]
+    living = {one.pid for one in named if one.info["status"] != psutil.STATUS_ZOMBIE}
+    return living - known
 
 
 @pytest.mark.parametrize("victims", [("whale relay 1",), ("whale relay 0", "ray::Controller")])
@@ -69,12 +72,12 @@ def test_relays_and_the_controller_are_killed(cluster: Any, victims: tuple[str, 
     before = {name: pids(name) for name in victims}
     settings = {"runtime.hosts": HOSTS, "runtime.workers": HOSTS}
     job = whale.submit(topology, workers=HOSTS, settings=settings)
-    wait_for(lambda: any(one.rows_in for one in job.metrics().operators))
+    wait_for(job, lambda: any(one.rows_in for one in job.metrics().operators))
     for name in victims:
-        (victim,) = pids(name) - before[name]
+        (victim,) = pids(name, before[name])
         job.set_route("chain")
         os.kill(victim, signal.SIGKILL)
-        wait_for(lambda: pids(name) - before[name] - {victim})  # noqa: B023
+        wait_for(job, partial(pids, name, before[name] | {victim}))
     job.set_route("star")
     table = job.results("out").to_arrow()
     assert table["seen"].to_pylist() == [ROWS] * HOSTS
