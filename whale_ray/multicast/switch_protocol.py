@@ -10,10 +10,11 @@ Whatever is not answered is said again with every tick, and receivers take every
 driver writes `record` down **before** it sends what a call returned: a successor with a higher term
 finishes from it what was decided, and aborts what was not. Writing must fail for an older term.
 
-A host that dies while a decided switch is carried out is not waited for; then nobody is waited for
-longer than until all living hosts know the decision, since some may starve until the tree is
-repaired. That repair is the next switch. A host whose relay was replaced joins again, from the byte
-on that its memory had come to. The root's own relay may be replaced, too: `root_restarted`.
+A host that dies while a decided switch is carried out is not waited for. Then, and as long as a
+host is absent that is to come back, nobody is waited for longer than until all living hosts know
+the decision: some may starve until the next switch repairs the tree. A host whose relay was
+replaced joins again, from the byte on that its memory had come to. The root's own relay may be
+replaced, too: `root_restarted`.
 
 The root takes part in every switch: it pins the floors of all that move before anybody moves.
 """
@@ -309,7 +310,10 @@ class SwitchCoordinator:
     def _end_if_all_done(self) -> None:
         if self.phase not in (Phase.COMMITTING, Phase.ABORTING):
             return
-        if self._waiting or (self._unfinished and not self._lost_while_committing):
+        # What is kept for one who is absent may have filled ring and retention: the stream may not
+        # come to the cut before that one has joined again.
+        is_urgent = self._lost_while_committing or self.record.absent
+        if self._waiting or (self._unfinished and not is_urgent):
             return
         leaving = self.record.leaving
         if self.phase is Phase.COMMITTING:

@@ -272,7 +272,7 @@ class SwitchVertex:
             self._reserved[child] = max(self._reserved[child], position)
 
     def starved(self, child: Vertex, position: int) -> list[Outgoing]:
-        """Take note that a child asks for bytes that are not held here any more."""
+        """Take note that a child is to be sent bytes now that are not held here any more."""
         told = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
         return [Outgoing(None, told)]
 
@@ -454,10 +454,10 @@ class SwitchVertex:
         void = self._void.get(child, (-1, 0))
         if self._floors is None or child in self._gone or (message.epoch, position) < void:
             return self._refuse("fetch")
-        if position < self.held_from:
-            return self.starved(child, position)
-        # An older edge than the epoch of the Leave that will end it.
-        self._children.setdefault(child, _Edge(position, message.epoch - 1))
+        # An older edge than the epoch of the Leave that will end it. That its position lies before
+        # what is held means nothing: it may have come further since it said so.
+        begin = max(position, self.held_from)
+        self._children.setdefault(child, _Edge(begin, message.epoch - 1))
         return []
 
     def _leave(self, parent: Vertex) -> Outgoing:

@@ -8,7 +8,8 @@ published code grows the whole tree anew, and a step of one degree moves up to h
   cannot do.
 - **Scale-up** (active): vertices move up until the tree is as shallow as Algorithm 1 would make it,
   and no longer. These are the last-joined leaves; where a vertex takes others along that are too
-  deep as well (out of a chain, mostly), it moves instead of them, so that fewer edges do.
+  deep as well (out of a chain, mostly), it moves instead of them, so that fewer edges do. From a
+  tree that Algorithm 1 made these are the fewest moves; from any other, one or two may be spared.
 - **A host joins** at the best place; **a host leaves or dies**, and each of its children moves: the
   fewest moves again.
 - **Another shape**: a switch between any two trees of the same hosts; all that differs moves.

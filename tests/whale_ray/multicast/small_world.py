@@ -34,7 +34,9 @@ class World:
         self.vertices = {name: SwitchVertex.of(name, tree) for name in tree.vertices}
         self.coordinator = SwitchCoordinator(1, SwitchRecord(tree), PATIENCE_TICKS)
         self.capacity = self.chance.choice((12, 60, 1 << 40))
-        """Bytes of every ring; the source retains more elsewhere."""
+        """Bytes of every ring."""
+        self.retention = self.chance.choice((0, 30, 1 << 40))
+        """Bytes that the source retains beyond its ring."""
         self.forgets = forgets
         self.degree = 3
         self.bag: list[Outgoing] = []
@@ -118,6 +120,7 @@ class World:
     def produce(self) -> None:
         tails = [self.root.received, *self.root.serves.values()]
         room = self.capacity - (self.root.received - min(tails))
+        room = min(room, self.capacity + self.retention - (self.root.received - self.root.floor))
         if room > 0 and self.end is None and ROOT in self.vertices:
             self.root.produce(self.chance.randint(1, min(room, 20)))
 
@@ -135,6 +138,7 @@ class World:
             # What it has not read when its parent hears that it comes from another now.
             is_early = vertex.epoch < parent.epoch and vertex.received < parent.serves[name]
             assert self.forgets or is_early, f"{parent.name} forgot for {name}"
+            self.send([] if is_early else parent.starved(name, vertex.received), parent.name)
             return
         end = min(parent.received, vertex.floor + self.capacity)
         if vertex.limit is not None and self.chance.random() < 0.5:

@@ -8,7 +8,7 @@ import pytest
 
 from whale_ray.configs.errors import UsageError
 from whale_ray.configs.settings import MulticastSettings
-from whale_ray.multicast.switch_messages import Outgoing
+from whale_ray.multicast.switch_messages import Message, Outgoing
 from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.multicast.trees import Tree
 from whale_ray.plan.hosts import Route, lay_hosts
@@ -42,7 +42,7 @@ class World:
         return self.keeper.trees[0]
 
     def carry_out(self, orders: Orders) -> None:
-        waiting: deque[tuple[int, object]] = deque()
+        waiting: deque[tuple[int, Message]] = deque(maxlen=1000)
 
         def say(host: int, said: list[Outgoing]) -> None:
             for one in said:
@@ -56,10 +56,10 @@ class World:
         while waiting:
             to, message = waiting.popleft()
             if to == -1:
-                order(self.keeper.answered(0, message, self.now))  # type: ignore[arg-type]
+                order(self.keeper.answered(0, message, self.now))
             elif to not in self.dead:
                 vertex = self.vertices[to]
-                say(to, vertex.receive(message))  # type: ignore[arg-type]
+                say(to, vertex.receive(message))
 
     def flow(self, rate: float = 100.0, send_s: float = 1e-5, queue: int = 0) -> None:
         """Let 50 ms pass at `rate` slices a second; the source's relay tells its load."""

@@ -72,7 +72,7 @@ class Play:
         kind = self.chance.choice(("none", "memory", "spill", "spill"))
         if kind == "none":
             return
-        memory, spilled = (64 * chunk, 0) if kind == "memory" else (chunk, 8 * chunk)
+        memory, spilled = (2 * chunk, 0) if kind == "memory" else (chunk, 8 * chunk)
         self.memories[0].retention = lambda: Retention(
             memory, spilled, ring_bytes, label="simulation", chunk_bytes=chunk
         )

@@ -7,11 +7,9 @@ any moment, and another one takes its place.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable
 from typing import cast
 
-from ...configs.errors import ProtocolError
 from ...configs.settings import MulticastSettings
 from ...multicast.switch_vertex import SwitchVertex
 from ...multicast.trees import Tree
@@ -28,16 +26,13 @@ from ...transport.ring_layout import RingLayout
 from ...transport.segment import Segment
 from ...transport.tcp.endpoint import TcpEndpoint
 from ..simulator import Actions, Send
-from .hosts import SimulatedHost, Wiring
+from .hosts import SimulatedHost
 from .workload import Load, Producer, Reader
 
 STREAM = 0
 CONTROLLER = "controller"
 _ORDER_BYTES = 500
 """About the size of what controller and relays say."""
-
-_STARVED = re.compile(r"stream \d+ from ([\d,]+), but only from [\d,]+ is held here")
-"""What a link breaks with whose child asks for bytes that are gone."""
 
 Addresses = dict[int, tuple[str, int]]
 """Where each host's relay listens; the number tells one process from the next."""
@@ -152,15 +147,6 @@ class Relay(SimulatedHost):
             self.branches.order(message)
             return self._go_on(now_ns)
         return super().receive(sender, message, now_ns)
-
-    def _break(self, wiring: Wiring, error: ProtocolError, now_ns: int) -> None:
-        super()._break(wiring, error, now_ns)
-        asked = _STARVED.search(str(error))
-        if asked is not None and wiring.link is not None:
-            child = int(wiring.link.peer.host.rpartition("-")[2])
-            vertex = self.branch.vertex
-            answers = vertex.starved(child, int(asked[1].replace(",", "")))
-            self._tell(TreeNews(tuple((STREAM, one.message) for one in answers)))
 
     def _go_on(self, now_ns: int) -> Actions:
         self._now_ns = now_ns
