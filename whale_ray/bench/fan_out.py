@@ -21,7 +21,7 @@ import pyarrow as pa
 from ..transport.segment import Bytes
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
-from .peers import ZmqSender, load_zmq, pickled, zmq_address, zmq_receiver
+from .peers.sockets import ZmqSender, load_zmq, pickled, zmq_address, zmq_receiver
 from .processes import Role, Together, Work, run_together
 from .report import Aim, Row, median
 from .ring_loops import sum_frame

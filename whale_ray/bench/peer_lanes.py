@@ -20,7 +20,7 @@ from ..configs.settings import TransportSettings
 from ..transport.segment import Bytes
 from ..transport.tcp.sockets import prepare
 from .lanes import Load, Receive
-from .peers import zmq_address, zmq_pair_socket
+from .peers.sockets import zmq_address, zmq_pair_socket
 
 _ADDRESS: Final = "127.0.0.1"
 _SILENCE_MS: Final = TransportSettings().silence_timeout_ms

@@ -23,7 +23,7 @@ from ..transport.clock import SystemClock
 from ..transport.segment import Bytes, Segment
 from . import matrix, sweeps
 from .fan_out import fan_out_rows
-from .peers import load_zmq, pipe_roles, zmq_roles
+from .peers.sockets import load_zmq, pipe_roles, zmq_roles
 from .processes import Role, Together, Work, run_together
 from .report import Aim, BenchReport, Row, describe_machine, median
 from .ring_loops import (

@@ -13,8 +13,8 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from ..configs.errors import ResourceError
-from .processes import Role, Work
+from ...configs.errors import ResourceError
+from ..processes import Role, Work
 
 _HELLO = b""
 _RECONNECT_MS = 2
