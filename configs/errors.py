@@ -15,6 +15,7 @@
     │   ├── WorkerDiedError        a worker died and the job could not be restarted
     │   ├── JobCancelledError      the user ended it; the command line exits with 130
     │   ├── AttemptLostError       a worker is not in the attempt it was asked about; internal
+    │   │   └── NotInAttemptError  its process never was in it; internal
     │   ├── OutputError            the result could not be written or published
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
     │       └── SegmentGoneError   memory that another process shared; internal

@@ -30,7 +30,7 @@ USER_CODE = Path(__file__).with_name("user_code")
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, ride-hailing, one-to-many, dynamic"
-COMMANDS = "run, explain, bench, doctor, list, stop, settings"
+COMMANDS = "run, explain, bench, simulate, doctor, list, stop, settings"
 
 
 @pytest.fixture(autouse=True)
@@ -281,6 +281,9 @@ def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:
 
         def metrics(self) -> JobMetrics:
             return next(told)
+
+        def wish(self, wish: object) -> None:
+            raise AssertionError
 
         def stop(self, drain: bool) -> None:
             raise NotImplementedError

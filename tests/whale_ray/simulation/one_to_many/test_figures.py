@@ -102,7 +102,6 @@ def test_numbers_are_written_without_drawing(tmp_path: Path) -> None:
 
 
 def test_drawings_are_written_and_marked(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     files = plots.write(SMALL, tmp_path)
     assert [path.name for path in files] == ["small.json", "small.png", "small.svg"]
     assert all(path.stat().st_size > 1000 for path in files[1:])
