@@ -27,7 +27,7 @@ from whale_ray.configs.loading import environment_name
 from whale_ray.configs.settings import DECLARATIONS
 from whale_ray.operators.sinks.base import SinkResult
 from whale_ray.operators.spark_names import spark_translation_table
-from whale_ray.runtime.controller import (STEPS)
+from whale_ray.runtime.controller import STEPS
 from whale_ray.runtime.metrics import JobMetrics, OperatorMetrics
 from whale_ray.topology.misuse import GROUPINGS
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from ..configs.errors import UsageError
@@ -13,6 +15,8 @@ from .parser import did_you_mean
 SUITES = {
     "transport": "shared memory, tcp and push against memcpy, plain sockets, ZeroMQ and pickle",
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
+    "one-to-many": "every tuple to up to 480 instances on 30 hosts: modes, trees, peers",
+    "dynamic": "a load that changes, and the multicast tree that follows it",
 }
 
 
@@ -23,16 +27,48 @@ def add_bench(commands: Any) -> None:
     command.add_argument("suite", choices=SUITES, metavar="SUITE", help=suites)
     command.add_argument("--quick", action="store_true", help="fewer and shorter repetitions")
     command.add_argument("--only", metavar="PART", help="measure one part of the suite")
+    command.add_argument(
+        "--sizes", metavar="N,N", type=_numbers, help="one-to-many: numbers of instances"
+    )
+    command.add_argument(
+        "--plots", metavar="DIR", type=Path, help="one-to-many, dynamic: where to put plots"
+    )
     command.add_argument("--json", action="store_true", help="one JSON object on the last line")
     command.set_defaults(function=_bench)
 
 
 def _bench(parsed: argparse.Namespace) -> int:
     suite = import_module(f"whale_ray.bench.{parsed.suite.replace('-', '_')}")
-    options = {} if parsed.only is None else {"only": _part(parsed.suite, suite, parsed.only)}
+    options = _options(parsed, suite)
     report = suite.run(quick=parsed.quick, **options)
     sys.stdout.write((report.as_json() if parsed.json else report.render()).rstrip() + "\n")
     return 0
+
+
+def _options(parsed: argparse.Namespace, suite: Any) -> dict[str, Any]:
+    """Return the options that were given; UsageError if the suite does not take one of them."""
+    options: dict[str, Any] = {}
+    if parsed.only is not None:
+        options["only"] = _part(parsed.suite, suite, parsed.only)
+    taken = signature(suite.run).parameters
+    for option in ("sizes", "plots"):
+        value = getattr(parsed, option)
+        if value is None:
+            continue
+        if option not in taken:
+            msg = f"suite {parsed.suite!r} takes no --{option}"
+            raise UsageError(msg)
+        options[option] = value
+    return options
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return numbers that are separated by commas."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        msg = f"{text!r} is no list of numbers such as 120,480"
+        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _part(name: str, suite: Any, part: str) -> str:

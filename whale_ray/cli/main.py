@@ -1,4 +1,4 @@
-"""`whale-ray`: run, explain, bench, doctor, list, stop.
+"""`whale-ray`: run, explain, bench, simulate, doctor, list, stop.
 
 Every error that a user can cause ends in one line on standard error and exit code 2 (how it was
 called) or 1 (what happened); `--debug` shows the traceback. Ctrl-C drains a running job and exits
@@ -21,7 +21,7 @@ from ..configs.errors import (
     UserFunctionError,
     WhaleError,
 )
-from . import bench, jobs, running
+from . import bench, jobs, running, simulate
 from .parser import Parser
 
 
@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     running.add_run(commands)
     running.add_explain(commands)
     bench.add_bench(commands)
+    simulate.add_simulate(commands)
     doctor = commands.add_parser("doctor", help="what this machine offers, and what a lack means")
     doctor.add_argument("--json", action="store_true", help="one JSON object")
     doctor.set_defaults(function=_doctor)

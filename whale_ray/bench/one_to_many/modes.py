@@ -1,0 +1,62 @@
+"""The ways from one to many that are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["COMPARED", "INSTANCES_TCP", "MODES", "PICKLED", "Mode", "mode_named"]
+
+Route = Literal["non-blocking", "star", "chain", "binomial"]
+Addressing = Literal["worker-oriented", "instance-oriented"]
+Transport = Literal["tcp", "shared memory"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way.
+
+    Attributes:
+        name: as tables and plots call it.
+        addressing: whether a row is serialized once per worker or once per instance.
+        route: the tree of hosts.
+        transport: tcp between logical hosts, or one host's shared memory.
+        pickled: whether rows are Python's pickles, one per row and destination.
+    """
+
+    name: str
+    addressing: Addressing
+    route: Route
+    transport: Transport
+    pickled: bool = False
+
+    @property
+    def deployment(self) -> tuple[str, bool]:
+        """What modes must have in common to be switched while the job runs."""
+        return self.transport, self.pickled
+
+
+MODES = (
+    Mode("non-blocking", "worker-oriented", "non-blocking", "tcp"),
+    Mode("star", "worker-oriented", "star", "tcp"),
+    Mode("binomial", "worker-oriented", "binomial", "tcp"),
+    Mode("chain", "worker-oriented", "chain", "tcp"),
+    Mode("instances, tcp", "instance-oriented", "star", "tcp"),
+    Mode("one host", "worker-oriented", "star", "shared memory"),
+    Mode("instances, one host", "instance-oriented", "star", "shared memory"),
+    Mode("instances, tcp, pickled", "instance-oriented", "star", "tcp", pickled=True),
+)
+
+INSTANCES_TCP = "instances, tcp"
+PICKLED = "instances, tcp, pickled"
+
+COMPARED = tuple(mode.name for mode in MODES)
+"""Their names, in the order of tables."""
+
+
+def mode_named(name: str) -> Mode:
+    """Return a mode by its name; KeyError if there is none."""
+    for mode in MODES:
+        if mode.name == name:
+            return mode
+    raise KeyError(name)

@@ -1,0 +1,110 @@
+"""The parts of the suite, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ..plots import check_plots
+from ..report import BenchReport, Row, describe_machine
+from . import HOSTS, PARTS
+from .deployment import LARGE_SLICES, Shape
+from .measuring import Found, Plan, find
+from .modes import COMPARED, PICKLED
+from .rows import aims, measured_rows
+
+_FULL: Final = Plan(warm_up_s=1.5, unpaced_s=5.0, paced_s=5.0)
+_QUICK: Final = Plan(warm_up_s=0.7, unpaced_s=1.5, paced_s=1.5)
+_PEERS_FULL_S: Final = 8.0
+_PEERS_QUICK_S: Final = 3.0
+
+SETTINGS: Final = {**LARGE_SLICES, "rows per slice": LARGE_SLICES["runtime.source_batch_rows"]}
+
+NOTES: Final = (
+    (
+        f"{HOSTS} logical hosts and the source's are this one machine: a worker and a relay per "
+        "host, plain processes; between hosts tcp, on one host shared memory"
+    ),
+    (
+        f"slices of {int(str(SETTINGS['rows per slice'])):,} rows, rings of 16 MiB, WTL "
+        "5 ms: with so many processes to a core, fewer and longer turns are what counts; all modes "
+        "alike"
+    ),
+    (
+        "two cores do the work of 31 hosts here: what a mode would carry with cores of its own per "
+        "host shows in the CPU time of the source's host per tuple (source and its relay)"
+    ),
+    (
+        "latencies are from the moment a tuple was due (Poisson, open loop) at 80 % of what the "
+        "slowest of the compared modes carries; multicast: until the last worker has it"
+    ),
+    "every instance's checksum was compared with the source's after every measurement",
+)
+
+
+def run_suite(
+    quick: bool, only: str | None, sizes: Sequence[int], plots: Path | None
+) -> BenchReport:
+    """Measure the parts that are wanted; see `one_to_many.run`."""
+    check_plots(plots)
+    machine = describe_machine(("numpy", "numba"))
+    plan = _QUICK if quick else _FULL
+    parts = PARTS if only is None else (only,)
+    largest = Shape(HOSTS, sizes[-1])
+    rows: list[Row] = []
+    notes: list[str] = []
+    found: list[Found] = []
+    if "modes" in parts:
+        found += _find_all(plan, sizes)
+        rows += measured_rows(found, SETTINGS)
+        rows += aims(found, sizes[-1])
+        if plots is not None:
+            from .figures import draw
+
+            draw(found, plots)
+    if "steps" in parts:
+        from .steps import step_rows
+
+        rows += step_rows(found, largest, plan)
+    if "links" in parts:
+        notes += _links(plan, rows)
+    if "peers" in parts:
+        from .against_peers import peer_rows
+
+        measured, missing = peer_rows(
+            found, largest, plan, _PEERS_QUICK_S if quick else _PEERS_FULL_S
+        )
+        rows += measured
+        notes += missing
+    if "applications" in parts:
+        from .applications import application_rows
+
+        rows += application_rows(largest, quick=quick)
+    options = "".join((" --quick" if quick else "", f" --only {only}" if only else ""))
+    return BenchReport(
+        suite="one-to-many",
+        command=f"whale-ray bench one-to-many{options}",
+        machine=machine,
+        rows=tuple(rows),
+        notes=(*NOTES, *notes),
+    )
+
+
+def _find_all(plan: Plan, sizes: Sequence[int]) -> list[Found]:
+    found: list[Found] = []
+    for size in sizes:
+        # A pickle per row and instance is so slow that one size tells all.
+        names = [name for name in COMPARED if name != PICKLED or size == sizes[-1]]
+        found += find(Shape(HOSTS, size), plan, names)
+    return found
+
+
+def _links(plan: Plan, rows: list[Row]) -> list[str]:
+    """Add what is bound by links; return a note if this machine cannot have such hosts."""
+    from .link_bound import lack, link_rows
+
+    if missing := lack():
+        return [f"link-bound runs were left out: {missing}"]
+    rows += link_rows(plan)
+    return []

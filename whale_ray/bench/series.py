@@ -1,0 +1,117 @@
+"""Throughput and latency over time, in bins, out of what the board of a measurement holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .bands import band_of, recovery_bins
+
+if TYPE_CHECKING:
+    from .one_to_many.board import Board
+
+__all__ = ["Recovery", "Series", "mean_in_bins", "recovery", "series_of"]
+
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What happened, bin by bin.
+
+    Attributes:
+        begin_ns: where the first bin begins, monotonic.
+        bin_ns: how long a bin is.
+        offered: rows per second that the source emitted.
+        delivered: rows per second that reached the instances, as a mean over them.
+        latency_ms: mean processing latency of what was done in the bin; NaN where nothing was.
+    """
+
+    begin_ns: int
+    bin_ns: int
+    offered: Values
+    delivered: Values
+    latency_ms: Values
+
+    def place(self, at_ns: int) -> int:
+        """Return the bin that a moment lies in."""
+        return (at_ns - self.begin_ns) // self.bin_ns
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How long it took from a moment until a series was back in its band, ms.
+
+    Attributes:
+        throughput_ms: of throughput.
+        latency_ms: of latency; what is below its band, so better than before, counts as inside.
+        settled_ms: of latency, where what is usual later counts as inside, too: a deeper tree takes
+            longer for good.
+    """
+
+    throughput_ms: float
+    latency_ms: float
+    settled_ms: float
+
+
+def series_of(board: Board, begin_ns: int, bin_ns: int, bins: int) -> Series:
+    """Return the first `bins` bins of what stands on a board."""
+    seconds = bin_ns / 1e9
+    rows = board.bins[:, :bins].astype(np.float64)
+    scheduled = board.scheduled[None, :]
+    done = board.done
+    known = (done > 0) & (scheduled > 0)
+    latencies_ms = ((done - scheduled)[known]) / 1e6
+    places = (done[known] - begin_ns) // bin_ns
+    return Series(
+        begin_ns,
+        bin_ns,
+        offered=rows[0] / seconds,
+        delivered=rows[1:].sum(axis=0) / board.shape.instances / seconds,
+        latency_ms=mean_in_bins(places, latencies_ms, bins),
+    )
+
+
+def mean_in_bins(places: npt.NDArray[np.int64], values: Values, bins: int) -> Values:
+    """Return the mean of the values in each bin, NaN for a bin without any.
+
+    `places` and `values` are equally long; places outside 0 … bins − 1 are left out.
+    """
+    inside = (places >= 0) & (places < bins)
+    counts = np.bincount(places[inside], minlength=bins)
+    sums = np.bincount(places[inside], weights=values[inside], minlength=bins)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def recovery(
+    series: Series, decided_ns: int, until_ns: int, around_ns: int = 2 * 10**9
+) -> Recovery:
+    """Return how long a disturbance that begins at `decided_ns` lasts.
+
+    Args:
+        series: throughput and latency.
+        decided_ns: when a switch was decided.
+        until_ns: where to stop looking.
+        around_ns: the time before the first, and after the second, that tells what is usual.
+
+    Raises:
+        ValueError: nothing is known of the time before.
+    """
+    first, last = series.place(decided_ns), series.place(until_ns) + 1
+    span = around_ns // series.bin_ns
+    before, after = slice(max(0, first - span), first), slice(last, last + span)
+    bin_ms = series.bin_ns / 1e6
+    delivered = recovery_bins(series.delivered[first:last], band_of(series.delivered[before]))
+    latencies = series.latency_ms[first:last]
+    usual = replace(band_of(series.latency_ms[before]), low=-np.inf)
+    known_later = not np.isnan(series.latency_ms[after]).all()
+    later = band_of(series.latency_ms[after]).high if known_later else usual.high
+    settled = replace(usual, high=max(usual.high, later))
+    return Recovery(
+        delivered * bin_ms,
+        recovery_bins(latencies, usual) * bin_ms,
+        recovery_bins(latencies, settled) * bin_ms,
+    )
