@@ -116,15 +116,22 @@ class SourceFloors:
         self._pinned = {vertex: at for vertex, at in self._pinned.items() if at != epoch}
         self._entering = {}
 
-    def adopt(self, tree: Tree, epoch: int, absent: Collection[Vertex] = ()) -> None:
-        """Take over the tree of a switch that was decided; who joined unforeseen begins at its cut.
+    def adopt(
+        self,
+        tree: Tree,
+        epoch: int,
+        begins: Mapping[Vertex, int] | None = None,
+        absent: Collection[Vertex] = (),
+    ) -> None:
+        """Take over the tree of a switch that was decided.
 
-        Those `absent` are no longer in it, but are expected back: their floors stay.
+        Who joined unforeseen begins where `begins` says, or with the stream. Those `absent` are
+        no longer in it, but are expected back: their floors stay.
         """
         self._tree, self._epoch = tree, epoch
-        known = {**self._entering, **self._floors}
+        known = {**(begins or {}), **self._entering, **self._floors}
         away = [vertex for vertex in known if vertex in absent]
-        self._floors = {vertex: known.get(vertex, epoch) for vertex in (*tree.joined, *away)}
+        self._floors = {vertex: known.get(vertex, 0) for vertex in (*tree.joined, *away)}
         self._entering = {}
         self._pinned = {vertex: at for vertex, at in self._pinned.items() if vertex in self._floors}
         self._heard = {

@@ -1,8 +1,8 @@
 """What the coordinator of a switch and the vertices of a tree tell each other (DESIGN 6).
 
-The tree's *epoch* is its cut: the position in the stream from which on the tree is used. So epochs
-only grow, also over switches that were aborted. Every message carries the coordinator's term and an
-epoch; receivers refuse older ones.
+The tree's *epoch* is its number. Epochs only grow, also over switches that were aborted. Every
+message carries the coordinator's term and an epoch; receivers refuse older ones. The *cut* is the
+position in the stream from which on those that move read along the tree; COMMIT says it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class PlannedMove:
     new_parent: Vertex | None
     """None: it leaves the tree."""
     reserve_at: int
-    """From which byte on the new parent is to keep the stream for it; once acknowledged, keeps."""
+    """From which byte on the new parent is to keep the stream for it; once it is decided, for one
+    with an old parent: the cut, the same for all; for others: what the new parent keeps."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Message:
     term: int
     """Of the coordinator; a vertex answers with that of the message."""
     epoch: int
-    """Of the tree that the message is about: its cut, a position in bytes."""
+    """Of the tree that the message is about."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Commit(Message):
     """To all: the tree of this epoch is the one."""
 
     moves: tuple[PlannedMove, ...]
-    """All of them; `reserve_at` is what the new parents really keep."""
+    """All of them, with the cut."""
     gone: frozenset[Vertex]
     """Hosts that have died: nobody waits for them."""
     absent: frozenset[Vertex]

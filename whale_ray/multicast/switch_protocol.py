@@ -127,29 +127,29 @@ class SwitchCoordinator:
     def begin(
         self, switch: Switch, cut: int, floors: Mapping[Vertex, int] | None = None
     ) -> list[Outgoing]:
-        """Begin a switch at a cut in the near future, a slice's boundary.
+        """Begin a switch, with a cut not before `cut`, a slice's boundary.
+
+        Where the cut lies is decided with COMMIT: at the first byte from which on all new parents
+        hold the stream. It is behind the source's head unless `cut` is ahead of it, so a source
+        that falls silent holds no switch up. The epoch is the next number, `cut` if that is higher.
 
         `floors` has, for every vertex without a living parent, the position from which on the new
         one shall keep the stream: 0 for all that it still has (what is before comes from the
-        source), which is right for orphans and for hosts that come back. A switch without moves
-        sends nothing.
+        source), which is right for orphans and for hosts that come back; without it, `cut`. A
+        switch without moves sends nothing.
 
         Raises ValueError if another switch is under way, if `switch` does not begin with the
         present tree or has hosts that have died (unless they join anew, and all know that they had
-        died), for a cut that is not beyond the last one, and for moves that would close a circle
-        before the cut (an orphan below a vertex that reads on from the orphan's subtree): such a
-        tree is to be repaired first. An idle source's cut may be behind its head, as long as new
-        parents still hold it.
+        died), and for moves that would close a circle before the cut (an orphan below a vertex that
+        reads on from the orphan's subtree): such a tree is to be repaired first.
         """
+        epoch = max(cut, self.record.last_epoch + 1)
         if self.phase is not Phase.STABLE or switch.before != self.tree:
-            msg = f"epoch {cut} cannot follow: {self.phase.value}, epoch {self.record.epoch}"
-            raise ValueError(msg)
-        if cut <= self.record.last_epoch:
-            msg = f"a cut at {cut} is not beyond the last one, {self.record.last_epoch}"
+            msg = f"epoch {epoch} cannot follow: {self.phase.value}, epoch {self.record.epoch}"
             raise ValueError(msg)
         if not switch.moves:
             return []
-        returning = self._returning_with(switch, cut)
+        returning = self._returning_with(switch, epoch)
         gone = self.record.gone - returning
         moves = []
         for move in switch.moves:
@@ -166,18 +166,18 @@ class SwitchCoordinator:
         self._waiting = set(asked)
         self.record = dataclasses.replace(
             self.record,
-            last_epoch=cut,
+            last_epoch=epoch,
             phase=Phase.PREPARING,
             next_tree=switch.after,
             moves=tuple(moves),
             told=frozenset(asked),
             returning=returning,
         )
-        status = StatusMessage(self.term, cut, switch.degree)
+        status = StatusMessage(self.term, epoch, switch.degree)
         out = [Outgoing(vertex, status) for vertex in switch.after.vertices]
         return [*out, *self._say()]
 
-    def _returning_with(self, switch: Switch, cut: int) -> frozenset[Vertex]:
+    def _returning_with(self, switch: Switch, epoch: int) -> frozenset[Vertex]:
         """Return which of the dead come back. ValueError if one cannot, or is dead yet."""
         after, before = set(switch.after.vertices), set(switch.before.vertices)
         returning = self.record.gone & (after - before)
@@ -189,7 +189,7 @@ class SwitchCoordinator:
             raise ValueError(msg)
         dead = (self.record.gone - returning) & after
         if dead:
-            msg = f"epoch {cut} cannot follow: {sorted(map(str, dead))} have died"
+            msg = f"epoch {epoch} cannot follow: {sorted(map(str, dead))} have died"
             raise ValueError(msg)
         return returning
 
@@ -276,9 +276,13 @@ class SwitchCoordinator:
 
     def _decide_commit(self) -> list[Outgoing]:
         after = self.record.next_tree or self.tree
+        reserved = {
+            move: self._reserved.get(move.vertex, move.reserve_at) for move in self.record.moves
+        }
+        cut = max((at for move, at in reserved.items() if move.old_parent is not None), default=0)
         moves = tuple(
-            dataclasses.replace(move, reserve_at=self._reserved.get(move.vertex, move.reserve_at))
-            for move in self.record.moves
+            dataclasses.replace(move, reserve_at=at if move.old_parent is None else cut)
+            for move, at in reserved.items()
         )
         gone = self.record.gone - self.record.returning
         members = {*after.vertices, *self.tree.vertices, *self.record.leaving}

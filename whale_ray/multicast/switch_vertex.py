@@ -2,7 +2,7 @@
 
 Pure; the driver hands in messages, ticks and what was read. ::
 
-    PREPARE   new parent: reserve the stream from the cut on for the child    child: take note
+    PREPARE   new parent: reserve the stream for the child, and say from where   child: take note
     COMMIT    child: read on from the old parent up to the cut, then from the new one
     ABORT     all as before; the reservation is dropped
 
@@ -332,8 +332,8 @@ class SwitchVertex:
             return [self._cannot(message, f"epoch {held.epoch} is prepared")]
         if held is None:
             for move in message.moves:
-                if self._needs_all(move) and self.held_from > move.reserve_at:
-                    return [self._cannot(message, f"the cut is behind {self.held_from}")]
+                if self._joins_anew(move) and self.held_from > move.reserve_at:
+                    return [self._cannot(message, f"what it needs is before {self.held_from}")]
             self._prepared = message
             if self._floors is not None:
                 begins = {one.vertex: max(self.held_from, one.reserve_at) for one in message.moves}
@@ -346,12 +346,11 @@ class SwitchVertex:
         reserved = tuple(self._reserved.items())
         return [Outgoing(None, Ready(message.term, message.epoch, self.name, reserved))]
 
-    def _needs_all(self, move: PlannedMove) -> bool:
+    def _joins_anew(self, move: PlannedMove) -> bool:
         """Tell whether what is not kept here from `reserve_at` on would come from nowhere."""
-        if move.old_parent is not None:
-            return move.new_parent == self.name
-        is_new = self._floors is not None and move.vertex not in self._floors
-        return is_new and move.reserve_at > 0
+        if move.old_parent is not None or self._floors is None:
+            return False
+        return move.vertex not in self._floors and move.reserve_at > 0
 
     def _cannot(self, message: Message, reason: str) -> Outgoing:
         return Outgoing(None, Refused(message.term, message.epoch, self.name, reason))
@@ -375,8 +374,8 @@ class SwitchVertex:
                     # Also where it was a child before: what it has not read then comes from its
                     # old parent, or the source. To keep it as well could block the way to the cut.
                     # A root that has taken over meanwhile has reserved nothing, but lost nothing.
-                    begin = self._reserved.get(child, max(self.held_from, move.reserve_at))
-                    self._children[child] = _Edge(begin, message.epoch)
+                    begin = self._reserved.get(child, self.held_from)
+                    self._children[child] = _Edge(max(begin, move.reserve_at), message.epoch)
             self._prepared, self._reserved = None, {}
             if self._floors is None:
                 enter = {
@@ -385,24 +384,25 @@ class SwitchVertex:
                 # A dead child counts until the tree is repaired: it stands for those below it.
                 self._acknowledgements.adopt(moved, enter)
             else:
-                self._floors.adopt(message.tree, message.epoch, message.absent)
+                begins = {vertex: move.reserve_at for vertex, move in moved.items()}
+                self._floors.adopt(message.tree, message.epoch, begins, message.absent)
             if len(self._spans) > 1:
                 # A switch follows an unfinished one only if a host has died: the former parent may
                 # starve, or wait for us in a circle. The source never does.
                 gap = Span(self._root, self.received, is_gap=True)
                 self._read_along([gap, self._spans[-1]])
             if self.name in moved:
-                self._move(moved[self.name], message.epoch)
+                self._move(moved[self.name])
         self._has_told = False
         return self._settle(is_asked=True)
 
-    def _move(self, move: PlannedMove, cut: int) -> None:
+    def _move(self, move: PlannedMove) -> None:
         if move.new_parent is None:
             self._retiring = True
             return
         if move.old_parent is not None:
             last = self._spans[-1].begin if self._spans else 0
-            span = Span(move.new_parent, max(cut, self.received, last))
+            span = Span(move.new_parent, max(move.reserve_at, self.received, last))
             self._read_along([*self._spans, span])
             return
         spans = [Span(move.new_parent, max(move.reserve_at, self.received))]

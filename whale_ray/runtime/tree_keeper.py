@@ -36,9 +36,6 @@ TICK_NS = 50_000_000
 """How often what was not answered is said again."""
 
 _SWITCHES_KEPT = 256
-_LEAD_MIN_NS = 4_000_000
-_LEAD_MAX_NS = 2_000_000_000
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class SwitchReport:
         why: scale-up, scale-down, reshape, repair, return, or a name given by the monitor.
         degree_before, degree_after: highest out-degrees.
         moves: hosts that got another parent.
-        epoch: the cut, in bytes.
+        epoch: the new tree's number.
         decided_ns: when it began.
         committed_ns: when all were ready; None if it was aborted.
         ended_ns: when all had moved; None while it is under way.
@@ -256,10 +253,6 @@ class _Stream:
         self._wanted_degree = self._monitor.degree
         self._clock = SampleClock(now_ns)
         self._caps = _Caps(settings)
-        self._load: Load | None = None
-        self._loaded_ns = now_ns
-        self._rate_bytes_per_s = 0.0
-        self._lead_ns = _LEAD_MIN_NS * 4
         self._root_away = False
         self._away: set[Vertex] = set()
         # A predecessor's dead have been replaced, or their death is told again.
@@ -312,9 +305,6 @@ class _Stream:
         if load.host != self._root:
             self._caps.loaded(load, now_ns, self.coordinator.tree)
             return self._begin_if_due(now_ns)
-        self._load, self._loaded_ns = load, now_ns
-        if load.elapsed_ns > 0:
-            self._rate_bytes_per_s = load.arrived_bytes * 1e9 / load.elapsed_ns
         sample = self._clock.sample(load, now_ns)
         if sample is not None:
             destinations = len(self.coordinator.tree.joined)
@@ -338,14 +328,12 @@ class _Stream:
         if found is None:
             return []
         why, switch, orphans = found
-        if self._load is None and not orphans:
-            return []  # where the stream stands is not known yet, and nothing is on fire
-        cut = self._cut(now_ns)
         before = self.coordinator.tree
-        out = self.coordinator.begin(switch, cut, dict.fromkeys(orphans, 0))
+        out = self.coordinator.begin(switch, 0, dict.fromkeys(orphans, 0))
         self._monitor.began(now_ns)
+        epoch = self.coordinator.record.last_epoch
         self._report = SwitchReport(
-            self._stream, why, before.degree, switch.after.degree, len(switch.moves), cut, now_ns
+            self._stream, why, before.degree, switch.after.degree, len(switch.moves), epoch, now_ns
         )
         self._note_phase(now_ns)
         return out
@@ -393,25 +381,14 @@ class _Stream:
             return binomial_degree(len(tree.joined) + 1)
         return max(1, self.goal.degree or self._wanted_degree)
 
-    def _cut(self, now_ns: int) -> int:
-        """Return a position that the source will reach when all are ready, and not much later."""
-        last = self.coordinator.record.last_epoch
-        if self._load is None:
-            return last + _ALIGNMENT
-        ahead_s = (now_ns - self._loaded_ns + self._lead_ns) / 1e9
-        cut = self._load.head + int(self._rate_bytes_per_s * ahead_s)
-        return max(last + _ALIGNMENT, cut & -_ALIGNMENT)
-
     def _note_phase(self, now_ns: int) -> None:
-        """Keep the report of the switch under way up to date; learn how long one takes."""
+        """Keep the report of the switch under way up to date."""
         report, phase = self._report, self.coordinator.phase
         if report is None:
             return
         committed = self.coordinator.record.epoch == report.epoch
         if committed and report.committed_ns is None:
             report = replace(report, committed_ns=now_ns)
-            prepared_ns = now_ns - report.decided_ns
-            self._lead_ns = min(_LEAD_MAX_NS, max(_LEAD_MIN_NS, prepared_ns + prepared_ns // 2))
         self._report = report
         if phase is not Phase.STABLE:
             return
@@ -422,6 +399,5 @@ class _Stream:
         if not committed:
             reason = self.coordinator.aborts[-1] if self.coordinator.aborts else "aborted"
             report = replace(report, aborted=reason)
-            self._lead_ns = min(_LEAD_MAX_NS, self._lead_ns * 2)  # all need more time, it seems
         self.switches.append(replace(report, ended_ns=now_ns))
         self._monitor.ended(now_ns, self._wanted_degree if committed else max(1, tree.degree))

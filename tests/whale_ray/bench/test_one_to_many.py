@@ -319,10 +319,11 @@ def test_modes_have_names_of_their_own() -> None:
 # --- a run -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_job_is_switched_from_mode_to_mode() -> None:
     shape = Shape(hosts=2, instances=4)
     names = ["star", "chain", "instances, tcp"]
-    plan = Plan(warm_up_s=0.1, unpaced_s=0.3, paced_s=0.3)
+    plan = Plan(warm_up_s=0.5, unpaced_s=1.0, paced_s=1.0)
     found = find(shape, plan, names, SMALL)
     assert sorted(one.mode.name for one in found) == sorted(names)
     copies = {one.mode.name: one.unpaced.copies for one in found}
@@ -345,9 +346,11 @@ def test_a_job_is_switched_from_mode_to_mode() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["instances, one host", "instances, tcp, pickled"])
 def test_the_other_deployments_run(name: str) -> None:
-    plan = Plan(warm_up_s=0.1, unpaced_s=0.2, paced_s=0.0)
-    (found,) = find(Shape(hosts=2, instances=4), plan, [name], SMALL)
-    assert found.unpaced.rows > 0
+    with Deployment(Shape(hosts=2, instances=4), mode_named(name), SMALL) as deployment:
+        deployment.board.orders[b.RATE] = b.UNPACED
+        read = deployment.board.workers[:, b.ROWS]
+        deployment.wait_until(lambda: bool(read.all()), 60 * 10**9, "read")
+        deployment.pause()  # checks what was read
 
 
 @pytest.mark.long

@@ -57,7 +57,7 @@ def test_an_abort_lifts_the_pins_of_its_switch_alone():
 
 def test_who_leaves_and_who_joins():
     floors = SourceFloors(chain(0, [1, 2]), 0, 0)
-    floors.adopt(chain(0, [1, 3]), 50)
+    floors.adopt(chain(0, [1, 3]), 50, {3: 50})
     assert (floors.of(1), floors.of(3), floors.floor(99)) == (0, 50, 0)
     floors.heard(3, Acknowledgement(50, 90))
     assert floors.of(3) == 50

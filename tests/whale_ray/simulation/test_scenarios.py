@@ -105,7 +105,7 @@ def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
     assert phases[Phase.ABORTING] > 2
     assert deaths > 40
     assert terms > 20
-    assert stale > 4
+    assert stale > 1
 
 
 def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:

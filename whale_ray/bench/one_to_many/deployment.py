@@ -150,7 +150,7 @@ class Deployment:
             self._topology(mode), on="processes", workers=shape.hosts + 1, settings=chosen
         )
         try:
-            self._await(self._up, _STARTED_TIMEOUT_NS, "start")
+            self.wait_until(self._up, _STARTED_TIMEOUT_NS, "start")
             self._members = find_members(os.getpid())
             self.switch(mode)
         except BaseException:
@@ -189,7 +189,7 @@ class Deployment:
             self.job.set_route(mode.route, out_degree)
             degree = self._degree_of(mode.route, out_degree)
             done = partial(self._switched, degree, _CLOCK.monotonic_ns() + _NOTICED_NS)
-            self._await(done, _SWITCHED_TIMEOUT_NS, f"switch to {mode.name}")
+            self.wait_until(done, _SWITCHED_TIMEOUT_NS, f"switch to {mode.name}")
             self.pause()
         self.mode = mode
 
@@ -274,7 +274,7 @@ class Deployment:
         Raises JobError if rows are missing, or what was read is not what was sent.
         """
         self.board.orders[b.RATE] = 0
-        self._await(self._drained, _DRAINED_TIMEOUT_NS, "deliver all rows")
+        self.wait_until(self._drained, _DRAINED_TIMEOUT_NS, "deliver all rows")
         read, sent = self.board.sums[:, 0], int(self.board.source[b.WORD_SUM])
         if (wrong := np.flatnonzero(read != sent)).size:
             msg = (
@@ -314,7 +314,8 @@ class Deployment:
         relays = self.job.metrics().relays
         return {link.host: link.bytes_sent for link in relays[0].links} if relays else {}
 
-    def _await(self, done: Callable[[], bool], timeout_ns: int, what: str) -> None:
+    def wait_until(self, done: Callable[[], bool], timeout_ns: int, what: str) -> None:
+        """Wait until `done`; JobError if that takes longer, or the job ends meanwhile."""
         until_ns = _CLOCK.monotonic_ns() + timeout_ns
         while not done():
             self._check()
