@@ -375,3 +375,18 @@ def test_a_resumed_tap_begins_where_it_was_left_also_for_fixed_children():
     peer.child_disconnected()
     with pytest.raises(ProtocolError, match="of which 320 were acknowledged"):
         peer.subscribed(STREAM, 192, 192 + CAPACITY, CAPACITY)
+
+
+def test_a_child_is_kept_less_for_without_anything_else_given_back():
+    """Nobody else holds what is behind the new position, either."""
+    producer = private_ring(CAPACITY)
+    offer = Offer(STREAM, RingTap.beside(producer, 0), dynamic=True)
+    offer.admit("one", 0)
+    for number in range(8):
+        assert put(producer, payload(number, 100)) is Outcome.SENT
+    offer.readmit("one", 384)
+    assert (offer.position_of("one"), offer.held_from) == (384, 384)
+    assert offer.admit("two", 0) == 384
+    offer.dismiss("one")
+    offer.readmit("two", 640)
+    assert offer.held_from == 640 < offer.head

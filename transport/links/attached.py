@@ -105,6 +105,17 @@ class Offer:
             self.starved.pop(child, None)
             self.release()
 
+    def readmit(self, child: str, position: int) -> None:
+        """Keep bytes for `child` from `position` on only; KeyError if it was never admitted.
+
+        Not the same as to dismiss it and to admit it again: meanwhile what is behind `position`
+        could be given back, too.
+        """
+        self.outgoing[child].admitted = False
+        self.starved.pop(child, None)
+        self.admit(child, position)
+        self.release()
+
     def outgoing_to(self, child: str) -> Outgoing:
         """Return the stream on its way to `child`, of which nothing may be known yet."""
         outgoing = self.outgoing.get(child)

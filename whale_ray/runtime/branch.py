@@ -137,11 +137,14 @@ class Branch:
         vertex = self.vertex
         serves = vertex.serves
         for child, (name, since) in tuple(self._served.items()):
-            # One that left, and comes again from further on, must not hold what is before.
-            begins_anew = since < serves.get(child, since) > self.offer.position_of(name)
-            if child not in serves or begins_anew:
+            if child not in serves:
                 self.offer.dismiss(name)
                 del self._served[child]
+            elif since < serves[child] > self.offer.position_of(name):
+                # One that is to begin at a cut further on, or that left and comes again from there,
+                # must not hold what is before.
+                self._served[child] = (name, serves[child])
+                self.offer.readmit(name, serves[child])
         for child, position in serves.items():
             if child not in self._served:
                 name = self._name_of(int(child))
