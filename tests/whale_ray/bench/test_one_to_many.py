@@ -20,7 +20,6 @@ from whale_ray.bench.one_to_many.latency import latencies_of
 from whale_ray.bench.one_to_many.measuring import Found, Plan, find
 from whale_ray.bench.one_to_many.modes import COMPARED, MODES, mode_named
 from whale_ray.bench.one_to_many.rows import aims, measured_rows
-from whale_ray.bench.one_to_many.suite import SETTINGS
 from whale_ray.bench.one_to_many.touch_kernels import CONTENT_WORDS, TILE_ROWS, touch
 from whale_ray.bench.one_to_many.traffic import Traffic, reduction, stream_of
 from whale_ray.bench.peers import PeerResult
@@ -228,7 +227,7 @@ def test_aims_compare_what_was_measured_in_one_run() -> None:
 
 def test_bytes_are_compared_with_the_formula() -> None:
     found = [Found(mode_named("star"), Shape(30, 480), measured(1e6, 100, 3_072_000, 30))]
-    told = {row.name: row for row in measured_rows(found, SETTINGS)}
+    told = {row.name: row for row in measured_rows(found)}
     weighed = told["bytes from the source's host"]
     assert weighed.value == pytest.approx(30.72)
     assert weighed.ratio == pytest.approx(1.0, abs=0.01)
@@ -338,7 +337,7 @@ def test_a_job_is_switched_from_mode_to_mode() -> None:
         assert one.unpaced.spent.by_role["workers"] > 0
         assert one.latencies is not None
         assert 0 < one.latencies.multicast.p50_ms <= one.latencies.multicast.p99_ms
-    rows = list(measured_rows(found, SETTINGS))
+    rows = list(measured_rows(found))
     assert len(rows) == 5 * len(found)
     assert list(aims(found, 4))
 

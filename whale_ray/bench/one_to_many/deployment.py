@@ -48,17 +48,12 @@ _NOTICED_NS: Final = 1 * 10**9
 _TRICKLE: Final = 20.0
 """Rows per second: few enough that tens of hosts have time for the switch itself."""
 _SAMPLES_PER_S: Final = 2000
-
-LARGE_SLICES: Final[Mapping[str, object]] = {
-    "transport.ring_bytes": 16 << 20,
-    "runtime.source_batch_rows": 32_768,
-    "transport.wtl_ms": 5.0,
-    "transport.memory_budget_fraction": 0.5,
-}
-"""With tens of processes on a core or two, what counts is how seldom they take turns."""
+WTL_MS: Final = 5.0
 
 _ALWAYS: Final[Mapping[str, object]] = {
     "runtime.source_workers": 1,
+    "transport.wtl_ms": WTL_MS,
+    "transport.memory_budget_fraction": 0.5,
     # Sixty processes on two cores take their time.
     "multicast.patience_ms": 20_000,
     "runtime.start_timeout_ms": 300_000,
@@ -139,7 +134,12 @@ class Deployment:
         self.shape = shape
         self.mode = mode
         self.board = b.Board.create(b.BoardShape(shape.hosts, shape.instances, samples))
-        chosen: dict[str, object] = {**_ALWAYS, **LARGE_SLICES, **(settings or {})}
+        chosen: dict[str, object] = {
+            **_ALWAYS,
+            "transport.ring_bytes": mode.slices.ring_bytes,
+            "runtime.source_batch_rows": mode.slices.rows,
+            **(settings or {}),
+        }
         if mode.transport == "tcp":
             chosen["runtime.hosts"] = shape.hosts + 1
         # A job that begins so has the rings for both ways of addressing.

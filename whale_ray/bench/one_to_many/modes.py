@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-__all__ = ["COMPARED", "INSTANCES_TCP", "MODES", "PICKLED", "Mode", "mode_named"]
+__all__ = ["COMPARED", "INSTANCES_TCP", "MODES", "PICKLED", "Mode", "Slices", "mode_named"]
 
 Route = Literal["non-blocking", "star", "chain", "binomial"]
 Addressing = Literal["worker-oriented", "instance-oriented"]
 Transport = Literal["tcp", "shared memory"]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """How rows travel: with tens of processes on a core, it counts how seldom they take turns.
+
+    Attributes:
+        rows: of a slice, where the source has so many.
+        ring_bytes: of a ring.
+    """
+
+    rows: int
+    ring_bytes: int
+
+
+_SLICES: Final[Mapping[Transport, Slices]] = {
+    # Rings that are longer suit trees a little better; but then hundreds of them, of a message per
+    # instance, do not fit into any cache, and what is compared with would be slowed down.
+    "tcp": Slices(8_192, 4 << 20),
+    "shared memory": Slices(32_768, 16 << 20),
+}
+"""For all modes of a transport alike."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +52,11 @@ class Mode:
     route: Route
     transport: Transport
     pickled: bool = False
+
+    @property
+    def slices(self) -> Slices:
+        """How rows travel."""
+        return _SLICES[self.transport]
 
     @property
     def deployment(self) -> tuple[str, bool]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..report import Aim, Row
 from .encoding import encoding_ns, frame_bytes, pickling_ns
 from .measuring import Found, by_name
-from .modes import INSTANCES_TCP, PICKLED, Mode
+from .modes import INSTANCES_TCP, PICKLED, Mode, Slices
 from .traffic import reduction, stream_of
 
 __all__ = ["aims", "measured_rows"]
@@ -19,14 +19,14 @@ TREES = ("non-blocking", "star", "binomial", "chain")
 """The modes of worker-oriented addressing over tcp."""
 
 
-def measured_rows(found: Sequence[Found], settings: Mapping[str, object]) -> Iterator[Row]:
+def measured_rows(found: Sequence[Found]) -> Iterator[Row]:
     """Return the rows of all modes and sizes; ratios against the instance-oriented mode."""
     for one in found:
         others = by_name(found, one.shape.instances)
         yield _throughput(one, others.get(_baseline(one.mode)))
-        yield _serialization(one, settings)
+        yield _serialization(one)
         if one.mode.transport == "tcp" and not one.mode.pickled:
-            yield _bytes(one, settings)
+            yield _bytes(one)
         yield from _latencies(one, others.get(_baseline(one.mode)))
 
 
@@ -70,14 +70,12 @@ def _source_ns(found: Found) -> float:
     return found.unpaced.per_row_ns(found.unpaced.spent.source_ns)
 
 
-def _serialization(found: Found, settings: Mapping[str, object]) -> Row:
+def _serialization(found: Found) -> Row:
     """Tell which part of the source's host's time goes into serialization.
 
     How long it takes to serialize a row is measured by itself, so nothing is timed on its way.
     """
-    once_ns = (
-        pickling_ns() if found.mode.pickled else encoding_ns(int(str(settings["rows per slice"])))
-    )
+    once_ns = pickling_ns() if found.mode.pickled else encoding_ns(found.mode.slices.rows)
     times = 1 if found.mode.addressing == "worker-oriented" else found.shape.instances
     share = once_ns * times / max(_source_ns(found), 1e-9)
     return Row(
@@ -89,13 +87,13 @@ def _serialization(found: Found, settings: Mapping[str, object]) -> Row:
     )
 
 
-def _bytes(found: Found, settings: Mapping[str, object]) -> Row:
+def _bytes(found: Found) -> Row:
     measured = found.unpaced
     value = measured.sent_bytes / max(measured.rows, 1) * _PER
     copies = measured.copies
     if found.mode.addressing == "instance-oriented":
         copies = found.shape.instances
-    computed = formula_bytes(copies, settings)
+    computed = formula_bytes(copies, found.mode.slices)
     at_most = " at most" if found.mode.route == "non-blocking" else ""  # as it was widest
     return Row(
         "bytes from the source's host",
@@ -108,12 +106,11 @@ def _bytes(found: Found, settings: Mapping[str, object]) -> Row:
     )
 
 
-def formula_bytes(copies: int, settings: Mapping[str, object]) -> float:
+def formula_bytes(copies: int, how: Slices) -> float:
     """Return what must leave the source's host for 10,000 tuples that go out `copies` times."""
-    rows = int(str(settings["rows per slice"]))
     slices = 64
-    stream = stream_of([frame_bytes(rows)] * slices, int(str(settings["transport.ring_bytes"])))
-    return stream.leaves(copies) / (rows * slices) * _PER
+    stream = stream_of([frame_bytes(how.rows)] * slices, how.ring_bytes)
+    return stream.leaves(copies) / (how.rows * slices) * _PER
 
 
 def _latencies(found: Found, baseline: Found | None) -> Iterator[Row]:

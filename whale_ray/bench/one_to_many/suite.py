@@ -9,7 +9,7 @@ from typing import Final
 from ..plots import check_plots
 from ..report import BenchReport, Row, describe_machine
 from . import HOSTS, PARTS
-from .deployment import LARGE_SLICES, Shape
+from .deployment import WTL_MS, Shape
 from .measuring import Found, Plan, find
 from .modes import COMPARED, PICKLED
 from .rows import aims, measured_rows
@@ -19,17 +19,15 @@ _QUICK: Final = Plan(warm_up_s=0.7, unpaced_s=1.5, paced_s=1.5)
 _PEERS_FULL_S: Final = 8.0
 _PEERS_QUICK_S: Final = 3.0
 
-SETTINGS: Final = {**LARGE_SLICES, "rows per slice": LARGE_SLICES["runtime.source_batch_rows"]}
-
 NOTES: Final = (
     (
         f"{HOSTS} logical hosts and the source's are this one machine: a worker and a relay per "
         "host, plain processes; between hosts tcp, on one host shared memory"
     ),
     (
-        f"slices of {int(str(SETTINGS['rows per slice'])):,} rows, rings of 16 MiB, WTL "
-        "5 ms: with so many processes to a core, fewer and longer turns are what counts; all modes "
-        "alike"
+        f"a WTL of {WTL_MS:g} ms; slices of 8,192 rows in rings of 4 MiB over tcp, 32,768 rows in "
+        "rings of 16 MiB in shared memory: with so many processes to a core, fewer and longer "
+        "turns are what counts; all modes alike"
     ),
     (
         "two cores do the work of 31 hosts here: what a mode would carry with cores of its own per "
@@ -57,7 +55,7 @@ def run_suite(
     found: list[Found] = []
     if "modes" in parts:
         found += _find_all(plan, sizes)
-        rows += measured_rows(found, SETTINGS)
+        rows += measured_rows(found)
         rows += aims(found, sizes[-1])
         if plots is not None:
             from .figures import draw
