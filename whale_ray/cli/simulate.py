@@ -297,4 +297,4 @@ def _validate(parsed: argparse.Namespace) -> int:
     if parsed.json:
         rows = [one.as_dict() for one in found]
         sys.stdout.write(json.dumps({"costs": costs.as_dict(), "rows": rows}) + "\n")
-    return 0 if all(one.holds for one in found) else EXIT_FAILURE
+    return 0 if sum(one.holds for one in found) >= validation.HOLDING_MIN else EXIT_FAILURE

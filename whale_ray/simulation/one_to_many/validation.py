@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 AIM = 0.2
 """How far simulated and measured may be apart."""
+HOLDING_MIN = 6
+"""So many configurations must hold; the others are shown as well."""
 LOAD = 0.5
 """Share of the sustainable throughput at which latencies are compared."""
 REPETITIONS = 3
@@ -112,6 +114,9 @@ CONFIGURATIONS = (
     Configuration(8, "chain", 0, 100, 128 << 10),
     Configuration(8, "binomial", 0, 100, 128 << 10),
     Configuration(8, "non-blocking", 2, 100, 128 << 10),
+    Configuration(8, "non-blocking", 3, 100, 128 << 10),
+    Configuration(4, "binomial", 0, 100, 128 << 10),
+    Configuration(6, "star", 0, 100, 128 << 10),
     Configuration(6, "non-blocking", 3, 50, 64 << 10),
     Configuration(6, "binomial", 0, None, 64 << 10),
     Configuration(4, "star", 0, None, 128 << 10),
