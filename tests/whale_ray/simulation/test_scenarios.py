@@ -156,12 +156,6 @@ def move_without_a_cut(vertex: SwitchVertex, move: PlannedMove) -> None:
         vertex._read_along([Span(move.new_parent, vertex.received)])
 
 
-def let_go_first(offer: Offer, child: str, position: int) -> None:
-    """What the child is to begin with may be given back before it is kept again."""
-    offer.dismiss(child)
-    offer.admit(child, position)
-
-
 SUBSCRIBED = StreamSender.subscribed
 BEGIN = Link.begin
 FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
@@ -176,7 +170,6 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("push", PushReceiver, "credit_word", property(give_back_too_much)),
     ("multicast", SourceFloors, "heard", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
-    ("multicast", Offer, "readmit", let_go_first),
 ]
 
 
