@@ -278,7 +278,13 @@ def test_a_command_and_its_options_exist(words, tmp_path, capsys):
 def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
     told = "".join(
         help_of(words, tmp_path, capsys)
-        for words in (["run", "file.py:topology"], ["run", "ride-hailing"], ["stop"], ["bench"])
+        for words in (
+            ["run", "file.py:topology"],
+            ["run", "ride-hailing"],
+            ["stop"],
+            ["bench"],
+            ["simulate"],
+        )
     )
     named = {span.split()[0] for span in spans() if span.startswith("--")} - FOREIGN_OPTIONS
     assert len(named) > 3

@@ -15,17 +15,24 @@ from pathlib import Path
 import whale_ray as whale
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
+from whale_ray.plan.hosts import host_name
 from whale_ray.runtime.job import Job
+from whale_ray.transport.links.statistics import LinkStatistics
 
 POLL_S = 0.1
+
+
+def links_of(job: Job, host: int) -> tuple[LinkStatistics, ...]:
+    """Return the links of a host's relay; none as long as that has not been heard of."""
+    relays = {relay.host: relay for relay in job.metrics().relays}
+    return relays[host_name(host)].links if host_name(host) in relays else ()
 
 
 def wait_for_bytes(job: Job, host: int, nbytes: int) -> None:
     """Wait until a host's relay has received `nbytes`; fails if the job ends before."""
     tick = threading.Event()
     while True:
-        relays = job.metrics().relays
-        if relays and sum(link.bytes_received for link in relays[host].links) >= nbytes:
+        if sum(link.bytes_received for link in links_of(job, host)) >= nbytes:
             return
         assert job.state in {"starting", "running", "restarting"}, job.state
         tick.wait(POLL_S)
@@ -34,7 +41,7 @@ def wait_for_bytes(job: Job, host: int, nbytes: int) -> None:
 def failures(job: Job, host: int) -> dict[str, int]:
     """Return how often links of a host broke, by reason."""
     found: dict[str, int] = {}
-    for link in job.metrics().relays[host].links:
+    for link in links_of(job, host):
         for reason, times in link.failures.items():
             found[reason] = found.get(reason, 0) + times
     return found

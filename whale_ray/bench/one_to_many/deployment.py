@@ -23,6 +23,7 @@ import numpy as np
 from ...configs.errors import JobError
 from ...multicast.out_degree import binomial_degree
 from ...operators.sinks.collect import collect
+from ...plan.hosts import host_name
 from ...runtime.api import submit
 from ...topology import Topology
 from ...transport.clock import SystemClock
@@ -311,8 +312,8 @@ class Deployment:
         interval_ns = 2 * 200_000_000
         if self.mode.transport == "tcp":
             _CLOCK.sleep_ns(interval_ns)  # so that the newest counters have come
-        relays = self.job.metrics().relays
-        return {link.host: link.bytes_sent for link in relays[0].links} if relays else {}
+        source = (one for one in self.job.metrics().relays if one.host == host_name(0))
+        return {link.host: link.bytes_sent for relay in source for link in relay.links}
 
     def wait_until(self, done: Callable[[], bool], timeout_ns: int, what: str) -> None:
         """Wait until `done`; JobError if that takes longer, or the job ends meanwhile."""
