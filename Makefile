@@ -22,7 +22,7 @@ REQUIREMENTS := import sys, tomllib; \
 	print("\n".join(extras[sys.argv[1]] if sys.argv[1:] else project["dependencies"]))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check bench peers soak format settings constraints clean
+.PHONY: help setup run test test-long test-rdma check bench peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,10 +33,13 @@ run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
 	@$(BIN)/whale-ray run ride-hailing $(ARGS)
 
 test: $(DEV) ## run the tests, but not the long ones (ARGS="tests/configs -x", …)
-	@$(BIN)/python -m pytest -m "not long" $(ARGS)
+	@$(BIN)/python -m pytest -m "not long and not rdma" $(ARGS)
 
 test-long: $(DEV) ## run the long tests
-	@$(BIN)/python -m pytest -m long $(ARGS)
+	@$(BIN)/python -m pytest -m "long and not rdma" $(ARGS)
+
+test-rdma: $(DEV) ## run the tests that need RDMA devices, in a small VM (installs what it takes)
+	@.ci/test-rdma $(ARGS)
 
 check: $(DEV) ## lint, check the format, the types and the borders between the parts
 	@$(BIN)/ruff check
@@ -73,7 +76,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 3
-test test-long check bench format constraints: STEPS := 4
+test test-long test-rdma check bench format constraints: STEPS := 4
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

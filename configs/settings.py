@@ -178,6 +178,21 @@ class TransportSettings:
         why="send buffer of a link within a machine; 0: 512 KiB, beyond 4 hosts 2 MiB",
     )
 
+    between_hosts: Literal["auto", "verbs", "tcp"] = setting(
+        "auto",
+        choices=("auto", "verbs", "tcp"),
+        why="what carries links between hosts; auto: RDMA verbs where both have a usable device",
+    )
+    verbs_data: Literal["read", "write", "send"] = setting(
+        "read",
+        choices=("read", "write", "send"),
+        why="how streams travel over verbs: READ by the child, WRITE by the parent, or SEND",
+    )
+    rdma_device: str = setting(
+        "",
+        why="the device for verbs; empty: the one that bears the host's address, else the first",
+    )
+
     def __post_init__(self) -> None:
         check_section("transport", self)
         self._check_links()

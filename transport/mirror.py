@@ -91,7 +91,7 @@ class MirrorRing:
         self._lines = np.array([doorbell.line for doorbell in doorbells], np.int64)
         self._lines_address = int(self._lines.ctypes.data)
         self._ring = segment.address
-        self._data = segment.address + layout.data_offset
+        self._data = self.data_address = segment.address + layout.data_offset
         self._memory = segment.memory(layout.data_offset, layout.total_bytes)
         self._limit_seen = 0
         self._closed = False
@@ -338,7 +338,7 @@ class RingTap:
         self._ring = segment.address
         offset = self._layout.reader_offset(reader)
         self._line = segment.address + offset
-        self._data = segment.address + self._layout.data_offset
+        self._data = self.data_address = segment.address + self._layout.data_offset
         self._memory = segment.memory(
             self._layout.data_offset, self._layout.total_bytes
         ).toreadonly()

@@ -80,6 +80,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_ray(facts),
         _judge_rdma(facts),
         _judge_pyverbs(facts),
+        _judge_links(facts),
         _judge_namespaces(facts),
     ]
 
@@ -264,6 +265,23 @@ def _judge_pyverbs(facts: Facts) -> Finding:
     else:
         meaning = "RDMA is off; reinstall pyverbs for this Python"
     return Finding("pyverbs", "warning", f"does not import: {facts.pyverbs_error}", meaning)
+
+
+def _judge_links(facts: Facts) -> Finding:
+    """Say what would carry links to other hosts, if those can do the same."""
+    lacks = []
+    if not facts.rdma_devices:
+        lacks.append("no RDMA device")
+    if facts.pyverbs_version is None or facts.pyverbs_error is not None:
+        lacks.append("no pyverbs")
+    limit = facts.locked_memory_max
+    if facts.rdma_devices and limit is not None and limit < SHM_BYTES_MIN:
+        lacks.append("too little memory may be locked")
+    if lacks:
+        detail = f"over tcp: {' and '.join(lacks)}"
+    else:
+        detail = f"over RDMA verbs ({', '.join(facts.rdma_devices)}), or tcp to hosts without"
+    return Finding("links between hosts", "ok", detail)
 
 
 def _judge_namespaces(facts: Facts) -> Finding:

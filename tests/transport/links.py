@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from whale_ray.transport.ring import RingConsumer, RingProducer
 from whale_ray.transport.ring_layout import RingLayout
 from whale_ray.transport.segment import Segment
 from whale_ray.transport.tcp.endpoint import TcpEndpoint
+from whale_ray.transport.verbs.carriers import Load
 
 SECRET = bytes(range(32))
 ADDRESS = "127.0.0.1"
@@ -105,9 +107,19 @@ class Target:
 
 
 class Hosts:
-    """Endpoints by name, all polled by one thread; the clock is virtual."""
+    """Endpoints by name, all polled by one thread; the clock is virtual.
 
-    def __init__(self, **settings: object) -> None:
+    With `load_verbs` and `devices` they find RDMA devices, and take turns with these.
+    """
+
+    def __init__(
+        self,
+        load_verbs: Load | None = None,
+        devices: Sequence[str] = ("",),
+        **settings: object,
+    ) -> None:
+        self.load_verbs = load_verbs
+        self.devices = devices
         self.clock = VirtualClock(1_000_000_000)
         self.settings = TransportSettings(**settings)
         self.endpoints: dict[str, TcpEndpoint] = {}
@@ -126,10 +138,13 @@ class Hosts:
         endpoint = TcpEndpoint(
             identity or Identity("job", 1, 1, host),
             secret,
-            self.settings,
+            dataclasses.replace(
+                self.settings, rdma_device=self.devices[len(self.endpoints) % len(self.devices)]
+            ),
             self.clock.monotonic_ns,
             random.Random(host),
             hosts=hosts,
+            load_verbs=self.load_verbs,
         )
         self.endpoints[host] = endpoint
         if listens:

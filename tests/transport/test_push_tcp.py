@@ -25,9 +25,16 @@ CHANNEL = 5
 class Network:
     """A sending and a receiving host, whoever of them dials."""
 
-    def __init__(self, layout: PushLayout, *, sender_dials: bool = False, **options: object):
+    def __init__(
+        self,
+        layout: PushLayout,
+        *,
+        sender_dials: bool = False,
+        hosts: Hosts | None = None,
+        **options: object,
+    ):
         # Virtual time passes whenever nothing happens: nobody is silent for long.
-        self.hosts = Hosts(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
+        self.hosts = hosts or Hosts(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
         near = self.hosts.add("near", listens=not sender_dials)
         far = self.hosts.add("far", listens=sender_dials)
         self.sender = TcpPushSendingEnd(near, "far", CHANNEL, layout)

@@ -43,9 +43,11 @@ class Settled:
 class Network:
     """One sending host and its children."""
 
-    def __init__(self, ring_bytes: int, receivers: int, **options: object) -> None:
+    def __init__(
+        self, ring_bytes: int, receivers: int, hosts: Hosts | None = None, **options: object
+    ) -> None:
         # Virtual time passes whenever nothing happens: nobody is silent for long.
-        self.hosts = Hosts(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
+        self.hosts = hosts or Hosts(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
         self.children = [f"child-{number}" for number in range(receivers)]
         sender = self.hosts.add("sender")
         poison = bool(options.get("poison_released", False))
@@ -89,13 +91,19 @@ class Network:
         self.hosts.close()
 
 
-class TestTcp(BroadcastConformance):
+class LinkConformance(BroadcastConformance):
+    """What also holds between hosts, whatever carries their links."""
+
+    def hosts(self) -> Hosts | None:
+        """Return the hosts to link; None for the usual ones."""
+        return None
+
     @pytest.fixture
     def make(self) -> Iterator[Make]:
         networks: list[Network] = []
 
         def build(ring_bytes: int, receivers: int, **options: object) -> Ends:
-            network = Network(ring_bytes, receivers, **options)
+            network = Network(ring_bytes, receivers, self.hosts(), **options)
             networks.append(network)
             return Ends(
                 Settled(network.sender, network),
@@ -106,3 +114,7 @@ class TestTcp(BroadcastConformance):
         yield build
         for network in networks:
             network.close()
+
+
+class TestTcp(LinkConformance):
+    pass

@@ -74,6 +74,20 @@ def test_each_lack_is_named_with_its_meaning(name, changes, status, detail, mean
     assert meaning in finding.meaning
 
 
+def test_what_would_carry_links_to_other_hosts():
+    name = "links between hosts"
+    assert verdict(name).detail == "over RDMA verbs (mlx5_0), or tcp to hosts without"
+    for changes, why in (
+        ({"rdma_devices": ()}, "no RDMA device"),
+        ({"pyverbs_version": None}, "no pyverbs"),
+        ({"pyverbs_error": "ImportError: no"}, "no pyverbs"),
+        ({"locked_memory_max": 8 << 20}, "too little memory may be locked"),
+        ({"rdma_devices": (), "pyverbs_version": None}, "no RDMA device and no pyverbs"),
+    ):
+        finding = verdict(name, **changes)
+        assert (finding.status, finding.detail) == ("ok", f"over tcp: {why}")
+
+
 def test_a_java_that_spark_refuses_is_no_java():
     none = verdict("java", java=None)
     assert (none.status, none.detail) == ("missing", "no Java 17")

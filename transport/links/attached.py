@@ -226,8 +226,10 @@ class Offer:
             else:
                 self.tap.close()
             return
+        lent = [one.lent_from for one in self.outgoing.values()]
+        fixed = [position for position in lent if position is not None]
         head = self.tap.head
-        needed = min([*floors, self._retain_from, head])
+        needed = min([*floors, *fixed, self._retain_from, head])
         if self.retention is None:
             self.tap.release(needed)
         else:
@@ -238,6 +240,7 @@ class Offer:
                 for floor, one in zip(floors, senders, strict=True)
                 if max(floor, one.sent) >= released
             ]
+            reading += [max(position, released) for position in fixed]
             self._retain(self.retention, needed, min(reading, default=head), head)
 
     def _retain(self, retention: Retention, needed: int, unread: int, head: int) -> None:
@@ -286,6 +289,25 @@ class Incoming:
         """Whether the parent was told on the present link."""
         self.left = False
         """Whether the parent was told that this host wants no more."""
+        self._fences = 0
+        self._fenced_at = 0
+
+    def fence(self) -> None:
+        """Grant no byte more until `lift`: a former parent's bytes may still be on their way.
+
+        Straight into the mirror, at positions that were granted. Until they have come they must
+        not stand for others, a lap later.
+        """
+        if not self._fences:
+            self._fenced_at = self.receiver.granted.limit
+        self._fences += 1
+
+    def lift(self) -> None:
+        """Take note that what one `fence` was for has come, or never will."""
+        self._fences -= 1
+
+    def _within_fence(self, limit: int) -> int:
+        return min(limit, self._fenced_at) if self._fences else limit
 
     @property
     def received(self) -> int:
@@ -352,11 +374,11 @@ class Incoming:
         if self._settled:
             return None
         limit = self.mirror.ask_to_be_rung(receiver.wanted_limit - receiver.capacity)
-        return receiver.grant_due(limit, now_ns)
+        return receiver.grant_due(self._within_fence(limit), now_ns)
 
     def subscription(self) -> Grant:
         """Return what to tell the parent on a new link."""
-        return self.receiver.subscription(self.mirror.limit)
+        return self.receiver.subscription(self._within_fence(self.mirror.limit))
 
     @property
     def leaving(self) -> bool:

@@ -9,10 +9,10 @@ size, integers little-endian, the last 32 bytes of each its tag::
               ── PROOF ──────►
               ◄── VERDICT ────                  initiator done; responder done at PROOF
 
-    byte 0         8         10     11      12     16        24     32
-         +---------+---------+------+-------+------+---------+------+--------------+
-         | magic   | version | kind | reason| zero | attempt | term | nonce, 32 B  |
-         +---------+---------+------+-------+------+---------+------+--------------+
+    byte 0         8         10     11      12       16        24     32
+         +---------+---------+------+-------+--------+---------+------+------------+
+         | magic   | version | kind | reason|carriers| attempt | term | nonce, 32 B|
+         +---------+---------+------+-------+--------+---------+------+------------+
     64   | job: length 1 B, UTF-8, zero up to 64 B                                 |
     128  | host: the same                                                          |
          +-------------------------------------------------------------------------+
@@ -20,8 +20,11 @@ size, integers little-endian, the last 32 bytes of each its tag::
          +-------------------------------------------------------------------------+
 
 PROOF and VERDICT have the first 16 bytes and the tag only. *Reason* is 0 for consent, or why the
-sender refuses (`Refusal`). A tag covers all earlier messages, tags included: version, job, attempt,
-term, hosts, roles and both nonces. So
+sender refuses (`Refusal`). *Carriers* are what else than this connection could carry the link, a
+bit each; 0 for none, and in PROOF and VERDICT.
+
+A tag covers all earlier messages, tags included: version, job, attempt, term, hosts, roles and both
+nonces. So
 
 - a recorded conversation does not fit the fresh nonce of either side (replay);
 - no message of one role passes for one of the other, and no host talks to itself (reflection);
@@ -54,7 +57,7 @@ SECRET_BYTES_MIN: Final = 16
 NAME_BYTES_MAX: Final = 63
 
 _MAGIC: Final = b"WHALEHS\0"
-_PREAMBLE: Final = struct.Struct("<8sHBB4x")
+_PREAMBLE: Final = struct.Struct("<8sHBBI")
 _NUMBERS: Final = struct.Struct("<QQ")
 _NAME_BYTES: Final = NAME_BYTES_MAX + 1
 _TAG_BYTES: Final = hashlib.sha256().digest_size
@@ -166,7 +169,13 @@ class _Side(ABC):
     _SILENT: ClassVar[str]  # what to say of a peer that never said anything
 
     def __init__(
-        self, identity: Identity, secret: bytes, nonce: bytes, accept: Accept, deadline_ns: int
+        self,
+        identity: Identity,
+        secret: bytes,
+        nonce: bytes,
+        accept: Accept,
+        deadline_ns: int,
+        carriers: int,
     ) -> None:
         if len(secret) < SECRET_BYTES_MIN:
             msg = f"a secret of {len(secret)} bytes: it must have {SECRET_BYTES_MIN} at least"
@@ -180,6 +189,10 @@ class _Side(ABC):
         self._secret = secret
         self._nonce = nonce
         self._accept = accept
+        self.carriers: Final = carriers
+        """The carriers that this side offers."""
+        self.peers_carriers = 0
+        """The carriers that the peer has offered, once `done`."""
         self._transcript = b""
         self._received = b""
         self._due = 0
@@ -261,7 +274,7 @@ class _Side(ABC):
             raise self._refused(Refusal.FOREIGN, "the peer does not speak this protocol")
         if len(self._received) < _PREAMBLE.size:
             return
-        _, version, kind, _ = _PREAMBLE.unpack_from(self._received)
+        _, version, kind, _, _ = _PREAMBLE.unpack_from(self._received)
         if version != PROTOCOL_VERSION:
             raise self._other_version(version)
         if kind != self._due:
@@ -295,14 +308,14 @@ class _Side(ABC):
     def _introduction(self, kind: int) -> bytes:
         """Return our signed HELLO or CHALLENGE."""
         me = self.identity
-        content = _PREAMBLE.pack(_MAGIC, PROTOCOL_VERSION, kind, 0)
+        content = _PREAMBLE.pack(_MAGIC, PROTOCOL_VERSION, kind, 0, self.carriers)
         content += _NUMBERS.pack(me.attempt, me.term) + self._nonce
         return self._sign(kind, content + _packed(me.job) + _packed(me.host))
 
     def _statement(self, kind: int, reason: Refusal | None) -> bytes:
         """Return our signed PROOF or VERDICT."""
         code = 0 if reason is None else reason.value
-        return self._sign(kind, _PREAMBLE.pack(_MAGIC, PROTOCOL_VERSION, kind, code))
+        return self._sign(kind, _PREAMBLE.pack(_MAGIC, PROTOCOL_VERSION, kind, code, 0))
 
     def _check_statement(self, message: bytes) -> None:
         """Take the peer's PROOF or VERDICT; refuse a wrong one, and one that refuses us."""
@@ -341,6 +354,7 @@ class _Side(ABC):
         if reason is not None:
             raise self._refused(reason, explanation, self._statement(farewell_kind, reason))
         self._peer = peer
+        self.peers_carriers = _PREAMBLE.unpack_from(introduction)[4]
 
     def _decode(self, introduction: bytes) -> Identity:
         try:
@@ -373,13 +387,14 @@ class Initiator(_Side):
         expects: str = "",
         accept: Accept = _anybody,
         deadline_ns: int = (1 << 63) - 1,
+        carriers: int = 0,
     ) -> None:
         """Begin a handshake; `nonce`: NONCE_BYTES fresh random bytes, used only here.
 
         `expects` is the host that was dialled, empty if any will do; `accept` sees the peer
-        last. Raises ValueError for a secret or nonce of wrong size.
+        last; `carriers` are offered to it. Raises ValueError for a secret or nonce of wrong size.
         """
-        super().__init__(identity, secret, nonce, accept, deadline_ns)
+        super().__init__(identity, secret, nonce, accept, deadline_ns, carriers)
         self._expects = expects
         self.hello: Final = self._introduction(_HELLO)
         """What must be sent first."""
@@ -410,9 +425,10 @@ class Responder(_Side):
         *,
         accept: Accept = _anybody,
         deadline_ns: int = (1 << 63) - 1,
+        carriers: int = 0,
     ) -> None:
         """Await a handshake; the arguments are as the initiator's."""
-        super().__init__(identity, secret, nonce, accept, deadline_ns)
+        super().__init__(identity, secret, nonce, accept, deadline_ns, carriers)
         self._hello = b""
         self._await(_HELLO, HELLO_BYTES)
 
@@ -431,7 +447,7 @@ class Responder(_Side):
 
     def _other_version(self, version: int) -> HandshakeRefusedError:
         error = super()._other_version(version)
-        error.farewell = _PREAMBLE.pack(_MAGIC, PROTOCOL_VERSION, _OTHER_VERSION, 0)
+        error.farewell = _PREAMBLE.pack(_MAGIC, PROTOCOL_VERSION, _OTHER_VERSION, 0, 0)
         return error
 
 

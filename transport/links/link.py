@@ -122,7 +122,8 @@ class Link:
         self._content = bytearray()
         self._incoming: Incoming | None = None  # whose data they are
         self._waste = memoryview(b"")
-        self._wasted = False
+        self.wasted = False
+        """Whether what `begin` said last is where a payload goes that nobody wants."""
         peer.counters.connections += 1
         if primary:
             self._speak()
@@ -367,7 +368,7 @@ class Link:
         None if no data of `stream` is coming. To be called before the stream gets another parent.
         """
         message = self._header
-        if message is None or (message.kind, message.stream) != (DATA, stream) or self._wasted:
+        if message is None or (message.kind, message.stream) != (DATA, stream) or self.wasted:
             return None
         self.peer.counters.stale += 1
         return self._wasted_places(missing)
@@ -383,13 +384,13 @@ class Link:
         self, places: tuple[memoryview, ...] | None, length: int
     ) -> tuple[memoryview, ...]:
         if places is not None:
-            self._wasted = False
+            self.wasted = False
             return places
         self.peer.counters.duplicates += 1
         return self._wasted_places(length)
 
     def _wasted_places(self, length: int) -> tuple[memoryview, ...]:
-        self._wasted = True
+        self.wasted = True
         if len(self._waste) < length:
             self._waste = memoryview(bytearray(max(length, DATA_BYTES_MAX)))
         return (self._waste[:length],)
@@ -397,7 +398,7 @@ class Link:
     def progress(self, nbytes: int) -> None:
         """Take note that the first `nbytes` of the payload are in place. Raises ProtocolError."""
         message = self._header
-        if message is not None and message.kind == DATA and not self._wasted:
+        if message is not None and message.kind == DATA and not self.wasted:
             self._count_data(message, nbytes & -FRAME_ALIGNMENT)
 
     def _count_data(self, message: LinkHeader, nbytes: int) -> None:
@@ -416,7 +417,7 @@ class Link:
             content = ControlMessage(message.position, bytes(self._content))
             if not self.peer.inbox.arrived(message.extra, content):
                 self.peer.counters.duplicates += 1
-        elif self._wasted:
+        elif self.wasted:
             return
         elif message.kind == DATA:
             self._count_data(message, message.length)

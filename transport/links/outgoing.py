@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ...configs.errors import ProtocolError
+from ..mirror import RingTap
 from .streams import StreamSender, WholeFrames
 
 
@@ -15,6 +16,11 @@ class Offered(Protocol):
     @property
     def stream(self) -> int:
         """Its number."""
+        ...
+
+    @property
+    def tap(self) -> RingTap:
+        """What reads the ring."""
         ...
 
     @property
@@ -76,6 +82,7 @@ class Outgoing:
         "admitted",
         "back_pressured",
         "child",
+        "fetched_to",
         "gone",
         "number",
         "offer",
@@ -83,6 +90,7 @@ class Outgoing:
         "sender",
         "stream",
         "waits",
+        "written_from",
     )
 
     def __init__(self, offer: Offered, child: str, *, admitted: bool = True) -> None:
@@ -104,6 +112,11 @@ class Outgoing:
         """Whether bytes wait for a grant now."""
         self.back_pressured = 0
         """Times that bytes began to wait for a grant."""
+        self.fetched_to = 0
+        """Up to here the child fetches bytes out of the ring by itself."""
+        self.written_from: int | None = None
+        """From here on bytes are being written from the ring into the child's memory; None if
+        none are."""
 
     def next_range(self, max_bytes: int) -> tuple[int, int] | None:
         """Return the next positions to send, at most `max_bytes`; None if none may be sent.
@@ -152,6 +165,20 @@ class Outgoing:
         raise ProtocolError(msg)
 
     @property
+    def lent_from(self) -> int | None:
+        """The first byte of the ring that the carrier may still read; None if there is none.
+
+        Unlike bytes that were copied into a socket, they must stay as they are, even if the child
+        is no child any more.
+        """
+        sender = self.sender
+        if self.written_from is not None:
+            return self.written_from
+        if sender.subscribed_now and sender.acknowledged < self.fetched_to:
+            return sender.acknowledged
+        return None
+
+    @property
     def end_due(self) -> int | None:
         """The stream's end if the child must be told now; None otherwise."""
         sender = self.sender
@@ -174,6 +201,7 @@ class Outgoing:
         if self.gone:
             return
         self.number = number
+        self.fetched_to = 0
         if self.offer.dynamic or self.sender.astray:
             if self.admitted:
                 self._is_held(received)

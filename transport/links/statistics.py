@@ -10,7 +10,7 @@ from .peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class LinkStatistics:
-    """The counters of dealings with one peer; they only grow, but for `up` and `rtt_ns`."""
+    """The counters of dealings with one peer; all but `up`, `carrier` and `rtt_ns` only grow."""
 
     host: str
     """The peer."""
@@ -40,6 +40,8 @@ class LinkStatistics:
     """Why that happened last, in words; empty if it never did."""
     stale: int = 0
     """Messages of streams that had moved to another parent by then, and were dropped."""
+    carrier: str = ""
+    """What carries the links that stand: "tcp", "verbs", or both; empty if none stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ class Unreachable:
     """The last failure, in words: "connection refused", "it refused: older attempt"."""
 
 
-def statistics_of(peer: Peer, up: bool) -> LinkStatistics:
-    """Return the present counters of `peer`."""
+def statistics_of(peer: Peer, carrier: str) -> LinkStatistics:
+    """Return the present counters of `peer`; `carrier` is empty if no link stands."""
     counters = peer.counters
     return LinkStatistics(
         host=peer.host,
-        up=up,
+        up=bool(carrier),
         bytes_sent=counters.bytes_sent,
         bytes_received=counters.bytes_received,
         messages_sent=counters.messages_sent,
@@ -71,4 +73,5 @@ def statistics_of(peer: Peer, up: bool) -> LinkStatistics:
         failures=dict(counters.failures),
         last_failure=counters.last_failure,
         stale=counters.stale,
+        carrier=carrier,
     )

@@ -38,7 +38,9 @@ class PushOutlet:
         """Make `segment`, fresh and of `layout.total_bytes`, the slots of a sender to come."""
         layout.write(segment)
         self._segment = segment
-        self._layout = layout
+        self._layout = self.layout = layout
+        self.data_address: Final = segment.address + DATA_OFFSET
+        """Where the slots begin in this process."""
         self._doorbell = sender_doorbell
         self._memory = segment.memory(DATA_OFFSET, layout.total_bytes).toreadonly()
         self._state = new_end_state(segment, layout, sender_doorbell)
@@ -136,7 +138,9 @@ class PushInlet:
         Raises ResourceError if the place is taken, or was.
         """
         self._segment = segment
-        self._layout = PushLayout.read(segment)
+        self._layout = self.layout = PushLayout.read(segment)
+        self.data_address: Final = segment.address + DATA_OFFSET
+        """Where the slots begin in this process."""
         self._doorbell = receiver_doorbell
         self._memory = segment.memory(DATA_OFFSET, self._layout.total_bytes)
         self._state = new_end_state(segment, self._layout, receiver_doorbell)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from ...configs.errors import ProtocolError
 from ..links.handshake import HandshakeRefusedError, Initiator, Responder
@@ -53,12 +54,39 @@ def in_words(error: ProtocolError) -> str:
     return error.explanation if isinstance(error, HandshakeRefusedError) else str(error)
 
 
+class Step(Protocol):
+    """What follows the handshake on a connection, if anything does (verbs/negotiation.py)."""
+
+    @property
+    def needs(self) -> int:
+        """Bytes that it waits for; 0 once it is over."""
+        ...
+
+    def receive(self, content: bytes) -> bytes:
+        """Take bytes, at most `needs`; return what must be sent now. Raises ProtocolError."""
+        ...
+
+    def check_time(self, now_ns: int) -> None:
+        """Raise ProtocolError if the deadline has come."""
+        ...
+
+    def ended(self) -> None:
+        """Take note that the peer has closed. Raises ProtocolError."""
+        ...
+
+    def close(self) -> None:
+        """Give back what nobody took over."""
+        ...
+
+
 class TcpConnection:
     """A connected (or connecting) socket, the handshake on it, then the link.
 
     Methods raise ProtocolError (HandshakeRefusedError, LinkBrokenError among them) when the
     connection is of no use any more; the caller then closes it.
     """
+
+    carrier: Final = "tcp"
 
     def __init__(self, sock: socket.socket, side: Initiator | Responder, host: str = "") -> None:
         """Take over a socket. `host` is whom we dialled."""
@@ -67,6 +95,8 @@ class TcpConnection:
         self.side: Final = side
         self.host = host
         """The peer: whom we dialled, or, once it has proved it, who dialled us."""
+        self.step: Step | None = None
+        """What follows the handshake, if anything does (`go_on`)."""
         self.link: Link | None = None
         """The link, once the handshake is done (`establish`)."""
         self.readable = False
@@ -109,25 +139,31 @@ class TcpConnection:
 
     # --- handshake -----------------------------------------------------------------------------
 
+    def go_on(self, step: Step, first: bytes) -> None:
+        """Let another step follow the handshake; it sends `first`."""
+        self.step = step
+        self._pending.append(first)
+
     def prove(self, now_ns: int) -> bool:
-        """Carry the handshake on; return whether anything happened."""
-        self.side.check_time(now_ns)
+        """Carry the handshake, or what follows it, on; return whether anything happened."""
+        step = self.step or self.side
+        step.check_time(now_ns)
         if not self.connected and not self._finish_connecting():
             return False
         moved = self._flush() > 0
-        while self.readable and not self.side.done and self.side.needs:
+        while self.readable and step.needs:
             try:
-                data = self.sock.recv(self.side.needs)
+                data = self.sock.recv(step.needs)
             except BlockingIOError:
                 self.readable = False
                 break
             except OSError as error:
                 raise broken_by(error) from error
             if not data:
-                self.side.ended()
+                step.ended()
             moved = True
             try:
-                answer = self.side.receive(data)
+                answer = step.receive(data)
             except HandshakeRefusedError as refusal:
                 self._send_last(refusal.farewell)
                 raise
@@ -213,6 +249,12 @@ class TcpConnection:
         """Whether bytes wait for the socket."""
         return bool(self._pending)
 
+    @property
+    def settled(self) -> bool:
+        """Whether all that precedes a link is said and heard."""
+        over = self.side.done if self.step is None else not self.step.needs
+        return over and not self._pending
+
     def say_goodbye(self, link: Link) -> None:
         """Tell the peer that this side closes on purpose, if that can be done at once."""
         try:
@@ -258,7 +300,7 @@ class TcpConnection:
         if self._missing:
             if count < self._missing:
                 self._missing -= count
-                self._places = _behind(self._places, count)
+                self._places = behind(self._places, count)
                 link.progress(self._length - self._missing)
                 return
             count -= self._missing
@@ -274,7 +316,7 @@ class TcpConnection:
             if length == 0:
                 continue
             here = min(length, self._filled - start)
-            rest = _fill(places, self._ahead[start : start + here])
+            rest = fill(places, self._ahead[start : start + here])
             start += here
             if here < length:
                 self._places, self._missing, self._length = rest, length - here, length
@@ -293,12 +335,14 @@ class TcpConnection:
 
     def close(self) -> None:
         """Close the socket; again does nothing."""
+        if self.step is not None:
+            self.step.close()
         self._pending.clear()
         self._places.clear()
         self.sock.close()
 
 
-def _behind(places: list[memoryview], count: int) -> list[memoryview]:
+def behind(places: Sequence[memoryview], count: int) -> list[memoryview]:
     """Return what is left of `places` behind their first `count` bytes."""
     rest = []
     for place in places:
@@ -310,7 +354,7 @@ def _behind(places: list[memoryview], count: int) -> list[memoryview]:
     return rest
 
 
-def _fill(places: tuple[memoryview, ...], content: memoryview) -> list[memoryview]:
+def fill(places: Sequence[memoryview], content: memoryview) -> list[memoryview]:
     """Copy `content` into the first of `places`; return what is left of them."""
     done = 0
     for place in places:
@@ -319,4 +363,4 @@ def _fill(places: tuple[memoryview, ...], content: memoryview) -> list[memoryvie
             break
         place[: len(part)] = part
         done += len(part)
-    return _behind(list(places), done)
+    return behind(places, done)

@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, TypeAlias
 
+from ...configs.errors import ProtocolError
 from ...configs.settings import TransportSettings
 from ..links.handshake import NONCE_BYTES, Identity, Responder
+from ..links.link import LinkBrokenError
 from .connection import TcpConnection
 from .sockets import Address, Listener
+
+Begin: TypeAlias = Callable[[TcpConnection], None]
+"""Takes a connection over."""
+Prove: TypeAlias = Callable[[TcpConnection, int], bool]
+"""Carries the handshake of a connection on, at a time in ns."""
+Refuse: TypeAlias = Callable[[TcpConnection, ProtocolError, int], None]
+"""Closes a connection that did not get through its handshake."""
 
 _MS: Final = 1_000_000
 _ACCEPTS_MAX: Final = 16
@@ -31,11 +40,16 @@ class Door:
         secret: bytes,
         settings: TransportSettings,
         hosts: Collection[str] | None,
+        carriers: int = 0,
     ) -> None:
-        """Be closed yet; `hosts` are the names of those who may come in, None: all of the job."""
+        """Be closed yet; `hosts` are the names of those who may come in, None: all of the job.
+
+        `carriers` as of `Responder`.
+        """
         self._identity = identity
         self._secret = secret
         self._settings = settings
+        self._carriers = carriers
         self._hosts = None if hosts is None else frozenset(hosts)
         self._listener: Listener | None = None
         self._unknown: dict[int, TcpConnection] = {}  # by descriptor, the oldest first
@@ -66,6 +80,31 @@ class Door:
         """The numeric address and the port."""
         return self.listener.address
 
+    def let_in(self, now_ns: int, begin: Begin, prove: Prove, refuse: Refuse) -> bool:
+        """Accept those who wait, a few in a call; return whether anybody did.
+
+        Raises OSError if this process cannot.
+        """
+        for accepted in range(self.accepts_max):
+            sock = self.listener.accept()
+            if sock is None:
+                return accepted > 0
+            while self.full:
+                self._make_room(now_ns, prove, refuse)
+            connection = self.enter(sock, now_ns)
+            begin(connection)
+            _look_at(connection, now_ns, prove)  # its hello may have come with it
+        return True
+
+    def _make_room(self, now_ns: int, prove: Prove, refuse: Refuse) -> None:
+        """Close the half-open connection that is next to go, unless it has just said enough."""
+        connection = self.next_to_go()
+        introduced = connection.side.introduced
+        _look_at(connection, now_ns, prove)
+        if connection in self and connection.side.introduced == introduced:
+            msg = "too many connections waited for their proof, this one the longest"
+            refuse(connection, LinkBrokenError(msg, "evicted"), now_ns)
+
     def enter(self, sock: socket.socket, now_ns: int) -> TcpConnection:
         """Give an accepted connection a place, and a limited time to prove itself."""
         side = Responder(
@@ -74,6 +113,7 @@ class Door:
             secrets.token_bytes(NONCE_BYTES),
             accept=self._judge,
             deadline_ns=now_ns + self._settings.handshake_timeout_ms * _MS,
+            carriers=self._carriers,
         )
         connection = TcpConnection(sock, side)
         self._unknown[connection.fd] = connection
@@ -117,3 +157,9 @@ class Door:
         self._introduced.clear()
         if self._listener is not None:
             self._listener.close()
+
+
+def _look_at(connection: TcpConnection, now_ns: int, prove: Prove) -> None:
+    """Take what a half-open connection has said, whether or not its watcher has told yet."""
+    connection.readable = connection.writable = True
+    prove(connection, now_ns)

@@ -17,28 +17,32 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, TypeAlias
 
 from ...configs.errors import CorruptedMessageError, ProtocolError
 from ...configs.settings import TransportSettings
 from ..channel import Outcome
 from ..doorbell import Doorbell
 from ..links.attached import Incoming, Offer, Until
-from ..links.handshake import NONCE_BYTES, Identity, Initiator
+from ..links.handshake import Identity
 from ..links.link import Link, LinkBrokenError, LinkTimes, Role
 from ..links.neighbours import Neighbours
 from ..links.peer import PushSink, PushSource
 from ..links.statistics import LinkStatistics, Unreachable, statistics_of
 from ..mirror import MirrorRing, RingTap
 from ..retention import Retention
+from ..verbs.carriers import Carriers, Load
+from ..verbs.connection import VerbsConnection
 from .connection import TcpConnection, in_words, not_connected, reason_of
 from .door import Door
+from .knocking import Knocker
 from .reachability import Reachability
-from .sockets import Address, dialling_socket, prepare, resolve, within_machine_bytes
+from .sockets import Address, prepare, resolve, within_machine_bytes
 from .watch import SocketWatch
 
 _MS: Final = 1_000_000
+Connection: TypeAlias = TcpConnection | VerbsConnection
 
 
 class TcpEndpoint:
@@ -58,24 +62,28 @@ class TcpEndpoint:
         doorbell: Doorbell | None = None,
         *,
         hosts: Collection[str] | None = None,
+        load_verbs: Load | None = None,
     ) -> None:
         """Know who we are; `doorbell` is the one that `watch` rings by default.
 
         `hosts` are the names of those who may dial us; without it, whoever knows the secret may,
-        under any name, and each name is remembered.
+        under any name, and each name is remembered. `load_verbs` finds the library of RDMA verbs.
+        Raises ResourceError if the settings insist on verbs, and there are none.
         """
         self.identity: Final = identity
-        self._secret = secret
         self._settings = settings
         self._clock_ns = clock_ns
         self._doorbell = doorbell
         self._times = LinkTimes.of(settings)
         self._watch = self.sockets = SocketWatch()  # its `wait` is for loops without doorbell
-        self._door = Door(identity, secret, settings, hosts)
+        self._carriers = Carriers(settings, load_verbs)
+        self._knocker = Knocker(identity, secret, settings)
+        self._door = Door(identity, secret, settings, hosts, self._carriers.offered_to())
         self._buffer_bytes = within_machine_bytes(settings.link_buffer_bytes, len(hosts or ()))
-        self._by_fd: dict[int, TcpConnection] = {}
+        self._by_fd: dict[int, Connection] = {}
+        self._bells: dict[int, VerbsConnection] = {}  # by the descriptor of their completions
         self._proving: dict[int, TcpConnection] = {}
-        self._links: dict[tuple[str, Role], TcpConnection] = {}
+        self._links: dict[tuple[str, Role], Connection] = {}
         self._neighbours = Neighbours(
             settings.control_queue_messages,
             int(settings.grant_delay_ms * _MS),
@@ -255,8 +263,8 @@ class TcpEndpoint:
         for host in self._reachability.due(now):
             self._dial_now(host, now)
             moved = True
-        for connection in tuple(self._proving.values()):
-            moved |= self._prove(connection, now)
+        for proving in tuple(self._proving.values()):
+            moved |= self._prove(proving, now)
         links = tuple(self._links.values())
         for connection in links:
             if connection.readable:
@@ -266,6 +274,8 @@ class TcpEndpoint:
         self._neighbours.tend()
         if self._neighbours.publish() or moved:
             return True
+        if any(connection.arm() for connection in self._bells.values()):
+            return True  # it may have come before the descriptor was asked to tell
         self._watch.arm()
         return False
 
@@ -275,59 +285,28 @@ class TcpEndpoint:
             connection = self._by_fd.get(fd)
             if connection is not None:
                 connection.note(events)
+            elif fd in self._bells:
+                self._bells[fd].take_events()
             else:
                 self._somebody_waits = True
 
     def _accept(self, now: int) -> bool:
-        door = self._door
         self._somebody_waits = False
-        for accepted in range(door.accepts_max):
-            try:
-                sock = door.listener.accept()
-            except OSError as error:
-                broken = not_connected(error)
-                self.refused[broken.reason] += 1
-                self.last_refusal = str(broken)
-                door.listener.turn_away()
-                return True
-            if sock is None:
-                return accepted > 0
-            while door.full:
-                self._make_room(now)
-            connection = door.enter(sock, now)
-            self._begin(connection)
-            self._look_at(connection, now)  # its hello may have come with it
-        return True
-
-    def _make_room(self, now: int) -> None:
-        """Close the half-open connection that is next to go, unless it has just said enough."""
-        connection = self._door.next_to_go()
-        introduced = connection.side.introduced
-        self._look_at(connection, now)
-        if connection in self._door and connection.side.introduced == introduced:
-            msg = "too many connections waited for their proof, this one the longest"
-            self._refused(connection, LinkBrokenError(msg, "evicted"), now)
-
-    def _look_at(self, connection: TcpConnection, now: int) -> None:
-        """Take what a half-open connection has said, whether or not its watcher has told yet."""
-        connection.readable = connection.writable = True
-        self._prove(connection, now)
+        try:
+            return self._door.let_in(now, self._begin, self._prove, self._refused)
+        except OSError as error:
+            broken = not_connected(error)
+            self.refused[broken.reason] += 1
+            self.last_refusal = str(broken)
+            self._door.listener.turn_away()
+            return True
 
     def _dial_now(self, host: str, now: int) -> None:
-        family, address = self._reachability.dialled(host)
-        side = Initiator(
-            self.identity,
-            self._secret,
-            secrets.token_bytes(NONCE_BYTES),
-            expects=host,
-            deadline_ns=now + self._settings.handshake_timeout_ms * _MS,
-        )
+        at, carriers = self._reachability.dialled(host), self._carriers.offered_to(host)
         try:
-            sock = dialling_socket(family, address)
-        except OSError as error:
-            self._dial_failed(host, not_connected(error), now)
-            return
-        self._begin(TcpConnection(sock, side, host))
+            self._begin(self._knocker.knock(host, at, carriers, now))
+        except LinkBrokenError as error:
+            self._dial_failed(host, error, now)
 
     def _begin(self, connection: TcpConnection) -> None:
         prepare(connection.sock, self._settings.silence_timeout_ms)
@@ -338,17 +317,19 @@ class TcpEndpoint:
     def _prove(self, connection: TcpConnection, now: int) -> bool:
         try:
             moved = connection.prove(now)
+            if not connection.settled:
+                return moved
+            carried = self._carriers.take_over(connection)
         except ProtocolError as error:
             self._refused(connection, error, now)
             return True
-        if connection.side.done and not connection.unsent:
-            self._established(connection, now)
-            return True
-        return moved
+        if carried is not None:
+            self._established(connection, carried, now)
+        return True
 
-    def _established(self, connection: TcpConnection, now: int) -> None:
-        self._forget_proving(connection)
-        host = connection.side.peer.host
+    def _established(self, proved: TcpConnection, connection: Connection, now: int) -> None:
+        self._forget_proving(proved)
+        host = proved.side.peer.host
         role = Role.PARENT if connection.dialled else Role.CHILD
         before = self._links.get((host, role))
         if before is not None:
@@ -358,9 +339,12 @@ class TcpEndpoint:
         primary = role is Role.PARENT or host not in self._reachability
         link = Link(self._neighbours.peer(host), role, self._times, now, primary=primary)
         connection.establish(link, self._buffer_bytes)
-        self._links[host, role] = connection
+        self._links[host, role] = self._by_fd[connection.fd] = connection
+        if isinstance(connection, VerbsConnection):
+            self._bells[connection.completions_fd] = connection
+            self._watch.add(connection.completions_fd)
 
-    def _receive(self, connection: TcpConnection, now: int) -> bool:
+    def _receive(self, connection: Connection, now: int) -> bool:
         link = connection.link
         if link is None or connection.fd not in self._by_fd:
             return False
@@ -370,7 +354,7 @@ class TcpEndpoint:
             self._break(connection, error, now)
             return True
 
-    def _send(self, connection: TcpConnection, now: int) -> bool:
+    def _send(self, connection: Connection, now: int) -> bool:
         link = connection.link
         if link is None or connection.fd not in self._by_fd:
             return False
@@ -406,7 +390,7 @@ class TcpEndpoint:
         self.refused[reason_of(error)] += 1
         self.last_refusal = str(error)
 
-    def _break(self, connection: TcpConnection, error: ProtocolError, now: int) -> None:
+    def _break(self, connection: Connection, error: ProtocolError, now: int) -> None:
         """Close a link; what was under way goes on with the next one."""
         link = connection.link
         assert link is not None, "only links break"
@@ -414,10 +398,12 @@ class TcpEndpoint:
         host = link.peer.host
         del self._links[host, link.role]
         link.broken(reason := reason_of(error))
+        if connection.carrier == "verbs":
+            self._carriers.broken(host, reason)
         link.peer.counters.last_failure = self.last_refusal = str(error)
         self._reachability.broken(host, link.role, now, reason)
 
-    def _hang_up(self, connection: TcpConnection) -> None:
+    def _hang_up(self, connection: Connection) -> None:
         """Close a link on purpose."""
         link = connection.link
         assert link is not None, "only links are hung up"
@@ -430,9 +416,12 @@ class TcpEndpoint:
         self._reachability.failed(host, now, reason_of(error))
         self._peers[host].failed(reason_of(error), in_words(error))
 
-    def _drop(self, connection: TcpConnection) -> None:
+    def _drop(self, connection: Connection) -> None:
         del self._by_fd[connection.fd]
         self._watch.remove(connection.fd)
+        if isinstance(connection, VerbsConnection):
+            del self._bells[connection.completions_fd]
+            self._watch.remove(connection.completions_fd)
         connection.close()
 
     # --- what others ask -----------------------------------------------------------------------
@@ -478,10 +467,18 @@ class TcpEndpoint:
 
     def statistics(self) -> tuple[LinkStatistics, ...]:
         """Return the counters of every peer, by name."""
-        linked = {host for host, _ in self._links}
+        carriers: dict[str, set[str]] = {}
+        for (host, _), connection in self._links.items():
+            carriers.setdefault(host, set()).add(connection.carrier)
         return tuple(
-            statistics_of(peer, host in linked) for host, peer in sorted(self._peers.items())
+            statistics_of(peer, " and ".join(sorted(carriers.get(host, ()))))
+            for host, peer in sorted(self._peers.items())
         )
+
+    @property
+    def without_verbs(self) -> Mapping[str, str]:
+        """By host: why the last link to it is not of verbs, in words."""
+        return self._carriers.declined
 
     def close(self) -> None:
         """Say goodbye, close all sockets, end the watching thread. Again does nothing.
@@ -498,3 +495,4 @@ class TcpEndpoint:
         self._proving.clear()
         self._door.close()
         self._watch.close()
+        self._carriers.close()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..runtime.supervisor import JobOutcome
     from ..topology import Topology
 
-APPLICATIONS = ("ride-hailing", "stock-exchange")
+APPLICATIONS = ("ride-hailing", "stock-exchange", "options-market")
 
 
 def add_run(commands: Any) -> None:

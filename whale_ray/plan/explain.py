@@ -21,7 +21,7 @@ from .planner import lay_out
 from .rings import size_rings
 
 if TYPE_CHECKING:
-    from ..configs.settings import Settings
+    from ..configs.settings import Settings, TransportSettings
     from .streams import RingSpec
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -59,7 +59,7 @@ def explain(
             _logical_table(logical),
             _stage_table(laid_out),
             _edge_table(laid_out),
-            *_host_tables(laid_out),
+            *_host_tables(laid_out, settings.transport),
             _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),
         ),
         diagram_svg=draw(laid_out),
@@ -194,7 +194,7 @@ def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:
     return " (right)" if edge.port == RIGHT else " (left)"
 
 
-def _host_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
+def _host_tables(plan: PhysicalPlan, transport: TransportSettings) -> tuple[Table, ...]:
     """Return a table of the hosts, or nothing where there is one."""
     if not plan.relays:
         return ()
@@ -213,7 +213,18 @@ def _host_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
     route = plan.hosts.route
     shape = route if route in ("star", "chain") else f"{route} tree"
     title = f"Hosts: {plan.hosts.count}, each with a relay; streams travel as a {shape}"
-    return (Table(title, ("host", "workers", "mirrors", "sends on"), tuple(rows)),)
+    headers = ("host", "workers", "mirrors", "sends on")
+    return (Table(title, headers, tuple(rows), describe_carrier(transport)),)
+
+
+def describe_carrier(transport: TransportSettings) -> str:
+    """Say what is to carry the links between hosts; what does, tell the running job's metrics."""
+    if transport.between_hosts == "tcp":
+        return "links between hosts: tcp"
+    verbs = f"RDMA verbs, data by {transport.verbs_data.upper()}"
+    if transport.between_hosts == "verbs":
+        return f"links between hosts: {verbs}"
+    return f"links between hosts: {verbs}, where both have a usable device, else tcp"
 
 
 def _ring_table(plan: PhysicalPlan, note: str) -> Table:

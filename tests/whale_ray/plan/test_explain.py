@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-from whale_ray.configs.settings import Settings
+from whale_ray.configs.settings import Settings, TransportSettings
 from whale_ray.operators.event_time import EventTime
 from whale_ray.operators.groupings import All, Forward, Global, Grouping, Key, Shuffle
-from whale_ray.plan.explain import explain, format_bytes
+from whale_ray.plan.explain import describe_carrier, explain, format_bytes
 from whale_ray.plan.explanation import Explanation, Table
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from whale_ray.plan.memory import Memory
@@ -202,3 +202,16 @@ def test_bytes_are_readable() -> None:
     assert [format_bytes(n) for n in (0, 1023, 1024, 4 * 1024**2, int(1.5 * GIB))] == [
         "0 B", "1023 B", "1 KiB", "4 MiB", "1.5 GiB",
     ]  # fmt: skip
+
+
+def test_what_is_to_carry_links_between_hosts():
+    told = {
+        choice: describe_carrier(TransportSettings(between_hosts=choice, verbs_data="write"))
+        for choice in ("auto", "verbs", "tcp")
+    }
+    assert told == {
+        "auto": "links between hosts: RDMA verbs, data by WRITE, where both have a usable device, "
+        "else tcp",
+        "verbs": "links between hosts: RDMA verbs, data by WRITE",
+        "tcp": "links between hosts: tcp",
+    }

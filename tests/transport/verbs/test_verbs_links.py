@@ -1,0 +1,74 @@
+"""Links over queue pairs: whatever holds for those over sockets, and what only verbs can do wrong.
+
+The tests of links over sockets run again over verbs: the fixture `hosts` is another one.
+"""
+
+from __future__ import annotations
+
+from tests.transport.links import STREAM, Hosts, Source
+from tests.transport.test_tcp_endpoint import (  # noqa: F401  (collected here once more)
+    star,
+    test_a_chain_forwards_what_it_has_not_published,
+    test_a_child_may_ask_before_there_is_anything_to_offer,
+    test_a_child_that_cannot_be_served_loses_its_link,
+    test_a_child_that_leaves_holds_nobody,
+    test_a_host_at_rest_has_nothing_due_now,
+    test_a_ring_overwritten_by_its_own_host_is_an_error_there,
+    test_a_slow_end_of_a_chain_holds_the_source,
+    test_a_slow_reader_for_long_is_back_pressure_and_nothing_else,
+    test_a_stream_reaches_every_child_whole,
+    test_a_stream_that_nobody_reads_stops_no_other,
+    test_closing_is_for_good_and_said,
+    test_control_messages_go_both_ways_once_and_in_order,
+    test_control_that_nobody_takes_holds_the_sender,
+    test_frames_larger_than_a_message_go_out_in_pieces,
+    test_two_hosts_may_be_each_others_parents,
+    test_when_all_children_have_left_the_producer_learns_it,
+)
+from tests.transport.test_tcp_moves import (  # noqa: F401  (collected here once more)
+    test_a_host_that_comes_back_elsewhere_is_dialled_there_at_once,
+    test_a_new_parent_may_have_no_link_yet_and_not_have_admitted,
+    test_control_messages_pass_while_links_come_and_go,
+    test_moves_at_any_time_lose_and_double_nothing,
+    test_two_hosts_are_parents_of_each_other_and_swap,
+    test_undial_needs_all_streams_to_have_moved,
+    test_who_wants_what_is_gone_is_named_and_its_link_stands,
+)
+from tests.transport.test_tcp_reconnection import (  # noqa: F401  (collected here once more)
+    test_a_child_that_dials_anew_replaces_its_former_link,
+    test_a_host_that_is_not_there_yet_is_dialled_again_and_again,
+    test_a_peer_that_was_rejected_loses_its_link_and_comes_again,
+    test_a_relay_in_the_middle_that_loses_both_links,
+    test_control_messages_survive_cuts,
+)
+
+
+def test_a_completion_wakes_a_sleeping_host(hosts: Hosts):
+    star(hosts, "child")
+    hosts.until(lambda: hosts.up("child"))
+    parent, child = hosts.endpoints["parent"], hosts.endpoints["child"]
+    while hosts.poll(20):
+        pass
+    child.sockets.ready()
+    assert parent.send_control("child", b"wake up").name == "SENT"
+    for _ in range(100):
+        parent.poll()
+    child.sockets.wait(60_000_000_000)
+    (descriptor,) = child._bells
+    assert descriptor in dict(child.sockets.ready())
+    hosts.until(lambda: child.receive_control() == ("parent", b"wake up"))
+
+
+def test_many_small_messages_are_fetched_and_none_is_forgotten(hosts: Hosts):
+    """More than may be READ at a time, from rings that wrap."""
+    star(hosts, "child")
+    sources = [Source(300, lambda _n: 3000) for _ in range(6)]
+    targets = [
+        hosts.stream(source, "parent", ["child"], STREAM + number)[0]
+        for number, source in enumerate(sources)
+    ]
+    for source in sources:
+        source.step()  # all of a ring is there before anybody asks
+    steps = [one.step for one in (*sources, *targets)]
+    hosts.until(lambda: all(target.over for target in targets), *steps)
+    assert [target.received for target in targets] == [source.all for source in sources]

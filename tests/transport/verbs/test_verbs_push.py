@@ -1,0 +1,97 @@
+"""Push channels over queue pairs: the contract, broken links, slots written from afar."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.transport.conformance import ChannelConformance, Ends, Make, payload, receive, send
+from tests.transport.test_push_tcp import SLOT_BYTES, Network
+from tests.transport.test_tcp_conformance import Settled
+from tests.transport.verbs.conftest import Machine
+from tests.transport.verbs.fabric import WRITE
+from whale_ray.transport.channel import Outcome
+from whale_ray.transport.push.layout import PushLayout
+
+Make_network = Callable[..., Network]
+
+
+@pytest.fixture
+def network(machine: Machine) -> Iterator[Make_network]:
+    """Return a function that makes networks of verbs, which are closed at the end."""
+    made: list[Network] = []
+
+    def make(slots: int = 8, **options: object) -> Network:
+        hosts = machine.hosts(reconnect_backoff_ms=1, reconnect_backoff_max_ms=4)
+        made.append(Network(PushLayout(slots, SLOT_BYTES), hosts=hosts, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+class TestVerbsPush(ChannelConformance):
+    memory = "push channel"
+    smallest_frame_bytes = SLOT_BYTES
+
+    @pytest.fixture
+    def make(self, network: Make_network) -> Make:
+        def build(ring_bytes: int, receivers: int, **options: object) -> Ends:
+            assert receivers == 1
+            one = network(ring_bytes // SLOT_BYTES, **options)
+            return Ends(
+                Settled(one.sender, one), [Settled(one.receiver, one)], one.sender.max_frame_bytes
+            )
+
+        return build
+
+
+@pytest.mark.parametrize("sender_dials", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_broken_links_lose_and_double_nothing(network, seed, sender_dials):
+    chance = random.Random(seed)
+    one = network(sender_dials=sender_dials)
+    sent = received = 0
+    while received < 200:
+        if chance.random() < 0.02:
+            one.cut()
+        if chance.random() < 0.5 and sent < 200:
+            sent += send(one.sender, payload(sent, chance.randrange(800))) is Outcome.SENT
+        one.hosts.poll()
+        content = receive(one.receiver)
+        if content is not None:
+            assert content == payload(received, len(content))
+            received += 1
+    one.sender.close()
+    one.hosts.until(lambda: one.receiver.closed_by_peer and one.sender.delivered)
+    assert sum(s.connections for e in one.hosts.endpoints.values() for s in e.statistics()) > 2
+
+
+def test_slots_are_written_from_afar(network, machine):
+    """Without a copy, as soon as the sender's host was told where they are."""
+    if machine.fabric is None:
+        pytest.skip("no RDMA device: a real one does not tell what it was asked for")
+    one = network()
+    one.hosts.poll(20)
+    writes = count_writes(machine)
+    for number in range(20):
+        assert send(one.sender, payload(number, 200)) is Outcome.SENT
+        one.hosts.until(one.receiver.available)
+        assert receive(one.receiver) == payload(number, 200)
+    assert sum(writes) == 20
+
+
+def count_writes(machine: Machine) -> list[int]:
+    writes: list[int] = []
+    for pair in machine.fabric.pairs.values():
+        post = pair.post_send
+
+        def counting(work, post=post):
+            writes.append(work.opcode == WRITE)
+            post(work)
+
+        pair.post_send = counting
+    return writes

@@ -1,0 +1,264 @@
+"""What a run reports: latencies, counts that must add up, placements, the search for a rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.applications.options_market.application import describe_result, render_result
+from whale_ray.applications.options_market.generated import generated_contracts
+from whale_ray.applications.options_market.highest_rate import highest_rate
+from whale_ray.applications.options_market.measuring import (
+    STAGES,
+    Ingest,
+    Latency,
+    Measured,
+    _check,
+    latencies_of,
+)
+from whale_ray.applications.options_market.placements import (
+    PLACEMENTS,
+    placement_settings,
+    workers_of,
+)
+from whale_ray.applications.options_market.schemas import MOMENTS
+from whale_ray.applications.options_market.settings import OptionsMarketSettings
+from whale_ray.configs.errors import JobError, SettingsError, WhaleError
+from whale_ray.configs.settings import Settings
+
+INGEST = Ingest(offered=1_000, taken=990, missed=10, gaps=2, damaged=1, missed_by_lines=9)
+MEASURED = Measured(
+    state="finished",
+    ingest=INGEST,
+    trades=990,
+    decisions=30,
+    samples=20,
+    stages=dict(zip(STAGES, (Latency(value, 1.0, 2.0) for value in (30, 8, 50, 12)), strict=True)),
+    end_to_end=Latency(100.0, 90.0, 200.0),
+    wait_on_line=Latency(40.0, 30.0, 2_000.0),
+    from_due=Latency(140.0, 120.0, 2_200.0),
+    seconds=5.01,
+    cpu_s=3.5,
+    workers=3,
+    hosts=1,
+    job=None,
+)
+
+
+def moments(steps: list[list[int]]) -> dict[str, np.ndarray]:
+    """Return moments of decisions that are so many ns apart, the first one's due times."""
+    places = np.cumsum(np.array(steps, np.int64).reshape(-1, len(MOMENTS)), axis=1)
+    return {name: places[:, place] for place, name in enumerate(MOMENTS)}
+
+
+@given(st.lists(st.lists(st.integers(0, 10**7), min_size=6, max_size=6), min_size=1, max_size=40))
+def test_the_stages_means_add_up_to_the_way(steps):
+    count, found = latencies_of(moments(steps))
+    assert count == len(steps) - 2 * (len(steps) // 6)
+    ways = sum(found[name].mean_us for name in STAGES)
+    assert ways == pytest.approx(found["end_to_end"].mean_us)
+    whole = found["end_to_end"].mean_us + found["wait_on_line"].mean_us
+    assert whole == pytest.approx(found["from_due"].mean_us)
+
+
+def test_the_middle_two_thirds_of_the_decisions_count():
+    """In the order of their messages, whatever the order in which they arrive."""
+    steps = [
+        [place * 1_000, 0, 5_000 if 2 <= place < 10 else 10**9, 0, 0, 0] for place in range(12)
+    ]
+    count, found = latencies_of(moments(steps[::-1]))
+    assert count == 8
+    assert found["feed_handler"] == Latency(5.0, 5.0, 5.0)
+
+
+def test_without_decisions_there_is_no_latency():
+    assert latencies_of({}) == (0, {})
+    assert latencies_of(moments([])) == (0, {})
+
+
+def test_clocks_that_differ_are_told():
+    with pytest.raises(JobError) as refused:
+        latencies_of(moments([[0, 1, 1, -7_000, 1, 1]]))
+    assert str(refused.value) == (
+        "to_decision_engine ends 7 µs before it begins: the job's hosts have clocks of their own; "
+        "use workers of one machine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "trades", "decided", "message"),
+    [
+        ({}, 990, 30, None),
+        ({"taken": 989}, 990, 30, "1,000 messages, but 989 taken, 10 missed"),
+        (
+            {"missed_by_lines": 8},
+            990,
+            30,
+            "handlers miss 10 messages, lines lost 8, and 1 were damaged",
+        ),
+        ({}, 980, 30, "handlers took 990 trades, decision engines 980"),
+        ({}, 990, 29, "engines made 30 decisions, the collector has 29"),
+    ],
+)
+def test_nothing_gets_lost_unseen(changes, trades, decided, message):
+    ingest = replace(INGEST, **changes)
+    if message is None:
+        _check(ingest, trades, 30, decided)
+        return
+    with pytest.raises(JobError) as refused:
+        _check(ingest, trades, 30, decided)
+    assert str(refused.value) == f"the figures of the run do not add up: {message}"
+
+
+def test_a_placement_is_nothing_but_settings():
+    for name in PLACEMENTS:
+        for workers in (1,) if PLACEMENTS[name].fused else (2, 3, 8):
+            overrides = placement_settings(name, workers, feeds=4)
+            settings = Settings().with_overrides(overrides)
+            assert settings.runtime.source_workers < workers
+            assert settings.transport.wtl_ms == 0.0
+    assert placement_settings("shared-memory", 8, feeds=4)["runtime.source_workers"] == 3
+    assert placement_settings("tcp", 3, feeds=4)["runtime.hosts"] == 3
+    assert placement_settings("shared-memory", 3, feeds=4)["runtime.hosts"] == 1
+
+
+def test_workers_that_a_placement_cannot_have_are_refused():
+    assert (workers_of("fused", None), workers_of("tcp", None), workers_of("tcp", 7)) == (1, 3, 7)
+    with pytest.raises(SettingsError) as refused:
+        workers_of("fused", 2)
+    assert str(refused.value) == "--placement fused is one process: leave out --workers 2"
+    with pytest.raises(SettingsError) as refused:
+        workers_of("tcp", 1)
+    assert str(refused.value) == (
+        "--placement tcp needs 2 workers or more, not 1: handlers have their own"
+    )
+
+
+# --- the highest rate ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run at a rate that misses everything above a limit."""
+
+    rate: float
+    limit: float
+
+    @property
+    def ingest(self) -> Ingest:
+        missed = 0 if self.rate <= self.limit else 100
+        return Ingest(1_000, 1_000 - missed, missed, 1, 0, missed)
+
+
+@given(st.floats(0.0, 2e6), st.floats(0.01, 0.5))
+def test_the_search_finds_the_limit(limit, precision):
+    runs: list[Run] = []
+
+    def measure(rate: float) -> Run:
+        runs.append(Run(rate, limit))
+        return runs[-1]
+
+    found = highest_rate(measure, 1_000, 1_000_000, precision=precision)
+    assert list(found.tried) == [run.rate for run in runs]
+    assert len(runs) <= 3 + math.log2(math.log(1_000) / math.log(1 + precision)) + 1
+    if limit < 1_000:
+        assert (found.rate, found.measured, found.is_bound) == (0.0, None, True)
+    elif limit >= 1_000_000:
+        assert (found.rate, found.is_bound) == (1_000_000, False)
+    else:
+        assert found.rate <= limit <= found.rate * (1 + precision) * (1 + 1e-9)
+        assert found.measured == Run(found.rate, limit)
+
+
+def test_a_share_at_the_limit_is_too_much():
+    ingest = Ingest(10_000, 9_999, 1, 1, 0, 1)
+    found = highest_rate(lambda _rate: replace(MEASURED, ingest=ingest), 10, 10)
+    assert found.rate == 0.0 and found.tried == {10: 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((0, 5, 0.1), "the search goes from 0 to 5 messages/s: give 0 < low <= high"),
+        ((9, 5, 0.1), "the search goes from 9 to 5 messages/s: give 0 < low <= high"),
+        ((1, 5, 0), "precision is 0: give more than 0 and less than 1"),
+    ],
+)
+def test_searches_that_make_no_sense_are_refused(values, message):
+    low, high, precision = values
+    with pytest.raises(SettingsError) as refused:
+        highest_rate(lambda rate: Run(rate, 1), low, high, precision=precision)
+    assert str(refused.value) == message
+
+
+# --- the report ------------------------------------------------------------------------------
+
+
+def described(measured: Measured = MEASURED) -> dict:
+    return describe_result(
+        command="whale-ray run options-market",
+        settings=OptionsMarketSettings(),
+        more_settings={"on": "processes"},
+        placement="shared-memory",
+        book=generated_contracts(),
+        rows_rejected={"daily: unknown right": 3},
+        measured=measured,
+        output="out",
+    )
+
+
+def test_a_result_as_people_read_it():
+    assert render_result(described()).splitlines() == [
+        "options-market: done in 5.0 s",
+        "  placement     shared-memory: 3 workers, 1 hosts",
+        "  contracts     30,552, generated",
+        "  rate          50,000 messages/s, 15.6 × the real one",
+        "  left out      3 daily: unknown right",
+        "  messages      1,000 offered, 990 taken, 10 missed (1.0000%)",
+        "  decisions     30",
+        "  damaged       1",
+        "  output        out",
+        "",
+        "  latency, µs                 mean         p50         p99",
+        "  feed handler                30.0         1.0         2.0",
+        "  to decision engine           8.0         1.0         2.0",
+        "  decision engine             50.0         1.0         2.0",
+        "  to collector                12.0         1.0         2.0",
+        "  end to end                 100.0        90.0       200.0",
+        "  wait on line                40.0        30.0     2,000.0",
+        "  from due                   140.0       120.0     2,200.0",
+        "",
+        "  transport     20% of the mean from handler to collector",
+    ]
+
+
+def test_a_result_as_programs_read_it():
+    result = described()
+    assert result["messages"] == {
+        "offered": 1_000,
+        "taken": 990,
+        "missed": 10,
+        "missed_share": 0.01,
+        "gaps": 2,
+        "damaged": 1,
+    }
+    assert result["transport_share"] == 0.2
+    assert list(result["latency_us"])[:4] == list(STAGES)
+    assert result["latency_us"]["to_collector"] == {"mean": 12.0, "p50": 1.0, "p99": 2.0}
+    assert result["settings"]["rate"] == 50_000 and result["settings"]["on"] == "processes"
+
+
+def test_a_run_without_decisions_says_so():
+    empty = replace(
+        MEASURED, samples=0, stages={}, end_to_end=None, wait_on_line=None, from_due=None
+    )
+    result = described(empty)
+    assert result["transport_share"] is None
+    assert result["latency_us"] == {"end_to_end": None, "wait_on_line": None, "from_due": None}
+    assert render_result(result).endswith("\n\n  (no decision whose latency counts)")
+    assert issubclass(JobError, WhaleError)

@@ -1,0 +1,1 @@
+"""RDMA verbs: links between hosts whose bytes travel over reliable-connected queue pairs."""

@@ -1,0 +1,232 @@
+"""RDMA devices: which there are, what they can do, and the memory that is registered with them.
+
+A device serves a host if it has an active port with an address (GID), and enough of what queue
+pairs of ours take. Which of several it is follows from the host's own IP address, as RoCE devices
+bear the addresses of their network interfaces, unless the settings name one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import mmap
+import resource
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ...configs.errors import ResourceError
+from .library import Library, NoVerbsError
+
+GIDS_MAX: Final = 64
+READS_WANTED: Final = 16
+"""READs under way at a time, of one queue pair: more hide no latency that these do not."""
+_TCP: Final = "or set transport.between_hosts to tcp"
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a device can do, as far as queue pairs here ask for it."""
+
+    work_requests: int
+    """Of one queue."""
+    completions: int
+    """Of one completion queue."""
+    reads: int
+    """READs of one queue pair under way at a time, begun here."""
+    reads_served: int
+    """The same, begun by the peer."""
+    mtu: int
+    """Of the active port, as verbs count: 5 is 4096 bytes."""
+    message_bytes: int
+    """The largest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class GidEntry:
+    """One address of a device."""
+
+    index: int
+    address: str
+    """As IPv6; for RoCE the interface's address, an IPv4 one mapped."""
+
+    @property
+    def ip(self) -> str:
+        """The IP address that it stands for."""
+        parsed = ipaddress.IPv6Address(self.address)
+        return str(parsed.ipv4_mapped or parsed)
+
+
+def device_names(library: Library) -> tuple[str, ...]:
+    """Return the names of this machine's devices, in order; none if there are none."""
+    try:
+        devices = library.get_device_list()
+    except library.Error:
+        return ()  # pyverbs' word for "none"
+    names = [one.name for one in devices]
+    return tuple(sorted(one.decode() if isinstance(one, bytes) else str(one) for one in names))
+
+
+class Device:
+    """One opened device, and its protection domain.
+
+    Regions and queue pairs refer to it; `close` it after them.
+    """
+
+    def __init__(self, library: Library, name: str) -> None:
+        """Open the device `name`; raises NoVerbsError if it cannot serve."""
+        self.library: Final = library
+        self.name: Final = name
+        self._closed = False
+        try:
+            self.context: Any = library.Context(name=name)
+        except library.Error as error:
+            msg = f"RDMA device {name!r} cannot be opened ({error}); name another, {_TCP}"
+            raise NoVerbsError(msg) from error
+        try:
+            self.port: Final = self._active_port()
+            self.gids: Final = self._find_gids()
+            self.limits: Final = self._find_limits()
+            self.lid: Final = int(self.context.query_port(self.port).lid)
+            self.domain: Any = library.PD(self.context)
+        except library.Error as error:
+            self.context.close()
+            msg = f"RDMA device {name!r} does not answer ({error}); name another, {_TCP}"
+            raise NoVerbsError(msg) from error
+        except BaseException:
+            self.context.close()
+            raise
+
+    def _active_port(self) -> int:
+        ports = int(self.context.query_device().phys_port_cnt)
+        for port in range(1, ports + 1):
+            if int(self.context.query_port(port).state) == self.library.PORT_ACTIVE:
+                return port
+        msg = f"RDMA device {self.name!r} has no active port; bring its network up, {_TCP}"
+        raise NoVerbsError(msg)
+
+    def _find_gids(self) -> tuple[GidEntry, ...]:
+        """Return the addresses of RoCE 2, or all where there are none of it (InfiniBand)."""
+        found = []
+        for entry in self.context.query_gid_table(GIDS_MAX):
+            if int(entry.port_num) == self.port:
+                index = int(entry.gid_index)
+                gid = str(self.context.query_gid(self.port, index))
+                address = str(ipaddress.IPv6Address(gid))
+                found.append((int(entry.gid_type), GidEntry(index, address)))
+        kinds = {kind for kind, _ in found}
+        gids = tuple(one for kind, one in found if kind == max(kinds))
+        if not gids:
+            msg = f"RDMA device {self.name!r} has no address; give its interface one, {_TCP}"
+            raise NoVerbsError(msg)
+        return gids
+
+    def _find_limits(self) -> DeviceLimits:
+        attributes = self.context.query_device()
+        port = self.context.query_port(self.port)
+        limits = DeviceLimits(
+            int(attributes.max_qp_wr),
+            int(attributes.max_cqe),
+            min(READS_WANTED, int(attributes.max_qp_init_rd_atom)),
+            min(READS_WANTED, int(attributes.max_qp_rd_atom)),
+            int(port.active_mtu),
+            int(port.max_msg_sz),
+        )
+        if min(limits.reads, limits.reads_served) < 1:
+            msg = (
+                f"RDMA device {self.name!r} allows no READ (max_qp_rd_atom "
+                f"{limits.reads_served}, max_qp_init_rd_atom {limits.reads}); name another, {_TCP}"
+            )
+            raise NoVerbsError(msg)
+        return limits
+
+    def gid_for(self, ip: str) -> GidEntry | None:
+        """Return the address that stands for `ip`, None if the device does not bear it."""
+        return next((one for one in self.gids if one.ip == ip), None)
+
+    @property
+    def best_gid(self) -> GidEntry:
+        """The address to use where no IP address decides: one that goes beyond the wire, if any."""
+        routed = [one for one in self.gids if not ipaddress.ip_address(one.ip).is_link_local]
+        return routed[0] if routed else self.gids[0]
+
+    def register(self, address: int, nbytes: int, access: int, what: str) -> Region:
+        """Register memory of this process; `what` names it. Raises ResourceError if refused.
+
+        Its pages stay in memory, whatever becomes of the mapping, until the region is closed.
+        """
+        try:
+            handle = self.library.MR(self.domain, nbytes, access, address=address)
+        except self.library.Error as error:
+            raise self._refusal(nbytes, what, error) from error
+        return Region(handle, address, nbytes)
+
+    def _refusal(self, nbytes: int, what: str, error: Exception) -> ResourceError:
+        size = f"{max(1, nbytes // _MIB):,} MiB"
+        if getattr(error, "error_code", None) != errno.ENOMEM:
+            msg = f"{what} of {size} cannot be registered with RDMA device {self.name!r}: {error}"
+            return ResourceError(msg)
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        allowed = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit // 1024:,} KiB"
+        msg = (
+            f"{what} of {size} cannot be registered with RDMA device {self.name!r}: no memory can "
+            f"be locked (the limit is {allowed}); raise it (ulimit -l unlimited, or memlock in "
+            "/etc/security/limits.conf) or lower transport.ring_bytes"
+        )
+        return ResourceError(msg)
+
+    def close(self) -> None:
+        """Close it; again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self.domain.close()
+            self.context.close()
+
+
+class Region:
+    """Registered memory, which stays its owner's."""
+
+    __slots__ = ("_handle", "address", "lkey", "nbytes", "rkey")
+
+    def __init__(self, handle: Any, address: int, nbytes: int) -> None:
+        self._handle = handle
+        self.address: Final = address
+        self.nbytes: Final = nbytes
+        self.lkey: Final = int(handle.lkey)
+        """The key by which this host's requests name the memory."""
+        self.rkey: Final = int(handle.rkey)
+        """The key by which a peer's requests do."""
+
+    def close(self) -> None:
+        """Make the keys useless; again does nothing. Only once no request names the memory."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+
+class Buffer:
+    """Memory of its own with its region."""
+
+    def __init__(self, device: Device, nbytes: int, access: int, what: str) -> None:
+        """Allocate and register; raises ResourceError if the machine refuses."""
+        self._memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.view: memoryview = memoryview(self._memory)
+        array = np.frombuffer(self._memory, np.uint8)
+        self.address: Final = int(array.ctypes.data)
+        del array
+        try:
+            self.region: Final = device.register(self.address, nbytes, access, what)
+        except BaseException:
+            self.view.release()
+            self._memory.close()
+            raise
+
+    def close(self) -> None:
+        """Give region and memory back; again does nothing. It goes with the last view of it."""
+        self.region.close()
+        self.view.release()
+        with contextlib.suppress(BufferError):
+            self._memory.close()

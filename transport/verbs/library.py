@@ -1,0 +1,143 @@
+"""pyverbs, as this package uses it: loaded when first needed, in either of its two manners.
+
+pyverbs 44 (Debian 12) keeps its constants in `pyverbs.enums`, pyverbs 59 in
+`pyverbs.libibverbs_enums`. The package may be missing, or be there and not load: it holds no
+libibverbs, and wants one at least as new as itself. `load` says which, and what to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...configs.errors import ResourceError
+
+_REMEDY: Final = (
+    "install the system's python3-pyverbs, or pip install 'whale-ray[rdma]' beside an rdma-core "
+    "at least as new; or set transport.between_hosts to tcp"
+)
+
+# Names of completion statuses, by number (ibv_wc_status), as people say them.
+_STATUS: Final = (
+    "success",
+    "local length error",
+    "local queue pair error",
+    "local context error",
+    "local protection error",
+    "flushed",
+    "memory window error",
+    "bad response",
+    "local access error",
+    "invalid request at the peer",
+    "access refused by the peer",
+    "operation failed at the peer",
+    "the peer does not answer",
+    "the peer has no receive buffers",
+)
+
+
+def status_in_words(status: int) -> str:
+    """Return what a completion's status means."""
+    return _STATUS[status] if 0 <= status < len(_STATUS) else f"status {status}"
+
+
+class NoVerbsError(ResourceError):
+    """Verbs cannot be used here; the message says what is missing, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """pyverbs' classes and constants. Tests put another one in its place."""
+
+    Error: type[Exception]
+    """What every call may raise."""
+    get_device_list: Any
+    Context: Any
+    PD: Any
+    MR: Any
+    CompChannel: Any
+    CQ: Any
+    QP: Any
+    QPAttr: Any
+    QPCap: Any
+    QPInitAttr: Any
+    AHAttr: Any
+    GID: Any
+    GlobalRoute: Any
+    SGE: Any
+    SendWR: Any
+    RecvWR: Any
+    SEND: int
+    WRITE: int
+    READ: int
+    SIGNALED: int
+    FENCE: int
+    LOCAL_WRITE: int
+    REMOTE_READ: int
+    REMOTE_WRITE: int
+    RC: int
+    PORT_ACTIVE: int
+
+
+_CLASSES: Final = {
+    "device": ("get_device_list", "Context"),
+    "pd": ("PD",),
+    "mr": ("MR",),
+    "cq": ("CompChannel", "CQ"),
+    "qp": ("QP", "QPAttr", "QPCap", "QPInitAttr"),
+    "addr": ("AHAttr", "GID", "GlobalRoute"),
+    "wr": ("SGE", "SendWR", "RecvWR"),
+}
+_CONSTANTS: Final = {
+    "SEND": ("ibv_wr_opcode", "IBV_WR_SEND"),
+    "WRITE": ("ibv_wr_opcode", "IBV_WR_RDMA_WRITE"),
+    "READ": ("ibv_wr_opcode", "IBV_WR_RDMA_READ"),
+    "SIGNALED": ("ibv_send_flags", "IBV_SEND_SIGNALED"),
+    "FENCE": ("ibv_send_flags", "IBV_SEND_FENCE"),
+    "LOCAL_WRITE": ("ibv_access_flags", "IBV_ACCESS_LOCAL_WRITE"),
+    "REMOTE_READ": ("ibv_access_flags", "IBV_ACCESS_REMOTE_READ"),
+    "REMOTE_WRITE": ("ibv_access_flags", "IBV_ACCESS_REMOTE_WRITE"),
+    "RC": ("ibv_qp_type", "IBV_QPT_RC"),
+    "PORT_ACTIVE": ("ibv_port_state", "IBV_PORT_ACTIVE"),
+}
+
+
+@functools.cache
+def load() -> Library:
+    """Return pyverbs; raises NoVerbsError if it is not there, or does not load."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        found: dict[str, Any] = {
+            name: getattr(importlib.import_module(f"pyverbs.{module}"), name)
+            for module, names in _CLASSES.items()
+            for name in names
+        }
+        found["Error"] = importlib.import_module("pyverbs.pyverbs_error").PyverbsError
+        enums = _enums()
+        for name, (group, constant) in _CONSTANTS.items():
+            found[name] = int(getattr(getattr(enums, group), constant))
+    except ImportError as error:
+        raise NoVerbsError(_why_not(error)) from error
+    finally:
+        # pyverbs calls logging.basicConfig, which is the application's to do.
+        for handler in [one for one in root.handlers if one not in handlers]:
+            root.removeHandler(handler)
+        root.setLevel(level)
+    return Library(**found)
+
+
+def _enums() -> Any:
+    try:
+        return importlib.import_module("pyverbs.libibverbs_enums")
+    except ModuleNotFoundError:
+        return importlib.import_module("pyverbs.enums")
+
+
+def _why_not(error: ImportError) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == "pyverbs":
+        return f"no RDMA verbs: pyverbs is not installed; {_REMEDY}"
+    return f"no RDMA verbs: pyverbs does not load ({error}); {_REMEDY}"

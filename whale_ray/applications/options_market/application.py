@@ -1,0 +1,123 @@
+"""What a run of the application reports: one JSON object, or a short table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from .contracts import ContractBook
+from .measuring import Latency, Measured
+from .settings import OptionsMarketSettings
+from .topology import APPLICATION
+
+__all__ = ["describe_result", "render_result"]
+
+_LABEL_WIDTH = 14
+_STAGE_WIDTH = 20
+
+
+def describe_result(
+    *,
+    command: str,
+    settings: OptionsMarketSettings,
+    more_settings: Mapping[str, object],
+    placement: str,
+    book: ContractBook,
+    rows_rejected: Mapping[str, int],
+    measured: Measured,
+    output: str | None,
+) -> dict[str, Any]:
+    """Return what `--json` prints.
+
+    Args:
+        command: the command line.
+        settings: of the application.
+        more_settings: of the run; shown beside the application's.
+        placement: its name.
+        book: the contracts.
+        rows_rejected: "input: reason" → rows of the data left out.
+        measured: the run.
+        output: where the decisions lie; None if they were not kept.
+    """
+    ingest = measured.ingest
+    share = measured.transport_share
+    return {
+        "application": APPLICATION,
+        "command": command,
+        "settings": {**asdict(settings), **more_settings},
+        "placement": placement,
+        "workers": measured.workers,
+        "hosts": measured.hosts,
+        "contracts": len(book),
+        "contracts_from": book.origin,
+        "real_rate": round(book.trades_per_s, 1),
+        "times_real_rate": round(settings.rate / book.trades_per_s, 2),
+        "rows_rejected": dict(rows_rejected),
+        "messages": {
+            "offered": ingest.offered,
+            "taken": ingest.taken,
+            "missed": ingest.missed,
+            "missed_share": ingest.missed_share,
+            "gaps": ingest.gaps,
+            "damaged": ingest.damaged,
+        },
+        "trades": measured.trades,
+        "decisions": measured.decisions,
+        "latency_samples": measured.samples,
+        "latency_us": {
+            **{name: _rounded(stage) for name, stage in measured.stages.items()},
+            "end_to_end": _rounded(measured.end_to_end),
+            "wait_on_line": _rounded(measured.wait_on_line),
+            "from_due": _rounded(measured.from_due),
+        },
+        "transport_share": None if share is None else round(share, 4),
+        "seconds": round(measured.seconds, 3),
+        "cpu_s": round(measured.cpu_s, 3),
+        "output": output,
+    }
+
+
+def _rounded(latency: Latency | None) -> dict[str, float] | None:
+    if latency is None:
+        return None
+    named = {"mean": latency.mean_us, "p50": latency.p50_us, "p99": latency.p99_us}
+    return {name: round(value, 1) for name, value in named.items()}
+
+
+def render_result(result: Mapping[str, Any]) -> str:
+    """Return the table that ends a run; `result` is from `describe_result`."""
+    messages, rate = result["messages"], result["settings"]["rate"]
+    where = f"{result['workers']} workers, {result['hosts']} hosts"
+    lines = [
+        f"{result['application']}: done in {result['seconds']:,.1f} s",
+        _line("placement", f"{result['placement']}: {where}"),
+        _line("contracts", f"{result['contracts']:,}, {result['contracts_from']}"),
+        _line("rate", f"{rate:,.0f} messages/s, {result['times_real_rate']:,.1f} × the real one"),
+    ]
+    for reason, count in result["rows_rejected"].items():
+        lines.append(_line("left out", f"{count:,} {reason}"))
+    missed = f"{messages['missed']:,} missed ({messages['missed_share']:.4%})"
+    lines += [
+        _line(
+            "messages", f"{messages['offered']:,} offered, {messages['taken']:,} taken, {missed}"
+        ),
+        _line("decisions", f"{result['decisions']:,}"),
+    ]
+    if messages["damaged"]:
+        lines.append(_line("damaged", f"{messages['damaged']:,}"))
+    if result["output"] is not None:
+        lines.append(_line("output", result["output"]))
+    if result["transport_share"] is None:
+        return "\n".join([*lines, "", "  (no decision whose latency counts)"])
+    lines += ["", f"  {'latency, µs':<{_STAGE_WIDTH}}{'mean':>12}{'p50':>12}{'p99':>12}"]
+    for name, of in result["latency_us"].items():
+        cells = "".join(f"{of[figure]:>12,.1f}" for figure in ("mean", "p50", "p99"))
+        lines.append(f"  {name.replace('_', ' '):<{_STAGE_WIDTH}}{cells}")
+    share = f"{result['transport_share']:.0%} of the mean from handler to collector"
+    lines += ["", _line("transport", share)]
+    return "\n".join(lines)
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL_WIDTH}}{text}"

@@ -1,0 +1,44 @@
+"""`MetricsCollector`: the last one to date a decision."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...operators.process import InstanceContext, Output, Process
+from ...transport.clock import Clock, SystemClock
+from ...transport.wire.batch import Batch
+from ...transport.wire.types import Schema
+from .schemas import DECIDED, DECISION, packed
+
+__all__ = ["Collector", "MetricsCollector"]
+
+
+class Collector:
+    """Writes down when decisions arrive, as a function on columns."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Take the clock."""
+        self._clock = clock or SystemClock()
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Take and return rows of `DECIDED`."""
+        in_ns = self._clock.monotonic_ns()
+        decided = batch.column("decision").data.view(DECISION).copy()
+        decided["collector_in_ns"] = in_ns
+        column = packed(DECIDED, "decision", decided)
+        return Batch(DECIDED, [column], batch.num_rows, None, batch.origin_ns)
+
+
+class MetricsCollector(Process):
+    """A `Collector` behind a grouping."""
+
+    per_worker: ClassVar[bool] = True
+    schema: ClassVar[Schema | None] = DECIDED
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the clock."""
+        self._collector = Collector(context.clock)
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Date the decisions."""
+        out.emit(self._collector(batch))

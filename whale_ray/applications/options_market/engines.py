@@ -1,0 +1,89 @@
+"""`DecisionEngine`: keeps the average price of contracts and decides what to buy and sell."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...operators.process import InstanceContext, Output, Process
+from ...transport.clock import Clock, SystemClock
+from ...transport.wire.batch import Batch
+from ...transport.wire.types import Schema
+from .engine_kernels import CONTRACT, decide
+from .schemas import DECIDED, DECISION, TRADE, TRADES, packed
+
+__all__ = ["DecisionEngine", "Engine", "warm_up"]
+
+
+class Engine:
+    """The contracts and what to do about their trades, as a function on columns."""
+
+    def __init__(
+        self,
+        rights: npt.NDArray[np.int64],
+        strikes_milli: npt.NDArray[np.int64],
+        threshold_bp: int,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the contracts, by number, and the distance from the average that is acted upon."""
+        self._contracts = np.zeros(len(rights), CONTRACT)
+        self._contracts["right"] = rights
+        self._contracts["strike_milli"] = strikes_milli
+        self._threshold_bp = threshold_bp
+        self._clock = clock or SystemClock()
+
+    def __call__(self, batch: Batch) -> Batch | None:
+        """Take trades, rows of `TRADES`; return decisions, rows of `DECIDED`."""
+        in_ns = self._clock.monotonic_ns()
+        trades = np.ascontiguousarray(batch.column("trade").data).view(TRADE)
+        decisions = np.empty(batch.num_rows, DECISION)
+        numbers = _frozen(batch.column("contract").data)
+        made = decide(
+            self._contracts, numbers, _frozen(trades), self._threshold_bp, in_ns, decisions
+        )
+        if made == 0:
+            return None
+        decided = decisions[:made].copy()
+        column = packed(DECIDED, "decision", decided)
+        result = Batch(DECIDED, [column], made, None, batch.origin_ns)
+        # Last of all: what has been made is nobody else's yet.
+        decided["engine_out_ns"] = self._clock.monotonic_ns()
+        return result
+
+
+class DecisionEngine(Process):
+    """An `Engine` behind a grouping; one object serves all instances of a worker."""
+
+    per_worker: ClassVar[bool] = True
+    schema: ClassVar[Schema | None] = DECIDED
+
+    def __init__(self, make: partial[Engine]) -> None:
+        """Take what makes the engine where it is to run."""
+        self._make = make
+
+    def open(self, context: InstanceContext) -> None:
+        """Start without trades; load the compiled loop now, so that no trade waits for it."""
+        self._engine = self._make(clock=context.clock)
+        warm_up()
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Emit what is decided."""
+        decided = self._engine(batch)
+        if decided is not None:
+            out.emit(decided)
+
+
+def warm_up() -> None:
+    """Load the compiled loop now, so that no trade waits for it."""
+    nothing = np.zeros(0, np.int64)
+    Engine(nothing, nothing, 1)(Batch.empty(TRADES))
+
+
+def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Return a read-only, contiguous view: numba compiles anew for arrays that can be written."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

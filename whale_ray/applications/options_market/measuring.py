@@ -1,0 +1,311 @@
+"""One run and what it measured: counts, and the latency stage by stage.
+
+::
+
+    due ── wait ── in ── handler ── out ── to engine ── in ── engine ── out ── to collector ── in
+                   └───────────────────────── end to end ────────────────────────────────────┘
+
+As Vega does, stages are counted from the moment a message comes into its handler, and only the
+middle two thirds of the decisions count. How long a message lay on its line before stands apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import JobError
+from .contracts import ContractBook
+from .placements import PLACEMENTS, placement_settings, workers_of
+from .schemas import DECISION, MOMENTS
+from .settings import OptionsMarketSettings
+from .topology import build
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...configs.settings import Settings
+    from ...operators.sinks.base import Sink
+    from ...runtime.job import Job
+    from ...runtime.metrics import JobMetrics
+
+__all__ = ["STAGES", "Ingest", "Latency", "Measured", "latencies_of", "measure"]
+
+#: Stage → the moments at which it begins and ends, in the order of the way.
+STAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "feed_handler": ("handler_in_ns", "handler_out_ns"),
+    "to_decision_engine": ("handler_out_ns", "engine_in_ns"),
+    "decision_engine": ("engine_in_ns", "engine_out_ns"),
+    "to_collector": ("engine_out_ns", "collector_in_ns"),
+}
+_TRANSPORT: Final = ("to_decision_engine", "to_collector")
+_OTHERS: Final[Mapping[str, tuple[str, str]]] = {
+    "end_to_end": ("handler_in_ns", "collector_in_ns"),
+    "wait_on_line": ("due_ns", "handler_in_ns"),
+    "from_due": ("due_ns", "collector_in_ns"),
+}
+_NS_PER_US = 1_000.0
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Of many decisions, in µs."""
+
+    mean_us: float
+    p50_us: float
+    p99_us: float
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """Messages on all lines.
+
+    Attributes:
+        offered: that were due.
+        taken: by the handlers.
+        missed: all others; a line has no room for a message while its handler is late.
+        gaps: stretches of messages missed one after another.
+        damaged: that came but could not be read; each is missed as well.
+        missed_by_lines: what the lines themselves say that they lost.
+    """
+
+    offered: int
+    taken: int
+    missed: int
+    gaps: int
+    damaged: int
+    missed_by_lines: int
+
+    @property
+    def missed_share(self) -> float:
+        """Missed messages per offered one."""
+        return self.missed / self.offered if self.offered else 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run.
+
+    Attributes:
+        state: how the job ended; if not "finished", gaps are not known.
+        ingest: the messages.
+        trades: that the engines took.
+        decisions: that reached the collector.
+        samples: of these, those whose latency counts.
+        stages: latency of the stages, of `STAGES` and in that order; empty without samples.
+        end_to_end: from a handler to the collector; None without samples, as the next two.
+        wait_on_line: from the moment that a message is due to that in which its handler begins.
+        from_due: both together.
+        seconds: from the start of the job to its end.
+        cpu_s: processor time of its members.
+        workers, hosts: of the job.
+        job: for its outputs.
+    """
+
+    state: str
+    ingest: Ingest
+    trades: int
+    decisions: int
+    samples: int
+    stages: Mapping[str, Latency]
+    end_to_end: Latency | None
+    wait_on_line: Latency | None
+    from_due: Latency | None
+    seconds: float
+    cpu_s: float
+    workers: int
+    hosts: int
+    job: Job = field(repr=False)
+
+    @property
+    def transport_share(self) -> float | None:
+        """Share of transport in the mean latency from handler to collector."""
+        if self.end_to_end is None or not self.end_to_end.mean_us:
+            return None
+        transport = sum(self.stages[name].mean_us for name in _TRANSPORT)
+        return transport / self.end_to_end.mean_us
+
+
+def measure(
+    book: ContractBook,
+    settings: OptionsMarketSettings | None = None,
+    placement: str = "shared-memory",
+    *,
+    workers: int | None = None,
+    more_settings: Settings | Mapping[str, object] | None = None,
+    on: Literal["ray", "processes"] = "processes",
+    address: str | None = None,
+    decisions: Sink | None = None,
+    wait: Callable[[Job], object] | None = None,
+) -> Measured:
+    """Run the application once.
+
+    Args:
+        book: the contracts that are traded.
+        settings: how much, how long, how many.
+        placement: of `placements.PLACEMENTS`.
+        workers: None leaves it to the placement.
+        more_settings: of the job; what the placement sets comes before it unless it differs from
+            the default.
+        on, address: as for `whale_ray.submit`.
+        decisions: receives rows of `schemas.DECISIONS`; None only counts and dates them.
+        wait: waits for the job, which has begun; None waits in silence.
+
+    Raises:
+        SettingsError: a placement cannot have so many workers.
+        WhaleError: the job failed.
+        JobError: messages or trades are unaccounted for.
+    """
+    from ...operators.sinks.collect import collect
+    from ...runtime.api import submit
+
+    settings = settings or OptionsMarketSettings()
+    count = workers_of(placement, workers)
+    chosen = _settings_of(placement, count, settings.feeds, more_settings)
+    topology = build(
+        book,
+        decisions or collect(),
+        collect(),
+        settings,
+        fused=PLACEMENTS[placement].fused,
+        unpacked=decisions is not None,
+    )
+    job = submit(topology, on=on, address=address, workers=count, settings=chosen)
+    if wait is not None:
+        wait(job)
+    job.wait()
+    return _measured(job, chosen.runtime.hosts or 1)
+
+
+def _settings_of(
+    placement: str, workers: int, feeds: int, more: Settings | Mapping[str, object] | None
+) -> Settings:
+    from ...configs.loading import load_settings
+    from ...configs.settings import Settings
+
+    base, own = Settings(), placement_settings(placement, workers, feeds)
+    given = more if isinstance(more, Settings) else load_settings(overrides=more)
+    changed = {key: value for key, value in own.items() if _at(given, key) == _at(base, key)}
+    return given.with_overrides(changed)
+
+
+def _at(settings: Settings, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)
+
+
+def _measured(job: Job, hosts: int) -> Measured:
+    outcome = job.outcome()
+    metrics = outcome.metrics
+    ingest = _ingest_of(job) if outcome.state == "finished" else _cut_short(metrics)
+    trades = metrics.operator("engines").rows_in
+    decided = job.results("decisions").to_arrow()
+    moments = _moments_of(decided)
+    if outcome.state == "finished":
+        _check(ingest, trades, metrics.operator("engines").rows_out, decided.num_rows)
+    samples, latencies = latencies_of(moments)
+    return Measured(
+        state=outcome.state,
+        ingest=ingest,
+        trades=trades,
+        decisions=decided.num_rows,
+        samples=samples,
+        stages={name: latencies[name] for name in STAGES if name in latencies},
+        end_to_end=latencies.get("end_to_end"),
+        wait_on_line=latencies.get("wait_on_line"),
+        from_due=latencies.get("from_due"),
+        seconds=outcome.seconds,
+        cpu_s=metrics.cpu_s,
+        workers=outcome.workers,
+        hosts=hosts,
+        job=job,
+    )
+
+
+def _ingest_of(job: Job) -> Ingest:
+    """Return what the handlers' sequence numbers tell, and the lines beside it."""
+    rows = job.results("ingest-metrics").to_arrow()
+    return Ingest(
+        **{name: _total(rows, name) for name in ("offered", "taken", "missed", "gaps", "damaged")},
+        missed_by_lines=_lost(job.outcome().metrics),
+    )
+
+
+def _cut_short(metrics: JobMetrics) -> Ingest:
+    """Return what operators tell of lines that did not come to their ends."""
+    came, taken = metrics.operator("lines").rows_out, metrics.operator("handlers").rows_out
+    lost, damaged = _lost(metrics), came - taken
+    return Ingest(taken + damaged + lost, taken, damaged + lost, 0, damaged, lost)
+
+
+def _lost(metrics: JobMetrics) -> int:
+    return metrics.operator("lines").rows_dropped.get("missed", 0)
+
+
+def _moments_of(decided: pa.Table) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the moments of decisions, be they packed or not."""
+    if "decision" not in decided.schema.names:
+        return {name: decided[name].to_numpy() for name in MOMENTS if decided.num_rows}
+    chunks = decided["decision"].chunks
+    width = DECISION.itemsize
+    records = [
+        np.frombuffer(one.buffers()[1], DECISION, len(one), one.offset * width) for one in chunks
+    ]
+    together = np.concatenate(records) if records else np.empty(0, DECISION)
+    return {name: together[name] for name in MOMENTS}
+
+
+def _total(rows: pa.Table, name: str) -> int:
+    return sum(rows[name].to_pylist()) if rows.num_rows else 0
+
+
+def _check(ingest: Ingest, trades: int, decided: int, collected: int) -> None:
+    """Refuse figures that do not add up: nothing may get lost unseen; raises JobError."""
+    wrong = ""
+    if ingest.offered != ingest.taken + ingest.missed:
+        wrong = f"{ingest.offered:,} messages, but {ingest.taken:,} taken, {ingest.missed:,} missed"
+    elif ingest.missed != ingest.missed_by_lines + ingest.damaged:
+        wrong = (
+            f"handlers miss {ingest.missed:,} messages, lines lost {ingest.missed_by_lines:,}, "
+            f"and {ingest.damaged:,} were damaged"
+        )
+    elif trades != ingest.taken:
+        wrong = f"handlers took {ingest.taken:,} trades, decision engines {trades:,}"
+    elif decided != collected:
+        wrong = f"engines made {decided:,} decisions, the collector has {collected:,}"
+    if wrong:
+        msg = f"the figures of the run do not add up: {wrong}"
+        raise JobError(msg)
+
+
+def latencies_of(
+    moments: Mapping[str, npt.NDArray[np.int64]],
+) -> tuple[int, dict[str, Latency]]:
+    """Return how many decisions count, and the latency of every stage and stretch.
+
+    Args:
+        moments: name of `schemas.MOMENTS` → of every decision, ns.
+
+    Raises:
+        JobError: a stage ends before it begins, because hosts have clocks of their own.
+    """
+    if not moments or not len(moments["due_ns"]):
+        return 0, {}
+    count = len(moments["due_ns"])
+    middle = np.argsort(moments["due_ns"], kind="stable")[count // 6 : count - count // 6]
+    latencies = {}
+    for name, (begin, end) in {**STAGES, **_OTHERS}.items():
+        taken = (moments[end] - moments[begin])[middle]
+        if taken.min() < 0:
+            msg = (
+                f"{name} ends {-int(taken.min()) / _NS_PER_US:,.0f} µs before it begins: the job's "
+                "hosts have clocks of their own; use workers of one machine"
+            )
+            raise JobError(msg)
+        p50, p99 = np.quantile(taken, (0.5, 0.99)) / _NS_PER_US
+        latencies[name] = Latency(float(taken.mean()) / _NS_PER_US, float(p50), float(p99))
+    return len(middle), latencies

@@ -1,0 +1,359 @@
+"""Preparation of real contracts with Spark: read, reject what cannot be used, count the trades.
+
+There are two kinds of input, and one or both of them may be there. The daily file of an exchange
+has a row for every contract and day, with its trades: that is how often each is traded. A list of
+contracts alone says nothing of this. Its contracts are ranked: first those that expire soon and lie
+near the middle of all strikes, one expiration further weighing as much as one unit of currency; the
+contract of rank r is traded as often as that of rank r of the daily file's busiest underlying, or,
+without a daily file, as generated ones are.
+
+pyspark is not imported: everything goes through the session that is passed in. All queries are SQL
+that Spark and DuckDB both understand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from ...configs.errors import BadRowError, InputError
+from .contracts import LISTED, ContractBook
+from .generated import SECONDS_A_DAY, TRADES_PER_S, trades_of_ranks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["InputPaths", "OnBadRows", "Prepared", "SparkEngine", "input_paths", "prepare"]
+
+OnBadRows = Literal["drop", "fail"]
+Row = Mapping[str, Any]
+
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+_INTEGERS = _NUMBERS[:4]
+_DAILY_TYPES = {
+    "trade_date": ("date",),
+    "underlying": ("string",),
+    "expiry": ("date",),
+    "strike_inr": _NUMBERS,
+    "right": ("string",),
+    "close": _NUMBERS,
+    "underlying_price": _NUMBERS,
+    "num_trades": _INTEGERS,
+}
+_LIST_TYPES = {
+    "contract": ("string",),
+    "root": ("string",),
+    "expiration": ("date",),
+    "right": ("string",),
+    "strike_milli": _INTEGERS,
+}
+_DAILY_TICK_MILLI, _LIST_TICK_MILLI = 50, 10
+#: Time value at the money ÷ underlying, and the distance from there at which e-th of it is left.
+_TIME_VALUE, _TIME_VALUE_REACH = 0.012, 0.02
+
+_PRICE_MAX = "100000"
+_RIGHT_RULE = "WHEN call_or_put IS NULL OR call_or_put NOT IN ('CALL', 'PUT') THEN 'unknown right'"
+_JUDGE_DAILY = f"""
+    SELECT *, CASE
+      WHEN underlying IS NULL OR expiry IS NULL OR trade_date IS NULL THEN 'null contract or date'
+      {_RIGHT_RULE}
+      WHEN strike IS NULL OR isnan(strike) OR strike < 0.001 OR strike > {_PRICE_MAX}
+        THEN 'strike out of range'
+      WHEN close IS NULL OR isnan(close) OR close < 0 OR close > {_PRICE_MAX}
+        THEN 'close out of range'
+      WHEN underlying_price IS NULL OR isnan(underlying_price) OR underlying_price < 0.001
+        OR underlying_price > {_PRICE_MAX} THEN 'underlying_price out of range'
+      WHEN num_trades IS NULL OR num_trades < 0 THEN 'num_trades out of range'
+    END AS reason
+    FROM {{daily}}"""
+_JUDGE_LIST = f"""
+    SELECT *, CASE
+      WHEN contract IS NULL OR root IS NULL OR expiration IS NULL THEN 'null contract'
+      {_RIGHT_RULE}
+      WHEN strike_milli IS NULL OR strike_milli < 1 OR strike_milli > {_PRICE_MAX}000
+        THEN 'strike_milli out of range'
+    END AS reason
+    FROM {{listed}}"""
+_COUNT = "SELECT reason, COUNT(*) AS count FROM {judged} GROUP BY reason"
+_TRADED = """
+    SELECT underlying, call_or_put, CAST(ROUND(strike * 1000) AS BIGINT) AS strike_milli,
+      CONCAT_WS(' ', underlying, CAST(expiry AS VARCHAR(10)), call_or_put,
+                CAST(CAST(ROUND(strike * 1000) AS BIGINT) AS VARCHAR(12))) AS name,
+      SUM(num_trades) AS trades,
+      MAX_BY(close, trade_date) AS close, MAX_BY(underlying_price, trade_date) AS underlying_price
+    FROM {judged} WHERE reason IS NULL
+    GROUP BY underlying, call_or_put, expiry, strike
+    HAVING SUM(num_trades) > 0"""
+_DAYS = "SELECT COUNT(DISTINCT trade_date) AS days FROM {judged} WHERE reason IS NULL"
+_RANKED = """
+    WITH distinct_ones AS (
+      SELECT contract, root, expiration, call_or_put, MAX(strike_milli) AS strike_milli
+      FROM {judged} WHERE reason IS NULL GROUP BY contract, root, expiration, call_or_put),
+    middle AS (
+      SELECT root, (MIN(strike_milli) + MAX(strike_milli)) / 2 AS middle_milli
+      FROM distinct_ones GROUP BY root),
+    measured AS (
+      SELECT contract AS name, one.root AS underlying, call_or_put, strike_milli, middle_milli,
+        1000 * DENSE_RANK() OVER (PARTITION BY one.root ORDER BY expiration)
+        + ABS(strike_milli - middle_milli) AS distance
+      FROM distinct_ones AS one JOIN middle ON one.root = middle.root)
+    SELECT *, ROW_NUMBER() OVER (ORDER BY distance, name) AS place FROM measured"""
+
+
+@dataclass(frozen=True)
+class InputPaths:
+    """Where the inputs lie: Parquet files; None for one that is not there."""
+
+    daily: str | None
+    listed: str | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The contracts, and what became of the rows."""
+
+    book: ContractBook
+    rows_in: Mapping[str, int]
+    """Input → rows read."""
+    rejected: Mapping[str, int]
+    """"input: reason" → rows left out; only reasons that occurred."""
+
+
+class Engine(Protocol):
+    """What answers queries."""
+
+    def read(self, side: str, path: str, types: Mapping[str, tuple[str, ...]]) -> Any:
+        """Open an input, `right` renamed to call_or_put and `strike_inr` to strike.
+
+        Raises:
+            InputError: a column is missing or has another type.
+        """
+
+    def sql(self, query: str, **frames: Any) -> Any:
+        """Return the answer; {name} in a query stands for a frame."""
+
+    def rows(self, frame: Any) -> Sequence[Row]:
+        """Return the rows of a frame."""
+
+
+class SparkEngine:
+    """Spark as an `Engine`."""
+
+    def __init__(self, session: SparkSession) -> None:
+        """Take a session whose time zone is UTC."""
+        self._session = session
+
+    def read(self, side: str, path: str, types: Mapping[str, tuple[str, ...]]) -> DataFrame:
+        """Open an input, see `Engine.read`."""
+        rows = self._session.read.parquet(path)
+        check_columns(side, path, dict(rows.dtypes), types)
+        renamed = rows.select(*types).withColumnRenamed("right", "call_or_put")
+        return renamed.withColumnRenamed("strike_inr", "strike")
+
+    def sql(self, query: str, **frames: DataFrame) -> DataFrame:
+        """Return the answer, kept in memory: every one is asked for twice."""
+        return self._session.sql(query, **frames).cache()
+
+    def rows(self, frame: DataFrame) -> Sequence[Row]:
+        """Return the rows."""
+        return [row.asDict() for row in frame.collect()]
+
+
+def check_columns(
+    side: str, path: str, found: Mapping[str, str], expected: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Refuse an input without a column, or with one of another type; raises InputError."""
+    for name, accepted in expected.items():
+        if name not in found:
+            near = get_close_matches(name, found, n=1)
+            hint = f"is {near[0]!r} it?" if near else f"it has {', '.join(found)}."
+            msg = f"{side}: {path!r} has no column {name!r}; {hint} Rename the column"
+            raise InputError(msg)
+        if found[name] not in accepted:
+            msg = (
+                f"{side}: column {name!r} of {path!r} is {found[name]}"
+                f" where {' or '.join(accepted)} is needed: cast it"
+            )
+            raise InputError(msg)
+
+
+def input_paths(directory: str | Path) -> InputPaths:
+    """Return the inputs in a folder.
+
+    Raises:
+        InputError: there is no such folder, no input in it, or more than one of a kind.
+    """
+    folder = Path(directory)
+    names = "options_daily*.parquet or options_universe*.parquet"
+    if not folder.is_dir():
+        msg = f"no folder {str(folder)!r}: give one with {names}"
+        raise InputError(msg)
+    found: list[str | None] = []
+    for kind in ("daily", "universe"):
+        pattern = re.compile(rf"options_{kind}.*\.parquet")
+        paths = [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)]
+        if len(paths) > 1:
+            several = ", ".join(path.name for path in paths)
+            msg = f"{str(folder)!r} has several inputs ({several}): leave one of them there"
+            raise InputError(msg)
+        found.append(str(paths[0]) if paths else None)
+    if found == [None, None]:
+        msg = f"{str(folder)!r} has no input: put {names} there"
+        raise InputError(msg)
+    return InputPaths(*found)
+
+
+def prepare(
+    engine: Engine,
+    paths: InputPaths,
+    *,
+    limit: int | None = None,
+    on_bad_rows: OnBadRows = "drop",
+) -> Prepared:
+    """Read the inputs, reject rows that cannot be used, and return the busiest contracts.
+
+    Args:
+        engine: a `SparkEngine`.
+        paths: the inputs.
+        limit: number of contracts; None takes all that were traded.
+        on_bad_rows: "drop" counts rows that cannot be used, "fail" refuses them.
+
+    Raises:
+        InputError: a column is missing or has another type, or no contract is left.
+        BadRowError: rows cannot be used and `on_bad_rows` is "fail".
+    """
+    counts: dict[str, dict[str | None, int]] = {}
+    names: list[str] = []
+    parts: list[np.ndarray[Any, Any]] = []
+    days, busiest = 1, None
+    if paths.daily is not None:
+        frame = engine.read("daily", paths.daily, _DAILY_TYPES)
+        judged = engine.sql(_JUDGE_DAILY, daily=frame)
+        counts["daily"] = _count(engine, judged)
+        rows = engine.rows(engine.sql(_TRADED, judged=judged))
+        days = max(engine.rows(engine.sql(_DAYS, judged=judged))[0]["days"], 1)
+        names += [row["name"] for row in rows]
+        parts.append(_daily(rows))
+        busiest = _busiest(rows)
+    if paths.listed is not None:
+        frame = engine.read("universe", paths.listed, _LIST_TYPES)
+        judged = engine.sql(_JUDGE_LIST, listed=frame)
+        counts["universe"] = _count(engine, judged)
+        rows = engine.rows(engine.sql(_RANKED, judged=judged))
+        trades = trades_of_ranks(len(rows)) if busiest is None else busiest
+        rows = sorted(rows, key=lambda row: int(row["place"]))[: len(trades)]
+        names += [row["name"] for row in rows]
+        parts.append(_ranked(rows, trades))
+    _check(counts, paths, on_bad_rows, bool(names))
+    listed = _numbered(parts)
+    per_s = float(listed["trades"].sum()) / (days * SECONDS_A_DAY)
+    if paths.daily is None:
+        per_s = TRADES_PER_S
+    origin = " and ".join(Path(path).name for path in (paths.daily, paths.listed) if path)
+    return Prepared(
+        ContractBook.busiest_first(names, listed, limit, per_s, origin),
+        {side: sum(of_side.values()) for side, of_side in counts.items()},
+        _rejected(counts),
+    )
+
+
+def _daily(rows: Sequence[Row]) -> np.ndarray[Any, Any]:
+    """Return contracts that were traded; `underlying` counts those of this input from 0."""
+    listed = np.zeros(len(rows), LISTED)
+    underlying = np.array([float(row["underlying_price"]) for row in rows])
+    listed["right"] = [1 if row["call_or_put"] == "CALL" else -1 for row in rows]
+    listed["strike_milli"] = [row["strike_milli"] for row in rows]
+    listed["underlying_milli"] = np.round(underlying * 1_000)
+    closes_milli = np.round([float(row["close"]) * 1_000 for row in rows])
+    exercised = (listed["underlying_milli"] - listed["strike_milli"]) * listed["right"]
+    # The close may be hours older than the underlying's: what is negative is no time value.
+    beyond = closes_milli - np.maximum(exercised, 0)
+    listed["time_value_milli"] = np.maximum(beyond, _DAILY_TICK_MILLI)
+    listed["tick_milli"] = _DAILY_TICK_MILLI
+    listed["trades"] = [int(row["trades"]) for row in rows]
+    listed["underlying"] = _numbers([row["underlying"] for row in rows])
+    return listed
+
+
+def _busiest(rows: Sequence[Row]) -> np.ndarray[Any, Any] | None:
+    """Return how often the contracts of the busiest underlying are traded, the most first."""
+    if not rows:
+        return None
+    sums: dict[str, int] = {}
+    for row in rows:
+        sums[row["underlying"]] = sums.get(row["underlying"], 0) + int(row["trades"])
+    most = min(sums, key=lambda name: (-sums[name], name))
+    trades = sorted((int(row["trades"]) for row in rows if row["underlying"] == most), reverse=True)
+    return np.array(trades, np.float64)
+
+
+def _ranked(rows: Sequence[Row], trades: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return listed contracts, in the order of their rank, with the trades of each rank."""
+    listed = np.zeros(len(rows), LISTED)
+    listed["right"] = [1 if row["call_or_put"] == "CALL" else -1 for row in rows]
+    listed["strike_milli"] = [row["strike_milli"] for row in rows]
+    listed["underlying_milli"] = [round(float(row["middle_milli"])) for row in rows]
+    distance = np.abs(listed["strike_milli"] / np.maximum(listed["underlying_milli"], 1) - 1.0)
+    value = listed["underlying_milli"] * _TIME_VALUE * np.exp(-distance / _TIME_VALUE_REACH)
+    listed["time_value_milli"] = np.maximum(value, _LIST_TICK_MILLI)
+    listed["tick_milli"] = _LIST_TICK_MILLI
+    listed["trades"] = trades[: len(rows)]
+    listed["underlying"] = _numbers([row["underlying"] for row in rows])
+    return listed
+
+
+def _numbers(names: Sequence[str]) -> list[int]:
+    """Return the number of each name among all of them, in their order."""
+    number = {name: place for place, name in enumerate(sorted(set(names)))}
+    return [number[name] for name in names]
+
+
+def _numbered(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Put inputs together; the underlyings of each are others."""
+    first = 0
+    for part in parts:
+        part["underlying"] += first
+        first = int(part["underlying"].max()) + 1 if len(part) else first
+    return np.concatenate(parts)
+
+
+def _count(engine: Engine, judged: Any) -> dict[str | None, int]:
+    """Return reason → rows, None being the reason of the rows that pass."""
+    rows = engine.rows(engine.sql(_COUNT, judged=judged))
+    return {row["reason"]: row["count"] for row in rows}
+
+
+def _rejected(counts: Mapping[str, Mapping[str | None, int]]) -> dict[str, int]:
+    return {
+        f"{side}: {reason}": rows
+        for side, of_side in counts.items()
+        for reason, rows in sorted(of_side.items(), key=lambda item: str(item[0]))
+        if reason is not None
+    }
+
+
+def _check(
+    counts: Mapping[str, Mapping[str | None, int]],
+    paths: InputPaths,
+    on_bad_rows: OnBadRows,
+    is_any: bool,
+) -> None:
+    rejected = _rejected(counts)
+    words = "; ".join(f"{reason}: {rows:,}" for reason, rows in rejected.items())
+    in_brackets = f" ({words})" if words else ""
+    if not is_any:
+        files = " and ".join(repr(path) for path in (paths.daily, paths.listed) if path)
+        msg = f"no contract that was traded in {files}{in_brackets}"
+        raise InputError(msg)
+    if rejected and on_bad_rows == "fail":
+        msg = (
+            f"{sum(rejected.values()):,} rows cannot be used{in_brackets}."
+            " Mend the input, or leave such rows out and count them with on_bad_rows='drop'"
+        )
+        raise BadRowError(msg)
