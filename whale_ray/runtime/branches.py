@@ -103,20 +103,24 @@ class Branches:
 
     def turn(self, now_ns: int) -> tuple[Relocated, ...]:
         """Do what is due; return the relays that were replaced."""
+        is_ticking = now_ns >= self._tick_ns
+        is_due = is_ticking or now_ns >= self._turn_ns or self.has_orders
         relocated = self._obey()
         for watch in self._watches.values():
             watch.look(now_ns)
-        is_due = now_ns >= self._turn_ns
+        has_turned = is_due
         for branch in self._branches.values():
             if is_due or branch.urgent:
+                has_turned = True
                 self._note(branch, branch.turn())
         if is_due:
             self._turn_ns = now_ns + TURN_NS
-        if now_ns >= self._tick_ns:
+        if is_ticking:
             self._tick_ns = now_ns + TICK_NS
             for branch in self._branches.values():
                 self._note(branch, branch.tick())
-        self._reach()
+        if has_turned:  # else nobody can have got another parent
+            self._reach()
         self._report(now_ns)
         return relocated
 

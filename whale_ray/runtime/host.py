@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import queue
 import threading
 import traceback
@@ -18,11 +19,12 @@ from ..configs.errors import (
     NotInAttemptError,
     ResourceError,
     SegmentGoneError,
+    TransportGoneError,
     WhaleError,
 )
 from .controller import REJOIN
 from .controller_events import Raised, Returned
-from .fleet import SnapshotTaken
+from .fleet import SnapshotTaken, Told
 
 if TYPE_CHECKING:
     from .members import Member
@@ -77,8 +79,8 @@ class WorkerHost:
             return Raised(self._index, attempt, method, lost)
         try:
             result = getattr(self.worker, method)(attempt, *arguments)
-        except SegmentGoneError as error:
-            # What was made a step ago is gone: its worker died, and that is about to be told.
+        except (SegmentGoneError, TransportGoneError) as error:
+            # What another worker made is gone: it died, most likely, and that is about to be told.
             return Raised(self._index, attempt, method, AttemptLostError(str(error)))
         except WhaleError as error:
             return Raised(self._index, attempt, method, error)
@@ -145,6 +147,8 @@ class StepThread:
 def pack(message: object) -> bytes:
     """Pickle what goes to the controller; an event that cannot be pickled becomes an error."""
     try:
+        if isinstance(message, SnapshotTaken | Told):  # often, and nothing of the user's in it
+            return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         return cloudpickle.dumps(message)
     except Exception as error:
         if not isinstance(message, (Returned, Raised)):

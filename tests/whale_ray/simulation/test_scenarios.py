@@ -96,7 +96,7 @@ def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
     """Else its passing would show nothing."""
     phases: Counter[Phase] = Counter()
     deaths = terms = stale = 0
-    for seed in range(40):
+    for seed in range(60):
         played = Play(Simulator(seed))
         played.run()
         phases += played.journal.phases

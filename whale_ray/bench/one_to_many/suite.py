@@ -25,7 +25,7 @@ NOTES: Final = (
         "host, plain processes; between hosts tcp, on one host shared memory"
     ),
     (
-        f"a WTL of {WTL_MS:g} ms; slices of 8,192 rows in rings of 4 MiB over tcp, 32,768 rows in "
+        f"a WTL of {WTL_MS:g} ms; slices of 16,384 rows in rings of 8 MiB over tcp, 32,768 rows in "
         "rings of 16 MiB in shared memory: with so many processes to a core, fewer and longer "
         "turns are what counts; all modes alike"
     ),
