@@ -13,7 +13,7 @@ from ..configs.errors import UsageError
 from .parser import did_you_mean
 
 SUITES = {
-    "transport": "shared memory, tcp and push against memcpy, plain sockets, ZeroMQ and pickle",
+    "transport": "shared memory, tcp, RDMA verbs and push against memcpy, sockets, ZeroMQ, pickle",
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
     "one-to-many": "every tuple to up to 480 instances on 30 hosts: modes, trees, peers",
     "dynamic": "a load that changes, and the multicast tree that follows it",

@@ -11,6 +11,7 @@ import json
 import runpy
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from .parser import Parser, did_you_mean
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from ..runtime.job import Job
+    from ..runtime.metrics import JobMetrics
     from ..runtime.supervisor import JobOutcome
     from ..topology import Topology
 
@@ -130,38 +133,58 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _run_topology(app: str, options: argparse.Namespace) -> int:
-    from ..runtime.api import run, submit
+    from ..runtime.edge_metrics import describe_links
 
     settings = settings_of(options)
     check_placement(options, settings)
-    topology = load_topology(app)
-    if options.on == "inline":
-        job = run(topology, settings=settings)
-    else:
-        job = submit(
-            topology,
-            on=options.on,
-            address=options.address,
-            workers=options.workers,
-            settings=settings,
-            detach=options.detach,
-        )
-        if options.detach:
-            sys.stdout.write(f"{job.id}\n")
-            return 0
-        job.wait(watch=sys.stderr, line=None if options.watch else lambda _metrics: "")
+    job = start_job(load_topology(app), options, settings, lambda _metrics: "")
+    if options.detach:
+        return 0
     outcome = job.outcome()
     for name, result in outcome.results.items():
         sys.stdout.write(f"{name}: {result.rows:,} rows in {result.path or 'memory'}\n")
     if outcome.restarts:
         sys.stdout.write(f"restarts: {outcome.restarts}\n")
+    if outcome.metrics.relays:
+        sys.stdout.write(f"links between hosts: {describe_links(outcome.metrics)}\n")
     if options.json:
         sys.stdout.write(json.dumps(_described(job.name, outcome)) + "\n")
     return 0 if job.state == "finished" else EXIT_INTERRUPTED
 
 
+def start_job(
+    topology: Topology,
+    options: argparse.Namespace,
+    settings: Settings,
+    line: Callable[[JobMetrics], str],
+) -> Job:
+    """Start a job where the options say, and wait for it; of a detached one write the id.
+
+    `line` makes the progress line, unless `--watch` asks for more.
+    """
+    from ..runtime.api import run, submit
+
+    if options.on == "inline":
+        return run(topology, settings=settings)
+    job = submit(
+        topology,
+        on=options.on,
+        address=options.address,
+        workers=options.workers,
+        settings=settings,
+        detach=options.detach,
+    )
+    if options.detach:
+        sys.stdout.write(f"{job.id}\n")
+    else:
+        job.wait(watch=sys.stderr, line=None if options.watch else line)
+    return job
+
+
 def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
     """Return what `--json` prints."""
+    from ..runtime.edge_metrics import carriers_as_dict
+
     return {
         "topology": name,
         "state": outcome.state,
@@ -172,6 +195,7 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
         "workers": outcome.workers,
         "restarts": outcome.restarts,
         "seconds": round(outcome.seconds, 3),
+        **carriers_as_dict(outcome.metrics),
     }
 
 

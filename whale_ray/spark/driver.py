@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import UsageError
@@ -71,6 +77,34 @@ def end_java() -> None:
     except subprocess.TimeoutExpired:
         gateway.proc.kill()
         gateway.proc.wait()
+
+
+@contextmanager
+def without_py4j_logs() -> Iterator[None]:
+    """Drop what py4j logs by itself: it raises the same, and Ctrl-C is no error.
+
+    It uses the root logger, which prints a traceback where nobody has configured logging.
+    """
+    root = logging.getLogger()
+    root.addFilter(_is_not_py4j)
+    try:
+        yield
+    finally:
+        root.removeFilter(_is_not_py4j)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
+def give_back_interrupts(handler: Any) -> None:
+    """Let `handler` answer Ctrl-C again, as before a session was started that ends with its block.
+
+    pyspark's own asks Java to cancel all jobs, in the midst of what the main thread is asking Java.
+    That fails, and py4j's error stands for the interrupt. The end of Java ends its jobs as well.
+    """
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 def has_stopped(session: SparkSession) -> bool:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
 from ..configs.settings import SparkSettings
-from .driver import check_no_session, configuration, end_java, why_not_started
+from .driver import (
+    check_no_session,
+    configuration,
+    end_java,
+    give_back_interrupts,
+    why_not_started,
+    without_py4j_logs,
+)
 from .java import use_java
 
 if TYPE_CHECKING:
@@ -38,14 +46,17 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
     values["spark.driver.extraJavaOptions"] += f" {logs}"
     values |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master("local[*]").appName(app_name).config(map=values)
-    try:
-        session = builder.getOrCreate()
-    except Exception as error:  # pyspark raises its own, py4j's and the system's errors
-        raise ResourceError(why_not_started("Spark did not start here", error)) from error
-    session.sparkContext.setLogLevel("FATAL")
-    try:
-        yield session
-    finally:
-        session.stop()
-        builder._options.clear()  # pyspark would pass them on to the next session
-        end_java()
+    interrupts = signal.getsignal(signal.SIGINT)
+    with without_py4j_logs():
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:  # pyspark raises its own, py4j's and the system's errors
+            raise ResourceError(why_not_started("Spark did not start here", error)) from error
+        session.sparkContext.setLogLevel("FATAL")
+        give_back_interrupts(interrupts)
+        try:
+            yield session
+        finally:
+            session.stop()
+            builder._options.clear()  # pyspark would pass them on to the next session
+            end_java()

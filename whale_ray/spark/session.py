@@ -8,6 +8,7 @@ into Ray's object store if it runs on Ray, through Parquet files if it is a Spar
 from __future__ import annotations
 
 import os
+import signal
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,10 @@ from .driver import (
     check_no_session,
     configuration,
     end_java,
+    give_back_interrupts,
     has_stopped,
     why_not_started,
+    without_py4j_logs,
 )
 from .java import (
     DRIVER_OPTION_KEY,
@@ -73,8 +76,10 @@ def spark_on_ray(
         yield running
         return
     environment = java_environment(find_java())
-    with connect_ray(address, environment=environment) as ray_session:
+    interrupts = signal.getsignal(signal.SIGINT)
+    with connect_ray(address, environment=environment) as ray_session, without_py4j_logs():
         session = start_session(app_name, settings or SparkSettings(), ray_session)
+        give_back_interrupts(interrupts)
         try:
             yield session
         finally:

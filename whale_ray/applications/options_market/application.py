@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ..shared import report
 from .contracts import ContractBook
 from .measuring import Latency, Measured
 from .settings import OptionsMarketSettings
@@ -13,7 +14,6 @@ from .topology import APPLICATION
 
 __all__ = ["describe_result", "render_result"]
 
-_LABEL_WIDTH = 14
 _STAGE_WIDTH = 20
 
 
@@ -91,23 +91,24 @@ def render_result(result: Mapping[str, Any]) -> str:
     where = f"{result['workers']} workers, {result['hosts']} hosts"
     lines = [
         f"{result['application']}: done in {result['seconds']:,.1f} s",
-        _line("placement", f"{result['placement']}: {where}"),
-        _line("contracts", f"{result['contracts']:,}, {result['contracts_from']}"),
-        _line("rate", f"{rate:,.0f} messages/s, {result['times_real_rate']:,.1f} × the real one"),
+        report.line("placement", f"{result['placement']}: {where}"),
+        report.line("contracts", f"{result['contracts']:,}, {result['contracts_from']}"),
+        report.line(
+            "rate", f"{rate:,.0f} messages/s, {result['times_real_rate']:,.1f} × the real one"
+        ),
     ]
-    for reason, count in result["rows_rejected"].items():
-        lines.append(_line("left out", f"{count:,} {reason}"))
+    lines += report.left_out(result)
     missed = f"{messages['missed']:,} missed ({messages['missed_share']:.4%})"
     lines += [
-        _line(
+        report.line(
             "messages", f"{messages['offered']:,} offered, {messages['taken']:,} taken, {missed}"
         ),
-        _line("decisions", f"{result['decisions']:,}"),
+        report.line("decisions", f"{result['decisions']:,}"),
     ]
     if messages["damaged"]:
-        lines.append(_line("damaged", f"{messages['damaged']:,}"))
+        lines.append(report.line("damaged", f"{messages['damaged']:,}"))
     if result["output"] is not None:
-        lines.append(_line("output", result["output"]))
+        lines.append(report.line("output", result["output"]))
     if result["transport_share"] is None:
         return "\n".join([*lines, "", "  (no decision whose latency counts)"])
     lines += ["", f"  {'latency, µs':<{_STAGE_WIDTH}}{'mean':>12}{'p50':>12}{'p99':>12}"]
@@ -115,9 +116,5 @@ def render_result(result: Mapping[str, Any]) -> str:
         cells = "".join(f"{of[figure]:>12,.1f}" for figure in ("mean", "p50", "p99"))
         lines.append(f"  {name.replace('_', ' '):<{_STAGE_WIDTH}}{cells}")
     share = f"{result['transport_share']:.0%} of the mean from handler to collector"
-    lines += ["", _line("transport", share)]
+    lines += ["", report.line("transport", share)]
     return "\n".join(lines)
-
-
-def _line(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL_WIDTH}}{text}"

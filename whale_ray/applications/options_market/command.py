@@ -7,28 +7,43 @@ the result to standard output.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from ...bench.plots import check_plots
 from ...cli.running import add_settings, settings_of
-from ...configs.errors import EXIT_INTERRUPTED, UsageError
+from ...configs.errors import EXIT_INTERRUPTED, JobError, UsageError
+from ..shared import command as shared
 from .application import describe_result, render_result
-from .measuring import measure
+from .comparing import (
+    describe_comparison,
+    draw_comparison,
+    placements_here,
+    render_comparison,
+)
+from .highest_rate import MISSED_SHARE, highest_rate
+from .measuring import Measured, measure
 from .placements import PLACEMENTS, workers_of
-from .settings import OptionsMarketSettings
-from .topology import build
+from .settings import MESSAGES_MAX, OptionsMarketSettings
+from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
     from ...configs.settings import Settings
+    from ...operators.sinks.base import Sink
     from ...runtime.job import Job
-    from ...runtime.metrics import JobMetrics
+    from ...runtime.metrics import OperatorMetrics
     from ...topology import Topology
     from .contracts import ContractBook
 
-_DEFAULTS = OptionsMarketSettings()
+_DEFAULTS: Final = OptionsMarketSettings()
+_PLACEMENT: Final = "shared-memory"
+#: Messages per second, between which `--highest` searches.
+_SEARCHED: Final = (10_000.0, 10_000_000.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,50 +54,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--contracts", type=int, metavar="N", help="the N busiest alone (default all)"
     )
     market.add_argument(
-        "--rate",
-        type=float,
-        default=_DEFAULTS.rate,
-        help=f"messages per second over all feeds (default {_DEFAULTS.rate:,.0f})",
+        "--highest",
+        action="store_true",
+        help=f"search the highest rate with less than {100 * MISSED_SHARE:g} %% missed",
     )
-    market.add_argument(
-        "--seconds",
-        type=float,
-        default=_DEFAULTS.seconds,
-        help=f"time that they come for (default {_DEFAULTS.seconds:g})",
+    _add_numbers(
+        market,
+        rate="messages per second over all feeds",
+        seconds="time that they come for",
+        seed="of the trades",
     )
-    market.add_argument(
-        "--seed", type=int, default=_DEFAULTS.seed, help="of the trades (default 1)"
-    )
-    market.add_argument(
-        "--on-bad-rows",
-        choices=("drop", "fail"),
-        default="drop",
-        help="rows of DIR that cannot be used: leave out and count (default), or refuse",
-    )
+    shared.add_on_bad_rows(market, "rows of DIR")
     division = parser.add_argument_group("division")
+    placements = "; ".join(f"{name}: {placement.what}" for name, placement in PLACEMENTS.items())
     division.add_argument(
-        "--placement",
-        choices=tuple(PLACEMENTS),
-        default="shared-memory",
-        help="; ".join(f"{name}: {placement.what}" for name, placement in PLACEMENTS.items()),
+        "--placement", choices=tuple(PLACEMENTS), help=f"{placements} (default {_PLACEMENT})"
     )
     division.add_argument(
-        "--feeds", type=int, default=_DEFAULTS.feeds, help="feed lines, each with its handler"
+        "--compare", action="store_true", help="all placements that run here, one by one"
     )
-    division.add_argument(
-        "--engines", type=int, default=_DEFAULTS.engines, help="decision engines, unless fused"
-    )
-    division.add_argument(
-        "--line-messages",
-        type=int,
-        default=_DEFAULTS.line_messages,
-        help=f"room of a line (default {_DEFAULTS.line_messages:,}); what exceeds it is missed",
-    )
-    division.add_argument(
-        "--threshold-bp",
-        type=int,
-        default=_DEFAULTS.threshold_bp,
-        help=f"distance from the average price to act upon (default {_DEFAULTS.threshold_bp})",
+    _add_numbers(
+        division,
+        feeds="feed lines, each with its handler",
+        engines="decision engines, unless fused",
+        line_messages="room of a line; what exceeds it is missed",
+        look_us="µs between two looks of a handler at its line",
+        threshold_bp="distance from the average price to act upon, in 1/10,000",
     )
     division.add_argument(
         "--on",
@@ -90,13 +87,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="processes",
         help="Ray actors or plain processes (default), on this machine",
     )
-    result = parser.add_argument_group("result")
-    result.add_argument(
-        "--output", "--out", metavar="DIR", help="keep the decisions there; else only count them"
+    result = shared.add_result(
+        parser, "--output", "--out", help="keep the decisions there; else only count them"
     )
-    result.add_argument("--overwrite", action="store_true", help="replace an output of before")
-    result.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    result.add_argument(
+        "--plots", type=Path, metavar="DIR", help="draw what --compare found (whale-ray[plots])"
+    )
     add_settings(parser)
+
+
+def _add_numbers(group: argparse._ArgumentGroup, **meanings: str) -> None:
+    """Add options for fields of the settings."""
+    for name, meaning in meanings.items():
+        default = getattr(_DEFAULTS, name)
+        option = f"--{name.replace('_', '-')}"
+        told = f"{meaning} (default {default:,g})"
+        group.add_argument(option, type=type(default), default=default, help=told)
 
 
 def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
@@ -108,54 +114,111 @@ def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
-    chosen = OptionsMarketSettings(
-        rate=options.rate,
-        seconds=options.seconds,
-        feeds=options.feeds,
-        engines=options.engines,
-        seed=options.seed,
-        threshold_bp=options.threshold_bp,
-        line_messages=options.line_messages,
-    )
-    workers_of(options.placement, options.workers)
+    names_of_fields = (field.name for field in fields(OptionsMarketSettings))
+    chosen = OptionsMarketSettings(**{name: getattr(options, name) for name in names_of_fields})
+    names, without = [options.placement or _PLACEMENT], dict[str, str]()
+    if options.compare:
+        names, without = placements_here()
+    _check(options, names)
+    sink = None
+    if options.output is not None:
+        sink = shared.parquet_sink(options, None, options.output)
+    book, rejected = _contracts(options, settings)
+
+    def described(name: str, chosen: OptionsMarketSettings, measured: Measured) -> dict[str, Any]:
+        return describe_result(
+            command=shlex.join(command),
+            settings=chosen,
+            more_settings={"on": options.on, "data": options.data},
+            placement=name,
+            book=book,
+            rows_rejected=rejected,
+            measured=measured,
+            output=options.output,
+        )
+
+    runs = []
+    for name in names:
+        streamed = partial(_stream, options, settings, book, name, sink)
+        rate, measured = (
+            _at_highest(streamed, chosen) if options.highest else (chosen.rate, streamed(chosen))
+        )
+        runs.append(described(name, replace(chosen, rate=rate), measured))
+        if measured.state != "finished":
+            _say("stopped early: what is told is of the time until then")
+            break
+    if options.compare:
+        _tell_comparison(options, describe_comparison(shlex.join(command), runs, without))
+    else:
+        shared.tell(runs[0], render_result(runs[0]), as_json=options.json)
+    return 0 if measured.state == "finished" else EXIT_INTERRUPTED
+
+
+def _check(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Refuse options that mean nothing together; raises UsageError or SettingsError."""
     if options.overwrite and options.output is None:
         msg = "--overwrite means nothing without --output; leave it out"
         raise UsageError(msg)
-    sink = None
-    if options.output is not None:
-        from ... import sinks
+    if options.output is not None and (options.compare or options.highest):
+        msg = "--compare and --highest run the market several times; leave out --output"
+        raise UsageError(msg)
+    if options.compare:
+        if options.placement is not None:
+            msg = "--compare takes all placements; leave out --placement"
+            raise UsageError(msg)
+        check_plots(options.plots)
+    elif options.plots is not None:
+        msg = "--plots means nothing without --compare; leave it out"
+        raise UsageError(msg)
+    for name in names:
+        workers_of(name, options.workers, options.feeds)
 
-        sink = sinks.parquet(options.output, overwrite=options.overwrite)
-        sink.check()  # before minutes of preparation
-    book, rejected = _contracts(options, settings)
-    _say("streaming")
-    measured = measure(
+
+def _stream(
+    options: argparse.Namespace,
+    settings: Settings,
+    book: ContractBook,
+    name: str,
+    sink: Sink | None,
+    chosen: OptionsMarketSettings,
+) -> Measured:
+    """Run a placement once."""
+    _say(f"streaming {chosen.rate:,.0f} messages/s, {name}")
+    return measure(
         book,
         chosen,
-        options.placement,
+        name,
         workers=options.workers,
         more_settings=settings,
         on=options.on,
         decisions=sink,
         wait=_watch,
     )
-    finished = measured.state == "finished"
-    if not finished:
-        _say("stopped early: what is told is of the time until then")
-    result = describe_result(
-        command=shlex.join(command),
-        settings=chosen,
-        more_settings={"on": options.on, "data": options.data},
-        placement=options.placement,
-        book=book,
-        rows_rejected=rejected,
-        measured=measured,
-        output=options.output,
-    )
-    sys.stdout.write(render_result(result) + "\n")
-    if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    return 0 if finished else EXIT_INTERRUPTED
+
+
+def _at_highest(
+    streamed: Callable[[OptionsMarketSettings], Measured], chosen: OptionsMarketSettings
+) -> tuple[float, Measured]:
+    """Return the highest rate at which next to nothing is missed, and the run at this rate."""
+
+    def at(rate: float) -> Measured:
+        measured = streamed(replace(chosen, rate=rate))
+        if measured.state != "finished":
+            raise KeyboardInterrupt
+        return measured
+
+    low, high = _SEARCHED
+    found = highest_rate(at, low, min(high, MESSAGES_MAX / chosen.seconds))
+    if found.measured is None:
+        msg = f"{MISSED_SHARE:.2%} of the messages or more is missed even at {low:,.0f} a second"
+        raise JobError(msg)
+    return found.rate, found.measured
+
+
+def _tell_comparison(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    if options.plots is not None:
+        draw_comparison(options.plots, result)
+    shared.tell(result, render_comparison(result), as_json=options.json)
 
 
 def example_topology() -> Topology:
@@ -178,14 +241,11 @@ def _contracts(
     if options.contracts is not None and options.contracts < 1:
         msg = f"--contracts {options.contracts}: give 1 or more"
         raise UsageError(msg)
-    from ...spark import spark_locally
-    from ...spark.java import find_java
     from .prepare import SparkEngine, input_paths, prepare
 
     paths = input_paths(options.data)
-    find_java()
-    _say("starting Spark (5 to 15 s)")
-    with spark_locally("options-market", settings.spark) as session:
+    shared.check_java()
+    with shared.spark_for(APPLICATION, settings) as session:
         _say("Spark counts the trades")
         prepared = prepare(
             SparkEngine(session), paths, limit=options.contracts, on_bad_rows=options.on_bad_rows
@@ -194,18 +254,14 @@ def _contracts(
 
 
 def _watch(job: Job) -> None:
-    job.wait(watch=sys.stderr, line=_progress)
+    job.wait(watch=sys.stderr, line=shared.progress({"lines", "collector"}, _progress))
 
 
-def _progress(metrics: JobMetrics) -> str:
-    by_id = {operator.operator_id: operator for operator in metrics.operators}
-    if not {"lines", "collector"} <= by_id.keys():
-        return "starting the workers"
+def _progress(by_id: Mapping[str, OperatorMetrics]) -> str:
     read = by_id["lines"]
     decided = by_id["collector"].rows_in
     return f"{read.rows_in:,} messages, {read.rate_per_s:,.0f}/s, {decided:,} decisions"
 
 
 def _say(step: str) -> None:
-    sys.stderr.write(f"options-market: {step}\n")
-    sys.stderr.flush()
+    shared.say(APPLICATION, step)

@@ -164,7 +164,7 @@ def measure(
     from ...runtime.api import submit
 
     settings = settings or OptionsMarketSettings()
-    count = workers_of(placement, workers)
+    count = workers_of(placement, workers, settings.feeds)
     chosen = _settings_of(placement, count, settings.feeds, more_settings)
     topology = build(
         book,

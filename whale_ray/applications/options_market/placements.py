@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +11,7 @@ from ...configs.errors import SettingsError
 
 __all__ = ["PLACEMENTS", "WORKERS", "Placement", "placement_settings", "workers_of"]
 
-#: The handlers, the engines and the collector have a process each.
+#: The handlers, the engines and the collector have a process each, where there are cores for them.
 WORKERS: Final = 3
 
 
@@ -19,7 +20,7 @@ class Placement:
     """One way to place the stages.
 
     Attributes:
-        fused: all stages are one, in one process; there is nothing between them.
+        fused: all stages are one, and every line has its own; there is nothing between them.
         apart: every worker is a host of its own, so that rows travel between hosts.
         settings: of its own.
         what: it, in words.
@@ -32,7 +33,7 @@ class Placement:
 
 
 PLACEMENTS: Final[Mapping[str, Placement]] = {
-    "fused": Placement(True, False, {}, "one process, one stage"),
+    "fused": Placement(True, False, {}, "one stage, lines shared out to processes"),
     "shared-memory": Placement(False, False, {}, "processes of one host"),
     "tcp": Placement(
         False,
@@ -51,24 +52,28 @@ PLACEMENTS: Final[Mapping[str, Placement]] = {
 _ALWAYS: Final[Mapping[str, object]] = {
     # What has been read goes on at once.
     "transport.wtl_ms": 0.0,
-    # What waits, should wait on its line: there it makes one batch, in a ring it makes many frames.
-    "transport.ring_bytes": 256 << 10,
+    # The rows of a look fit into a frame; what waits longer, should wait on its line, as one batch.
+    "transport.ring_bytes": 1 << 20,
     # A line that has gone on meanwhile cannot be read again.
     "runtime.max_restarts": 0,
 }
 
 
-def workers_of(name: str, workers: int | None) -> int:
+def workers_of(name: str, workers: int | None, feeds: int) -> int:
     """Return how many workers a placement has; raises SettingsError if so many cannot be."""
+    cores = len(os.sched_getaffinity(0))
     if PLACEMENTS[name].fused:
-        if workers not in (None, 1):
-            msg = f"--placement {name} is one process: leave out --workers {workers}"
+        if workers is not None and not 1 <= workers <= feeds:
+            msg = (
+                f"--placement {name} has a process for every line at most: give --workers 1 to "
+                f"{feeds:,}, not {workers}"
+            )
             raise SettingsError(msg)
-        return 1
+        return workers or min(feeds, cores)
     if workers is not None and workers < 2:
         msg = f"--placement {name} needs 2 workers or more, not {workers}: handlers have their own"
         raise SettingsError(msg)
-    return workers or WORKERS
+    return workers or max(2, min(WORKERS, cores))
 
 
 def placement_settings(name: str, workers: int, feeds: int) -> dict[str, object]:

@@ -16,22 +16,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ...configs.errors import BadRowError, InputError
+from ...configs.errors import InputError
+from ..shared.preparing import (
+    OnBadRows,
+    in_brackets,
+    input_folder,
+    open_parquet,
+    refuse_rejected,
+    rejected_rows,
+)
 from .contracts import LISTED, ContractBook
 from .generated import SECONDS_A_DAY, TRADES_PER_S, trades_of_ranks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["InputPaths", "OnBadRows", "Prepared", "SparkEngine", "input_paths", "prepare"]
+__all__ = ["InputPaths", "Prepared", "SparkEngine", "input_paths", "prepare"]
 
-OnBadRows = Literal["drop", "fail"]
 Row = Mapping[str, Any]
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
@@ -151,8 +157,7 @@ class SparkEngine:
 
     def read(self, side: str, path: str, types: Mapping[str, tuple[str, ...]]) -> DataFrame:
         """Open an input, see `Engine.read`."""
-        rows = self._session.read.parquet(path)
-        check_columns(side, path, dict(rows.dtypes), types)
+        rows = open_parquet(self._session, side, path, types)
         renamed = rows.select(*types).withColumnRenamed("right", "call_or_put")
         return renamed.withColumnRenamed("strike_inr", "strike")
 
@@ -165,35 +170,14 @@ class SparkEngine:
         return [row.asDict() for row in frame.collect()]
 
 
-def check_columns(
-    side: str, path: str, found: Mapping[str, str], expected: Mapping[str, tuple[str, ...]]
-) -> None:
-    """Refuse an input without a column, or with one of another type; raises InputError."""
-    for name, accepted in expected.items():
-        if name not in found:
-            near = get_close_matches(name, found, n=1)
-            hint = f"is {near[0]!r} it?" if near else f"it has {', '.join(found)}."
-            msg = f"{side}: {path!r} has no column {name!r}; {hint} Rename the column"
-            raise InputError(msg)
-        if found[name] not in accepted:
-            msg = (
-                f"{side}: column {name!r} of {path!r} is {found[name]}"
-                f" where {' or '.join(accepted)} is needed: cast it"
-            )
-            raise InputError(msg)
-
-
 def input_paths(directory: str | Path) -> InputPaths:
     """Return the inputs in a folder.
 
     Raises:
         InputError: there is no such folder, no input in it, or more than one of a kind.
     """
-    folder = Path(directory)
     names = "options_daily*.parquet or options_universe*.parquet"
-    if not folder.is_dir():
-        msg = f"no folder {str(folder)!r}: give one with {names}"
-        raise InputError(msg)
+    folder = input_folder(directory, names)
     found: list[str | None] = []
     for kind in ("daily", "universe"):
         pattern = re.compile(rf"options_{kind}.*\.parquet")
@@ -259,7 +243,7 @@ def prepare(
     return Prepared(
         ContractBook.busiest_first(names, listed, limit, per_s, origin),
         {side: sum(of_side.values()) for side, of_side in counts.items()},
-        _rejected(counts),
+        rejected_rows(counts),
     )
 
 
@@ -329,31 +313,16 @@ def _count(engine: Engine, judged: Any) -> dict[str | None, int]:
     return {row["reason"]: row["count"] for row in rows}
 
 
-def _rejected(counts: Mapping[str, Mapping[str | None, int]]) -> dict[str, int]:
-    return {
-        f"{side}: {reason}": rows
-        for side, of_side in counts.items()
-        for reason, rows in sorted(of_side.items(), key=lambda item: str(item[0]))
-        if reason is not None
-    }
-
-
 def _check(
     counts: Mapping[str, Mapping[str | None, int]],
     paths: InputPaths,
     on_bad_rows: OnBadRows,
     is_any: bool,
 ) -> None:
-    rejected = _rejected(counts)
-    words = "; ".join(f"{reason}: {rows:,}" for reason, rows in rejected.items())
-    in_brackets = f" ({words})" if words else ""
+    rejected = rejected_rows(counts)
     if not is_any:
         files = " and ".join(repr(path) for path in (paths.daily, paths.listed) if path)
-        msg = f"no contract that was traded in {files}{in_brackets}"
+        msg = f"no contract that was traded in {files}{in_brackets(rejected)}"
         raise InputError(msg)
-    if rejected and on_bad_rows == "fail":
-        msg = (
-            f"{sum(rejected.values()):,} rows cannot be used{in_brackets}."
-            " Mend the input, or leave such rows out and count them with on_bad_rows='drop'"
-        )
-        raise BadRowError(msg)
+    if on_bad_rows == "fail":
+        refuse_rejected(rejected)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...configs.errors import SettingsError
+from ..shared.ranges import check_number, check_whole
 
 __all__ = ["MESSAGES_MAX", "OptionsMarketSettings"]
 
 #: So that no sum over the trades of a contract can overflow, see `engine_kernels`.
 MESSAGES_MAX = 90_000_000
 
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "rate": (1, 100_000_000, "messages per second"),
-    "seconds": (0.01, 86_400, "seconds"),
+_WHOLE: dict[str, tuple[int, int, str]] = {
     "feeds": (1, 1_024, "feed lines"),
     "engines": (1, 4_096, "instances"),
     "seed": (0, 2**63 - 1, ""),
@@ -43,21 +42,16 @@ class OptionsMarketSettings:
     """The same seed gives the same trades."""
     threshold_bp: int = 500
     """Distance from a contract's average price at which it is bought or sold, in 1/10,000 of it."""
-    line_messages: int = 4_096
+    line_messages: int = 16_384
     """Messages that a line keeps for its handler; one that finds no room is missed."""
-    look_us: int = 250
+    look_us: int = 1_000
     """Time between two looks of a handler at its line; what comes meanwhile goes on together."""
 
     def __post_init__(self) -> None:
-        for name, (least, most, unit) in _RANGES.items():
-            value = getattr(self, name)
-            whole = name not in ("rate", "seconds")
-            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-                msg = f"{name} is {value!r}: give a {'whole ' if whole else ''}number"
-                raise SettingsError(msg)
-            if not least <= value <= most:
-                msg = f"{name} is {value:g}: give {least:,} to {most:,} {unit}".rstrip()
-                raise SettingsError(msg)
+        check_number("rate", self.rate, 1, 100_000_000, "messages per second")
+        check_number("seconds", self.seconds, 0.01, 86_400, "seconds")
+        for name, (least, most, unit) in _WHOLE.items():
+            check_whole(name, getattr(self, name), least, most, unit)
         if self.rate * self.seconds > MESSAGES_MAX:
             msg = (
                 f"rate {self.rate:,.0f} for {self.seconds:g} seconds would be "

@@ -6,7 +6,8 @@
                    └─ ingest ─ ingest metrics
 
 Fused, nothing lies between the stages: every line has its own handler, engine and collector, which
-call one another. A contract has one owner all the same, since it is traded on one line only.
+call one another in the line's process. A contract has one owner all the same, since it is traded on
+one line only.
 """
 
 from __future__ import annotations

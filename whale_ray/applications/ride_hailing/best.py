@@ -10,9 +10,10 @@ from ...operators.keys import hash_keys
 from ...operators.process import InstanceContext, Output, Process
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
+from ..shared.columns import event_times
 from .best_kernels import best_rows, requests_of
 from .byte_keys import frozen, index_size, key_bytes
-from .schemas import BEST_COLUMNS, event_times
+from .schemas import BEST_COLUMNS
 
 __all__ = ["Best"]
 

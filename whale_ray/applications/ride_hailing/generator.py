@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...configs.errors import SettingsError
+from ..shared.ranges import check_number, check_whole
 from . import generator_statistics as statistics
 from .generator_kernels import (
     CAB,
@@ -98,11 +98,11 @@ class GeneratorSettings:
     """Cabs that share a city; more of them make a request find more."""
 
     def __post_init__(self) -> None:
-        _check("vehicles", self.vehicles, 1, _VEHICLES_MAX)
-        _check("hours", self.hours, 1.0 / HOUR_S, _HOURS_MAX)
-        _check("seed", self.seed, 0, 2**63 - 1)
+        check_whole("vehicles", self.vehicles, 1, _VEHICLES_MAX)
+        check_number("hours", self.hours, 1.0 / HOUR_S, _HOURS_MAX)
+        check_whole("seed", self.seed, 0, 2**63 - 1)
         least = -(-self.vehicles // _CITIES_MAX)
-        _check("vehicles_per_city", self.vehicles_per_city, least, _VEHICLES_MAX)
+        check_whole("vehicles_per_city", self.vehicles_per_city, least, _VEHICLES_MAX)
 
 
 @dataclass(frozen=True)
@@ -272,9 +272,3 @@ def _degrees(
     values_e5: npt.NDArray[np.int64], missing: npt.NDArray[np.bool_] | None = None
 ) -> pa.Array:
     return pa.array((values_e5 / 1e5).astype(np.float32), mask=missing)
-
-
-def _check(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not least <= value <= most:
-        msg = f"{name} is {value}: give {least:,} to {most:,}"
-        raise SettingsError(msg)

@@ -12,6 +12,7 @@ from ...operators.process import CoProcess, InstanceContext, Output
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Field, Schema
+from ..shared.columns import check_columns, event_times
 from .byte_keys import frozen
 from .matcher_kernels import NO_SLOT, Fixes, Found, Requests
 from .matching import NO_FIXES, NO_REQUESTS, Matching
@@ -21,8 +22,6 @@ from .schemas import (
     POSITION_COLUMNS,
     REQUEST_COLUMNS,
     STRING,
-    check_columns,
-    event_times,
     without_nulls,
 )
 from .settings import RideHailingSettings

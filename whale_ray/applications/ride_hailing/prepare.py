@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...configs.errors import BadRowError, InputError
+from ...configs.errors import InputError
+from ..shared.preparing import (
+    OnBadRows,
+    in_brackets,
+    input_folder,
+    open_parquet,
+    pairs_of_inputs,
+    refuse_rejected,
+    rejected_rows,
+)
 from .cleaning import (
     OUTSIDE_SPAN,
     POSITION_ORDER,
@@ -19,7 +27,6 @@ from .cleaning import (
     judged_positions_sql,
     judged_requests_sql,
 )
-from .settings import OnBadRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,20 +81,9 @@ def input_paths(directory: str | Path) -> InputPaths:
     Raises:
         InputError: there is no such folder, or no pair of inputs in it.
     """
-    folder = Path(directory)
-    if not folder.is_dir():
-        msg = f"no folder {str(folder)!r}: give one with {_pairs_in_words()}"
-        raise InputError(msg)
-    for positions, requests in _FILE_PAIRS:
-        if (folder / positions).exists() and (folder / requests).exists():
-            return InputPaths(str(folder / positions), str(folder / requests))
-    for positions, requests in _FILE_PAIRS:
-        for present, absent in ((positions, requests), (requests, positions)):
-            if (folder / present).exists():
-                msg = f"{str(folder)!r} has {present} but no {absent}: put it there"
-                raise InputError(msg)
-    msg = f"{str(folder)!r} has no input: put {_pairs_in_words()} there"
-    raise InputError(msg)
+    wanted = " or ".join(f"{positions} and {requests}" for positions, requests in _FILE_PAIRS)
+    positions, requests = pairs_of_inputs(input_folder(directory, wanted), _FILE_PAIRS, wanted)[0]
+    return InputPaths(str(positions), str(requests))
 
 
 def prepare(
@@ -111,12 +107,12 @@ def prepare(
         InputError: a file or column is missing, a column has another type, or no position is left.
         BadRowError: rows cannot be used and `on_bad_rows` is "fail".
     """
-    positions = _read(spark, "positions", paths.positions, _POSITION_TYPES)
-    requests = _read(spark, "requests", paths.requests, _REQUEST_TYPES)
+    positions = open_parquet(spark, "positions", paths.positions, _POSITION_TYPES)
+    requests = open_parquet(spark, "requests", paths.requests, _REQUEST_TYPES)
     vehicles = spark.sql(judged_positions_sql("{positions}", limit), positions=positions)
     vehicle_counts = _count(spark, vehicles, "event_time")
     if None not in vehicle_counts:
-        reasons = _in_words({reason or "": count.rows for reason, count in vehicle_counts.items()})
+        reasons = in_brackets({reason or "": of.rows for reason, of in vehicle_counts.items()})
         msg = f"{paths.positions!r} has no position that can be used{reasons}"
         raise InputError(msg)
     span = vehicle_counts[None]
@@ -132,20 +128,19 @@ def prepare(
         "positions": vehicle_counts,
         "requests": _count(spark, passengers, "request_time"),
     }
-    rejected = {
-        f"{side}: {reason}": count.rows
+    rows = {
+        side: {reason: of.rows for reason, of in of_side.items()}
         for side, of_side in counts.items()
-        for reason, count in sorted(of_side.items(), key=lambda item: str(item[0]))
-        if reason is not None
     }
+    rejected = rejected_rows(rows)
     if on_bad_rows == "fail":
-        _refuse(rejected)
+        refuse_rejected(
+            {reason: of for reason, of in rejected.items() if not reason.endswith(OUTSIDE_SPAN)}
+        )
     return Prepared(
         positions=_passing(vehicles, POSITION_ORDER),
         requests=_passing(passengers, REQUEST_ORDER),
-        rows_in={
-            side: sum(count.rows for count in of_side.values()) for side, of_side in counts.items()
-        },
+        rows_in={side: sum(of_side.values()) for side, of_side in rows.items()},
         rejected=rejected,
     )
 
@@ -155,30 +150,6 @@ class _Count:
     rows: int
     first_us: int | None
     last_us: int | None
-
-
-def _read(
-    spark: SparkSession, side: str, path: str, expected: Mapping[str, tuple[str, ...]]
-) -> DataFrame:
-    """Open one input and check that its columns are there and of a type that can be used."""
-    if "://" not in path and not Path(path).exists():
-        msg = f"{side}: no file {path!r}: give the path of a Parquet file or folder"
-        raise InputError(msg)
-    rows = spark.read.parquet(path)
-    types = dict(rows.dtypes)
-    for name, accepted in expected.items():
-        if name not in types:
-            near = get_close_matches(name, types, n=1)
-            hint = f"is {near[0]!r} it?" if near else f"it has {', '.join(types)}."
-            msg = f"{side}: {path!r} has no column {name!r}; {hint} Rename the column"
-            raise InputError(msg)
-        if types[name] not in accepted:
-            msg = (
-                f"{side}: column {name!r} of {path!r} is {types[name]}"
-                f" where {' or '.join(accepted)} is needed: cast it"
-            )
-            raise InputError(msg)
-    return rows
 
 
 def _count(spark: SparkSession, judged: DataFrame, time: str) -> dict[str | None, _Count]:
@@ -202,22 +173,3 @@ def _passing(judged: DataFrame, order: str) -> DataFrame:
     columns = [name for name in judged.columns if name != "reason"]
     passing = judged.where("reason IS NULL").selectExpr(*columns)
     return passing.orderBy(*(term.split()[0] for term in order.split(", ")))
-
-
-def _refuse(rejected: Mapping[str, int]) -> None:
-    bad = {reason: rows for reason, rows in rejected.items() if not reason.endswith(OUTSIDE_SPAN)}
-    if bad:
-        msg = (
-            f"{sum(bad.values()):,} rows cannot be used{_in_words(bad)}."
-            " Mend the input, or leave such rows out and count them with on_bad_rows='drop'"
-        )
-        raise BadRowError(msg)
-
-
-def _in_words(counts: Mapping[str, int]) -> str:
-    words = "; ".join(f"{reason}: {rows:,}" for reason, rows in counts.items())
-    return f" ({words})" if words else ""
-
-
-def _pairs_in_words() -> str:
-    return " or ".join(f"{positions} and {requests}" for positions, requests in _FILE_PAIRS)

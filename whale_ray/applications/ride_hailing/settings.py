@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from ...configs.errors import SettingsError
+from ..shared.ranges import check_number, check_whole
 
-__all__ = ["OnBadRows", "RideHailingSettings"]
+__all__ = ["RideHailingSettings"]
 
-OnBadRows = Literal["drop", "fail"]
-
-_RADIUS_M_MAX = 20_100_000.0
-_MAX_AGE_S_MAX = 10 * 366 * 86_400.0
+_RADIUS_M_MAX = 20_100_000
+_MAX_AGE_S_MAX = 10 * 366 * 86_400
 _INSTANCES_MAX = 4_096
 
 
@@ -35,20 +31,7 @@ class RideHailingSettings:
     """Instances that choose the best vehicle per request."""
 
     def __post_init__(self) -> None:
-        _check("radius_m", self.radius_m, 0.0, _RADIUS_M_MAX, "metres")
-        _check("max_age_s", self.max_age_s, 0.0, _MAX_AGE_S_MAX, "seconds")
+        check_number("radius_m", self.radius_m, 0, _RADIUS_M_MAX, "metres")
+        check_number("max_age_s", self.max_age_s, 0, _MAX_AGE_S_MAX, "seconds")
         for name in ("matching_instances", "best_instances"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                msg = f"{name} is {value!r}: give a whole number"
-                raise SettingsError(msg)
-            _check(name, value, 1, _INSTANCES_MAX, "instances")
-
-
-def _check(name: str, value: Any, least: float, most: float, unit: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        msg = f"{name} is {value!r}: give a number of {unit}"
-        raise SettingsError(msg)
-    if not least <= value <= most:
-        msg = f"{name} is {value}: give {least:,.0f} to {most:,.0f} {unit}"
-        raise SettingsError(msg)
+            check_whole(name, getattr(self, name), 1, _INSTANCES_MAX, "instances")

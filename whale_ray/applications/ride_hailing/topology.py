@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from ...operators.expressions import col
 from ...topology import Topology
+from ..shared.preparing import OnBadRows
 from .best import Best
 from .matcher import Matcher
-from .settings import OnBadRows, RideHailingSettings
+from .settings import RideHailingSettings
 
 if TYPE_CHECKING:
     from ...operators.sinks.base import Sink

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..shared import report
+from ..shared.report import Run
 from .prepare import Comparison
 from .schemas import FILLS
 from .settings import StockExchangeSettings
 from .topology import APPLICATION
 
 __all__ = ["Traded", "describe_result", "render_result", "traded_in"]
-
-_LABEL_WIDTH = 14
 
 
 @dataclass(frozen=True)
@@ -53,46 +53,32 @@ def traded_in(path: str | None) -> Traded:
 
 
 def describe_result(
-    *,
-    command: str,
+    run: Run,
     settings: StockExchangeSettings,
-    more_settings: Mapping[str, object] | None = None,
-    rows_in: Mapping[str, int],
-    streamed: int,
-    rows_rejected: Mapping[str, int],
+    *,
     traded: Traded,
     comparison: Comparison | None,
     volume_rows: int,
-    seconds: float,
-    restarts: int,
-    latency_ms: tuple[float | None, float | None],
     output: str,
 ) -> dict[str, Any]:
     """Return what `--json` prints.
 
     Args:
-        command: the command line.
+        run: what there is to say of any run; the latency is that of the fills' sink, and rows that
+            are streamed are orders, cancels, phases of trading.
         settings: of the application.
-        more_settings: of the run, such as workers; shown beside the application's.
-        rows_in: input → rows read.
-        streamed: rows that went through the topology: orders, cancels, phases of trading.
-        rows_rejected: "input: reason" → rows left out.
         traded: what the fills add up to.
         comparison: with the exchange's own continuous fills; None if there was none.
         volume_rows: rows of volume, one per symbol and second with a fill.
-        seconds: of streaming, from start to published output.
-        restarts: how often the job began anew.
-        latency_ms: p50 and p99 from a source's read to the fills' sink; None where unknown.
         output: the folder of fills and volumes.
     """
-    p50_ms, p99_ms = (None if value is None else round(value, 3) for value in latency_ms)
     return {
         "application": APPLICATION,
-        "command": command,
-        "settings": {**asdict(settings), **(more_settings or {})},
-        "rows_in": dict(rows_in),
-        "rows_streamed": streamed,
-        "rows_rejected": dict(rows_rejected),
+        "command": run.command,
+        "settings": {**asdict(settings), **run.more_settings},
+        "rows_in": dict(run.rows_in),
+        "rows_streamed": run.streamed,
+        "rows_rejected": dict(run.rows_rejected),
         "rows_out": {"fills": traded.fills, "volumes": volume_rows},
         "compared": None if comparison is None else comparison.compared,
         "equal": None if comparison is None else comparison.equal,
@@ -102,10 +88,7 @@ def describe_result(
         "auction_applied": traded.auction_applied,
         "qty": traded.qty,
         "value_milli": traded.value_milli,
-        "seconds": round(seconds, 3),
-        "tuples_per_s": round(streamed / seconds) if seconds > 0 else 0,
-        "restarts": restarts,
-        "latency_ms": {"p50": p50_ms, "p99": p99_ms},
+        **run.speed(),
         "output": output,
     }
 
@@ -120,28 +103,22 @@ def render_result(
         rows: first rows of the volumes.
         load_line: Python that loads the fills; "" if there is nothing to load.
     """
-    read = ", ".join(f"{count:,} {side}" for side, count in result["rows_in"].items())
-    lines = [f"{result['application']}: done in {result['seconds']:,.1f} s", _line("read", read)]
-    for reason, count in result["rows_rejected"].items():
-        lines.append(_line("left out", f"{count:,} {reason}"))
-    lines.append(_line("streamed", f"{result['rows_streamed']:,} orders and cancels"))
+    lines = report.head(result)
+    lines.append(report.line("streamed", f"{result['rows_streamed']:,} orders and cancels"))
     out = result["rows_out"]
-    lines.append(_line("fills", f"{out['fills']:,}"))
+    lines.append(report.line("fills", f"{out['fills']:,}"))
     lines += _judgement(result)
     auction = (
         f"{result['auction_computed']:,} fills computed, {result['auction_applied']:,} applied"
     )
-    lines.append(_line("auctions", auction))
+    lines.append(report.line("auctions", auction))
     volume = f"{result['qty']:,} shares, value {result['value_milli'] / 1000:,.2f}"
-    lines.append(_line("volume", f"{volume}; {out['volumes']:,} updates, one a second and symbol"))
-    lines.append(_line("throughput", f"{result['tuples_per_s']:,} tuples/s"))
-    lines.append(_line("restarts", f"{result['restarts']:,}"))
-    latency = result["latency_ms"]
-    if latency["p50"] is not None and latency["p99"] is not None:
-        shown = f"p50 {latency['p50']:,.1f} ms, p99 {latency['p99']:,.1f} ms, source to sink"
-        lines.append(_line("latency", shown))
-    lines.append(_line("output", f"{result['output']} (fills, volumes)"))
-    lines += ["", *_table(rows)]
+    lines.append(
+        report.line("volume", f"{volume}; {out['volumes']:,} updates, one a second and symbol")
+    )
+    lines += report.speed(result)
+    lines.append(report.line("output", f"{result['output']} (fills, volumes)"))
+    lines += ["", *report.table(rows)]
     if load_line:
         lines += ["", f"load the fills with: {load_line}"]
     return "\n".join(lines)
@@ -158,21 +135,4 @@ def _judgement(result: Mapping[str, Any]) -> list[str]:
         text += f", {result['surplus']:,} that it does not have"
     if result["first_different_seq"] is not None:
         text += f"; the first that differs has seq {result['first_different_seq']}"
-    return [_line("compared", text)]
-
-
-def _line(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL_WIDTH}}{text}"
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not rows:
-        return ["  (no row)"]
-    names = list(rows[0])
-    cells = [names, *([str(row[name]) for name in names] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
-    return [
-        "  "
-        + "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+    return [report.line("compared", text)]

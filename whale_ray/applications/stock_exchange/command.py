@@ -7,21 +7,19 @@ progress go to standard error, the result to standard output.
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...cli.running import add_placement, add_settings, check_placement, settings_of
+from ...cli.running import add_placement, add_settings, check_placement, settings_of, start_job
 from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
+from ..shared import command as shared
 from .application import describe_result, render_result, traded_in
 from .prepare import Comparison, Prepared, compare, input_paths, prepare
 from .settings import StockExchangeSettings
-from .topology import build
+from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...operators.sources.base import Source
     from ...runtime.job import Job
-    from ...runtime.metrics import JobMetrics
+    from ...runtime.metrics import OperatorMetrics
     from ...topology import Topology
 
 DEFAULT_OUTPUT = "out/stock-exchange"
@@ -46,23 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument("--symbols", type=int, default=6_649, help="to generate (default 6,649)")
     source.add_argument("--seed", type=int, default=1, help="of the generator (default 1)")
-    source.add_argument(
-        "--on-bad-rows",
-        choices=("drop", "fail"),
-        default="drop",
-        help="rows of DIR that cannot be used: leave out and count (default), or refuse",
-    )
+    shared.add_on_bad_rows(source, "rows of DIR")
     books = parser.add_argument_group("books")
     books.add_argument(
         "--parallelism", type=int, default=16, help="matching instances (default 16)"
     )
-    result = parser.add_argument_group("result")
-    result.add_argument("--output", "--out", default=DEFAULT_OUTPUT, metavar="DIR")
-    result.add_argument("--overwrite", action="store_true", help="replace an output of before")
+    result = shared.add_result(parser, "--output", "--out", default=DEFAULT_OUTPUT)
     result.add_argument(
         "--no-compare", action="store_true", help="do not compare with the exchange's own fills"
     )
-    result.add_argument("--json", action="store_true", help="one JSON object on the last line")
     add_placement(parser)
     add_settings(parser)
 
@@ -91,15 +81,16 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         msg = "--no-compare means nothing without --data; leave it out"
         raise UsageError(msg)
     division = StockExchangeSettings(matching_instances=options.parallelism)
-    fills, volumes = _sink(options, "fills"), _sink(options, "volumes")
-    for sink in (fills, volumes):
-        sink.check()  # before minutes of preparation
+    fills, volumes = (
+        shared.parquet_sink(options, DEFAULT_OUTPUT, Path(options.output) / name)
+        for name in ("fills", "volumes")
+    )
     with ExitStack() as stack:
         taken = _input(options, settings, stack)
         topology = build(taken.source, fills, volumes, division)
-        job = _start(options, settings, topology, taken.rows)
+        _say("streaming")
+        job = start_job(topology, options, settings, _progress(taken.rows))
         if options.detach:
-            sys.stdout.write(f"{job.id}\n")
             return 0
         return _report(options, division, command, taken, job)
 
@@ -115,13 +106,6 @@ def example_topology() -> Topology:
     return build(orders(GeneratorSettings()), fills, volumes)
 
 
-def _sink(options: argparse.Namespace, name: str) -> Any:
-    from ... import sinks
-
-    overwrite = options.overwrite or options.output == DEFAULT_OUTPUT
-    return sinks.parquet(str(Path(options.output) / name), overwrite=overwrite)
-
-
 def _input(options: argparse.Namespace, settings: Settings, stack: ExitStack) -> _Input:
     if options.data is None:
         from .generator import GeneratorSettings, orders
@@ -130,9 +114,8 @@ def _input(options: argparse.Namespace, settings: Settings, stack: ExitStack) ->
         chosen = GeneratorSettings(records=records, symbols=options.symbols, seed=options.seed)
         return _Input(orders(chosen), records)
     from ... import sources
-    from ...spark.java import find_java
 
-    find_java()
+    shared.check_java()
     paths = input_paths(options.data)
     spark = stack.enter_context(_spark(options, settings))
     _say("Spark rebuilds the orders")
@@ -141,60 +124,27 @@ def _input(options: argparse.Namespace, settings: Settings, stack: ExitStack) ->
     if options.detach:
         path = Path(f"{options.output}-input").absolute()
         _say(f"writing the prepared orders to {path}: the job outlives Spark")
-        prepared.stream.coalesce(1).write.mode("overwrite").parquet(str(path))
-        source = sources.parquet(str(path))
+        source = shared.kept_as_files(prepared.stream.coalesce(1), path)
     return _Input(source, prepared.rows, prepared, spark)
 
 
-@contextmanager
-def _spark(options: argparse.Namespace, settings: Settings) -> Iterator[SparkSession]:
-    from ... import spark
-
-    if options.on == "ray":
-        _say("starting Ray and Spark (15 to 40 s)")
-        with spark.spark_on_ray("stock-exchange", settings.spark, options.address) as session:
-            yield session
-    else:
-        _say("starting Spark (5 to 15 s)")
-        with spark.spark_locally("stock-exchange", settings.spark) as session:
-            yield session
-
-
-def _start(options: argparse.Namespace, settings: Settings, topology: Topology, rows: int) -> Job:
-    from ...runtime.api import run as run_here
-    from ...runtime.api import submit
-
-    _say("streaming")
-    if options.on == "inline":
-        return run_here(topology, settings=settings)
-    job = submit(
-        topology,
-        on=options.on,
-        address=options.address,
-        workers=options.workers,
-        settings=settings,
-        detach=options.detach,
+def _spark(options: argparse.Namespace, settings: Settings) -> AbstractContextManager[SparkSession]:
+    return shared.spark_for(
+        APPLICATION, settings, on_ray=options.on == "ray", address=options.address
     )
-    if not options.detach:
-        job.wait(watch=sys.stderr, line=None if options.watch else _Progress(rows))
-    return job
 
 
-class _Progress:
-    """The progress line: how much of the input has been read, how fast, what came out."""
+def _progress(rows: int) -> shared.ProgressLine:
+    """Return what tells how much of the input has been read, how fast, and what came out."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-
-    def __call__(self, metrics: JobMetrics) -> str:
-        by_id = {operator.operator_id: operator for operator in metrics.operators}
-        if not {"orders", "match"} <= by_id.keys():
-            return "starting the workers"
+    def shown(by_id: Mapping[str, OperatorMetrics]) -> str:
         read = by_id["orders"]
         return (
-            f"{min(read.rows_in / max(self._rows, 1), 1):4.0%} of {self._rows:,} orders, "
+            f"{min(read.rows_in / max(rows, 1), 1):4.0%} of {rows:,} orders, "
             f"{read.rate_per_s:,.0f}/s, {by_id['match'].rows_out:,} fills"
         )
+
+    return shared.progress({"orders", "match"}, shown)
 
 
 def _report(
@@ -207,39 +157,36 @@ def _report(
     outcome = job.outcome()
     fills, volumes = job.results("fills"), job.results("volumes")
     metrics = outcome.metrics
-    sink = metrics.operator("fills")
     rejected = dict(taken.prepared.rejected) if taken.prepared else {}
     refused = metrics.operator("valid").rows_in - metrics.operator("valid").rows_out
     if refused:
         rejected["orders: against the trading rules"] = refused
-    traded = traded_in(fills.path)
     finished = job.state == "finished"
-    result = describe_result(
-        command=shlex.join(command),
-        settings=division,
+    run = shared.run_of(
+        options,
+        command,
+        outcome,
+        "fills",
+        rows_in=taken.prepared.rows_in if taken.prepared else {"orders": taken.rows},
+        rows_rejected=rejected,
+        streamed=metrics.operator("orders").rows_out,
         more_settings={
-            "on": options.on,
-            "workers": outcome.workers,
-            "data": options.data,
             "symbols": None if options.data else options.symbols,
             "seed": None if options.data else options.seed,
         },
-        rows_in=taken.prepared.rows_in if taken.prepared else {"orders": taken.rows},
-        streamed=metrics.operator("orders").rows_out,
-        rows_rejected=rejected,
-        traded=traded,
+    )
+    result = describe_result(
+        run,
+        division,
+        traded=traded_in(fills.path),
         comparison=_compared(options, taken, fills) if finished else None,
         volume_rows=volumes.rows,
-        seconds=outcome.seconds,
-        restarts=outcome.restarts,
-        latency_ms=(sink.latency_p50_ms, sink.latency_p99_ms),
         output=options.output,
     )
     if not finished:
         _say("stopped early: the output answers what had been read until then")
-    sys.stdout.write(render_result(result, volumes.preview(5), fills.load_line) + "\n")
-    if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
+    shown = render_result(result, volumes.preview(5), fills.load_line)
+    shared.tell(result, shown, as_json=options.json)
     if not finished:
         return EXIT_INTERRUPTED
     differs = result["compared"] is not None and not _is_equal(result)
@@ -260,5 +207,4 @@ def _compared(options: argparse.Namespace, taken: _Input, fills: Any) -> Compari
 
 
 def _say(step: str) -> None:
-    sys.stderr.write(f"stock-exchange: {step}\n")
-    sys.stderr.flush()
+    shared.say(APPLICATION, step)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import InputError, SettingsError
+from ...configs.errors import InputError
 from ...operators.sources.base import Source, SourceReader
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
+from ..shared.ranges import check_whole
 from . import generator_statistics as statistics
 from .schemas import ORDERS
 
@@ -56,9 +57,9 @@ class GeneratorSettings:
     """The same seed gives the same rows."""
 
     def __post_init__(self) -> None:
-        _check("records", self.records, 1, _RECORDS_MAX)
-        _check("symbols", self.symbols, 1, _SYMBOLS_MAX)
-        _check("seed", self.seed, 0, 2**63 - 1)
+        check_whole("records", self.records, 1, _RECORDS_MAX)
+        check_whole("symbols", self.symbols, 1, _SYMBOLS_MAX)
+        check_whole("seed", self.seed, 0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,3 @@ def _alias_table(
     for number in (*small, *large):
         chances[number] = 1.0
     return alias, chances
-
-
-def _check(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        msg = f"{name} is {value}: give {least:,} to {most:,}"
-        raise SettingsError(msg)

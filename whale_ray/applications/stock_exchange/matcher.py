@@ -11,9 +11,10 @@ from ...operators.process import InstanceContext, Output, Process
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from ..shared.columns import check_columns, event_times, types_of
 from .matching import Matching
 from .records import Incoming, Records
-from .schemas import AGGRESSORS, FILLS, ROUTED, check_columns, event_times
+from .schemas import AGGRESSORS, FILLS, ROUTED
 from .texts import frozen, pick_texts
 
 __all__ = ["Matcher"]
@@ -48,7 +49,7 @@ class Matcher(Process):
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Match the orders of the symbols that are owned here."""
         if batch.schema not in self._checked:
-            check_columns("orders", batch, ROUTED)
+            check_columns("orders", batch, types_of(ROUTED))
             self._checked.add(batch.schema)
         times = event_times("orders", batch)
         incoming = _incoming(batch)

@@ -9,19 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from ...configs.errors import BadRowError, InputError
+from ...configs.errors import InputError
+from ..shared.preparing import (
+    OnBadRows,
+    in_brackets,
+    input_folder,
+    open_parquet,
+    pairs_of_inputs,
+    refuse_rejected,
+    rejected_rows,
+)
 from .rebuilding import COMPARISON, judge, rebuild
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Comparison", "InputPaths", "OnBadRows", "Prepared", "compare", "input_paths", "prepare"]
-
-OnBadRows = Literal["drop", "fail"]
+__all__ = ["Comparison", "InputPaths", "Prepared", "compare", "input_paths", "prepare"]
 
 _ORDERS, _TRADES = "orders.parquet", "trades.parquet"
 _REAL_ORDERS, _REAL_TRADES = re.compile(r"stock_orders_.*\.parquet"), "stock_trades_"
@@ -96,27 +102,18 @@ def input_paths(directory: str | Path) -> InputPaths:
     Raises:
         InputError: there is no such folder, no pair of inputs in it, or more than one.
     """
-    folder = Path(directory)
-    if not folder.is_dir():
-        msg = f"no folder {str(folder)!r}: give one with {_pair_in_words()}"
-        raise InputError(msg)
-    pairs = [(folder / _ORDERS, folder / _TRADES)]
+    wanted = f"{_ORDERS} and {_TRADES}, or stock_orders_NAME.parquet and stock_trades_NAME.parquet,"
+    folder = input_folder(directory, wanted)
+    names = [(_ORDERS, _TRADES)]
     for path in sorted(folder.iterdir()):
         if _REAL_ORDERS.fullmatch(path.name):
-            pairs.append((path, folder / path.name.replace("stock_orders_", _REAL_TRADES)))
-    whole = [pair for pair in pairs if pair[0].exists() and pair[1].exists()]
+            names.append((path.name, path.name.replace("stock_orders_", _REAL_TRADES)))
+    whole = pairs_of_inputs(folder, names, wanted)
     if len(whole) > 1:
-        msg = f"{str(folder)!r} has several inputs ({_names(whole)}): leave one of them there"
+        several = ", ".join(orders.name for orders, _ in whole)
+        msg = f"{str(folder)!r} has several inputs ({several}): leave one of them there"
         raise InputError(msg)
-    if whole:
-        return InputPaths(*map(str, whole[0]))
-    for pair in pairs:
-        for present, absent in (pair, pair[::-1]):
-            if present.exists():
-                msg = f"{str(folder)!r} has {present.name} but no {absent.name}: put it there"
-                raise InputError(msg)
-    msg = f"{str(folder)!r} has no input: put {_pair_in_words()} there"
-    raise InputError(msg)
+    return InputPaths(*map(str, whole[0]))
 
 
 def prepare(
@@ -136,8 +133,8 @@ def prepare(
     engine = _Spark(session)
     judged = judge(
         engine,
-        _read(session, "orders", paths.orders, _ORDER_TYPES),
-        _read(session, "trades", paths.trades, _TRADE_TYPES),
+        open_parquet(session, "orders", paths.orders, _ORDER_TYPES),
+        open_parquet(session, "trades", paths.trades, _TRADE_TYPES),
     )
     counts = {"orders": _count(judged.orders), "trades": _count(judged.trades)}
     _check(counts, paths, on_bad_rows)
@@ -150,7 +147,7 @@ def prepare(
         trades=judged.trades,
         rows=stream.count(),
         rows_in={side: sum(of_side.values()) for side, of_side in counts.items()},
-        rejected=_rejected(counts),
+        rejected=rejected_rows(counts),
     )
 
 
@@ -181,61 +178,17 @@ def compare(session: SparkSession, prepared: Prepared, made: DataFrame) -> Compa
     return Comparison(row["compared"], row["equal"], row["surplus"], row["first_different"])
 
 
-def _read(
-    session: SparkSession, side: str, path: str, expected: Mapping[str, tuple[str, ...]]
-) -> DataFrame:
-    """Open one input and check that its columns are there and of a type that can be used."""
-    rows = session.read.parquet(path)
-    types = dict(rows.dtypes)
-    for name, accepted in expected.items():
-        if name not in types:
-            near = get_close_matches(name, types, n=1)
-            hint = f"is {near[0]!r} it?" if near else f"it has {', '.join(types)}."
-            msg = f"{side}: {path!r} has no column {name!r}; {hint} Rename the column"
-            raise InputError(msg)
-        if types[name] not in accepted:
-            msg = (
-                f"{side}: column {name!r} of {path!r} is {types[name]}"
-                f" where {' or '.join(accepted)} is needed: cast it"
-            )
-            raise InputError(msg)
-    return rows
-
-
 def _count(judged: DataFrame) -> dict[str | None, int]:
     """Return reason → rows, None being the reason of the rows that pass."""
     return {row["reason"]: row["count"] for row in judged.groupBy("reason").count().collect()}
 
 
-def _rejected(counts: Mapping[str, Mapping[str | None, int]]) -> dict[str, int]:
-    return {
-        f"{side}: {reason}": rows
-        for side, of_side in counts.items()
-        for reason, rows in sorted(of_side.items(), key=lambda item: str(item[0]))
-        if reason is not None
-    }
-
-
 def _check(
     counts: Mapping[str, Mapping[str | None, int]], paths: InputPaths, on_bad_rows: OnBadRows
 ) -> None:
-    rejected = _rejected(counts)
-    words = "; ".join(f"{reason}: {rows:,}" for reason, rows in rejected.items())
-    in_brackets = f" ({words})" if words else ""
+    rejected = rejected_rows(counts)
     if None not in counts["orders"]:
-        msg = f"{paths.orders!r} has no order that can be used{in_brackets}"
+        msg = f"{paths.orders!r} has no order that can be used{in_brackets(rejected)}"
         raise InputError(msg)
-    if rejected and on_bad_rows == "fail":
-        msg = (
-            f"{sum(rejected.values()):,} rows cannot be used{in_brackets}."
-            " Mend the input, or leave such rows out and count them with on_bad_rows='drop'"
-        )
-        raise BadRowError(msg)
-
-
-def _names(pairs: list[tuple[Path, Path]]) -> str:
-    return ", ".join(orders.name for orders, _ in pairs)
-
-
-def _pair_in_words() -> str:
-    return f"{_ORDERS} and {_TRADES}, or stock_orders_NAME.parquet and stock_trades_NAME.parquet,"
+    if on_bad_rows == "fail":
+        refuse_rejected(rejected)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import numpy as np
-import numpy.typing as npt
-
-from ...configs.errors import InputError
-from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
 
 __all__ = [
@@ -18,8 +13,6 @@ __all__ = [
     "ROUTED",
     "VOLUMES",
     "Action",
-    "check_columns",
-    "event_times",
 ]
 
 
@@ -90,38 +83,3 @@ VOLUMES = Schema.of(
     last_price_milli="int64",
     total_qty="int64",
 )
-
-
-def check_columns(side: str, batch: Batch, expected: Schema) -> None:
-    """Refuse a batch that lacks a column or has one of another type.
-
-    Raises:
-        InputError: names the column, its type and the remedy.
-    """
-    for field in expected:
-        if field.name not in batch.schema:
-            msg = (
-                f"{side} have no column {field.name!r}: they have {', '.join(batch.schema.names)};"
-                " rename one with select(col('…').alias(…))"
-            )
-            raise InputError(msg)
-        found = batch.schema.field(field.name).type.name
-        if found != field.type.name:
-            msg = (
-                f"{side}: column {field.name!r} is {found} where {field.type.name} is needed:"
-                f" cast it with with_column({field.name!r}, col({field.name!r}).cast(…))"
-            )
-            raise InputError(msg)
-
-
-def event_times(side: str, batch: Batch) -> npt.NDArray[np.int64]:
-    """Return the rows' event times, int64 ns since the epoch, shape (num_rows,).
-
-    Raises:
-        InputError: the rows have none.
-    """
-    times = batch.times
-    if times is None:
-        msg = f"{side} have no event times: give their source event_time='column'"
-        raise InputError(msg)
-    return times

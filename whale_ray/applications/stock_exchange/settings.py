@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...configs.errors import SettingsError
+from ..shared.ranges import check_whole
 
 __all__ = ["StockExchangeSettings"]
 
@@ -26,10 +26,4 @@ class StockExchangeSettings:
 
     def __post_init__(self) -> None:
         for name in ("matching_instances", "volume_instances"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                msg = f"{name} is {value!r}: give a whole number"
-                raise SettingsError(msg)
-            if not 1 <= value <= _INSTANCES_MAX:
-                msg = f"{name} is {value}: give 1 to {_INSTANCES_MAX:,} instances"
-                raise SettingsError(msg)
+            check_whole(name, getattr(self, name), 1, _INSTANCES_MAX, "instances")

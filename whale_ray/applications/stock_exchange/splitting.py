@@ -16,7 +16,8 @@ from numba import njit
 from ...operators.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from .schemas import ORDERS, ROUTED, check_columns
+from ..shared.columns import check_columns, types_of
+from .schemas import ORDERS, ROUTED
 from .texts import frozen
 
 __all__ = ["PRICE_MILLI_MAX", "QTY_MAX", "is_valid", "split"]
@@ -27,7 +28,7 @@ QTY_MAX = 10**9
 
 _ADD, _CANCEL, _FILL, _COLLECT, _EXPIRE = 1, 2, 3, 4, 7
 #: The source has turned event_time, of whatever unit, into the rows' event times.
-_CHECKED = ORDERS.drop(("event_time",))
+_CHECKED = types_of(ORDERS.drop(("event_time",)))
 _ROUTED_FROM_ORDERS = ("action", "side", "price_milli", "qty", "order_no")
 
 

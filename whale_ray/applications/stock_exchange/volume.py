@@ -12,8 +12,9 @@ from ...operators.process import InstanceContext, Output, Process
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from ..shared.columns import check_columns, event_times, types_of
 from .records import Records
-from .schemas import FILLS, VOLUMES, check_columns, event_times
+from .schemas import FILLS, VOLUMES
 from .texts import frozen, pick_texts
 from .volume_kernels import VOLUME, add_fills, close_seconds, reindex_volumes
 
@@ -50,7 +51,7 @@ class Volume(Process):
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add the fills."""
         if batch.schema not in self._checked:
-            check_columns("fills", batch, FILLS)
+            check_columns("fills", batch, types_of(FILLS))
             self._checked.add(batch.schema)
         self._emit(self._add(batch), batch.origin_ns, out)
 

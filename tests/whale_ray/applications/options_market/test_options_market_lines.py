@@ -163,8 +163,8 @@ def test_lines_are_read_by_as_many_instances():
     ("values", "message"),
     [
         ({"rate": 0}, "rate is 0: give 1 to 100,000,000 messages per second"),
-        ({"rate": "x"}, "rate is 'x': give a number"),
-        ({"seconds": float("nan")}, "seconds is nan: give 0.01 to 86,400 seconds"),
+        ({"rate": "x"}, "rate is 'x': give a number of messages per second"),
+        ({"seconds": float("nan")}, "seconds is nan: give a number of seconds"),
         ({"feeds": 0}, "feeds is 0: give 1 to 1,024 feed lines"),
         ({"feeds": 1.5}, "feeds is 1.5: give a whole number"),
         ({"engines": 5_000}, "engines is 5000: give 1 to 4,096 instances"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -128,12 +129,18 @@ def test_a_placement_is_nothing_but_settings():
 
 
 def test_workers_that_a_placement_cannot_have_are_refused():
-    assert (workers_of("fused", None), workers_of("tcp", None), workers_of("tcp", 7)) == (1, 3, 7)
+    assert [workers_of("fused", count, 2) for count in (1, 2)] == [1, 2]
+    assert workers_of("tcp", 7, 2) == 7
+    cores = len(os.sched_getaffinity(0))
+    assert workers_of("fused", None, 2) == min(2, cores)
+    assert workers_of("tcp", None, 2) == (3 if cores >= 3 else 2)
     with pytest.raises(SettingsError) as refused:
-        workers_of("fused", 2)
-    assert str(refused.value) == "--placement fused is one process: leave out --workers 2"
+        workers_of("fused", 3, 2)
+    assert str(refused.value) == (
+        "--placement fused has a process for every line at most: give --workers 1 to 2, not 3"
+    )
     with pytest.raises(SettingsError) as refused:
-        workers_of("tcp", 1)
+        workers_of("tcp", 1, 2)
     assert str(refused.value) == (
         "--placement tcp needs 2 workers or more, not 1: handlers have their own"
     )

@@ -30,10 +30,10 @@ from whale_ray.applications.options_market.generated import (
 from whale_ray.applications.options_market.prepare import (
     InputPaths,
     Prepared,
-    check_columns,
     input_paths,
     prepare,
 )
+from whale_ray.applications.shared.preparing import check_types
 from whale_ray.configs.errors import BadRowError, InputError, SettingsError
 
 DAILY = pa.schema(
@@ -107,7 +107,7 @@ class DuckEngine:
             pa.field(one.name, getattr(one.type, "value_type", one.type)) for one in rows.schema
         ]
         rows = rows.cast(pa.schema(plain))
-        check_columns(
+        check_types(
             side, path, {field.name: spark_name(field.type) for field in rows.schema}, types
         )
         rows = rows.select(list(types))

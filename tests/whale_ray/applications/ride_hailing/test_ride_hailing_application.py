@@ -9,19 +9,21 @@ from whale_ray.applications.ride_hailing.application import describe_result, ren
 from whale_ray.applications.ride_hailing.generator import POSITIONS_SCHEMA, REQUESTS_SCHEMA
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
+from whale_ray.applications.shared.report import Run
 
 OUTSIDE = "requests: outside the time span of the positions"
-RESULT = describe_result(
+RUN = Run(
     command="whale-ray run ride-hailing --json",
-    settings=RideHailingSettings(radius_m=500.0),
-    more_settings={"workers": 2},
     rows_in={"positions": 1_000_000, "requests": 60_000},
     rows_rejected={OUTSIDE: 10_000},
-    rows_out=50_000,
+    streamed=1_050_000,
     seconds=2.5,
     restarts=1,
     latency_ms=(1.23456, 20.0),
-    output="out/ride-hailing",
+    more_settings={"workers": 2},
+)
+RESULT = describe_result(
+    RUN, RideHailingSettings(radius_m=500.0), rows_out=50_000, output="out/ride-hailing"
 )
 ROWS = [
     {"request_id": 7, "vehicle_id": "ejtobu", "distance_m": 12.345},
@@ -72,17 +74,8 @@ def test_the_table_is_short_and_says_how_to_load_the_output():
 
 
 def test_an_empty_run_has_no_rate_and_no_latency():
-    result = describe_result(
-        command="",
-        settings=RideHailingSettings(),
-        rows_in={"positions": 0},
-        rows_rejected={},
-        rows_out=0,
-        seconds=0.0,
-        restarts=0,
-        latency_ms=(None, None),
-        output=None,
-    )
+    run = Run("", {"positions": 0}, {}, 0, 0.0, 0, (None, None), {})
+    result = describe_result(run, RideHailingSettings(), rows_out=0, output=None)
     assert result["tuples_per_s"] == 0
     assert result["latency_ms"] == {"p50": None, "p99": None}
     assert render_result(result, [], "").splitlines() == [

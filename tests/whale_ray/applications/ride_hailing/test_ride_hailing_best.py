@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.whale_ray.applications.ride_hailing.worlds import Emitted, context
+from tests.whale_ray.applications.emitted import Emitted, context
 from whale_ray.applications.ride_hailing.best import Best
 from whale_ray.transport.wire.batch import Batch
 

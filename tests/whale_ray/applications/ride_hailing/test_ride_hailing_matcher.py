@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.whale_ray.applications.emitted import Emitted, context
 from tests.whale_ray.applications.ride_hailing.worlds import (
-    Emitted,
     World,
     best,
     candidates,
-    context,
     merged_steps,
 )
 from whale_ray.applications.ride_hailing.matcher import Matcher

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from tests.whale_ray.applications.emitted import Emitted, context
 from whale_ray.applications.ride_hailing.best import Best
 from whale_ray.applications.ride_hailing.matcher import Matcher
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.operators.keys import hash_keys, instance_of, virtual_node_of
-from whale_ray.operators.process import InstanceContext, Output
-from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
 
 EARTH_RADIUS_M = 6_371_008.8
@@ -38,29 +37,6 @@ REQUESTS = pa.schema(
         ("pickup_lon", pa.float32()),
     ]
 )
-
-
-class Emitted(Output):
-    """An output that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-
-    def emit(self, batch, times=None):
-        assert isinstance(batch, Batch)
-        self.batches.append(batch if times is None else batch.with_times(times))
-
-    def emit_rows(self, rows):
-        raise AssertionError("rows one by one are too slow here")
-
-    def rows(self) -> list[dict]:
-        return [row for batch in self.batches for row in batch.rows()]
-
-
-def context(instances: Sequence[int], parallelism: int) -> InstanceContext:
-    return InstanceContext(
-        "test", "match", min(instances), tuple(instances), parallelism, 0, VirtualClock()
-    )
 
 
 def timed(table: pa.Table, column: str) -> Batch:

@@ -11,41 +11,17 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from tests.whale_ray.applications.emitted import Emitted, context
 from whale_ray.applications.stock_exchange.matcher import Matcher
 from whale_ray.applications.stock_exchange.rebuilding import COMPARISON, judge, rebuild
 from whale_ray.applications.stock_exchange.reference import Fill, OrderRow, ReferenceExchange
 from whale_ray.applications.stock_exchange.schemas import ORDERS, Action
 from whale_ray.applications.stock_exchange.splitting import split
-from whale_ray.operators.process import InstanceContext, Output
-from whale_ray.transport.clock import VirtualClock
 from whale_ray.transport.wire.batch import Batch
 
 BUY, SELL = 1, -1
 TIME = pa.timestamp("ms", tz="UTC")
 START_MS = 1_689_039_000_000
-
-
-class Emitted(Output):
-    """An output that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-
-    def emit(self, batch, times=None):
-        assert isinstance(batch, Batch)
-        self.batches.append(batch if times is None else batch.with_times(times))
-
-    def emit_rows(self, rows):
-        raise AssertionError("rows one by one are too slow here")
-
-    def rows(self) -> list[dict]:
-        return [row for batch in self.batches for row in batch.rows()]
-
-
-def context(instances: Sequence[int], parallelism: int) -> InstanceContext:
-    return InstanceContext(
-        "test", "match", min(instances), tuple(instances), parallelism, 0, VirtualClock()
-    )
 
 
 def orders_table(rows: Sequence[OrderRow]) -> pa.Table:

@@ -17,6 +17,7 @@ from tests.whale_ray.applications.stock_exchange.exchanges import (
     orders_table,
     phase,
 )
+from whale_ray.applications.shared.report import Run
 from whale_ray.applications.stock_exchange.application import (
     Traded,
     describe_result,
@@ -33,21 +34,26 @@ from whale_ray.configs.errors import InputError, SettingsError, WhaleError
 
 
 def described(**changes: object) -> dict:
-    values = {
+    run = {
         "command": "whale-ray run stock-exchange --data day",
-        "settings": StockExchangeSettings(),
         "rows_in": {"orders": 149_359, "trades": 109_616},
-        "streamed": 207_999,
         "rows_rejected": {"orders: null qty": 2},
-        "traded": Traded(109_616, 1_590, 0, 150_000_000, 2_123_456_789_012),
-        "comparison": Comparison(108_026, 108_026, 0, None),
-        "volume_rows": 30_000,
+        "streamed": 207_999,
         "seconds": 0.5,
         "restarts": 0,
         "latency_ms": (10.0, 20.04),
+        "more_settings": {},
+    }
+    of_run = {name: changes.pop(name) for name in list(changes) if name in run}
+    found = {
+        "traded": Traded(109_616, 1_590, 0, 150_000_000, 2_123_456_789_012),
+        "comparison": Comparison(108_026, 108_026, 0, None),
+        "volume_rows": 30_000,
         "output": "out",
     }
-    return describe_result(**{**values, **changes})
+    return describe_result(
+        Run(**{**run, **of_run}), StockExchangeSettings(), **{**found, **changes}
+    )
 
 
 def test_a_result_as_people_read_it():
@@ -272,7 +278,7 @@ def test_rows_with_nulls_are_left_out():
         (
             lambda rows: rows.set_column(2, "action", rows["action"].cast(pa.int32())),
             "orders: column 'action' is int32 where int8 is needed: cast it with"
-            " with_column('action', col('action').cast(…))",
+            " with_column('action', col('action').cast('int8'))",
         ),
     ],
 )  # fmt: skip

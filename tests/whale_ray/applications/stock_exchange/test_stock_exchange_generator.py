@@ -7,11 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.whale_ray.applications.emitted import Emitted, context
 from tests.whale_ray.applications.stock_exchange.exchanges import (
-    Emitted,
     RealDay,
     as_fills,
-    context,
     timed,
 )
 from whale_ray.applications.stock_exchange.generator import GeneratorSettings, orders

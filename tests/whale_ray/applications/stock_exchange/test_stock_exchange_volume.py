@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.whale_ray.applications.stock_exchange.exchanges import Emitted, context
+from tests.whale_ray.applications.emitted import Emitted, context
 from whale_ray.applications.stock_exchange.schemas import FILLS
 from whale_ray.applications.stock_exchange.volume import Volume
 from whale_ray.transport.wire.batch import Batch

@@ -1,0 +1,1 @@
+"""What the applications have in common: commands, reports, prepared input, columns, ranges."""

@@ -1,0 +1,59 @@
+"""Checks of the batches that operators receive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import InputError
+from ...transport.wire.batch import Batch
+from ...transport.wire.types import Schema
+
+__all__ = ["check_columns", "event_times", "types_of"]
+
+
+def types_of(schema: Schema) -> dict[str, tuple[str, ...]]:
+    """Return column → its type, as `check_columns` expects it."""
+    return {field.name: (field.type.name,) for field in schema}
+
+
+def check_columns(side: str, batch: Batch, expected: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse a batch that lacks a column or has one of another type.
+
+    Args:
+        side: what the rows are, for the message.
+        batch: the rows.
+        expected: column → the types it may have, the first one being usual; () = any.
+
+    Raises:
+        InputError: names the column, its type and the remedy.
+    """
+    for name, types in expected.items():
+        if name not in batch.schema:
+            msg = (
+                f"{side} have no column {name!r}: they have {', '.join(batch.schema.names)};"
+                " rename one with select(col('…').alias(…))"
+            )
+            raise InputError(msg)
+        found = batch.schema.field(name).type.name
+        if types and found not in types:
+            msg = (
+                f"{side}: column {name!r} is {found} where {types[0]} is needed:"
+                f" cast it with with_column({name!r}, col({name!r}).cast({types[0]!r}))"
+            )
+            raise InputError(msg)
+
+
+def event_times(side: str, batch: Batch) -> npt.NDArray[np.int64]:
+    """Return the rows' event times, int64 ns since the epoch, shape (num_rows,).
+
+    Raises:
+        InputError: the rows have none.
+    """
+    times = batch.times
+    if times is None:
+        msg = f"{side} have no event times: give their source event_time='column'"
+        raise InputError(msg)
+    return times

@@ -1,0 +1,169 @@
+"""What the commands of the applications have in common.
+
+The steps and the progress go to standard error, the result to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .report import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ...configs.settings import Settings
+    from ...operators.sinks.base import Sink
+    from ...operators.sources.base import Source
+    from ...runtime.metrics import JobMetrics, OperatorMetrics
+    from ...runtime.supervisor import JobOutcome
+
+__all__ = [
+    "ProgressLine",
+    "add_on_bad_rows",
+    "add_result",
+    "check_java",
+    "kept_as_files",
+    "parquet_sink",
+    "progress",
+    "run_of",
+    "say",
+    "spark_for",
+    "tell",
+]
+
+
+ProgressLine: TypeAlias = "Callable[[JobMetrics], str]"
+
+
+def add_on_bad_rows(group: argparse._ArgumentGroup, rows: str = "rows") -> None:
+    """Add `--on-bad-rows`; `rows` says which."""
+    group.add_argument(
+        "--on-bad-rows",
+        choices=("drop", "fail"),
+        default="drop",
+        help=f"{rows} that cannot be used: leave out and count (default), or refuse",
+    )
+
+
+def add_result(
+    parser: argparse.ArgumentParser, *output: str, **how: Any
+) -> argparse._ArgumentGroup:
+    """Add what becomes of the result, and return the group; `output` names the folder's option."""
+    group = parser.add_argument_group("result")
+    group.add_argument(*output, metavar="DIR", **how)
+    group.add_argument("--overwrite", action="store_true", help="replace an output of before")
+    group.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    return group
+
+
+def say(application: str, step: str) -> None:
+    """Tell what comes next."""
+    sys.stderr.write(f"{application}: {step}\n")
+    sys.stderr.flush()
+
+
+def tell(result: Mapping[str, Any], shown: str, *, as_json: bool) -> None:
+    """Write a result, as people read it and, if wanted, as programs do."""
+    sys.stdout.write(f"{shown}\n")
+    if as_json:
+        sys.stdout.write(json.dumps(result) + "\n")
+
+
+def run_of(
+    options: argparse.Namespace,
+    command: Sequence[str],
+    outcome: JobOutcome,
+    sink_id: str,
+    *,
+    rows_in: Mapping[str, int],
+    rows_rejected: Mapping[str, int],
+    streamed: int,
+    more_settings: Mapping[str, object],
+) -> Run:
+    """Return what there is to say of a job that has ended; the latency is that of a sink."""
+    sink = outcome.metrics.operator(sink_id)
+    return Run(
+        command=shlex.join(command),
+        rows_in=rows_in,
+        rows_rejected=rows_rejected,
+        streamed=streamed,
+        seconds=outcome.seconds,
+        restarts=outcome.restarts,
+        latency_ms=(sink.latency_p50_ms, sink.latency_p99_ms),
+        more_settings={
+            "on": options.on,
+            "workers": outcome.workers,
+            "data": options.data,
+            **more_settings,
+        },
+    )
+
+
+def parquet_sink(options: argparse.Namespace, default: str | None, path: str | Path) -> Sink:
+    """Return a sink that can be written to; an output at the default place is replaced.
+
+    Raises:
+        OutputError: there is an output that must not be replaced.
+    """
+    from ... import sinks
+
+    sink = sinks.parquet(str(path), overwrite=options.overwrite or options.output == default)
+    sink.check()  # before minutes of preparation
+    return sink
+
+
+def check_java() -> None:
+    """Look for what Spark needs; raises ResourceError."""
+    from ...spark.java import find_java
+
+    find_java()
+
+
+@contextmanager
+def spark_for(
+    application: str, settings: Settings, *, on_ray: bool = False, address: str | None = None
+) -> Iterator[SparkSession]:
+    """Start Spark, on Ray or here, and end it on leaving."""
+    from ... import spark
+
+    if on_ray:
+        say(application, "starting Ray and Spark (15 to 40 s)")
+        with spark.spark_on_ray(application, settings.spark, address) as session:
+            yield session
+    else:
+        say(application, "starting Spark (5 to 15 s)")
+        with spark.spark_locally(application, settings.spark) as session:
+            yield session
+
+
+def kept_as_files(frame: DataFrame, path: Path) -> Source:
+    """Return a source of a frame's rows that outlives Spark."""
+    from ... import sources
+
+    frame.write.mode("overwrite").parquet(str(path))
+    return sources.parquet(str(path))
+
+
+def progress(
+    needed: Collection[str], shown: Callable[[Mapping[str, OperatorMetrics]], str]
+) -> ProgressLine:
+    """Return what writes the progress line.
+
+    Args:
+        needed: the operators that it speaks of; until all have begun, it says so.
+        shown: makes the line of operator → what it has done.
+    """
+
+    def line(metrics: JobMetrics) -> str:
+        by_id = {operator.operator_id: operator for operator in metrics.operators}
+        return shown(by_id) if by_id.keys() >= set(needed) else "starting the workers"
+
+    return line

@@ -1,0 +1,97 @@
+"""What applications report of a run: fields of one JSON object, lines of a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Run", "head", "left_out", "line", "speed", "table"]
+
+_LABEL_WIDTH = 14
+
+
+@dataclass(frozen=True)
+class Run:
+    """What there is to say of a run of any application.
+
+    Attributes:
+        command: the command line.
+        rows_in: input → rows read.
+        rows_rejected: "input: reason" → rows left out.
+        streamed: rows that went through the topology.
+        seconds: of streaming, from start to published output.
+        restarts: how often the job began anew.
+        latency_ms: p50 and p99 from a source's read to the sink; None where unknown.
+        more_settings: of the run, such as workers; shown beside the application's.
+    """
+
+    command: str
+    rows_in: Mapping[str, int]
+    rows_rejected: Mapping[str, int]
+    streamed: int
+    seconds: float
+    restarts: int
+    latency_ms: tuple[float | None, float | None]
+    more_settings: Mapping[str, object]
+
+    def speed(self) -> dict[str, Any]:
+        """Return seconds, tuples_per_s, restarts and latency_ms."""
+        p50_ms, p99_ms = (None if value is None else round(value, 3) for value in self.latency_ms)
+        return {
+            "seconds": round(self.seconds, 3),
+            "tuples_per_s": round(self.streamed / self.seconds) if self.seconds > 0 else 0,
+            "restarts": self.restarts,
+            "latency_ms": {"p50": p50_ms, "p99": p99_ms},
+        }
+
+
+def head(result: Mapping[str, Any]) -> list[str]:
+    """Return the first lines: what ran, what was read, what was left out."""
+    read = ", ".join(f"{count:,} {side}" for side, count in result["rows_in"].items())
+    done = f"{result['application']}: done in {result['seconds']:,.1f} s"
+    return [done, line("read", read), *left_out(result)]
+
+
+def left_out(result: Mapping[str, Any]) -> list[str]:
+    """Return a line per reason to leave rows out."""
+    rejected = result["rows_rejected"].items()
+    return [line("left out", f"{count:,} {reason}") for reason, count in rejected]
+
+
+def speed(result: Mapping[str, Any]) -> list[str]:
+    """Return the lines on `Run.speed`."""
+    lines = [
+        line("throughput", f"{result['tuples_per_s']:,} tuples/s"),
+        line("restarts", f"{result['restarts']:,}"),
+    ]
+    latency = result["latency_ms"]
+    if latency["p50"] is not None and latency["p99"] is not None:
+        shown = f"p50 {latency['p50']:,.1f} ms, p99 {latency['p99']:,.1f} ms, source to sink"
+        lines.append(line("latency", shown))
+    return lines
+
+
+def line(label: str, text: str) -> str:
+    """Return a line of the table."""
+    return f"  {label:<{_LABEL_WIDTH}}{text}"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return rows of the output, below the names of their columns."""
+    if not rows:
+        return ["  (no row)"]
+    names = list(rows[0])
+    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
+    widths = [max(len(of[column]) for of in cells) for column in range(len(names))]
+    return [
+        "  "
+        + "  ".join(f"{cell:<{width}}" for cell, width in zip(of, widths, strict=True)).rstrip()
+        for of in cells
+    ]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
