@@ -17,6 +17,8 @@
     │   ├── AttemptLostError       a worker is not in the attempt it was asked about; internal
     │   │   └── NotInAttemptError  its process never was in it; internal
     │   ├── OutputError            the result could not be written or published
+    │   ├── TransportError         a user's transport raised, or delivered what was not sent
+    │   │   └── TransportGoneError its other side is gone; internal
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
     │       └── SegmentGoneError   memory that another process shared; internal
     └── ProtocolError              bytes that whale-ray did not write, or not this way
@@ -87,13 +89,17 @@ class UserFunctionError(JobError):
         cls, error: BaseException, operator_id: str, instance: int, row_preview: str
     ) -> UserFunctionError:
         """Make the error from what the user's function raised, without our own frames above it."""
-        begin = _first_user_frame(error.__traceback__)
-        text = "".join(traceback.format_exception(type(error), error, begin))
-        return cls(operator_id, instance, text, row_preview)
+        return cls(operator_id, instance, user_traceback(error), row_preview)
 
     def __str__(self) -> str:
         where = f"in operator {self.operator_id!r}, instance {self.instance}"
         return f"{self.user_traceback.rstrip()}\n{where}; input: {self.row_preview}"
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback of what a user's code raised, without our own frames above it."""
+    begin = _first_user_frame(error.__traceback__)
+    return "".join(traceback.format_exception(type(error), error, begin))
 
 
 def _first_user_frame(frames: TracebackType | None) -> TracebackType | None:
@@ -135,6 +141,14 @@ class NotInAttemptError(AttemptLostError):
 
 class OutputError(JobError):
     """The result could not be written or published."""
+
+
+class TransportError(JobError):
+    """A transport that the user plugged in raised, or delivered something that was not sent."""
+
+
+class TransportGoneError(TransportError):
+    """The other side of a user's transport is gone: its process, or its attempt, has ended."""
 
 
 class ResourceError(JobError):

@@ -192,6 +192,12 @@ class TransportSettings:
         "",
         why="the device for verbs; empty: the one that bears the host's address, else the first",
     )
+    verbs_retry_ms: int = setting(
+        10_000,
+        low=1,
+        high=3_600_000,
+        why="how long links to a host are not of verbs after one broke; doubles with each failure",
+    )
 
     def __post_init__(self) -> None:
         check_section("transport", self)

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
+from ..configs.errors import HeldViewsError
 from .segment import Bytes
 
 Encode: TypeAlias = Callable[[Bytes], int]
@@ -71,7 +72,10 @@ class Frame:
         return self.view is not None
 
     def release(self) -> None:
-        """Give up the channel's claim; called by the channel, once."""
+        """Give up the channel's claim; called by the channel, once: ValueError after that."""
+        if self.view is not None:
+            msg = f"the frame at position {self.position} was already released"
+            raise ValueError(msg)
         self.view = weakref.ref(self.data)
         del self.data
 
@@ -158,6 +162,15 @@ class Channel(ABC):
         Sender: every receiver has closed. Receiver: the sender has closed, or is known to be
         dead, and every frame has been received.
         """
+
+
+def held_views_error(held_bytes: int, capacity_bytes: int, memory: str) -> HeldViewsError:
+    """Return the error for views that hold too much of a channel's memory, called so."""
+    msg = (
+        f"keeps views of received batches, {held_bytes:,} of the {capacity_bytes:,} bytes of "
+        f"their {memory}; copy them (batch.copy())"
+    )
+    return HeldViewsError(msg)
 
 
 class SendingEnd(Channel):

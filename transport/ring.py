@@ -11,10 +11,18 @@ from typing import Final
 
 import numpy as np
 
-from ..configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
+from ..configs.errors import CorruptedMessageError, ResourceError
 from . import ring_kernels as kernels
 from .atomics import direct
-from .channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
+from .channel import (
+    ChannelStatistics,
+    Encode,
+    Frame,
+    Outcome,
+    ReceivingEnd,
+    SendingEnd,
+    held_views_error,
+)
 from .doorbell import Doorbell
 from .ring_layout import (
     CLOSED,
@@ -321,9 +329,6 @@ class RingConsumer(ReceivingEnd):
         """See `Channel.release_buffer`."""
         if self._closed:
             return
-        if frame.view is not None:
-            msg = f"the frame at position {frame.position} was already released"
-            raise ValueError(msg)
         frame.release()
         view, frames = frame.view, self._frames
         if len(frames) == 1 and frames[0] is frame and view is not None and view() is None:
@@ -356,11 +361,7 @@ class RingConsumer(ReceivingEnd):
     def _check_held(self) -> None:
         self._reclaim()
         if self._held_bytes > self._held_limit:
-            msg = (
-                f"keeps views of received batches, {self._held_bytes:,} of the "
-                f"{self._layout.capacity:,} bytes of their ring; copy them (batch.copy())"
-            )
-            raise HeldViewsError(msg)
+            raise held_views_error(self._held_bytes, self._layout.capacity, "ring")
 
     def get_copy(self, target: Bytes) -> int | None:
         """Copy the next frame into `target`, uint8 (n,), and release it; return its length.

@@ -70,6 +70,11 @@ READERS_MAX: Final = 4096
 _LAYOUT_VERSION: Final = 1
 
 
+def max_frame_bytes_of(capacity: int) -> int:
+    """Return the largest payload in a ring of that size, see `RingLayout.max_frame_bytes`."""
+    return capacity // 4 - LENGTH_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class RingLayout:
     """The sizes from which all offsets follow."""
@@ -109,7 +114,7 @@ class RingLayout:
 
         Such a frame, its padding included, always fits while the readers hold half of the ring.
         """
-        return self.capacity // 4 - LENGTH_BYTES
+        return max_frame_bytes_of(self.capacity)
 
     def reader_offset(self, reader: int) -> int:
         """Where a reader's line begins."""

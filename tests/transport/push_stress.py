@@ -21,7 +21,6 @@ import os
 import random
 import sys
 import time
-import zlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -29,25 +28,23 @@ from typing import Any
 import numpy as np
 
 from tests.transport.ring_stress import (
-    NOISE,
-    PREFIX_BYTES,
     ROUND_LIMIT_S,
     WAIT_NS,
     Process,
     follow_orders,
     number_of,
+    play_rounds,
+    send_all,
 )
-from whale_ray.transport.channel import Outcome
 from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
 from whale_ray.transport.push.channel import (
     PushHandle,
     PushReceivingEnd,
-    PushSendingEnd,
     attach_push,
     create_push,
 )
 from whale_ray.transport.push.layout import CLOSED_AT, DATA_OFFSET, RETURNED
-from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, sweep_stale
+from whale_ray.transport.segment import Segment, SegmentKind, sweep_stale
 
 SLOTS, SLOT_BYTES = 8, 1024
 CONTENT_BYTES_MAX = 3900
@@ -82,17 +79,6 @@ class Round:
         )
 
 
-def content_of(number: int, chance: random.Random) -> np.ndarray:
-    """Return message `number`: its number, a checksum and some noise; uint8 (n,)."""
-    start, size = chance.randrange(4000), chance.randrange(chance.choice((50, 900, 3800)))
-    content = np.empty(PREFIX_BYTES + size, np.uint8)
-    content[PREFIX_BYTES:] = NOISE[start : start + size]
-    content[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
-    checksum = zlib.crc32(content[PREFIX_BYTES:], number)
-    content[8:PREFIX_BYTES] = np.frombuffer(checksum.to_bytes(8, "little"), np.uint8)
-    return content
-
-
 # The processes
 
 
@@ -105,31 +91,7 @@ def send(process: Process, plan: Round, handle: PushHandle, board: BoardHandle) 
     process.await_order()
     follow_orders(process, lambda _order: sender.peer_died(), mine)
     chance = random.Random(plan.seed)
-    lost = 0
-    for number in range(plan.messages):
-        content = content_of(number, chance)
-        while (outcome := _put(sender, content, number)) is Outcome.BACK_PRESSURED:
-            lost += not mine.wait(WAIT_NS, lambda size=content.size: _has_room(sender, size))
-        if outcome is Outcome.CLOSED:
-            return {"sent": number, "lost_wake_ups": lost}
-        assert outcome is Outcome.SENT
-    sender.close()
-    return {"sent": plan.messages, "lost_wake_ups": lost}
-
-
-def _put(sender: PushSendingEnd, content: np.ndarray, number: int) -> Outcome:
-    if number % 2:
-        return sender.put_copy(content)
-
-    def encode(buffer: np.ndarray) -> int:
-        buffer[: content.size] = content
-        return content.size
-
-    return sender.put(content.size + number % 50, encode)
-
-
-def _has_room(sender: PushSendingEnd, size: int) -> bool:
-    return sender.ready_to_send(size + 50) is not Outcome.BACK_PRESSURED
+    return send_all(sender, mine, chance, plan.messages, (50, 900, 3800), slack=50)
 
 
 def receive(process: Process, plan: Round, board: BoardHandle) -> dict[str, Any]:
@@ -255,25 +217,6 @@ def _check(plan: Round, got: dict[str, Any] | None, sent: dict[str, Any] | None)
         assert got["lost_wake_ups"] + sent["lost_wake_ups"] == 0
 
 
-def main(seed: int, rounds: int) -> dict[str, Any]:
-    """Play `rounds` rounds; return the sums of what happened."""
-    totals: dict[str, int] = {}
-    board = DoorbellBoard.create(2, 0, JOB)
-    descriptors = sorted(os.listdir("/proc/self/fd"))
-    for number in range(rounds):
-        plan = Round.draw(seed, number)
-        try:
-            happened = play(plan, board)
-            assert sorted(os.listdir("/proc/self/fd")) == descriptors
-            assert not list(SHM_DIRECTORY.glob(f"whale-ray-{JOB}-*"))
-        except AssertionError as error:
-            error.add_note(f"replay: {plan.seed}\n{plan}")
-            raise
-        for name, value in happened.items():
-            totals[name] = totals.get(name, 0) + value
-    board.close()
-    return {"seed": seed, "rounds": rounds, **totals}
-
-
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]))) + "\n")
+    totals = play_rounds(*map(int, sys.argv[1:3]), JOB, 2, Round.draw, play)
+    sys.stdout.write(json.dumps(totals) + "\n")

@@ -1,7 +1,7 @@
 """Writers and readers of one ring, in processes of their own, killed at random moments.
 
-A program: `python ring_stress.py SEED ROUNDS` prints one JSON object, and ends with an
-AssertionError and `replay: seed=… round=…` at the first fault. In every round
+A program: `python -m tests.transport.ring_stress SEED ROUNDS` prints one JSON object, and ends with
+an AssertionError and `replay: seed=… round=…` at the first fault. In every round
 
 - a writer process sends numbered frames with checksums to up to three reader processes;
 - this process watches the ring's head and, once it has passed a random position, kills with
@@ -30,7 +30,7 @@ import time
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ import numpy as np
 
 from whale_ray.transport.channel import Frame, Outcome
 from whale_ray.transport.doorbell import BoardHandle, Doorbell, DoorbellBoard
+from whale_ray.transport.push.channel import PushSendingEnd
 from whale_ray.transport.ring import RingConsumer, RingProducer
 from whale_ray.transport.ring_layout import HEAD, PRODUCER_CLOSED
 from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, sweep_stale
@@ -164,9 +165,12 @@ def follow_orders(process: Process, carry_out: Callable[[Any], None], doorbell: 
     threading.Thread(target=follow, daemon=True).start()
 
 
-def content_of(number: int, chance: random.Random) -> np.ndarray:
-    """Return frame `number`: its number, a checksum and some noise; uint8 (n,)."""
-    start, size = chance.randrange(4000), chance.randrange(chance.choice((50, 4000)))
+def content_of(number: int, chance: random.Random, sizes: Sequence[int]) -> np.ndarray:
+    """Return frame `number`: its number, a checksum and some noise, less than one of `sizes`.
+
+    uint8 (n,).
+    """
+    start, size = chance.randrange(4000), chance.randrange(chance.choice(sizes))
     content = np.empty(PREFIX_BYTES + size, np.uint8)
     content[PREFIX_BYTES:] = NOISE[start : start + size]
     content[:8] = np.frombuffer(number.to_bytes(8, "little"), np.uint8)
@@ -195,32 +199,46 @@ def write(process: Process, plan: Round, board_handle: BoardHandle) -> dict[str,
     process.answer(handle)
     process.await_order()
     follow_orders(process, producer.drop_reader, mine)
-    chance = random.Random(plan.seed)
+    return send_all(producer, mine, random.Random(plan.seed), plan.frames, (50, 4000), slack=100)
+
+
+def send_all(
+    end: RingProducer | PushSendingEnd,
+    doorbell: Doorbell,
+    chance: random.Random,
+    count: int,
+    sizes: Sequence[int],
+    *,
+    slack: int,
+) -> dict[str, Any]:
+    """Send `count` frames, with room for less than `slack` bytes more; close at the end."""
     lost = 0
-    for number in range(plan.frames):
-        content = content_of(number, chance)
-        while (outcome := _put(producer, content, number)) is Outcome.BACK_PRESSURED:
-            lost += not mine.wait(WAIT_NS, lambda size=content.size: _has_room(producer, size))
+
+    def has_room(size: int) -> bool:
+        return end.ready_to_send(size + slack) is not Outcome.BACK_PRESSURED
+
+    for number in range(count):
+        content = content_of(number, chance, sizes)
+        while (outcome := _put(end, content, number, slack)) is Outcome.BACK_PRESSURED:
+            lost += not doorbell.wait(WAIT_NS, lambda size=content.size: has_room(size))
         if outcome is Outcome.CLOSED:
             return {"sent": number, "lost_wake_ups": lost}
         assert outcome is Outcome.SENT
-    producer.close()
-    return {"sent": plan.frames, "lost_wake_ups": lost}
+    end.close()
+    return {"sent": count, "lost_wake_ups": lost}
 
 
-def _put(producer: RingProducer, content: np.ndarray, number: int) -> Outcome:
+def _put(
+    end: RingProducer | PushSendingEnd, content: np.ndarray, number: int, slack: int
+) -> Outcome:
     if number % 2:
-        return producer.put_copy(content)
+        return end.put_copy(content)
 
     def encode(buffer: np.ndarray) -> int:
         buffer[: content.size] = content
         return content.size
 
-    return producer.put(content.size + number % 100, encode)
-
-
-def _has_room(producer: RingProducer, size: int) -> bool:
-    return producer.ready_to_send(size + 100) is not Outcome.BACK_PRESSURED
+    return end.put(content.size + number % slack, encode)
 
 
 def read(
@@ -347,17 +365,24 @@ def _check(
         assert sum(answer["lost_wake_ups"] for answer in (written, *answers) if answer) == 0
 
 
-def main(seed: int, rounds: int) -> dict[str, Any]:
+def play_rounds(
+    seed: int,
+    rounds: int,
+    job: str,
+    doorbells: int,
+    draw: Callable[[int, int], Any],
+    play: Callable[[Any, DoorbellBoard], dict[str, int]],
+) -> dict[str, Any]:
     """Play `rounds` rounds; return the sums of what happened."""
     totals: dict[str, int] = {}
-    board = DoorbellBoard.create(READERS_MAX + 1, 0, JOB)
+    board = DoorbellBoard.create(doorbells, 0, job)
     descriptors = sorted(os.listdir("/proc/self/fd"))
     for number in range(rounds):
-        plan = Round.draw(seed, number)
+        plan = draw(seed, number)
         try:
             happened = play(plan, board)
             assert sorted(os.listdir("/proc/self/fd")) == descriptors
-            assert not list(SHM_DIRECTORY.glob(f"whale-ray-{JOB}-*"))
+            assert not list(SHM_DIRECTORY.glob(f"whale-ray-{job}-*"))
         except AssertionError as error:
             error.add_note(f"replay: {plan.seed}\n{plan}")
             raise
@@ -368,4 +393,5 @@ def main(seed: int, rounds: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(int(sys.argv[1]), int(sys.argv[2]))) + "\n")
+    totals = play_rounds(*map(int, sys.argv[1:3]), JOB, READERS_MAX + 1, Round.draw, play)
+    sys.stdout.write(json.dumps(totals) + "\n")

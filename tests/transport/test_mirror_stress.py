@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-PROGRAM = Path(__file__).with_name("mirror_stress.py")
-
-
-def play(seed: int, rounds: int) -> dict[str, int]:
-    result = subprocess.run(
-        [sys.executable, str(PROGRAM), str(seed), str(rounds)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    totals: dict[str, int] = json.loads(result.stdout)
-    return totals
+from tests.transport.stress_runs import play
 
 
 def test_a_relay_that_is_killed_is_replaced_without_loss():
-    totals = play(seed=1, rounds=4)
+    totals = play("mirror_stress", seed=1, rounds=4)
     assert totals["killed"] > 10
     assert totals["frames"] > 500
 
@@ -34,4 +17,4 @@ def test_a_relay_that_is_killed_is_replaced_without_loss():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [11, 12])
 def test_many_relays_that_are_killed_are_replaced_without_loss(seed: int):
-    assert play(seed, rounds=200)["killed"] > 500
+    assert play("mirror_stress", seed, rounds=200)["killed"] > 500

@@ -6,34 +6,15 @@ plays the same rounds again.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 from numba import njit
 
+from tests.transport.stress_runs import play
 from whale_ray.transport.push import kernels as push_kernels
-
-ROOT = Path(__file__).parents[2]
-
-
-def play(seed: int, rounds: int) -> dict[str, Any]:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.transport.push_stress", str(seed), str(rounds)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_kills_lose_and_double_nothing():
-    totals = play(seed=1, rounds=20)
+    totals = play("push_stress", seed=1, rounds=20)
     # The seed kills both sides; how much was sent before depends on the machine's mood.
     assert totals["receivers_killed"] > 2
     assert totals["senders_killed"] > 2
@@ -44,7 +25,7 @@ def test_kills_lose_and_double_nothing():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_many_kills_lose_and_double_nothing(seed: int):
-    totals = play(seed, rounds=400)
+    totals = play("push_stress", seed, rounds=400)
     assert totals["receivers_killed"] > 50
     assert totals["senders_killed"] > 50
 

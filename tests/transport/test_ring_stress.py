@@ -1,38 +1,20 @@
 """Readers and writers killed at random: see ring_stress.py, which this runs and which checks.
 
-A failure prints `replay: seed=… round=…`; `python tests/transport/ring_stress.py SEED ROUNDS`
+A failure prints `replay: seed=… round=…`; `python -m tests.transport.ring_stress SEED ROUNDS`
 plays the same rounds again.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 from numba import njit
 
+from tests.transport.stress_runs import play
 from whale_ray.transport import doorbell, ring_kernels
-
-PROGRAM = Path(__file__).with_name("ring_stress.py")
-
-
-def play(seed: int, rounds: int) -> dict[str, Any]:
-    result = subprocess.run(
-        [sys.executable, str(PROGRAM), str(seed), str(rounds)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def test_kills_lose_and_double_nothing():
-    totals = play(seed=1, rounds=20)
+    totals = play("ring_stress", seed=1, rounds=20)
     # The seed kills both sides; how much was sent before depends on the machine's mood.
     assert totals["readers_killed"] > 5
     assert totals["writers_killed"] > 2
@@ -43,7 +25,7 @@ def test_kills_lose_and_double_nothing():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_many_kills_lose_and_double_nothing(seed: int):
-    totals = play(seed, rounds=400)
+    totals = play("ring_stress", seed, rounds=400)
     assert totals["readers_killed"] > 100
     assert totals["writers_killed"] > 50
 

@@ -324,9 +324,16 @@ class Incoming:
 
         Raises ProtocolError if they are not what is due.
         """
-        if self.left or not self.receiver.check(position, nbytes):
+        if not self.expects(position, nbytes):
             return None
         return self.mirror.writable(position, nbytes)
+
+    def expects(self, position: int, nbytes: int) -> bool:
+        """Return whether bytes that arrive are the next ones that are needed.
+
+        Raises ProtocolError if they are not what is due.
+        """
+        return not self.left and self.receiver.check(position, nbytes)
 
     def arrived(self, nbytes: int) -> None:
         """Count bytes that are in their place. Raises ProtocolError if they hold no frames."""

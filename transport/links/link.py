@@ -50,13 +50,10 @@ from .messages import (
     decode,
     encode,
 )
-from .outgoing import Outgoing
 from .peer import Peer
+from .turns import Turns
 
 _MS: Final = 1_000_000
-_BATCH_MESSAGES_MAX: Final = 256
-_TURN_BYTES: Final = 288 * 1024
-"""Of one stream at a time: a full slice (256 KiB) with its header and the rows that overshoot."""
 
 Buffers: TypeAlias = list["memoryview | bytes"]
 
@@ -107,6 +104,8 @@ class Link:
         self.peer: Final = peer
         self.role: Final = role
         self.primary: Final = primary
+        self.traffic = peer.counters.carried_by("")
+        """Where it is counted what the link carries; its connection names the carrier."""
         self._times = times
         self._sent = 0  # messages
         self._received = 0
@@ -114,8 +113,7 @@ class Link:
         self._heartbeat_ns = now_ns  # when the next one is due
         self._echo: int | None = None
         self._acknowledged_taken = -1
-        self._turn = 0
-        self._turns: list[Outgoing] = []
+        self._turns = Turns()
         self._credits_told: dict[int, int] = {}
         self._header: LinkHeader | None = None
         self._counted = 0  # bytes of its payload that are counted as received
@@ -198,9 +196,8 @@ class Link:
     ) -> None:
         buffers.append(encode(kind, self._sent, stream, position, extra, length, detail))
         self._sent += 1
-        counters = self.peer.counters
-        counters.messages_sent += 1
-        counters.bytes_sent += HEADER_BYTES + length
+        self.traffic.messages_sent += 1
+        self.traffic.bytes_sent += HEADER_BYTES + length
 
     def _tell_parent(self, buffers: Buffers, now_ns: int) -> None:
         """Leave, subscribe, grant."""
@@ -273,50 +270,13 @@ class Link:
 
     def _send_data(self, buffers: Buffers, max_bytes: int) -> None:
         """Let the streams take turns until all are at their ends, or `max_bytes` are full."""
-        turns = self._turns
-        if len(turns) != len(self.peer.outgoing):
-            turns[:] = self.peer.outgoing.values()
-        turn_bytes = _TURN_BYTES if len(turns) > 1 else DATA_BYTES_MAX
-        plan: list[tuple[Outgoing, int, int]] = []
-        # Whoever has nothing is asked once, not again in every round.
-        waiting = [*range(self._turn, len(turns)), *range(min(self._turn, len(turns)))]
-        while waiting and max_bytes > 0 and len(plan) < _BATCH_MESSAGES_MAX:
-            again = []
-            for index in waiting:
-                if max_bytes <= 0 or len(plan) >= _BATCH_MESSAGES_MAX:
-                    break
-                taken = self._take_turn(turns[index], turn_bytes, plan)
-                if taken:
-                    max_bytes -= taken
-                    again.append(index)
-                    self._turn = index + 1
-            waiting = again
-        for outgoing, start, stop in plan:
+        for outgoing, start, stop in self._turns.plan(self.peer.outgoing, max_bytes):
             number = outgoing.number
             if start == stop:
                 self._append(buffers, FINISHED, outgoing.stream, stop, detail=number)
             else:
                 self._append(buffers, DATA, outgoing.stream, start, 0, stop - start, number)
                 buffers += outgoing.offer.pieces(start, stop)
-
-    @staticmethod
-    def _take_turn(
-        outgoing: Outgoing, turn_bytes: int, plan: list[tuple[Outgoing, int, int]]
-    ) -> int:
-        """Plan what one stream has to send: a range, or its end; return how many bytes."""
-        found = outgoing.next_range(turn_bytes)
-        if found is None:
-            end = outgoing.end_due
-            if end is not None:
-                outgoing.sender.told_end = True
-                plan.append((outgoing, end, end))
-            return 0
-        start, stop = found
-        taken = stop - start
-        if plan and plan[-1][0] is outgoing and stop - plan[-1][1] <= DATA_BYTES_MAX:
-            start = plan.pop()[1]  # nobody else had anything: one message will do
-        plan.append((outgoing, start, stop))
-        return taken
 
     # --- receiving -----------------------------------------------------------------------------
 
@@ -326,17 +286,11 @@ class Link:
         `end` must be called once they are there; not if there are none. Raises ProtocolError,
         after which the link is broken.
         """
-        message = decode(header)
-        if message.sequence != self._received & SEQUENCE_MASK:
-            msg = (
-                f"host {self.peer.host!r} sent message {message.sequence:,} where "
-                f"{self._received & SEQUENCE_MASK:,} is due"
-            )
-            raise LinkBrokenError(msg, "lost or repeated message")
-        self._received += 1
-        counters = self.peer.counters
-        counters.messages_received += 1
-        counters.bytes_received += HEADER_BYTES + message.length
+        return self.begin_with(decode(header))
+
+    def begin_with(self, message: LinkHeader) -> tuple[int, tuple[memoryview, ...]]:
+        """Take a header that was decoded; otherwise as `begin`."""
+        self._number(message)
         self._header = message
         self._counted = 0
         if message.kind == DATA:
@@ -348,6 +302,35 @@ class Link:
             return message.length, self._place_push(message)
         self._TAKE[message.kind](self, message)
         return 0, ()
+
+    def placed(self, message: LinkHeader) -> None:
+        """Take a message whose payload is where it belongs. Raises ProtocolError as `begin`."""
+        if message.kind != DATA:
+            if self.begin_with(message)[0]:
+                self.end()
+            return
+        self._number(message)
+        incoming = self._sent_to(message)
+        if incoming is None:
+            return
+        if not incoming.expects(message.position, message.length):
+            self.peer.counters.duplicates += 1
+            return
+        incoming.arrived(message.length)
+        self.peer.changed[message.stream] = incoming
+
+    def _number(self, message: LinkHeader) -> None:
+        """Count a message, which must be the next one."""
+        if message.sequence != self._received & SEQUENCE_MASK:
+            msg = (
+                f"host {self.peer.host!r} sent message {message.sequence:,} where "
+                f"{self._received & SEQUENCE_MASK:,} is due"
+            )
+            raise LinkBrokenError(msg, "lost or repeated message")
+        self._received += 1
+        traffic = self.traffic
+        traffic.messages_received += 1
+        traffic.bytes_received += HEADER_BYTES + message.length
 
     def _place_data(self, message: LinkHeader) -> tuple[memoryview, ...]:
         incoming = self._incoming = self._sent_to(message)

@@ -85,7 +85,8 @@ ECHO: Final = 1
 _HEADER: Final = struct.Struct("<IBBHIIQII")
 _pack = _HEADER.pack
 _unpack = _HEADER.unpack_from
-assert _HEADER.size == HEADER_BYTES
+_PAYLOAD: Final = struct.Struct("<12xIQ4xI")
+assert _HEADER.size == _PAYLOAD.size == HEADER_BYTES
 
 # By kind: the least and the largest length.
 _LENGTHS: Final = {
@@ -123,6 +124,10 @@ def encode(
     """
     sequence &= SEQUENCE_MASK
     return _pack(MAGIC, VERSION, kind, detail, sequence, stream, position, extra, length)
+
+
+payload_of: Final = _PAYLOAD.unpack_from
+"""Returns stream, position and length of a header that `encode` wrote: nothing is checked."""
 
 
 def decode(buffer: bytes | bytearray | memoryview) -> LinkHeader:

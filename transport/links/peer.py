@@ -61,13 +61,21 @@ class PushSink(Protocol):
 
 
 @dataclass(slots=True)
-class LinkCounters:
-    """What is counted of one peer; only grows, but for the time there and back."""
+class Traffic:
+    """What one carrier has carried between this host and a peer; headers included."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
     messages_sent: int = 0
     messages_received: int = 0
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """What is counted of one peer; only grows, but for the time there and back."""
+
+    traffic: dict[str, Traffic] = field(default_factory=dict)
+    """By carrier."""
     connections: int = 0
     duplicates: int = 0
     stale: int = 0
@@ -77,6 +85,10 @@ class LinkCounters:
     rtt_ns: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     last_failure: str = ""
+
+    def carried_by(self, carrier: str) -> Traffic:
+        """Return where to count what `carrier` carries."""
+        return self.traffic.setdefault(carrier, Traffic())
 
 
 class Peer:

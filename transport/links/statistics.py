@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
-from .peer import Peer
+from .peer import Peer, Traffic
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatistics:
-    """The counters of dealings with one peer; all but `up`, `carrier` and `rtt_ns` only grow."""
+    """The counters of dealings with one peer, which only grow; and how the links stand now."""
 
     host: str
     """The peer."""
@@ -42,6 +43,22 @@ class LinkStatistics:
     """Messages of streams that had moved to another parent by then, and were dropped."""
     carrier: str = ""
     """What carries the links that stand: "tcp", "verbs", or both; empty if none stands."""
+    way: str = ""
+    """The same with how payloads are sent, and by which device: "verbs READ on rxe0"."""
+    without_verbs: str = ""
+    """Why the last link that came to stand is not of verbs, in words; empty if it is, or none
+    did."""
+    without_verbs_ns: int = 0
+    """For how long links have not been of verbs."""
+    sent_by_carrier: Mapping[str, int] = field(default_factory=dict)
+    """`bytes_sent`, by what carried them."""
+    received_by_carrier: Mapping[str, int] = field(default_factory=dict)
+    """The same of `bytes_received`."""
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether verbs have carried a link, and TCP does now."""
+        return self.carrier == "tcp" and "verbs" in self.sent_by_carrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +72,45 @@ class Unreachable:
     """The last failure, in words: "connection refused", "it refused: older attempt"."""
 
 
-def statistics_of(peer: Peer, carrier: str) -> LinkStatistics:
-    """Return the present counters of `peer`; `carrier` is empty if no link stands."""
+class Carrying(Protocol):
+    """A connection that carries a link that stands."""
+
+    @property
+    def carrier(self) -> str:
+        """As of `LinkStatistics`, of one link."""
+        ...
+
+    @property
+    def way(self) -> str:
+        """As of `LinkStatistics`, of one link."""
+        ...
+
+
+class Declined(NamedTuple):
+    """Why the last link to a host is not of verbs."""
+
+    why: str = ""
+    """In words; empty if it is."""
+    since_ns: int = 0
+    """Since when links have not been."""
+
+
+def statistics_of(
+    peer: Peer, carrying: Iterable[Carrying], declined: Declined, now_ns: int
+) -> LinkStatistics:
+    """Return the present counters of `peer`; `carrying` are the connections to it that stand."""
     counters = peer.counters
+    traffic = {name: one for name, one in dict(counters.traffic).items() if one != Traffic()}
+    sent = {carrier: one.bytes_sent for carrier, one in traffic.items()}
+    received = {carrier: one.bytes_received for carrier, one in traffic.items()}
+    carriers = {connection.carrier: connection.way for connection in carrying}
     return LinkStatistics(
         host=peer.host,
-        up=bool(carrier),
-        bytes_sent=counters.bytes_sent,
-        bytes_received=counters.bytes_received,
-        messages_sent=counters.messages_sent,
-        messages_received=counters.messages_received,
+        up=bool(carriers),
+        bytes_sent=sum(sent.values()),
+        bytes_received=sum(received.values()),
+        messages_sent=sum(one.messages_sent for one in traffic.values()),
+        messages_received=sum(one.messages_received for one in traffic.values()),
         connections=counters.connections,
         duplicates=counters.duplicates,
         back_pressured=sum(out.back_pressured for out in peer.outgoing.values()),
@@ -73,5 +119,10 @@ def statistics_of(peer: Peer, carrier: str) -> LinkStatistics:
         failures=dict(counters.failures),
         last_failure=counters.last_failure,
         stale=counters.stale,
-        carrier=carrier,
+        carrier=" and ".join(sorted(carriers)),
+        way=" and ".join(way for _, way in sorted(carriers.items())),
+        without_verbs=declined.why,
+        without_verbs_ns=now_ns - declined.since_ns if declined.why else 0,
+        sent_by_carrier=sent,
+        received_by_carrier=received,
     )

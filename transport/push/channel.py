@@ -16,9 +16,17 @@ from typing import Final
 
 import numpy as np
 
-from ...configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
+from ...configs.errors import CorruptedMessageError, ResourceError
 from ..atomics import direct
-from ..channel import ChannelStatistics, Encode, Frame, Outcome, ReceivingEnd, SendingEnd
+from ..channel import (
+    ChannelStatistics,
+    Encode,
+    Frame,
+    Outcome,
+    ReceivingEnd,
+    SendingEnd,
+    held_views_error,
+)
 from ..doorbell import Doorbell
 from ..ring_kernels import LENGTH_SHIFT, new_state
 from ..ring_layout import CLOSED, EXPECTED
@@ -305,9 +313,6 @@ class PushReceivingEnd(ReceivingEnd):
         """See `Channel.release_buffer`."""
         if self._closed:
             return
-        if frame.view is not None:
-            msg = f"the frame at position {frame.position} was already released"
-            raise ValueError(msg)
         frame.release()
         if frame.size > self._layout.slot_bytes:
             frame.view = _NO_VIEW  # a copy: whoever keeps it keeps no slot
@@ -331,11 +336,7 @@ class PushReceivingEnd(ReceivingEnd):
     def _check_held(self) -> None:
         self._reclaim()
         if self._held_bytes > self._held_limit:
-            msg = (
-                f"keeps views of received batches, {self._held_bytes:,} of the "
-                f"{self._layout.capacity:,} bytes of their push channel; copy them (batch.copy())"
-            )
-            raise HeldViewsError(msg)
+            raise held_views_error(self._held_bytes, self._layout.capacity, "push channel")
 
     def _corrupted(self) -> CorruptedMessageError:
         msg = (

@@ -87,6 +87,7 @@ class TcpConnection:
     """
 
     carrier: Final = "tcp"
+    way: Final = "tcp"
 
     def __init__(self, sock: socket.socket, side: Initiator | Responder, host: str = "") -> None:
         """Take over a socket. `host` is whom we dialled."""
@@ -132,6 +133,7 @@ class TcpConnection:
     def establish(self, link: Link, buffer_bytes: int) -> None:
         """Carry `link` from now on; `buffer_bytes` as of `within_machine_bytes`."""
         self.link = link
+        link.traffic = link.peer.counters.carried_by(self.carrier)
         self.host = link.peer.host
         if fit_within_machine(self.sock, buffer_bytes):
             self._turn_bytes = max(TURN_BYTES, 2 * buffer_bytes)

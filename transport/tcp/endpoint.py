@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from ...configs.errors import CorruptedMessageError, ProtocolError
@@ -29,7 +29,7 @@ from ..links.handshake import Identity
 from ..links.link import Link, LinkBrokenError, LinkTimes, Role
 from ..links.neighbours import Neighbours
 from ..links.peer import PushSink, PushSource
-from ..links.statistics import LinkStatistics, Unreachable, statistics_of
+from ..links.statistics import Declined, LinkStatistics, Unreachable, statistics_of
 from ..mirror import MirrorRing, RingTap
 from ..retention import Retention
 from ..verbs.carriers import Carriers, Load
@@ -78,7 +78,7 @@ class TcpEndpoint:
         self._watch = self.sockets = SocketWatch()  # its `wait` is for loops without doorbell
         self._carriers = Carriers(settings, load_verbs)
         self._knocker = Knocker(identity, secret, settings)
-        self._door = Door(identity, secret, settings, hosts, self._carriers.offered_to())
+        self._door = Door(identity, secret, settings, hosts, self._carriers.offered)
         self._buffer_bytes = within_machine_bytes(settings.link_buffer_bytes, len(hosts or ()))
         self._by_fd: dict[int, Connection] = {}
         self._bells: dict[int, VerbsConnection] = {}  # by the descriptor of their completions
@@ -110,6 +110,7 @@ class TcpEndpoint:
         taken or not permitted; RuntimeError if this endpoint listens already.
         """
         self._watch.add_listener(self._door.listen(address))
+        self._carriers.listens_at = self._door.address[0]
         return self._door.address
 
     def offer(
@@ -302,7 +303,7 @@ class TcpEndpoint:
             return True
 
     def _dial_now(self, host: str, now: int) -> None:
-        at, carriers = self._reachability.dialled(host), self._carriers.offered_to(host)
+        at, carriers = self._reachability.dialled(host), self._carriers.offered_to(host, now)
         try:
             self._begin(self._knocker.knock(host, at, carriers, now))
         except LinkBrokenError as error:
@@ -319,7 +320,7 @@ class TcpEndpoint:
             moved = connection.prove(now)
             if not connection.settled:
                 return moved
-            carried = self._carriers.take_over(connection)
+            carried = self._carriers.take_over(connection, now)
         except ProtocolError as error:
             self._refused(connection, error, now)
             return True
@@ -399,7 +400,7 @@ class TcpEndpoint:
         del self._links[host, link.role]
         link.broken(reason := reason_of(error))
         if connection.carrier == "verbs":
-            self._carriers.broken(host, reason)
+            self._carriers.broken(host, reason, now)
         link.peer.counters.last_failure = self.last_refusal = str(error)
         self._reachability.broken(host, link.role, now, reason)
 
@@ -467,18 +468,14 @@ class TcpEndpoint:
 
     def statistics(self) -> tuple[LinkStatistics, ...]:
         """Return the counters of every peer, by name."""
-        carriers: dict[str, set[str]] = {}
-        for (host, _), connection in self._links.items():
-            carriers.setdefault(host, set()).add(connection.carrier)
+        now_ns, declined = self._clock_ns(), self._carriers.declined
+        standing: dict[str, list[Connection]] = {}
+        for (host, _), connection in tuple(self._links.items()):
+            standing.setdefault(host, []).append(connection)
         return tuple(
-            statistics_of(peer, " and ".join(sorted(carriers.get(host, ()))))
+            statistics_of(peer, standing.get(host, ()), declined.get(host, Declined()), now_ns)
             for host, peer in sorted(self._peers.items())
         )
-
-    @property
-    def without_verbs(self) -> Mapping[str, str]:
-        """By host: why the last link to it is not of verbs, in words."""
-        return self._carriers.declined
 
     def close(self) -> None:
         """Say goodbye, close all sockets, end the watching thread. Again does nothing.

@@ -1,20 +1,25 @@
 """What else than TCP could carry a host's links: chosen by the settings, the machine, the past.
 
 `auto` takes verbs where both hosts have a usable device. If a link over verbs breaks for a reason
-that lies with the device, or falls silent, the next ones to that host go over TCP: nothing is lost,
-as a link always goes on where it was.
+that lies with the device, or falls silent, the next ones to that host go over TCP for a while:
+nothing is lost, as a link always goes on where it was. A link that stands is left as it is; verbs
+are tried again when one is dialled after that while, which grows with each failure.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ...configs.errors import ResourceError
 from ...configs.settings import TransportSettings
 from ..links.link import LinkBrokenError
+from ..links.statistics import Declined
 from ..tcp.connection import TcpConnection
 from . import library as pyverbs
 from .connection import VerbsConnection
@@ -26,8 +31,16 @@ from .regions import Regions
 
 VERBS: Final = 1
 """The bit of a handshake's carriers."""
+_DOUBLINGS_MAX: Final = 6
+_MS: Final = 1_000_000
 _DEVICES: Final = Path("/sys/class/infiniband")
 _DATA: Final = {"read": Data.READ, "write": Data.WRITE, "send": Data.SEND}
+
+_NO_DEVICE: Final = "no RDMA device on this machine"
+_OTHERWISE: Final = (
+    "whale-ray doctor looks for them; set transport.between_hosts to tcp, or to auto"
+)
+_log = logging.getLogger(__name__)
 
 Load: TypeAlias = Callable[[], Library]
 """Returns the library; raises NoVerbsError."""
@@ -40,12 +53,21 @@ def load_where_devices_are() -> Library:
     except OSError:
         names = []
     if not names:
-        msg = (
-            "no RDMA device on this machine (whale-ray doctor looks for them); "
-            "set transport.between_hosts to tcp, or to auto"
-        )
-        raise NoVerbsError(msg)
+        raise NoVerbsError(_NO_DEVICE, _OTHERWISE)
     return pyverbs.load()
+
+
+@dataclass(slots=True)
+class _Avoided:
+    """A host to which links over verbs break."""
+
+    reason: str = ""
+    failures: int = 0
+    """In a row."""
+    until_ns: int = 0
+    wait_ns: int = 0
+    stands_since_ns: int | None = None
+    """Since when a link over verbs stands that was tried again."""
 
 
 class Carriers:
@@ -55,43 +77,64 @@ class Carriers:
         """Look what there is. Raises NoVerbsError if the settings insist on verbs in vain."""
         self._insists: Final = settings.between_hosts == "verbs"
         self._data = _DATA[settings.verbs_data]
+        self._retry_ns = settings.verbs_retry_ms * _MS
+        self._wanted = settings.rdma_device
         self._devices: dict[str, Regions] = {}
-        self._avoided: dict[str, str] = {}
-        self.declined: Final[dict[str, str]] = {}
-        """By host: why the last link to it is not of verbs, in words."""
+        self._avoided: dict[str, _Avoided] = {}
+        self.declined: Final[dict[str, Declined]] = {}
+        """By host: why the last link to it is not of verbs."""
+        self.listens_at = ""
+        """The host's address, if it listens: of several devices, the one that bears it serves."""
         self.why_not = ""
         """Why verbs cannot be offered, in words; empty if they can."""
         if settings.between_hosts == "tcp":
             self.why_not = "transport.between_hosts is tcp"
             return
         try:
-            library = (load or load_where_devices_are)()
-            self._open(library, settings.rdma_device)
+            self._library = (load or load_where_devices_are)()
+            self._open()
         except NoVerbsError as error:
             if self._insists:
                 raise
-            self.why_not = str(error)
+            self.why_not = error.lack
 
-    def _open(self, library: Library, wanted: str) -> None:
-        """Open the device that is wanted, or all that can serve."""
-        names = (wanted,) if wanted else device_names(library)
+    def _open(self) -> None:
+        """Open the device that is wanted, or all that can serve, unless they are open."""
+        names = (self._wanted,) if self._wanted else device_names(self._library)
         reasons = []
         for name in names:
+            if name in self._devices:
+                continue
             try:
-                self._devices[name] = Regions(Device(library, name))
+                self._devices[name] = Regions(Device(self._library, name))
             except NoVerbsError as error:
                 reasons.append(error)
         if not self._devices:
             if reasons:
                 raise reasons[0]
-            msg = "no RDMA device on this machine; set transport.between_hosts to tcp, or to auto"
-            raise NoVerbsError(msg)
+            raise NoVerbsError(_NO_DEVICE, _OTHERWISE)
 
-    def offered_to(self, host: str = "") -> int:
-        """Return the carriers to offer, as of `Initiator`; `host` is whom we dial, if we do."""
-        return 0 if self.why_not or host in self._avoided else VERBS
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that are open."""
+        return tuple(self._devices)
 
-    def take_over(self, connection: TcpConnection) -> TcpConnection | VerbsConnection | None:
+    @property
+    def offered(self) -> int:
+        """The carriers to offer to whoever dials, as of `Responder`."""
+        return 0 if self.why_not else VERBS
+
+    def offered_to(self, host: str, now_ns: int) -> int:
+        """Return the carriers to offer to `host`, which we dial, as of `Initiator`."""
+        return 0 if self._avoids(host, now_ns) else self.offered
+
+    def _avoids(self, host: str, now_ns: int) -> bool:
+        avoided = self._avoided.get(host)
+        return avoided is not None and now_ns < avoided.until_ns
+
+    def take_over(
+        self, connection: TcpConnection, now_ns: int
+    ) -> TcpConnection | VerbsConnection | None:
         """Return what carries a link over a connection that has proved itself, as far as it has.
 
         None while the hosts still agree on it. Raises LinkBrokenError if the settings insist on
@@ -101,51 +144,89 @@ class Carriers:
         host = side.peer.host
         if not isinstance(connection.step, Negotiation):
             if not side.carriers & VERBS:
-                return self._without(connection, host, self.why_not or self._before(host))
+                return self._without(connection, host, self.why_not or self._before(host), now_ns)
             if not side.peers_carriers & VERBS:
-                return self._without(connection, host, "it offers none")
-            address = str(connection.sock.getsockname()[0])
+                return self._without(connection, host, "it offers none", now_ns)
+            # Within a machine, a connection may bear the peer's address on both sides.
+            addresses = self.listens_at, str(connection.sock.getsockname()[0])
             negotiation = Negotiation(
-                lambda: self._prepare(host, address), self._data, side.deadline_ns
+                lambda: self._prepare(host, addresses, now_ns), self._data, side.deadline_ns
             )
             connection.go_on(negotiation, negotiation.first)
             return None
         agreed = connection.step.take_over()
         if agreed is None:
-            return self._without(connection, host, connection.step.why_not)
+            return self._without(connection, host, connection.step.why_not, now_ns)
         self.declined.pop(host, None)
+        if host in self._avoided:
+            self._avoided[host].stands_since_ns = now_ns
         return VerbsConnection(connection, agreed)
 
-    def _without(self, connection: TcpConnection, host: str, why_not: str) -> TcpConnection:
+    def _without(
+        self, connection: TcpConnection, host: str, why_not: str, now_ns: int
+    ) -> TcpConnection:
         """Let the connection itself carry the link, unless the settings insist on verbs."""
-        self.declined[host] = why_not
+        since_ns = self.declined[host].since_ns if host in self.declined else now_ns
+        self.declined[host] = Declined(why_not, since_ns)
         if self._insists:
             msg = f"no RDMA verbs with host {host!r}: {why_not}"
             raise LinkBrokenError(msg, "no verbs")
         return connection
 
-    def _prepare(self, host: str, address: str) -> Equipment:
-        if host in self._avoided:
+    def _prepare(self, host: str, addresses: tuple[str, ...], now_ns: int) -> Equipment:
+        if self._avoids(host, now_ns):
             raise NoVerbsError(self._before(host))
-        return Equipment.of(*self._choose(address))
+        self._close_failed()
+        self._open()  # one may have come, or come back
+        regions, gid = self._choose(addresses)
+        try:
+            return Equipment.of(regions, gid)
+        except ResourceError:
+            regions.failed = True
+            raise
+
+    def _close_failed(self) -> None:
+        """Close devices that have failed, once no link needs them any more."""
+        for name, regions in tuple(self._devices.items()):
+            if regions.failed and not regions.users:
+                del self._devices[name]
+                regions.close()
+                regions.device.close()
 
     def _before(self, host: str) -> str:
-        return f"a link over verbs broke before ({self._avoided.get(host, 'it did')})"
+        avoided = self._avoided.get(host)
+        return f"a link over verbs broke before ({avoided.reason if avoided else 'it did'})"
 
-    def _choose(self, address: str) -> tuple[Regions, GidEntry]:
-        """Return the device that bears `address`, or the first one."""
-        ip = str(ipaddress.ip_address(address.partition("%")[0]))
-        for regions in self._devices.values():
-            gid = regions.device.gid_for(ip)
-            if gid is not None:
-                return regions, gid
+    def _choose(self, addresses: tuple[str, ...]) -> tuple[Regions, GidEntry]:
+        """Return the device that bears the first of `addresses` that any bears, or the first."""
+        for address in filter(None, addresses):
+            ip = str(ipaddress.ip_address(address.partition("%")[0]))
+            for regions in self._devices.values():
+                gid = regions.device.gid_for(ip)
+                if gid is not None:
+                    return regions, gid
         regions = next(iter(self._devices.values()))
         return regions, regions.device.best_gid
 
-    def broken(self, host: str, reason: str) -> None:
+    def broken(self, host: str, reason: str, now_ns: int) -> None:
         """Take note that a link over verbs broke: `reason` as of `LinkBrokenError`."""
-        if not self._insists and (reason.startswith("verbs") or reason == "silent"):
-            self._avoided[host] = reason
+        if self._insists or not (reason.startswith("verbs") or reason == "silent"):
+            return
+        avoided = self._avoided.setdefault(host, _Avoided())
+        since_ns = avoided.stands_since_ns
+        if since_ns is not None and now_ns - since_ns > avoided.wait_ns:
+            avoided.failures = 0  # it had got well
+        avoided.wait_ns = self._retry_ns << min(avoided.failures, _DOUBLINGS_MAX)
+        avoided.failures += 1
+        avoided.until_ns = now_ns + avoided.wait_ns
+        avoided.reason, avoided.stands_since_ns = reason, None
+        _log.warning(
+            "the link to host %r over RDMA verbs broke (%s): it goes on over TCP, and nothing is "
+            "lost; links dialled in %g s or later may be of verbs again",
+            host,
+            reason,
+            avoided.wait_ns / 1e9,
+        )
 
     def close(self) -> None:
         """Close the devices, after all connections."""

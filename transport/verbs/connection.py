@@ -19,7 +19,16 @@ from typing import Final, TypeAlias
 from ...configs.errors import ProtocolError, ResourceError
 from ..links.attached import Incoming
 from ..links.link import Buffers, Link, LinkBrokenError
-from ..links.messages import CONTROL, DATA, HEADER_BYTES, PUSH, SUBSCRIBE, LinkHeader, decode
+from ..links.messages import (
+    CONTROL,
+    DATA,
+    HEADER_BYTES,
+    PUSH,
+    SUBSCRIBE,
+    LinkHeader,
+    decode,
+    payload_of,
+)
 from ..mirror import MirrorRing
 from ..tcp.connection import TcpConnection, broken_by, fill
 from ..tcp.watch import ENDED, READABLE
@@ -37,10 +46,9 @@ _POLLS_MAX: Final = 8
 _LAST_WORDS_POLLS_MAX: Final = 20_000
 _KIND_AT: Final = 5
 _WITH_PAYLOAD: Final = frozenset({DATA, CONTROL, PUSH})
-_TAKEN_AT_ONCE: Final = frozenset({letters.MEMORY, letters.SLOTS})
-_END: Final = 0  # of a letter: an item of our own
 
-_Item: TypeAlias = tuple[int, "memoryview | Fetch | int"]
+_Item: TypeAlias = "Fetch | int | tuple[int, memoryview]"
+"""What has its turn: a message to be fetched, the end of a letter (its buffer), or another item."""
 
 
 class VerbsConnection:
@@ -56,6 +64,8 @@ class VerbsConnection:
         self._takes_data = agreed.takes_data
         self._pair = pair = equipment.pair
         library = pair.device.library
+        self.way: Final = f"verbs {agreed.sends_data.name} on {pair.device.name}"
+        """How payloads are sent, and by which device."""
         self.sock: Final = witness.sock
         self.fd: Final = witness.fd
         self.completions_fd: Final = pair.fd
@@ -91,6 +101,7 @@ class VerbsConnection:
         self._fence_number = 0
         self._look_at_socket = True
         self._armed = False
+        self._failure: LinkBrokenError | None = None  # whoever receives is told
         self._closed = False
 
     def note(self, events: int) -> None:
@@ -101,12 +112,15 @@ class VerbsConnection:
     def arm(self) -> bool:
         """Have the descriptor told of the next completion; False if it is told already.
 
-        If True, what has come meanwhile must be looked for once more.
+        If True, what has come meanwhile must be looked for once more, by `receive`.
         """
         if self._armed:
             return False
         self._armed = True
-        self._pair.arm()
+        try:
+            self._pair.arm()
+        except LinkBrokenError as error:
+            self._failure = error
         return True
 
     def take_events(self) -> None:
@@ -118,6 +132,7 @@ class VerbsConnection:
         """Carry `link` from now on."""
         del buffer_bytes  # nothing goes through the socket
         self.link = link
+        link.traffic = link.peer.counters.carried_by(self.carrier)
         self.host = link.peer.host
 
     @property
@@ -209,16 +224,15 @@ class VerbsConnection:
         kind, postman = header[_KIND_AT], self._postman
         decision, nbytes = Decision.COPY, 0
         if kind in _WITH_PAYLOAD:
-            message = decode(header)
-            nbytes = message.length
+            stream, position, nbytes = payload_of(header)
             if kind == PUSH:
-                decision = self._pusher.decide(link, message.stream, message.position, nbytes)
+                decision = self._pusher.decide(link, stream, position, nbytes)
             if kind == DATA:
-                told = self._lender.memory_to_tell(link, message.stream)
+                told = self._lender.memory_to_tell(link, stream)
                 if told is not None:
                     postman.put(letters.MEMORY, told.encode())
                     return True
-                decision = self._lender.decide(link, message.stream, message.position, nbytes)
+                decision = self._lender.decide(link, stream, position, nbytes)
             if decision is Decision.WAIT:
                 return False
         elif kind == SUBSCRIBE and (mirror := self._mirror_to_tell(link, decode(header))):
@@ -279,8 +293,14 @@ class VerbsConnection:
     def receive(self, link: Link, now_ns: int) -> bool:
         """Take completions and letters until there is nothing more, or the turn is full."""
         moved = False
+        traffic = link.traffic
+        turn_ends = traffic.bytes_received + TURN_BYTES
         for _ in range(_POLLS_MAX):
+            if traffic.bytes_received >= turn_ends:
+                return True  # others wait: readers for what has come, the parent for grants
             try:
+                if self._failure is not None:
+                    raise self._failure
                 count = self._pair.poll(self._arrived)
             except LinkBrokenError:
                 self._check_socket()  # a peer that has ended is no fault of the device
@@ -330,49 +350,40 @@ class VerbsConnection:
         items = self._items
         for kind, content in letters.items_of(letter):
             if kind == letters.FETCH:
-                fetch = Fetch(bytes(content))
-                self._fetcher.await_turn(fetch)
-                items.append((kind, fetch))
-            else:
-                items.append((kind, content))
-            if kind == letters.MEMORY:
+                items.append(self._fetcher.await_turn(content))
+            elif kind == letters.MEMORY:
                 # A ring's comes before the first FETCH, a mirror's before SUBSCRIBE: both at once.
                 self._take_memory(Memory.decode(content))
             elif kind == letters.SLOTS:
                 slots = Slots.decode(content)
                 self._pusher.targets[slots.channel] = slots
-        items.append((_END, slot))
+            else:
+                items.append((kind, content))
+        items.append(slot)
 
     def _take_memory(self, memory: Memory) -> None:
-        here = self._fetcher.sources if self.dialled else self._lender.mirrors
-        here[memory.stream] = memory
+        (self._fetcher if self.dialled else self._lender).lies_at(memory)
 
     def _take_turns(self, link: Link) -> None:
         """Do what is next, in order, up to a payload that has not come."""
         items = self._items
         while items:
-            kind, what = items[0]
-            if kind == letters.BYTES:
-                assert isinstance(what, memoryview)
-                self._take_bytes(link, what)
-            elif kind == letters.FETCH:
-                assert isinstance(what, Fetch)
-                if not self._fetcher.finish(link, what):
+            item = items[0]
+            if isinstance(item, Fetch):
+                if not self._fetcher.finish(link, item):
                     return
-            elif kind == _END:
-                assert isinstance(what, int)
-                self._pair.post_receive(what)
+            elif isinstance(item, int):
+                self._pair.post_receive(item)
                 self._credits.given_back += 1
-            elif kind not in _TAKEN_AT_ONCE:
-                assert isinstance(what, memoryview)
-                self._take_note(link, kind, what)
+            elif item[0] == letters.BYTES:
+                self._take_bytes(link, item[1])
+            else:
+                self._take_note(link, *item)
             items.popleft()
 
     def _take_note(self, link: Link, kind: int, content: memoryview) -> None:
         if kind == letters.PLACED:
-            length, _ = link.begin(content)
-            if length:
-                link.end()
+            link.placed(decode(content))
         elif kind == letters.FENCE:
             self._answers.append(letters.decode_number(content))
         else:

@@ -18,11 +18,15 @@ from typing import Any, Final
 import numpy as np
 
 from ...configs.errors import ResourceError
+from ..links.messages import DATA_BYTES_MAX, PUSH_BYTES_MAX
 from .library import Library, NoVerbsError
 
 GIDS_MAX: Final = 64
 READS_WANTED: Final = 16
 """READs under way at a time, of one queue pair: more hide no latency that these do not."""
+REQUESTS_WANTED: Final = 128
+"""Work requests of one queue that a link takes."""
+_COMPLETIONS_WANTED: Final = 2 * REQUESTS_WANTED
 _TCP: Final = "or set transport.between_hosts to tcp"
 _MIB: Final = 1 << 20
 
@@ -84,8 +88,8 @@ class Device:
         try:
             self.context: Any = library.Context(name=name)
         except library.Error as error:
-            msg = f"RDMA device {name!r} cannot be opened ({error}); name another, {_TCP}"
-            raise NoVerbsError(msg) from error
+            lack = f"RDMA device {name!r} cannot be opened ({error})"
+            raise NoVerbsError(lack, f"name another, {_TCP}") from error
         try:
             self.port: Final = self._active_port()
             self.gids: Final = self._find_gids()
@@ -94,8 +98,8 @@ class Device:
             self.domain: Any = library.PD(self.context)
         except library.Error as error:
             self.context.close()
-            msg = f"RDMA device {name!r} does not answer ({error}); name another, {_TCP}"
-            raise NoVerbsError(msg) from error
+            lack = f"RDMA device {name!r} does not answer ({error})"
+            raise NoVerbsError(lack, f"name another, {_TCP}") from error
         except BaseException:
             self.context.close()
             raise
@@ -105,8 +109,8 @@ class Device:
         for port in range(1, ports + 1):
             if int(self.context.query_port(port).state) == self.library.PORT_ACTIVE:
                 return port
-        msg = f"RDMA device {self.name!r} has no active port; bring its network up, {_TCP}"
-        raise NoVerbsError(msg)
+        lack = f"RDMA device {self.name!r} has no active port"
+        raise NoVerbsError(lack, f"bring its network up, {_TCP}")
 
     def _find_gids(self) -> tuple[GidEntry, ...]:
         """Return the addresses of RoCE 2, or all where there are none of it (InfiniBand)."""
@@ -120,8 +124,8 @@ class Device:
         kinds = {kind for kind, _ in found}
         gids = tuple(one for kind, one in found if kind == max(kinds))
         if not gids:
-            msg = f"RDMA device {self.name!r} has no address; give its interface one, {_TCP}"
-            raise NoVerbsError(msg)
+            lack = f"RDMA device {self.name!r} has no address"
+            raise NoVerbsError(lack, f"give its interface one, {_TCP}")
         return gids
 
     def _find_limits(self) -> DeviceLimits:
@@ -136,11 +140,22 @@ class Device:
             int(port.max_msg_sz),
         )
         if min(limits.reads, limits.reads_served) < 1:
-            msg = (
+            lack = (
                 f"RDMA device {self.name!r} allows no READ (max_qp_rd_atom "
-                f"{limits.reads_served}, max_qp_init_rd_atom {limits.reads}); name another, {_TCP}"
+                f"{limits.reads_served}, max_qp_init_rd_atom {limits.reads})"
             )
-            raise NoVerbsError(msg)
+            raise NoVerbsError(lack, f"name another, {_TCP}")
+        for what, offered, wanted in (
+            ("max_qp_wr", limits.work_requests, REQUESTS_WANTED),
+            ("max_cqe", limits.completions, _COMPLETIONS_WANTED),
+            ("max_msg_sz", limits.message_bytes, max(DATA_BYTES_MAX, PUSH_BYTES_MAX)),
+        ):
+            if offered < wanted:
+                lack = (
+                    f"RDMA device {self.name!r} offers too little: {what} is {offered:,}, and a "
+                    f"link takes {wanted:,}"
+                )
+                raise NoVerbsError(lack, f"name another, {_TCP}")
         return limits
 
     def gid_for(self, ip: str) -> GidEntry | None:
@@ -162,7 +177,7 @@ class Device:
             handle = self.library.MR(self.domain, nbytes, access, address=address)
         except self.library.Error as error:
             raise self._refusal(nbytes, what, error) from error
-        return Region(handle, address, nbytes)
+        return Region(self.library, handle, address, nbytes)
 
     def _refusal(self, nbytes: int, what: str, error: Exception) -> ResourceError:
         size = f"{max(1, nbytes // _MIB):,} MiB"
@@ -182,16 +197,17 @@ class Device:
         """Close it; again does nothing."""
         if not self._closed:
             self._closed = True
-            self.domain.close()
-            self.context.close()
+            self.library.close(self.domain)
+            self.library.close(self.context)
 
 
 class Region:
     """Registered memory, which stays its owner's."""
 
-    __slots__ = ("_handle", "address", "lkey", "nbytes", "rkey")
+    __slots__ = ("_handle", "_library", "address", "lkey", "nbytes", "rkey")
 
-    def __init__(self, handle: Any, address: int, nbytes: int) -> None:
+    def __init__(self, library: Library, handle: Any, address: int, nbytes: int) -> None:
+        self._library = library
         self._handle = handle
         self.address: Final = address
         self.nbytes: Final = nbytes
@@ -204,7 +220,7 @@ class Region:
         """Make the keys useless; again does nothing. Only once no request names the memory."""
         handle, self._handle = self._handle, None
         if handle is not None:
-            handle.close()
+            self._library.close(handle)
 
 
 class Buffer:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...configs.errors import ProtocolError
-from .device import Buffer, GidEntry
+from .device import REQUESTS_WANTED, Buffer, GidEntry
 from .letters import LETTER_BYTES, LETTERS
 from .library import NoVerbsError
 from .queue_pair import QueuePair
 from .regions import Regions
 
-SENDS: Final = 128
+SENDS: Final = REQUESTS_WANTED
 """Requests of one queue pair under way: letters, READs or WRITEs."""
 SLOTS: Final = 32
 """Letters under way, of one side."""
@@ -55,13 +55,15 @@ class Equipment:
             if isinstance(error, ProtocolError):
                 raise NoVerbsError(str(error)) from error
             raise
+        regions.users += 1
         return cls(pair, made[0], made[1], regions)
 
     def close(self) -> None:
-        """Give all back, the queue pair first."""
+        """Give all back, the queue pair first; once."""
         self.pair.close()
         self.inbox.close()
         self.outbox.close()
+        self.regions.users -= 1
 
 
 @dataclass(frozen=True, slots=True)

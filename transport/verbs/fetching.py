@@ -12,169 +12,202 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from ...configs.errors import ResourceError
 from ..links.attached import Incoming
 from ..links.link import Link, LinkBrokenError
-from ..links.messages import DATA, decode
-from ..mirror import MirrorRing
+from ..links.messages import DATA, LinkHeader, decode
 from .letters import ITEMS_MAX, Memory
 from .queue_pair import QueuePair, Request
 from .regions import Regions
 
 ROOM_KEPT: Final = 8
 """Requests of a queue pair that are left to letters."""
+_AHEAD_BYTES: Final = 1 << 20
+"""Under way at a time, the last message not counted: more hides no latency, and where a device does
+its work while requests are posted, grants would wait for it."""
 
 
 class Fetch:
-    """One message to be fetched."""
+    """One message to be fetched, then another: they are used again and again."""
 
-    __slots__ = (
-        "header",
-        "length",
-        "number",
-        "position",
-        "reads",
-        "stream",
-        "subscription",
-        "waits",
-    )
+    __slots__ = ("message", "number", "source", "waits")
 
-    def __init__(self, header: bytes) -> None:
-        """Take the header of a DATA message. Raises ProtocolError for another one."""
-        message = decode(header)
-        if message.kind != DATA:
-            msg = f"a message of kind {message.kind} cannot be fetched"
-            raise LinkBrokenError(msg, "protocol")
-        self.header: Final = header
-        self.stream: Final = message.stream
-        self.position: Final = message.position
-        self.length: Final = message.length
-        self.subscription: Final = message.detail
+    message: LinkHeader
+    source: _Source
+
+    def __init__(self) -> None:
+        """Be none yet."""
         self.number = -1
         """Of the last request that fetches it; −1 before."""
-        self.reads = 0
         self.waits = True
         """Whether nobody has looked yet if it can be fetched."""
 
 
-class _Stream:
-    """What is under way of one stream."""
+class _Source:
+    """What is under way of one stream, and between which places."""
 
-    __slots__ = ("fenced", "mirror", "reached", "request", "under_way")
+    __slots__ = (
+        "fenced",
+        "incoming",
+        "local",
+        "mask",
+        "reached",
+        "remote",
+        "request",
+        "rkey",
+        "under_way",
+    )
 
-    def __init__(self, mirror: MirrorRing, request: Request) -> None:
-        self.mirror = mirror
+    def __init__(self, incoming: Incoming, memory: Memory, request: Request) -> None:
+        self.incoming = incoming
         self.request = request
+        self.mask = memory.capacity - 1
+        self.local = incoming.mirror.data_address
         self.reached = 0  # up to where bytes are asked for, while any are under way
         self.under_way = 0  # messages
         self.fenced: list[Incoming] = []
+        self.lies_at(memory)
+
+    def lies_at(self, memory: Memory) -> None:
+        """Take note of where the parent's ring is."""
+        self.remote = memory.address
+        self.rkey = memory.rkey
 
 
 class Fetcher:
-    """The READs of one queue pair."""
+    """The READs of one queue pair. In the long run nothing is allocated for them."""
 
     def __init__(self, pair: QueuePair, regions: Regions, access: int) -> None:
         """Fetch into mirrors registered with `access`."""
         self._pair = pair
         self._regions = regions
         self._access = access
-        self._streams: dict[int, _Stream] = {}
+        self._signaled = pair.device.library.SIGNALED
+        self._streams: dict[int, _Source] = {}
         self._waiting: deque[Fetch] = deque(maxlen=pair.receives_max * ITEMS_MAX)
-        self._reads = 0
-        self.sources: Final[dict[int, Memory]] = {}
-        """Where the parent's rings lie, by stream."""
+        self._spare: list[Fetch] = []
+        self._bytes = 0  # under way
+        # More READs than a queue pair may have under way would hold up letters behind them.
+        self._posted_max = min(pair.sends_max, pair.reads_max + 2 * ROOM_KEPT) - ROOM_KEPT
+        self._rings: dict[int, Memory] = {}
 
-    def await_turn(self, fetch: Fetch) -> None:
-        """Take note of a message; `fetch_ahead` asks for it."""
+    def lies_at(self, memory: Memory) -> None:
+        """Take note of where the parent's ring of a stream is."""
+        self._rings[memory.stream] = memory
+        source = self._streams.get(memory.stream)
+        if source is not None:
+            source.lies_at(memory)
+
+    def await_turn(self, header: memoryview) -> Fetch:
+        """Take note of the header of a DATA message; `fetch_ahead` asks for it.
+
+        Raises ProtocolError for another message.
+        """
+        message = decode(header)
+        if message.kind != DATA:
+            msg = f"a message of kind {message.kind} cannot be fetched"
+            raise LinkBrokenError(msg, "protocol")
+        fetch = self._spare.pop() if self._spare else Fetch()
+        fetch.message, fetch.number, fetch.waits = message, -1, True
         self._waiting.append(fetch)
+        return fetch
 
     def fetch_ahead(self, link: Link) -> bool:
         """Ask for what may be asked for now; return whether anything was."""
         asked = False
-        while self._waiting and self._may_read:
-            fetch = self._waiting.popleft()
-            fetch.waits = False
-            asked |= self._ask(link, fetch)
+        waiting = self._waiting
+        pair, posted_max = self._pair, self._posted_max
+        while waiting and self._bytes < _AHEAD_BYTES and pair.posted - pair.completed < posted_max:
+            fetch = waiting.popleft()
+            if self._ask(link, fetch):
+                asked = True
+            else:
+                fetch.waits = False
         return asked
-
-    @property
-    def _may_read(self) -> bool:
-        return self._reads + 2 <= max(2, self._pair.reads_max) and self._pair.room > ROOM_KEPT
 
     def _ask(self, link: Link, fetch: Fetch) -> bool:
         """Post the READs of a message, if its bytes are the next to come and were granted."""
-        incoming = link.peer.incoming.get(fetch.stream)
-        source = self.sources.get(fetch.stream)
-        if incoming is None or source is None or incoming.left:
+        _, subscription, _, number, start, _, nbytes = fetch.message
+        incoming = link.peer.incoming.get(number)
+        source = self._streams.get(number)
+        if source is None or source.incoming is not incoming:
+            source = self._open(number, incoming)
+            if source is None:
+                return False
+        incoming = source.incoming
+        if incoming.number != subscription or incoming.left or not incoming.subscribed_now:
             return False
-        if incoming.number != fetch.subscription or not incoming.subscribed_now:
+        receiver, stop = incoming.receiver, start + nbytes
+        due = source.reached if source.under_way else receiver.received
+        if start != due or stop > receiver.granted.limit:
             return False
-        receiver, mirror = incoming.receiver, incoming.mirror
-        stream = self._stream(fetch.stream, mirror)
-        start, stop = fetch.position, fetch.position + fetch.length
-        due = stream.reached if stream.under_way else receiver.received
-        if start != due or stop > receiver.granted.limit or source.capacity != mirror.capacity:
-            return False
-        offset = start & (mirror.capacity - 1)
-        first = min(fetch.length, mirror.capacity - offset)
-        self._read(fetch, stream, source, offset, first)
-        if first < fetch.length:
-            self._read(fetch, stream, source, 0, fetch.length - first)
-        stream.reached = stop
-        stream.under_way += 1
+        offset = start & source.mask
+        rest = offset + nbytes - source.mask - 1
+        pair = self._pair
+        local = source.local
+        remote = source.remote
+        if rest > 0:
+            first = nbytes - rest
+            pair.post(
+                source.request, local + offset, first, remote + offset, source.rkey, self._signaled
+            )
+            offset, nbytes = 0, rest
+        pair.post(
+            source.request, local + offset, nbytes, remote + offset, source.rkey, self._signaled
+        )
+        fetch.number = pair.posted - 1
+        fetch.source = source
+        source.reached = stop
+        source.under_way += 1
+        self._bytes += stop - start
         return True
 
-    def _read(
-        self, fetch: Fetch, stream: _Stream, source: Memory, offset: int, nbytes: int
-    ) -> None:
-        pair = self._pair
-        fetch.number = pair.posted
-        fetch.reads += 1
-        self._reads += 1
-        pair.post(
-            stream.request,
-            stream.mirror.data_address + offset,
-            nbytes,
-            source.address + offset,
-            source.rkey,
-            pair.device.library.SIGNALED,
-        )
-
-    def _stream(self, number: int, mirror: MirrorRing) -> _Stream:
-        stream = self._streams.get(number)
-        if stream is None or stream.mirror is not mirror:
-            device = self._pair.device
+    def _open(self, number: int, incoming: Incoming | None) -> _Source | None:
+        """Return from where and to where a stream is fetched; None if it cannot be."""
+        memory = self._rings.get(number)
+        if incoming is None or memory is None or memory.capacity != incoming.mirror.capacity:
+            return None
+        mirror, device = incoming.mirror, self._pair.device
+        try:
             region = self._regions.of(
                 mirror, mirror.data_address, mirror.capacity, self._access, f"mirror {number}"
             )
-            request = Request(device, device.library.READ, region.lkey)
-            stream = self._streams[number] = _Stream(mirror, request)
-        return stream
+        except ResourceError as error:  # it was registered before the peer was told of it
+            raise LinkBrokenError(str(error), "not registered") from error
+        former = self._streams.get(number)
+        if former is not None:
+            former.request.close()
+        request = Request(device, device.library.READ, region.lkey)
+        self._streams[number] = source = _Source(incoming, memory, request)
+        return source
 
     def finish(self, link: Link, fetch: Fetch) -> bool:
         """Hand a message, whose turn it is, to the link; False if its bytes are not here yet.
 
         Raises ProtocolError as the link does.
         """
-        if fetch.number < 0:
-            if fetch.waits or not self._may_read or self._ask(link, fetch):
+        number = fetch.number
+        if number >= 0:
+            if number >= self._pair.completed:
                 return False
-            link.begin(fetch.header)
+            self._bytes -= fetch.message.length
+            source = fetch.source
+            source.under_way -= 1
+            if not source.under_way and source.fenced:
+                _lift(source)
+            link.placed(fetch.message)
+        else:
+            pair = self._pair
+            may_read = pair.posted - pair.completed < self._posted_max
+            if fetch.waits or not may_read or self._ask(link, fetch):
+                return False
+            link.begin_with(fetch.message)
             if not link.wasted:
-                msg = (
-                    f"host {link.peer.host!r} offers bytes of stream {fetch.stream} out of nowhere"
-                )
+                stream = fetch.message.stream
+                msg = f"host {link.peer.host!r} offers bytes of stream {stream} out of nowhere"
                 raise LinkBrokenError(msg, "protocol")
             link.end()
-            return True
-        if fetch.number >= self._pair.completed:
-            return False
-        self._reads -= fetch.reads
-        stream = self._streams[fetch.stream]
-        stream.under_way -= 1
-        if not stream.under_way:
-            _lift(stream)
-        link.begin(fetch.header)
-        link.end()
+        self._spare.append(fetch)
         return True
 
     def divert(self, number: int, incoming: Incoming) -> bool:
@@ -199,7 +232,7 @@ class Fetcher:
         self._streams.clear()
 
 
-def _lift(stream: _Stream) -> None:
+def _lift(stream: _Source) -> None:
     for incoming in stream.fenced:
         incoming.lift()
     stream.fenced.clear()

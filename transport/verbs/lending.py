@@ -11,8 +11,6 @@ lies in retention, and the streams of a host that may lock too little memory, go
 from __future__ import annotations
 
 import enum
-from collections import deque
-from typing import Final, NamedTuple
 
 from ...configs.errors import ResourceError
 from ..links.link import Link
@@ -34,10 +32,26 @@ class Decision(enum.Enum):
     WAIT = -1
 
 
-class _Write(NamedTuple):
-    number: int
-    start: int
-    outgoing: Outgoing
+_COPY, _FETCH, _PLACED, _WAIT = Decision  # an enumeration finds its members slowly
+
+
+class _Target:
+    """A stream that is lent or written: from where and to where, and how many requests do so."""
+
+    __slots__ = (
+        "local", "mask", "outgoing", "remote", "request", "rkey", "tap", "under_way"
+    )  # fmt: skip
+
+    def __init__(self, outgoing: Outgoing, mirror: Memory, request: Request | None) -> None:
+        self.outgoing = outgoing
+        self.tap = outgoing.offer.tap
+        self.mask = mirror.capacity - 1
+        self.local = self.tap.data_address
+        self.remote = mirror.address
+        self.rkey = mirror.rkey
+        self.request = request
+        """None if it is lent."""
+        self.under_way = 0
 
 
 class Lender:
@@ -47,16 +61,33 @@ class Lender:
         """Lend nothing yet."""
         self._pair = pair
         self._regions = regions
-        self._data = data
-        self._requests: dict[int, tuple[RingTap, Request]] = {}
+        self._lends = data is Data.READ
+        self._copies = data is Data.SEND
+        self._posted_max = pair.sends_max - ROOM_KEPT - 2
+        self._targets: dict[int, _Target] = {}
         self._told: dict[int, RingTap] = {}
-        self._writes: deque[_Write] = deque(maxlen=pair.sends_max)
-        self.mirrors: Final[dict[int, Memory]] = {}
-        """Where the child's mirrors lie, by stream."""
+        # What is under way, oldest first, in places that go round: the number of the last request,
+        # where its bytes end, and whose they are.
+        places = pair.sends_max
+        self._numbers = [0] * places
+        self._stops = [0] * places
+        self._whose: list[_Target | None] = [None] * places
+        self._begun = 0
+        self._settled = 0
+        self._mirrors: dict[int, Memory] = {}
+
+    def lies_at(self, mirror: Memory) -> None:
+        """Take note of where the child's mirror of a stream is."""
+        self._mirrors[mirror.stream] = mirror
+        target = self._targets.get(mirror.stream)
+        if target is not None and mirror.capacity == target.tap.capacity:
+            target.remote, target.rkey = mirror.address, mirror.rkey
+        elif target is not None:
+            self._forget(mirror.stream)
 
     def memory_to_tell(self, link: Link, stream: int) -> Memory | None:
         """Return where the ring of `stream` lies if the child must know and was not told."""
-        if self._data is not Data.READ or stream not in self.mirrors:
+        if not self._lends or stream not in self._mirrors:
             return None
         outgoing = link.peer.outgoing.get(stream)
         if outgoing is None or self._told.get(stream) is outgoing.offer.tap:
@@ -74,74 +105,101 @@ class Lender:
 
     def decide(self, link: Link, stream: int, start: int, nbytes: int) -> Decision:
         """Say what to do with a payload, and do it if it is to be written."""
-        mirror = self.mirrors.get(stream)
         outgoing = link.peer.outgoing.get(stream)
-        if mirror is None or outgoing is None or self._data is Data.SEND:
-            return Decision.COPY
-        tap = outgoing.offer.tap
-        if start < tap.released or tap.closed or mirror.capacity != tap.capacity:
-            return Decision.COPY
-        if self._data is Data.READ:
-            outgoing.fetched_to = start + nbytes
-            return Decision.FETCH
-        return self._write(link, outgoing, mirror, start, nbytes)
-
-    def _write(
-        self, link: Link, outgoing: Outgoing, mirror: Memory, start: int, nbytes: int
-    ) -> Decision:
-        pair, tap = self._pair, outgoing.offer.tap
-        if pair.room <= ROOM_KEPT + 2:
-            return Decision.WAIT
-        request = self._request(link, outgoing.stream, tap)
+        target = self._targets.get(stream)
+        if target is None or target.outgoing is not outgoing:
+            target = self._open(link, stream, outgoing)
+            if target is None:
+                return _COPY
+        tap = target.tap
+        if start < tap.released or tap.closed:
+            return _COPY
+        request = target.request
         if request is None:
-            return Decision.COPY
-        offset = start & (tap.capacity - 1)
-        first = min(nbytes, tap.capacity - offset)
-        ring, remote = tap.data_address, mirror.address
-        pair.post(request, ring + offset, first, remote + offset, mirror.rkey, 0)
-        if first < nbytes:
-            pair.post(request, ring, nbytes - first, remote, mirror.rkey, 0)
-        self._writes.append(_Write(pair.posted - 1, start, outgoing))
-        if outgoing.written_from is None:
-            outgoing.written_from = start
-        return Decision.PLACED
+            target.outgoing.fetched_to = start + nbytes
+            return _FETCH
+        pair = self._pair
+        if pair.posted - pair.completed >= self._posted_max:
+            return _WAIT
+        offset = start & target.mask
+        local, remote, rkey = target.local, target.remote, target.rkey
+        rest = offset + nbytes - target.mask - 1
+        if rest <= 0:
+            pair.post(request, local + offset, nbytes, remote + offset, rkey, 0)
+        else:
+            pair.post(request, local + offset, nbytes - rest, remote + offset, rkey, 0)
+            pair.post(request, local, rest, remote, rkey, 0)
+        self._note(target, start, start + nbytes)
+        return _PLACED
 
-    def _request(self, link: Link, stream: int, tap: RingTap) -> Request | None:
-        found = self._requests.get(stream)
-        if found is not None and found[0] is tap:
-            return found[1]
-        device = self._pair.device
-        try:
-            region = self._regions.of(
-                tap, tap.data_address, tap.capacity, 0, f"the ring of stream {stream}"
-            )
-        except ResourceError as error:
-            self._give_up(link, stream, error)
+    def _note(self, target: _Target, start: int, stop: int) -> None:
+        """Remember what is being written."""
+        place = self._begun % len(self._numbers)
+        self._begun += 1
+        self._numbers[place] = self._pair.posted - 1
+        self._stops[place] = stop
+        self._whose[place] = target
+        if not target.under_way:
+            target.outgoing.written_from = start
+        target.under_way += 1
+
+    def _open(self, link: Link, stream: int, outgoing: Outgoing | None) -> _Target | None:
+        """Return from where and to where a stream is sent; None if it must be copied."""
+        mirror = self._mirrors.get(stream)
+        if mirror is None or outgoing is None or self._copies:
             return None
-        request = Request(device, device.library.WRITE, region.lkey)
-        self._requests[stream] = tap, request
-        return request
+        tap, device = outgoing.offer.tap, self._pair.device
+        if mirror.capacity != tap.capacity:
+            return None
+        request = None
+        if not self._lends:
+            try:
+                region = self._regions.of(
+                    tap, tap.data_address, tap.capacity, 0, f"the ring of stream {stream}"
+                )
+            except ResourceError as error:
+                self._give_up(link, stream, error)
+                return None
+            request = Request(device, device.library.WRITE, region.lkey)
+        self._forget(stream)
+        self._targets[stream] = target = _Target(outgoing, mirror, request)
+        return target
+
+    def _forget(self, stream: int) -> None:
+        target = self._targets.pop(stream, None)
+        if target is not None and target.request is not None:
+            target.request.close()
 
     def _give_up(self, link: Link, stream: int, error: ResourceError) -> None:
         """Send the stream by letters from now on, and say why."""
-        self.mirrors.pop(stream, None)
+        self._mirrors.pop(stream, None)
+        self._forget(stream)
         link.peer.failed("verbs: not registered", str(error))
 
     def settle(self) -> None:
         """Take note of what the peer has by now of all that was written."""
-        writes, completed = self._writes, self._pair.completed
-        while writes and writes[0].number < completed:
-            outgoing = writes.popleft().outgoing
-            starts = (write.start for write in writes if write.outgoing is outgoing)
-            outgoing.written_from = next(starts, None)
-            if not outgoing.admitted or outgoing.gone:
+        completed, numbers = self._pair.completed, self._numbers
+        settled, begun = self._settled, self._begun
+        while settled < begun:
+            place = settled % len(numbers)
+            if numbers[place] >= completed:
+                break
+            settled += 1
+            target = self._whose[place]
+            assert target is not None, "what is under way is somebody's"
+            target.under_way -= 1
+            outgoing = target.outgoing
+            outgoing.written_from = self._stops[place] if target.under_way else None
+            if outgoing.gone or not outgoing.admitted:
                 outgoing.offer.release()
+        self._settled = settled
 
     def close(self) -> None:
         """Forget everything; after the queue pair was closed."""
-        for write in self._writes:
-            write.outgoing.written_from = None
-        self._writes.clear()
-        for _, request in self._requests.values():
-            request.close()
-        self._requests.clear()
+        for number in range(self._settled, self._begun):
+            target = self._whose[number % len(self._whose)]
+            assert target is not None, "what is under way is somebody's"
+            target.outgoing.written_from = None
+        self._settled = self._begun
+        for stream in tuple(self._targets):
+            self._forget(stream)

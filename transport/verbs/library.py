@@ -7,6 +7,7 @@ libibverbs, and wants one at least as new as itself. `load` says which, and what
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import logging
@@ -47,6 +48,11 @@ def status_in_words(status: int) -> str:
 class NoVerbsError(ResourceError):
     """Verbs cannot be used here; the message says what is missing, and the remedy."""
 
+    def __init__(self, lack: str, remedy: str = "") -> None:
+        super().__init__(f"{lack}; {remedy}" if remedy else lack)
+        self.lack = lack
+        """What is missing."""
+
 
 @dataclass(frozen=True)
 class Library:
@@ -80,6 +86,11 @@ class Library:
     REMOTE_WRITE: int
     RC: int
     PORT_ACTIVE: int
+
+    def close(self, part: Any) -> None:
+        """Close `part`; a device that is gone refuses, but the kernel has freed it by then."""
+        with contextlib.suppress(self.Error):
+            part.close()
 
 
 _CLASSES: Final = {
@@ -121,7 +132,8 @@ def load() -> Library:
         for name, (group, constant) in _CONSTANTS.items():
             found[name] = int(getattr(getattr(enums, group), constant))
     except ImportError as error:
-        raise NoVerbsError(_why_not(error)) from error
+        lack = f"no RDMA verbs: {_why_not(error)}"
+        raise NoVerbsError(lack, _REMEDY) from error
     finally:
         # pyverbs calls logging.basicConfig, which is the application's to do.
         for handler in [one for one in root.handlers if one not in handlers]:
@@ -139,5 +151,5 @@ def _enums() -> Any:
 
 def _why_not(error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == "pyverbs":
-        return f"no RDMA verbs: pyverbs is not installed; {_REMEDY}"
-    return f"no RDMA verbs: pyverbs does not load ({error}); {_REMEDY}"
+        return "pyverbs is not installed"
+    return f"pyverbs does not load ({error})"

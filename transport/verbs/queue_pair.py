@@ -31,7 +31,7 @@ _POLL_MAX: Final = 16
 
 # A lost peer is given up after about 4 s: 0.5 s (4.096 µs * 2**17), seven times; a count of 7
 # retries would mean for ever to soft-RoCE.
-_TIMEOUT: Final = 17
+TIMEOUT: Final = 17
 _RETRIES: Final = 6
 # 0.64 ms between attempts at a peer without receive buffers; credits keep that from happening.
 _RNR_TIMER: Final = 12
@@ -169,7 +169,7 @@ class QueuePair:
         attributes.max_rd_atomic = self.reads_max
         attributes.max_dest_rd_atomic = limits.reads_served
         attributes.min_rnr_timer, attributes.rnr_retry = _RNR_TIMER, _RNR_RETRIES
-        attributes.timeout, attributes.retry_cnt = _TIMEOUT, _RETRIES
+        attributes.timeout, attributes.retry_cnt = TIMEOUT, _RETRIES
         attributes.ah_attr = library.AHAttr(
             gr=route, is_global=1, port_num=self.device.port, dlid=peer.lid
         )
@@ -247,10 +247,10 @@ class QueuePair:
             number = completion.wr_id
             if completion.status:
                 raise self._failed(number, int(completion.status))
-            if number & _RECEIVE:
-                arrived.append((number ^ _RECEIVE, completion.byte_len))
-            else:
+            if number < _RECEIVE:
                 self.completed = number + 1
+            else:
+                arrived.append((number ^ _RECEIVE, completion.byte_len))
         return int(count)
 
     def _failed(self, number: int, status: int) -> LinkBrokenError:
@@ -260,8 +260,15 @@ class QueuePair:
         return LinkBrokenError(msg, f"verbs: {words}")
 
     def arm(self) -> None:
-        """Have the descriptor told of the next completion; those that are there must be polled."""
-        self._queue.req_notify()
+        """Have the descriptor told of the next completion; those that are there must be polled.
+
+        Raises LinkBrokenError.
+        """
+        try:
+            self._queue.req_notify()
+        except self.device.library.Error as error:
+            msg = f"RDMA device {self.device.name!r} does not tell of completions: {error}"
+            raise LinkBrokenError(msg, "verbs: cannot wait") from error
 
     def take_events(self) -> None:
         """Take note of what the descriptor was told, so that it can tell again."""
@@ -281,7 +288,7 @@ class QueuePair:
         self._closed = True
         for part in (self._pair, self._queue, self._channel):
             if part is not None:
-                part.close()
+                self.device.library.close(part)
         for receive in self._receives:
             receive.close()
 

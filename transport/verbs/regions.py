@@ -13,6 +13,10 @@ class Regions:
     def __init__(self, device: Device) -> None:
         """Have nothing registered yet."""
         self.device: Final = device
+        self.users = 0
+        """Links that use the device."""
+        self.failed = False
+        """Whether the device could not serve another one."""
         # The owner is kept: while it lives, nobody else has its identity.
         self._found: dict[tuple[int, int], tuple[object, Region]] = {}
 

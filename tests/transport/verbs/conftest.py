@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from tests.transport.links import Hosts
+from tests.transport.links import Hosts, Source, Target
 from tests.transport.verbs.fabric import Fabric, two_hosts
 from whale_ray.transport.verbs.carriers import load_where_devices_are
 from whale_ray.transport.verbs.device import device_names
 from whale_ray.transport.verbs.library import Library, NoVerbsError
 
 DEVICES = ("rxe0", "rxe1")
+STRIDE = 13
+"""A prime, so that what is tried takes all turns."""
+FRAMES = 200
 
 
 @dataclass
@@ -24,6 +27,11 @@ class Machine:
     library: Library
     fabric: Fabric | None
     """What the devices are pretended by; None for real ones."""
+
+    @property
+    def stride(self) -> int:
+        """As of `ChannelConformance`: the processor beside soft-RoCE is an emulated one."""
+        return STRIDE if self.fabric is None else 1
 
     def hosts(self, **settings: object) -> Hosts:
         """Return hosts that take turns with the devices, and cannot do without."""
@@ -75,3 +83,72 @@ def hosts(machine: Machine, data: str) -> Iterator[Hosts]:
     made = machine.hosts(verbs_data=data, reconnect_backoff_ms=1, reconnect_backoff_max_ms=4)
     yield made
     made.close()
+    assert machine.fabric is None or not machine.fabric.open, "all must be given back"
+
+
+# --- two hosts over pretended devices, which may be left for TCP --------------------------------
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    """Return pretended devices, one for each of two hosts."""
+    return two_hosts()
+
+
+@pytest.fixture
+def make(fabric: Fabric) -> Iterator[Callable[..., Hosts]]:
+    """Return a function that makes hosts over `fabric`; in the end all must be given back."""
+    made: list[Hosts] = []
+
+    def build(**settings: object) -> Hosts:
+        options = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4, **settings}
+        made.append(Hosts(lambda: fabric.library, DEVICES, **options))
+        return made[-1]
+
+    yield build
+    for hosts in made:
+        hosts.close()
+    assert not fabric.open
+    assert not fabric.regions
+    assert not fabric.pairs
+
+
+def size(number: int) -> int:
+    """Return how many bytes a frame has."""
+    return 100 + number * 37 % 5000
+
+
+def pair(hosts: Hosts) -> tuple[Source, Target]:
+    """Link two hosts and let a stream flow between them."""
+    hosts.add("parent")
+    hosts.add("child", listens=False)
+    hosts.dial("child", "parent")
+    source = Source(FRAMES, size)
+    (target,) = hosts.stream(source, "parent", ["child"])
+    return source, target
+
+
+def flow(hosts: Hosts, source: Source, target: Target) -> None:
+    """Let a part of the stream arrive, over verbs."""
+    hosts.until(lambda: len(target.received) > 30, source.step, target.step)
+    assert carriers(hosts) == ["verbs", "verbs"]
+
+
+def finish(hosts: Hosts, source: Source, target: Target) -> None:
+    """Let the rest of it arrive: every frame once, in order and whole."""
+    hosts.until(lambda: target.over, source.step, target.step)
+    assert target.received == source.all
+    hosts.until(lambda: all(endpoint.delivered for endpoint in hosts.endpoints.values()))
+
+
+def carriers(hosts: Hosts) -> list[str]:
+    """Return what carries the links, by host."""
+    return [line.carrier for end in hosts.endpoints.values() for line in end.statistics()]
+
+
+def cut(hosts: Hosts) -> None:
+    """Break the link between both hosts, for no fault of a device's; wait for the next one."""
+    (connection,) = hosts.endpoints["child"]._links.values()
+    connection.sock.shutdown(2)
+    hosts.until(lambda: connection not in hosts.endpoints["child"]._links.values())
+    hosts.until(lambda: hosts.up("child", "parent"))

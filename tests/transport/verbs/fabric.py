@@ -1,8 +1,9 @@
 """A pretended verbs library: devices, keys and queue pairs within this process, nothing hidden.
 
 It keeps the rules that real devices keep, and is strict where they are silent: a completion queue
-that overflows, a request that was never counted, memory named by a key that is gone. Requests are
-carried out when somebody polls, in the order in which they were posted to their queue pair.
+that overflows, a request that was never counted, memory named by a key that is gone, what is closed
+before that which needs it. Requests are carried out when somebody polls, in the order in which they
+were posted to their queue pair.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SEND, WRITE, READ = 2, 0, 4
 SIGNALED, FENCE = 2, 1
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
 SUCCESS, BAD_LOCAL_KEY, FLUSHED, REFUSED, NO_ANSWER = 0, 4, 5, 10, 12
+GONE = "Input/output error: the device is gone"
 
 
 class FakeError(Exception):
@@ -41,8 +43,17 @@ class FakeDevice:
     gids: list[str]
     state: int = 4
     reads: int = 16
+    requests: int = 1 << 14
+    completions: int = 1 << 14
+    message_bytes: int = 1 << 23
     works: bool = True
     locked_bytes_max: int = 1 << 40
+    gone: bool = False
+    """Whether it was pulled out: everything made with it answers with errors, or not at all."""
+
+    def must_be_there(self) -> None:
+        if self.gone:
+            raise FakeError(GONE, errno.EIO)
 
 
 @dataclass
@@ -60,6 +71,15 @@ class Fabric:
     """Decides which queue pairs make progress in a poll; all do without it."""
     unread: set[int] = field(default_factory=set)
     """Opcodes that stay under way until a test takes them out."""
+    statuses: dict[int, int] = field(default_factory=dict)
+    """With which status the next request of an opcode is to complete, though nothing of it is
+    done."""
+    torn: set[int] = field(default_factory=set)
+    """Opcodes whose next request moves half of its bytes, and then the peer answers no more."""
+    spoiled: dict[int, dict[str, int]] = field(default_factory=dict)
+    """What is to be added to the `rkey` or `remote` of the next request of an opcode."""
+    open: dict[int, Handle] = field(default_factory=dict)
+    """Everything that was made, and not closed, by identity."""
 
     @property
     def library(self) -> Library:
@@ -84,9 +104,9 @@ class Fabric:
             AHAttr=SimpleNamespace,
             GID=str,
             GlobalRoute=SimpleNamespace,
-            SGE=Element,
-            SendWR=Work,
-            RecvWR=Receive,
+            SGE=bound(Element),
+            SendWR=bound(Work),
+            RecvWR=bound(Receive),
             SEND=SEND,
             WRITE=WRITE,
             READ=READ,
@@ -100,14 +120,23 @@ class Fabric:
         )
 
     def _list(self) -> list[Any]:
-        if not self.devices:
+        names = [name for name, device in self.devices.items() if not device.gone]
+        if not names:
             raise FakeError("Failed to get device list")
-        return [SimpleNamespace(name=name.encode()) for name in self.devices]
+        return [SimpleNamespace(name=name.encode()) for name in names]
 
     def add(self, name: str, *gids: str) -> FakeDevice:
         """Plug in a device with these addresses."""
         self.devices[name] = FakeDevice(name, list(gids))
         return self.devices[name]
+
+    def pull(self, name: str) -> None:
+        """Pull a device out; `add` plugs another one in."""
+        self.devices[name].gone = True
+        for pair in [pair for pair in self.pairs.values() if pair.device.gone]:
+            del self.pairs[pair.qp_num]
+        for region in [one for one in self.regions.values() if one.device.gone]:
+            del self.regions[region.lkey]
 
     def run(self) -> None:
         """Carry out what was posted."""
@@ -116,27 +145,56 @@ class Fabric:
                 pair.run(self.per_poll)
 
 
-class Opened:
+class Handle:
+    """What is made with a device, and must be closed once, before what it needs."""
+
+    def __init__(self, fabric: Fabric, device: FakeDevice | None, *needs: Handle) -> None:
+        if device is not None:
+            device.must_be_there()
+        self.device, self.needs, self.users = device, needs, 0
+        self.open = fabric.open
+        self.open[id(self)] = self
+        for one in needs:
+            one.users += 1
+
+    def close(self) -> None:
+        kind = type(self).__name__
+        assert id(self) in self.open, f"a second close of {kind} is a double free"
+        assert not self.users, f"{kind} is closed before what needs it"
+        del self.open[id(self)]
+        for one in self.needs:
+            one.users -= 1
+        self.end()
+        if self.device is not None:
+            self.device.must_be_there()
+
+    def end(self) -> None:
+        """Do what closing does besides."""
+
+
+class Opened(Handle):
     """A context."""
 
     def __init__(self, fabric: Fabric, name: str) -> None:
-        if name not in fabric.devices:
+        if name not in fabric.devices or fabric.devices[name].gone:
             raise FakeError(f"Failed to open device {name}", errno.ENODEV)
-        self.device = fabric.devices[name]
-        self.closed = False
+        super().__init__(fabric, fabric.devices[name])
 
     def query_device(self) -> Any:
         device = self.device
         return SimpleNamespace(
             phys_port_cnt=1,
-            max_qp_wr=1 << 14,
-            max_cqe=1 << 14,
+            max_qp_wr=device.requests,
+            max_cqe=device.completions,
             max_qp_init_rd_atom=device.reads,
             max_qp_rd_atom=device.reads,
         )
 
     def query_port(self, _port: int) -> Any:
-        return SimpleNamespace(state=self.device.state, active_mtu=5, max_msg_sz=1 << 23, lid=0)
+        device = self.device
+        return SimpleNamespace(
+            state=device.state, active_mtu=5, max_msg_sz=device.message_bytes, lid=0
+        )
 
     def query_gid_table(self, _most: int) -> list[Any]:
         return [
@@ -147,22 +205,16 @@ class Opened:
     def query_gid(self, _port: int, index: int) -> str:
         return self.device.gids[index]
 
-    def close(self) -> None:
-        self.closed = True
 
-
-class Domain:
+class Domain(Handle):
     """A protection domain."""
 
     def __init__(self, fabric: Fabric, context: Opened) -> None:
-        self.device = context.device
+        super().__init__(fabric, context.device, context)
         self.locked = 0
 
-    def close(self) -> None:
-        assert self.locked == 0, "regions are closed before their domain"
 
-
-class Memory:
+class Memory(Handle):
     """A memory region."""
 
     def __init__(
@@ -170,6 +222,7 @@ class Memory:
     ) -> None:
         if domain.locked + length > domain.device.locked_bytes_max:
             raise FakeError("Failed to register a MR", errno.ENOMEM)
+        super().__init__(fabric, domain.device, domain)
         domain.locked += length
         self.fabric, self.domain, self.access = fabric, domain, access
         self.address, self.length = address, length
@@ -179,15 +232,16 @@ class Memory:
     def holds(self, address: int, length: int) -> bool:
         return self.address <= address and address + length <= self.address + self.length
 
-    def close(self) -> None:
-        del self.fabric.regions[self.lkey]
+    def end(self) -> None:
+        self.fabric.regions.pop(self.lkey, None)
         self.domain.locked -= self.length
 
 
-class Events:
+class Events(Handle):
     """A completion channel."""
 
-    def __init__(self, _fabric: Fabric, _context: Opened) -> None:
+    def __init__(self, fabric: Fabric, context: Opened) -> None:
+        super().__init__(fabric, context.device, context)
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
 
     def get_cq_event(self, queue: Queue) -> None:
@@ -197,16 +251,17 @@ class Events:
             raise FakeError("Failed to get CQ event", errno.EAGAIN) from error
         queue.events += 1
 
-    def close(self) -> None:
+    def end(self) -> None:
         os.close(self.fd)
 
 
-class Queue:
+class Queue(Handle):
     """A completion queue."""
 
     def __init__(
-        self, fabric: Fabric, _context: Opened, size: int, _user: None, events: Events, _vector: int
+        self, fabric: Fabric, context: Opened, size: int, _user: None, events: Events, _vector: int
     ) -> None:
+        super().__init__(fabric, context.device, context, events)
         self.fabric, self.size, self.channel = fabric, size, events
         self.entries: deque[Any] = deque()
         self.armed = False
@@ -225,31 +280,29 @@ class Queue:
         return len(found), found
 
     def req_notify(self) -> None:
+        self.device.must_be_there()
         self.armed = True
 
     def ack_events(self, count: int) -> None:
         self.events -= count
 
-    def close(self) -> None:
+    def end(self) -> None:
         assert self.events == 0, "events are acknowledged before their queue is closed"
 
 
-class Element:
+class Element(Handle):
     """A scatter-gather element."""
 
-    def __init__(self, addr: int, length: int, lkey: int) -> None:
+    def __init__(self, fabric: Fabric, addr: int, length: int, lkey: int) -> None:
+        super().__init__(fabric, None)
         self.addr, self.length, self.lkey = addr, length, lkey
-        self.closed = False
-
-    def close(self) -> None:
-        assert not self.closed, "a second close is a double free"
-        self.closed = True
 
 
-class Work:
+class Work(Handle):
     """A work request of a send queue."""
 
-    def __init__(self, *, opcode: int, num_sge: int, sg: list[Element]) -> None:
+    def __init__(self, fabric: Fabric, *, opcode: int, num_sge: int, sg: list[Element]) -> None:
+        super().__init__(fabric, None)
         assert num_sge == len(sg) == 1
         self.opcode, self.sg_list = opcode, sg[0]
         self.wr_id = self.send_flags = self.rkey = self.remote = 0
@@ -257,19 +310,17 @@ class Work:
     def set_wr_rdma(self, rkey: int, remote: int) -> None:
         self.rkey, self.remote = rkey, remote
 
-    def close(self) -> None:
+    def end(self) -> None:
         self.sg_list.close()
 
 
-class Receive:
+class Receive(Handle):
     """A work request of a receive queue."""
 
-    def __init__(self, *, wr_id: int, num_sge: int, sg: list[Element]) -> None:
+    def __init__(self, fabric: Fabric, *, wr_id: int, num_sge: int, sg: list[Element]) -> None:
+        super().__init__(fabric, None)
         assert num_sge == len(sg) == 1
         self.wr_id, self.place = wr_id, (sg[0].addr, sg[0].length)
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -286,11 +337,12 @@ class Posted:
     rkey: int
 
 
-class Pair:
+class Pair(Handle):
     """A reliable-connected queue pair."""
 
     def __init__(self, fabric: Fabric, domain: Domain, wanted: Any, _attributes: Any) -> None:
-        self.fabric, self.device, self.queue = fabric, domain.device, wanted.scq
+        super().__init__(fabric, domain.device, domain, wanted.scq)
+        self.fabric, self.queue = fabric, wanted.scq
         self.sizes = wanted.cap
         self.qp_num = next(fabric.numbers)
         self.sends: deque[Posted] = deque()
@@ -308,7 +360,7 @@ class Pair:
         self.peer = attributes.dest_qp_num
 
     def post_send(self, work: Work) -> None:
-        if not self.device.works:
+        if not self.device.works or self.device.gone:
             raise FakeError("Failed to post send", errno.EIO)
         assert len(self.sends) < self.sizes.max_send_wr, "more than the send queue holds"
         element = work.sg_list
@@ -326,6 +378,7 @@ class Pair:
         )
 
     def post_recv(self, receive: Receive) -> None:
+        self.device.must_be_there()
         assert len(self.receives) < self.sizes.max_recv_wr
         self.receives.append((receive.wr_id, receive.place))
 
@@ -338,30 +391,50 @@ class Pair:
             if status is None:
                 return  # the peer has no receive posted: tried again
             self.sends.popleft()
-            self.broken = self.broken or status != SUCCESS
             if posted.flags & SIGNALED or status:
                 self.queue.add(posted.number, status)
+            if status and not self.broken:
+                self.fail()
+
+    def fail(self) -> None:
+        """Be in the state of errors, in which nothing is received any more, either."""
+        self.broken = True
+        while self.receives:
+            self.queue.add(self.receives.popleft()[0], FLUSHED)
 
     def _carry_out(self, posted: Posted) -> int | None:
-        peer = self.fabric.pairs.get(self.peer)
-        if peer is None or not (self.device.works and peer.device.works):
+        fabric, opcode = self.fabric, posted.opcode
+        peer = fabric.pairs.get(self.peer)
+        if peer is None or peer.broken or not (self.device.works and peer.device.works):
             return NO_ANSWER
+        if opcode in fabric.statuses:
+            return fabric.statuses.pop(opcode)
         source = self.fabric.regions.get(posted.lkey)
         if source is None or not source.holds(posted.local, posted.nbytes):
             return BAD_LOCAL_KEY
         if posted.opcode == SEND:
             return self._deliver(peer, posted)
+        for what, difference in fabric.spoiled.pop(opcode, {}).items():
+            setattr(posted, what, getattr(posted, what) + difference)
         access = REMOTE_READ if posted.opcode == READ else REMOTE_WRITE
         region = self.fabric.regions.get(posted.rkey)
         if region is None or not region.holds(posted.remote, posted.nbytes):
-            return REFUSED
+            return peer.refuse()
         if not region.access & access or region.domain.device is not peer.device:
-            return REFUSED
-        if posted.opcode == READ:
-            ctypes.memmove(posted.local, posted.remote, posted.nbytes)
+            return peer.refuse()
+        torn = opcode in fabric.torn
+        fabric.torn.discard(opcode)
+        nbytes = posted.nbytes // 2 if torn else posted.nbytes
+        if opcode == READ:
+            ctypes.memmove(posted.local, posted.remote, nbytes)
         else:
-            ctypes.memmove(posted.remote, posted.local, posted.nbytes)
-        return SUCCESS
+            ctypes.memmove(posted.remote, posted.local, nbytes)
+        return NO_ANSWER if torn else SUCCESS
+
+    def refuse(self) -> int:
+        """Say no to the peer, which breaks both sides."""
+        self.fail()
+        return REFUSED
 
     @staticmethod
     def _deliver(peer: Pair, posted: Posted) -> int | None:
@@ -374,8 +447,8 @@ class Pair:
         peer.queue.add(number, SUCCESS, posted.nbytes)
         return SUCCESS
 
-    def close(self) -> None:
-        del self.fabric.pairs[self.qp_num]
+    def end(self) -> None:
+        self.fabric.pairs.pop(self.qp_num, None)
 
 
 def _exploded(gid: str) -> str:

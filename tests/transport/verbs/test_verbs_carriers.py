@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
 
 import pytest
 
-from tests.transport.links import RING_BYTES, STREAM, Hosts, Source, Target
-from tests.transport.verbs.conftest import DEVICES
-from tests.transport.verbs.fabric import READ, SEND, WRITE, Fabric, two_hosts
+from tests.transport.links import RING_BYTES, STREAM, Source, Target
+from tests.transport.verbs.conftest import (
+    DEVICES,
+    FRAMES,
+    carriers,
+    cut,
+    finish,
+    flow,
+    pair,
+    size,
+)
+from tests.transport.verbs.fabric import READ, SEND, WRITE, Fabric
 from whale_ray.configs.errors import ResourceError
 from whale_ray.transport.links.link import LinkBrokenError, Role
+from whale_ray.transport.verbs.carriers import VERBS
 from whale_ray.transport.verbs.connection import VerbsConnection
 from whale_ray.transport.verbs.equipment import Data
 from whale_ray.transport.verbs.letters import LETTER_BYTES
 from whale_ray.transport.verbs.negotiation import Negotiation
 
-FRAMES = 200
 NONE = Fabric().library
-
-
-@pytest.fixture
-def fabric() -> Fabric:
-    return two_hosts()
-
-
-@pytest.fixture
-def make(fabric: Fabric) -> Iterator:
-    """Return a function that makes hosts over `fabric`, which are closed at the end."""
-    made: list[Hosts] = []
-
-    def build(**settings: object) -> Hosts:
-        options = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 4, **settings}
-        made.append(Hosts(lambda: fabric.library, DEVICES, **options))
-        return made[-1]
-
-    yield build
-    for hosts in made:
-        hosts.close()
-
-
-def size(number: int) -> int:
-    return 100 + number * 37 % 5000
-
-
-def pair(hosts: Hosts) -> tuple[Source, Target]:
-    """Link two hosts and let a stream flow between them."""
-    hosts.add("parent")
-    hosts.add("child", listens=False)
-    hosts.dial("child", "parent")
-    source = Source(FRAMES, size)
-    (target,) = hosts.stream(source, "parent", ["child"])
-    return source, target
-
-
-def finish(hosts: Hosts, source: Source, target: Target) -> None:
-    hosts.until(lambda: target.over, source.step, target.step)
-    assert target.received == source.all
-    hosts.until(lambda: all(endpoint.delivered for endpoint in hosts.endpoints.values()))
-
-
-def carriers(hosts: Hosts) -> list[str]:
-    return [line.carrier for end in hosts.endpoints.values() for line in end.statistics()]
 
 
 def test_two_hosts_with_devices_use_them(make):
@@ -74,6 +39,20 @@ def test_tcp_may_be_chosen(make):
     hosts = make(between_hosts="tcp")
     finish(hosts, *pair(hosts))
     assert carriers(hosts) == ["tcp", "tcp"]
+
+
+def test_of_several_devices_a_host_uses_the_one_at_its_own_address(make, fabric):
+    """Though a connection within one machine bears the same address at both ends."""
+    hosts = make()
+    hosts.devices = ("",)
+    for host, device, address in (("one", "rxe0", "127.0.0.2"), ("other", "rxe1", "127.0.0.3")):
+        fabric.devices[device].gids[:] = [f"::ffff:{address}"]
+        hosts.add(host, listens=False)
+        hosts.addresses[host] = hosts.endpoints[host].listen(address)
+    hosts.dial("one", "other")
+    hosts.until(lambda: hosts.up("one", "other"))
+    ways = [line.way for end in hosts.endpoints.values() for line in end.statistics()]
+    assert ways == ["verbs READ on rxe0", "verbs READ on rxe1"]
 
 
 @pytest.mark.parametrize("lacking", ["parent", "child"])
@@ -89,11 +68,11 @@ def test_one_host_without_a_device_is_enough_for_tcp(make, lacking):
     finish(hosts, source, target)
     assert carriers(hosts) == ["tcp", "tcp"]
     other = "child" if lacking == "parent" else "parent"
-    declined = hosts.endpoints[other].without_verbs
-    assert declined == {lacking: "it offers none"}
-    assert list(hosts.endpoints[lacking].without_verbs.values()) == [
+    (line,) = hosts.endpoints[other].statistics()
+    assert (line.host, line.without_verbs) == (lacking, "it offers none")
+    assert [line.without_verbs for line in hosts.endpoints[lacking].statistics()] == [
         f"RDMA device {DEVICES[lacking == 'child']!r} cannot be opened (Failed to open device "
-        f"{DEVICES[lacking == 'child']}); name another, or set transport.between_hosts to tcp"
+        f"{DEVICES[lacking == 'child']})"
     ]
 
 
@@ -121,8 +100,7 @@ def test_who_insists_does_not_begin_without(make):
 def test_a_device_that_fails_costs_no_byte(make, fabric, data, device):
     hosts = make(verbs_data=data)
     source, target = pair(hosts)
-    hosts.until(lambda: len(target.received) > 30, source.step, target.step)
-    assert carriers(hosts) == ["verbs", "verbs"]
+    flow(hosts, source, target)
     fabric.devices[device].works = False
     finish(hosts, source, target)
     assert carriers(hosts) == ["tcp", "tcp"]
@@ -130,15 +108,136 @@ def test_a_device_that_fails_costs_no_byte(make, fabric, data, device):
         reason for end in hosts.endpoints.values() for reason in end.statistics()[0].failures
     }
     assert any(reason.startswith("verbs: ") for reason in failures)
-    why = {why for end in hosts.endpoints.values() for why in end.without_verbs.values()}
-    assert any("a link over verbs broke before (verbs: " in one for one in why)
+    lines = [line for end in hosts.endpoints.values() for line in end.statistics()]
+    assert any("a link over verbs broke before (verbs: " in line.without_verbs for line in lines)
+    assert all(line.fell_back for line in lines)
+    assert all(set(line.sent_by_carrier) == {"verbs", "tcp"} for line in lines)
+    assert all(sum(line.sent_by_carrier.values()) == line.bytes_sent for line in lines)
+    assert all(sum(line.received_by_carrier.values()) == line.bytes_received for line in lines)
+
+
+def test_what_carries_a_link_is_told_with_way_device_and_bytes(make):
+    hosts = make(verbs_data="write")
+    finish(hosts, *pair(hosts))
+    parent, child = (end.statistics()[0] for end in hosts.endpoints.values())
+    assert (parent.way, child.way) == ("verbs WRITE on rxe0", "verbs WRITE on rxe1")
+    assert parent.sent_by_carrier == {"verbs": parent.bytes_sent}
+    assert child.received_by_carrier == {"verbs": parent.bytes_sent}
+    assert (parent.without_verbs, parent.without_verbs_ns, parent.fell_back) == ("", 0, False)
+
+
+def test_how_long_verbs_have_not_carried_is_told(make):
+    hosts = make(between_hosts="tcp")
+    finish(hosts, *pair(hosts))
+    (before,) = hosts.endpoints["child"].statistics()
+    hosts.clock.advance(2_000_000_000)
+    (after,) = hosts.endpoints["child"].statistics()
+    assert after.without_verbs == "transport.between_hosts is tcp"
+    assert after.without_verbs_ns - before.without_verbs_ns == 2_000_000_000
+    assert (after.way, after.fell_back) == ("tcp", False)
+
+
+# --- verbs are tried again ----------------------------------------------------------------------
+
+
+RETRY_NS = 10_000_000_000
+
+
+def test_verbs_are_tried_again_by_the_first_dial_after_a_while(make, fabric, caplog):
+    hosts = make()
+    source, target = pair(hosts)
+    flow(hosts, source, target)
+    with caplog.at_level(logging.WARNING):
+        fabric.devices["rxe1"].works = False
+        hosts.until(lambda: carriers(hosts) == ["tcp", "tcp"])
+    (said, *_) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("the link to host 'parent' over RDMA verbs broke (verbs: ")
+    assert said.endswith(
+        "it goes on over TCP, and nothing is lost; links dialled in 10 s or later may be of verbs "
+        "again"
+    )
+    fabric.devices["rxe1"].works = True
+    cut(hosts)
+    assert carriers(hosts) == ["tcp", "tcp"]  # too early
+    hosts.clock.advance(RETRY_NS)
+    hosts.poll(20)
+    assert carriers(hosts) == ["tcp", "tcp"]  # a link that stands is left as it is
+    cut(hosts)
+    assert carriers(hosts) == ["verbs", "verbs"]
+    finish(hosts, source, target)
+
+
+def test_the_while_grows_with_each_failure_and_not_without_end(make, fabric):
+    hosts = make()
+    carried = hosts.add("child")._carriers
+    carried.offered_to("parent", 0)
+    now_ns, waits = 0, []
+    for _ in range(9):
+        carried.broken("parent", "verbs: flushed", now_ns)
+        until_ns = carried._avoided["parent"].until_ns
+        assert carried.offered_to("parent", until_ns - 1) == 0
+        assert carried.offered_to("parent", until_ns) == VERBS
+        assert carried.offered_to("another", now_ns) == VERBS
+        waits.append((until_ns - now_ns) // RETRY_NS)
+        now_ns = until_ns
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 64, 64]
+
+
+@pytest.mark.parametrize(("stood_ns", "wait"), [(RETRY_NS // 2, 2), (2 * RETRY_NS, 1)])
+def test_a_device_that_got_well_for_long_begins_with_a_short_while_again(
+    make, fabric, stood_ns, wait
+):
+    hosts = make(silence_timeout_ms=600_000)
+    pair(hosts)
+    hosts.until(lambda: carriers(hosts) == ["verbs", "verbs"])
+    avoided = hosts.endpoints["child"]._carriers._avoided
+    for expected in (1, wait):
+        fabric.devices["rxe1"].works = False
+        hosts.endpoints["child"].send_control("parent", b"are you there?")
+        hosts.until(lambda: carriers(hosts) == ["tcp", "tcp"])
+        assert avoided["parent"].wait_ns == expected * RETRY_NS
+        fabric.devices["rxe1"].works = True
+        hosts.clock.advance(2 * RETRY_NS)
+        cut(hosts)
+        assert carriers(hosts) == ["verbs", "verbs"]
+        hosts.clock.advance(stood_ns)
+
+
+def test_what_ends_on_purpose_or_by_tcp_is_no_failure_of_verbs(make):
+    carried = make().add("child")._carriers
+    for reason in ("closed by peer", "ECONNRESET", "replaced", "protocol"):
+        carried.broken("parent", reason, 0)
+    assert carried.offered_to("parent", 0) == VERBS
+
+
+def test_a_device_that_was_pulled_out_and_put_back_is_opened_anew(make, fabric):
+    hosts = make()
+    source, target = pair(hosts)
+    flow(hosts, source, target)
+    fabric.pull("rxe1")
+    hosts.until(lambda: carriers(hosts) == ["tcp", "tcp"], source.step, target.step)
+    hosts.clock.advance(RETRY_NS)
+    cut(hosts)
+    (line,) = hosts.endpoints["child"].statistics()
+    assert (line.carrier, line.without_verbs) == (
+        "tcp",
+        "RDMA device 'rxe1' has no room for another queue pair: Input/output error: the device is "
+        "gone",
+    )
+    cut(hosts)
+    (line,) = hosts.endpoints["child"].statistics()
+    assert line.without_verbs.startswith("RDMA device 'rxe1' cannot be opened (Failed to open")
+    fabric.add("rxe1", "fe80::2", "::ffff:192.0.2.2")
+    cut(hosts)
+    assert carriers(hosts) == ["verbs", "verbs"]
+    finish(hosts, source, target)
 
 
 def test_a_network_that_swallows_everything_is_left_for_tcp(make, fabric):
     """No completion, no error: the sockets still work, so only silence tells."""
     hosts = make()
     source, target = pair(hosts)
-    hosts.until(lambda: len(target.received) > 30, source.step, target.step)
+    flow(hosts, source, target)
     fabric.unread = {SEND, READ, WRITE}
     finish(hosts, source, target)
     assert carriers(hosts) == ["tcp", "tcp"]
@@ -163,10 +262,11 @@ def test_a_host_that_may_lock_nothing_stays_with_tcp(make, fabric):
     hosts = make()
     finish(hosts, *pair(hosts))
     assert carriers(hosts) == ["tcp", "tcp"]
-    (why,) = hosts.endpoints["child"].without_verbs.values()
-    assert why.startswith("the letters of a link of 2 MiB cannot be registered with RDMA device")
-    (why,) = hosts.endpoints["parent"].without_verbs.values()
-    assert why.startswith("the peer says: the letters of a link of 2 MiB cannot be registered")
+    said = "the letters of a link of 2 MiB cannot be registered"
+    (line,) = hosts.endpoints["child"].statistics()
+    assert line.without_verbs.startswith(f"{said} with RDMA device 'rxe1': no memory can be locked")
+    (line,) = hosts.endpoints["parent"].statistics()
+    assert line.without_verbs.startswith(f"the peer says: {said}")
 
 
 @pytest.mark.parametrize(("data", "opcode"), [("read", READ), ("write", WRITE)])

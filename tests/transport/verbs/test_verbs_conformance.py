@@ -17,6 +17,7 @@ class VerbsConformance(LinkConformance):
     @pytest.fixture(autouse=True)
     def _devices(self, machine: Machine) -> None:
         self.machine = machine
+        self.stride = machine.stride
 
     def hosts(self) -> Hosts:
         return self.machine.hosts(verbs_data=self.data)

@@ -25,11 +25,12 @@ def test_no_device_at_all():
     with pytest.raises(NoVerbsError) as caught:
         Carriers(TransportSettings(between_hosts="verbs"), load)
     assert str(caught.value) == (
-        "no RDMA device on this machine; set transport.between_hosts to tcp, or to auto"
+        "no RDMA device on this machine; whale-ray doctor looks for them; set "
+        "transport.between_hosts to tcp, or to auto"
     )
     modest = Carriers(TransportSettings(), load)
-    assert modest.offered_to("anybody") == 0
-    assert modest.why_not == str(caught.value)
+    assert modest.offered == modest.offered_to("anybody", 0) == 0
+    assert modest.why_not == "no RDMA device on this machine"
 
 
 def test_a_kernel_without_devices_is_not_asked_twice(tmp_path, monkeypatch):
@@ -37,7 +38,7 @@ def test_a_kernel_without_devices_is_not_asked_twice(tmp_path, monkeypatch):
     with pytest.raises(NoVerbsError) as caught:
         carriers.load_where_devices_are()
     assert str(caught.value) == (
-        "no RDMA device on this machine (whale-ray doctor looks for them); set "
+        "no RDMA device on this machine; whale-ray doctor looks for them; set "
         "transport.between_hosts to tcp, or to auto"
     )
 
@@ -64,6 +65,26 @@ def test_a_device_that_serves_no_reads():
     )
 
 
+@pytest.mark.parametrize(
+    ("lacking", "offered", "said"),
+    [
+        ("requests", 64, "max_qp_wr is 64, and a link takes 128"),
+        ("completions", 255, "max_cqe is 255, and a link takes 256"),
+        ("message_bytes", 4096, "max_msg_sz is 4,096, and a link takes 1,048,576"),
+    ],
+)
+def test_a_device_that_offers_too_little(lacking, offered, said):
+    fabric = two_hosts()
+    setattr(fabric.devices["rxe0"], lacking, offered)
+    with pytest.raises(NoVerbsError) as caught:
+        Device(fabric.library, "rxe0")
+    assert str(caught.value) == (
+        f"RDMA device 'rxe0' offers too little: {said}; name another, or set "
+        "transport.between_hosts to tcp"
+    )
+    assert not fabric.open
+
+
 def test_a_device_without_an_address():
     fabric = two_hosts()
     fabric.devices["rxe0"].gids.clear()
@@ -75,7 +96,7 @@ def test_one_device_that_serves_is_enough():
     fabric = two_hosts()
     fabric.devices["rxe0"].state = 1
     found = Carriers(TransportSettings(between_hosts="verbs"), lambda: fabric.library)
-    assert found.offered_to("anybody") == carriers.VERBS
+    assert found.offered == found.offered_to("anybody", 0) == carriers.VERBS
     with pytest.raises(NoVerbsError, match="no active port"):
         Carriers(
             TransportSettings(between_hosts="verbs", rdma_device="rxe0"), lambda: fabric.library

@@ -5,6 +5,10 @@ The tests of links over sockets run again over verbs: the fixture `hosts` is ano
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from tests.transport.links import STREAM, Hosts, Source
 from tests.transport.test_tcp_endpoint import (  # noqa: F401  (collected here once more)
     star,
@@ -41,6 +45,9 @@ from tests.transport.test_tcp_reconnection import (  # noqa: F401  (collected he
     test_a_relay_in_the_middle_that_loses_both_links,
     test_control_messages_survive_cuts,
 )
+from tests.transport.verbs.conftest import DEVICES, Machine
+from tests.transport.verbs.test_verbs_queue_pair import connect, side_of
+from whale_ray.transport.links.link import LinkBrokenError
 
 
 def test_a_completion_wakes_a_sleeping_host(hosts: Hosts):
@@ -72,3 +79,27 @@ def test_many_small_messages_are_fetched_and_none_is_forgotten(hosts: Hosts):
     steps = [one.step for one in (*sources, *targets)]
     hosts.until(lambda: all(target.over for target in targets), *steps)
     assert [target.received for target in targets] == [source.all for source in sources]
+
+
+def test_a_job_that_has_ended_leaves_no_descriptor_open_and_no_key_of_use(machine: Machine):
+    before = os.listdir("/proc/self/fd")
+    hosts = machine.hosts()
+    star(hosts, "child")
+    source = Source(60, lambda _n: 3000)
+    (target,) = hosts.stream(source, "parent", ["child"])
+    hosts.until(lambda: len(target.received) > 20, source.step, target.step)
+    (regions,) = hosts.endpoints["parent"]._carriers._devices.values()
+    key, address = next(
+        (region.rkey, region.address)
+        for tap, region in regions._found.values()
+        if tap is source.tap
+    )
+    hosts.until(lambda: target.over, source.step, target.step)
+    hosts.close()
+    assert os.listdir("/proc/self/fd") == before
+    near, far = connect(*(side_of(machine, name) for name in reversed(DEVICES)))
+    near.post(near.device.library.READ, 64, far, remote=address, rkey=key)
+    with pytest.raises(LinkBrokenError, match="access refused by the peer"):
+        near.settle()
+    near.close()
+    far.close()

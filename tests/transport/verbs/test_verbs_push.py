@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.transport.conformance import ChannelConformance, Ends, Make, payload, receive, send
-from tests.transport.test_push_tcp import SLOT_BYTES, Network
-from tests.transport.test_tcp_conformance import Settled
+from tests.transport.conformance import payload, receive, send
+from tests.transport.test_push_tcp import (
+    SLOT_BYTES,
+    Network,
+    PushBetweenHosts,
+    send_while_links_break,
+)
 from tests.transport.verbs.conftest import Machine
 from tests.transport.verbs.fabric import WRITE
 from whale_ray.transport.channel import Outcome
@@ -33,41 +37,18 @@ def network(machine: Machine) -> Iterator[Make_network]:
         one.close()
 
 
-class TestVerbsPush(ChannelConformance):
-    memory = "push channel"
-    smallest_frame_bytes = SLOT_BYTES
+class TestVerbsPush(PushBetweenHosts):
+    """Over queue pairs."""
 
-    @pytest.fixture
-    def make(self, network: Make_network) -> Make:
-        def build(ring_bytes: int, receivers: int, **options: object) -> Ends:
-            assert receivers == 1
-            one = network(ring_bytes // SLOT_BYTES, **options)
-            return Ends(
-                Settled(one.sender, one), [Settled(one.receiver, one)], one.sender.max_frame_bytes
-            )
-
-        return build
+    @pytest.fixture(autouse=True)
+    def _devices(self, machine: Machine) -> None:
+        self.stride = machine.stride
 
 
 @pytest.mark.parametrize("sender_dials", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_broken_links_lose_and_double_nothing(network, seed, sender_dials):
-    chance = random.Random(seed)
-    one = network(sender_dials=sender_dials)
-    sent = received = 0
-    while received < 200:
-        if chance.random() < 0.02:
-            one.cut()
-        if chance.random() < 0.5 and sent < 200:
-            sent += send(one.sender, payload(sent, chance.randrange(800))) is Outcome.SENT
-        one.hosts.poll()
-        content = receive(one.receiver)
-        if content is not None:
-            assert content == payload(received, len(content))
-            received += 1
-    one.sender.close()
-    one.hosts.until(lambda: one.receiver.closed_by_peer and one.sender.delivered)
-    assert sum(s.connections for e in one.hosts.endpoints.values() for s in e.statistics()) > 2
+    send_while_links_break(network(sender_dials=sender_dials), random.Random(seed), 200)
 
 
 def test_slots_are_written_from_afar(network, machine):

@@ -94,12 +94,16 @@ def side_of(machine: Machine, name: str) -> Side:
     return Side(device, pair, buffer)
 
 
+def connect(near: Side, far: Side) -> tuple[Side, Side]:
+    near.pair.connect(Card.decode(far.pair.card.encode()))
+    far.pair.connect(Card.decode(near.pair.card.encode()))
+    return near, far
+
+
 @pytest.fixture
 def sides(machine: Machine) -> Iterator[tuple[Side, Side]]:
     """Yield two connected queue pairs, on two devices."""
-    near, far = (side_of(machine, name) for name in DEVICES)
-    near.pair.connect(Card.decode(far.pair.card.encode()))
-    far.pair.connect(Card.decode(near.pair.card.encode()))
+    near, far = connect(*(side_of(machine, name) for name in DEVICES))
     yield near, far
     for side in (near, far):
         with contextlib.suppress(Exception):

@@ -1,0 +1,64 @@
+"""Who of the streams to one child sends next: each has its turn, and what nobody else wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from .messages import DATA_BYTES_MAX
+from .outgoing import Outgoing
+
+_BATCH_MESSAGES_MAX: Final = 256
+_TURN_BYTES: Final = 288 * 1024
+"""Of one stream at a time: a full slice (256 KiB) with its header and the rows that overshoot."""
+
+Plan: TypeAlias = list[tuple[Outgoing, int, int]]
+"""Streams with the ranges that they send now; an empty range is a stream's end."""
+
+
+class Turns:
+    """Remembers whose turn it was last."""
+
+    def __init__(self) -> None:
+        """Begin with the first stream."""
+        self._turn = 0
+        self._turns: list[Outgoing] = []
+
+    def plan(self, streams: Mapping[int, Outgoing], max_bytes: int) -> Plan:
+        """Let `streams` take turns until all are at their ends, or about `max_bytes` are full."""
+        turns = self._turns
+        if len(turns) != len(streams):
+            turns[:] = streams.values()
+        turn_bytes = _TURN_BYTES if len(turns) > 1 else DATA_BYTES_MAX
+        plan: Plan = []
+        # Whoever has nothing is asked once, not again in every round.
+        waiting = [*range(self._turn, len(turns)), *range(min(self._turn, len(turns)))]
+        while waiting and max_bytes > 0 and len(plan) < _BATCH_MESSAGES_MAX:
+            again = []
+            for index in waiting:
+                if max_bytes <= 0 or len(plan) >= _BATCH_MESSAGES_MAX:
+                    break
+                taken = _take(turns[index], turn_bytes, plan)
+                if taken:
+                    max_bytes -= taken
+                    again.append(index)
+                    self._turn = index + 1
+            waiting = again
+        return plan
+
+
+def _take(outgoing: Outgoing, turn_bytes: int, plan: Plan) -> int:
+    """Plan what one stream has to send: a range, or its end; return how many bytes."""
+    found = outgoing.next_range(turn_bytes)
+    if found is None:
+        end = outgoing.end_due
+        if end is not None:
+            outgoing.sender.told_end = True
+            plan.append((outgoing, end, end))
+        return 0
+    start, stop = found
+    taken = stop - start
+    if plan and plan[-1][0] is outgoing and stop - plan[-1][1] <= DATA_BYTES_MAX:
+        start = plan.pop()[1]  # nobody else had anything: one message will do
+    plan.append((outgoing, start, stop))
+    return taken

@@ -1,0 +1,65 @@
+"""Calling a user's operator: one thread at a time, and by name where it raises."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import NoReturn, ParamSpec, TypeVar
+
+from ...configs.errors import TransportError, TransportGoneError, user_traceback
+from .operators import Receiver, Sender, TransportContext
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class OperatorCalls:
+    """The way into one operator; `name` is what messages call it."""
+
+    def __init__(self, context: TransportContext, *, mutex: bool) -> None:
+        self.name = context.describe()
+        self._mutex: AbstractContextManager[object] = threading.Lock() if mutex else nullcontext()
+
+    def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method of the operator.
+
+        Raises:
+            BlockingIOError, ConnectionError: the operator did.
+            TransportError: it raised anything else.
+        """
+        try:
+            with self._mutex:
+                return function(*args, **kwargs)
+        except (BlockingIOError, ConnectionError):
+            raise
+        except Exception as error:
+            msg = f"{user_traceback(error).rstrip()}\nin {self.name}"
+            raise TransportError(msg) from error
+
+    def outside_of_the_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a method that has no "not now": `open` and `close`.
+
+        Raises:
+            TransportGoneError: it raised ConnectionError.
+            TransportError: it raised anything else.
+        """
+        try:
+            return self(function, *args, **kwargs)
+        except ConnectionError as error:
+            raise self.gone(error) from error
+        except BlockingIOError as error:
+            self.blame(f"raised {error!r} where it must not")
+
+    def statistics(self, operator: Sender | Receiver) -> Mapping[str, int]:
+        """Return the operator's own counters."""
+        return dict(self.outside_of_the_loop(operator.statistics))
+
+    def gone(self, error: ConnectionError) -> TransportGoneError:
+        """Return the error for an operator whose other side is gone."""
+        return TransportGoneError(f"{self.name}: its other side is gone: {error!r}")
+
+    def blame(self, text: str) -> NoReturn:
+        """Raise TransportError for an operator that breaks its contract."""
+        msg = f"{self.name} {text}"
+        raise TransportError(msg)

@@ -1,0 +1,303 @@
+"""The receiving end of a user's transport, as a channel: one for all senders of an edge.
+
+It is a channel with many senders: the frames of each come in order, those of several in the order
+in which they were completed. `stream` tells whose the last one is. A frame of one message is read
+in place: the operator gets the message back when the last view of it is gone. A larger one is put
+together in memory of its own, which holds nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from ...configs.errors import TransportGoneError
+from ..channel import ChannelStatistics, Frame, ReceivingEnd, held_views_error
+from ..doorbell import Doorbell
+from ..segment import Bytes
+from .calls import OperatorCalls
+from .messages import HEADER_BYTES, MessageHeader, read_header
+from .operators import Buffer, Receiver, Transport, TransportContext
+
+_NO_VIEW: Final[weakref.ref[Bytes]] = weakref.ref(np.empty(0, np.uint8))
+
+
+@dataclass
+class _Incoming:
+    """What has come of one stream.
+
+    Attributes:
+        sender: its sender's worker.
+        doorbell: the sender's, rung when a message of it was given back; None on another host.
+        number: of the next message.
+        parts: the frame that is being put together; empty between frames.
+        filled: bytes of it so far.
+        ended: whether the sender said that nothing follows.
+    """
+
+    sender: int
+    doorbell: Doorbell | None
+    number: int = 0
+    parts: Bytes = field(default_factory=lambda: np.empty(0, np.uint8))
+    filled: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A message that the operator has not got back; its frame, unless that is a copy."""
+
+    buffer: Buffer
+    doorbell: Doorbell | None
+    frame: Frame | None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody uses it any more."""
+        if self.frame is None:
+            return True
+        return self.frame.view is not None and self.frame.view() is None
+
+
+class FanInEnd(ReceivingEnd):
+    """One receiver operator; `senders` are the worker, and the doorbell, behind each stream."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        context: TransportContext,
+        senders: Mapping[int, tuple[int, Doorbell | None]],
+        max_frame_bytes: int,
+        *,
+        held_fraction: float = 0.5,
+    ) -> None:
+        self._call = OperatorCalls(context, mutex=transport.mutex)
+        self._operator: Receiver = self._call.outside_of_the_loop(transport.receiver)
+        if not isinstance(self._operator, Receiver):
+            self._call.blame(f"is {self._operator!r}: derive it from whale.transports.Receiver")
+        self._context = context
+        self._streams = {stream: _Incoming(*sender) for stream, sender in senders.items()}
+        self._max_frame_bytes = max_frame_bytes
+        self._capacity = context.queue_length * context.message_bytes
+        self._held_limit = int(held_fraction * self._capacity)
+        # Oldest first. A sender never has more messages out than its queue holds, or is at fault.
+        self._taken: deque[_Taken] = deque(maxlen=len(senders) * context.queue_length)
+        self._next: Frame | None = None
+        self._next_stream = -1
+        self._position = self._held_bytes = 0
+        self._frames = self._payload_bytes = 0
+        self._opened = self._closed = False
+        self.stream = -1
+        """The stream of the frame that `get` returned last."""
+        self.strays = 0
+        """Messages of earlier attempts, which were dropped."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._call.name
+
+    def open(self) -> None:
+        """Do nothing: `listen` opens it."""
+
+    def listen(self) -> Any:
+        """Open the operator; return the address for its senders. Raises TransportError."""
+        self._opened = True  # closed even if it fails half-way
+        return self._call.outside_of_the_loop(self._operator.open, self._context)
+
+    def available(self) -> bool:
+        """See `Channel.available`."""
+        if self._closed:
+            return False
+        self._reclaim()
+        return self._held_bytes > self._held_limit or self._look()
+
+    def get(self) -> Frame | None:
+        """See `Channel.get`; also raises TransportError for what no sender sent."""
+        if self._closed:
+            return None
+        self._check_held()
+        if not self._look():
+            return None
+        frame, self._next, self.stream = self._next, None, self._next_stream
+        assert frame is not None
+        self._frames += 1
+        self._payload_bytes += frame.data.size
+        return frame
+
+    def release_buffer(self, frame: Frame) -> None:
+        """See `Channel.release_buffer`."""
+        if self._closed:
+            return
+        frame.release()
+        self._held_bytes += frame.size
+        self._reclaim()
+
+    def _look(self) -> bool:
+        """Let the next frame be at hand; return whether there is one."""
+        for _ in range(self._context.queue_length):
+            if self._next is not None:
+                return True
+            if not self._take():
+                return False
+        return self._next is not None
+
+    def _take(self) -> bool:
+        """Take one message from the operator; return whether there was one."""
+        try:
+            if not self._call(self._operator.available):
+                return False
+            buffer = self._call(self._operator.get)
+        except BlockingIOError:
+            return False
+        except ConnectionError as error:
+            raise self._call.gone(error) from error
+        if buffer is None:
+            return False
+        if len(self._taken) == self._taken.maxlen:
+            self._call.blame(f"gave more messages than its queues hold, {len(self._taken):,}")
+        memory = self._call(_bytes_of, buffer)
+        header = read_header(memory)
+        if header is not None and header.attempt < self._context.attempt:
+            self.strays += 1
+            taken = _Taken(buffer, None, None)
+        else:
+            header, incoming = self._checked(header, len(memory))
+            taken = _Taken(buffer, incoming.doorbell, self._carry_on(incoming, header, memory))
+        self._taken.append(taken)
+        if taken.frame is None:
+            self._held_bytes += self._context.message_bytes
+            self._reclaim()
+        return True
+
+    def _checked(
+        self, header: MessageHeader | None, nbytes: int
+    ) -> tuple[MessageHeader, _Incoming]:
+        """Return the header, and what has come of its stream, if that is what follows in it."""
+        if header is None or header.attempt != self._context.attempt:
+            self._call.blame(f"got {nbytes:,} bytes that no sender of this job sent")
+        incoming = self._streams.get(header.stream)
+        if incoming is None:
+            self._call.blame(f"got a message of stream {header.stream}, which goes elsewhere")
+        source = f"from worker {incoming.sender}"
+        if header.number != incoming.number:
+            lost = "lost" if header.number > incoming.number else "repeated or reordered"
+            self._call.blame(
+                f"{lost} messages {source}: number {header.number} came where {incoming.number} "
+                f"was due"
+            )
+        if header.length != nbytes - HEADER_BYTES:
+            self._call.blame(
+                f"got {nbytes:,} bytes of a message {source} of {header.length + HEADER_BYTES:,}"
+            )
+        return header, incoming
+
+    def _carry_on(
+        self, incoming: _Incoming, header: MessageHeader, memory: memoryview
+    ) -> Frame | None:
+        """Take a message's bytes; return the frame that is to be read in place, if it is one."""
+        incoming.number += 1
+        if header.is_last:
+            incoming.ended = True
+            return None
+        damaged = header.offset != incoming.filled or header.frame > self._max_frame_bytes
+        if damaged or header.offset + header.length > header.frame:
+            self._call.blame(f"changed a message from worker {incoming.sender}")
+        if header.length == header.frame:
+            # An array made of a memoryview has it as its base, not another array: it is the root
+            # of all views of the frame.
+            data = np.frombuffer(memory, np.uint8, header.length, HEADER_BYTES)
+            return self._complete(header, data, self._context.message_bytes)
+        if not incoming.filled:
+            incoming.parts = np.empty(header.frame, np.uint8)
+        end = header.offset + header.length
+        incoming.parts[header.offset : end] = np.frombuffer(memory, np.uint8, -1, HEADER_BYTES)
+        incoming.filled = end % header.frame
+        if end == header.frame:
+            incoming.parts.flags.writeable = False
+            self._complete(header, np.frombuffer(incoming.parts.data, np.uint8), 0)
+        return None
+
+    def _complete(self, header: MessageHeader, data: Bytes, claims: int) -> Frame:
+        """Let a frame be the next one; it claims that many bytes of the queue."""
+        position = self._position
+        self._position += claims
+        self._next, self._next_stream = Frame(data, position, self._position), header.stream
+        return self._next
+
+    def _reclaim(self) -> None:
+        """Give the operator the oldest messages back, as far as nobody uses them any more."""
+        taken = self._taken
+        while taken and taken[0].is_free:
+            oldest = taken.popleft()
+            self._held_bytes -= self._context.message_bytes
+            with suppress(ConnectionError):  # a sender that has left needs no room
+                self._call(self._operator.release_buffer, oldest.buffer)
+            if oldest.doorbell is not None:
+                oldest.doorbell.ring()
+
+    def _check_held(self) -> None:
+        if self._held_bytes <= self._held_limit:
+            return
+        self._reclaim()
+        if self._held_bytes > self._held_limit:
+            raise held_views_error(self._held_bytes, self._capacity, "queue")
+
+    @property
+    def closed_by_peer(self) -> bool:
+        """Whether every sender has closed and every frame has been received."""
+        ended = all(incoming.ended for incoming in self._streams.values())
+        return not self._closed and ended and self._next is None
+
+    def missing(self, sent: Mapping[int, int]) -> tuple[int, int, int] | None:
+        """Return the first sender that sent more than has come, by messages of each stream.
+
+        As (worker, messages sent, messages received); None if everything has come.
+        """
+        for stream, count in sent.items():
+            incoming = self._streams.get(stream)
+            if incoming is not None and incoming.number < count:
+                return incoming.sender, count, incoming.number
+        return None
+
+    @property
+    def messages(self) -> int:
+        """How many messages of this attempt came."""
+        return sum(incoming.number for incoming in self._streams.values())
+
+    def statistics(self) -> ChannelStatistics:
+        """See `Channel.statistics`."""
+        return ChannelStatistics(
+            frames=self._frames,
+            payload_bytes=self._payload_bytes,
+            padding_bytes=0,
+            back_pressured=0,
+            capacity_bytes=self._capacity,
+            lag_bytes=(len(self._taken) * self._context.message_bytes,),
+            held_bytes=self._held_bytes,
+        )
+
+    def operator_statistics(self) -> Mapping[str, int]:
+        """Return the operator's own counters; callable from any thread."""
+        return self._call.statistics(self._operator)
+
+    def close(self) -> None:
+        """Close the operator; what it has not got back by then is its own to free."""
+        if self._closed:
+            return
+        self._closed = True
+        self._taken.clear()
+        self._next = None
+        if self._opened:
+            with suppress(TransportGoneError):  # which is why it closes
+                self._call.outside_of_the_loop(self._operator.close)
+
+
+def _bytes_of(buffer: Buffer) -> memoryview:
+    return memoryview(buffer).toreadonly().cast("B")
