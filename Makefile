@@ -22,7 +22,7 @@ REQUIREMENTS := import sys, tomllib; \
 	print("\n".join(extras[sys.argv[1]] if sys.argv[1:] else project["dependencies"]))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-rdma check bench peers soak format settings constraints clean
+.PHONY: help setup run test test-long test-rdma check bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench: $(DEV) ## measure the transport and the ride-hailing application
 	@$(BIN)/whale-ray bench transport $(ARGS)
 	@$(BIN)/whale-ray bench ride-hailing $(ARGS)
 
+bench-rdma: $(DEV) ## measure RDMA verbs in a small VM (installs what it takes; ARGS="--quick", …)
+	@.ci/bench-rdma $(ARGS)
+
 peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink)
 	@$(BIN)/python -m whale_ray.bench.peers
 
@@ -76,7 +79,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 3
-test test-long test-rdma check bench format constraints: STEPS := 4
+test test-long test-rdma check bench bench-rdma format constraints: STEPS := 4
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

@@ -281,6 +281,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
         for words in (
             ["run", "file.py:topology"],
             ["run", "ride-hailing"],
+            ["run", "options-market"],
             ["stop"],
             ["bench"],
             ["simulate"],

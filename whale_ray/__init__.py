@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import errors, functions, sinks, sources, testing
+    from . import errors, functions, sinks, sources, testing, transports
     from .configs.loading import load_settings
     from .configs.settings import Settings
     from .operators.expressions import Expression, col, lit, when
@@ -73,10 +73,11 @@ __all__ = [
     "sources",
     "submit",
     "testing",
+    "transports",
     "when",
 ]
 
-_NAMESPACES = frozenset({"errors", "functions", "sinks", "sources", "testing"})
+_NAMESPACES = frozenset({"errors", "functions", "sinks", "sources", "testing", "transports"})
 
 _HOMES = {
     "Batch": "transport.wire.batch",

@@ -231,15 +231,32 @@ def _judge_rdma(facts: Facts) -> Finding:
             "none",
             "only traffic between hosts would use them; within a host it is shared memory",
         )
-    detail = ", ".join(facts.rdma_devices)
-    limit = facts.locked_memory_max
-    if limit is not None and limit < SHM_BYTES_MIN:
-        meaning = (
-            f"this user may register {_size(limit)} only, too little for rings: raise memlock "
-            "(ulimit -l unlimited, or /etc/security/limits.conf)"
+    borne = {
+        one.name: f" ({', '.join(one.addresses)})" for one in facts.rdma_examined if one.addresses
+    }
+    detail = ", ".join(f"{name}{borne.get(name, '')}" for name in facts.rdma_devices)
+    lacks = [one.lack for one in facts.rdma_examined if one.lack]
+    memory = [one.too_little_memory for one in facts.rdma_examined if one.too_little_memory]
+    lacks += memory
+    if facts.rdma_error:
+        lacks.append(f"they could not be examined: {facts.rdma_error}")
+    if _may_lock_too_little(facts) and not memory:
+        lacks.append(
+            f"this user may register {_size(facts.locked_memory_max or 0)} only, too little for "
+            "rings: raise memlock (ulimit -l unlimited, or /etc/security/limits.conf)"
         )
-        return Finding("rdma devices", "warning", detail, meaning)
-    return Finding("rdma devices", "ok", detail)
+    lacks += [
+        f"{one.name} bears none of this machine's IP addresses: a link takes it only where no "
+        "other device bears the link's; transport.rdma_device names one for all"
+        for one in facts.rdma_examined
+        if not one.lack and not set(one.addresses) & set(facts.addresses)
+    ]
+    return Finding("rdma devices", "warning" if lacks else "ok", detail, "; ".join(lacks))
+
+
+def _may_lock_too_little(facts: Facts) -> bool:
+    limit = facts.locked_memory_max
+    return bool(facts.rdma_devices) and limit is not None and limit < SHM_BYTES_MIN
 
 
 def _judge_pyverbs(facts: Facts) -> Finding:
@@ -274,13 +291,20 @@ def _judge_links(facts: Facts) -> Finding:
         lacks.append("no RDMA device")
     if facts.pyverbs_version is None or facts.pyverbs_error is not None:
         lacks.append("no pyverbs")
-    limit = facts.locked_memory_max
-    if facts.rdma_devices and limit is not None and limit < SHM_BYTES_MIN:
-        lacks.append("too little memory may be locked")
+    usable = [one.name for one in facts.rdma_examined if not one.lack]
+    if not lacks and facts.rdma_error:
+        lacks.append("the RDMA devices could not be examined")
+    elif not lacks and not usable:
+        lacks.append("no RDMA device that links can use")
     if lacks:
-        detail = f"over tcp: {' and '.join(lacks)}"
+        perhaps = ", or RDMA verbs" if facts.rdma_error else ""
+        detail = f"over tcp{perhaps}: {' and '.join(lacks)}"
     else:
-        detail = f"over RDMA verbs ({', '.join(facts.rdma_devices)}), or tcp to hosts without"
+        scarce = _may_lock_too_little(facts) or any(
+            one.too_little_memory for one in facts.rdma_examined
+        )
+        as_far = " as far as memory may be locked" if scarce else ""
+        detail = f"over RDMA verbs ({', '.join(usable)}){as_far}, or tcp to hosts without"
     return Finding("links between hosts", "ok", detail)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import resource
@@ -21,7 +22,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from .transport.verbs.reports import DeviceReport
+
 PROBE_TIMEOUT_S = 20
+EXAMINATION_TIMEOUT_S = 100
+"""Of RDMA devices: what serves them is loaded for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +63,14 @@ class Facts:
     java_refused: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     ray_address: str | None = None
+    addresses: tuple[str, ...] = ()
+    """The IP addresses of this machine's network interfaces."""
     rdma_devices: tuple[str, ...] = ()
+    """Those that the kernel knows."""
+    rdma_examined: tuple[DeviceReport, ...] = ()
+    """Those that pyverbs finds; none without it."""
+    rdma_error: str = ""
+    """Why they could not be examined."""
     pyverbs_version: str | None = None
     pyverbs_error: str | None = None
     locked_memory_max: int | None = None
@@ -69,7 +81,7 @@ class Facts:
 
 
 def gather() -> Facts:
-    """Look at this machine; takes about a second, starts at most three short processes."""
+    """Look at this machine; takes about a second, starts at most four short processes."""
     import psutil
 
     from .testing.hosts.probe import capability
@@ -79,6 +91,9 @@ def gather() -> Facts:
     spill_directory = tempfile.gettempdir()
     pyverbs_version, pyverbs_error = _pyverbs()
     java, java_refused = _java()
+    devices = _rdma_devices()
+    can_examine = devices and pyverbs_version is not None and pyverbs_error is None
+    examined, rdma_error = _examine_rdma() if can_examine else ((), "")
     return Facts(
         python=sys.version_info[:3],
         machine=platform.machine(),
@@ -100,7 +115,15 @@ def gather() -> Facts:
         java_refused=java_refused,
         requirements=_requirements(),
         ray_address=_ray_address(),
-        rdma_devices=_rdma_devices(),
+        addresses=tuple(
+            address.address.partition("%")[0]
+            for found in psutil.net_if_addrs().values()
+            for address in found
+            if address.family in (socket.AF_INET, socket.AF_INET6)
+        ),
+        rdma_devices=devices,
+        rdma_examined=examined,
+        rdma_error=rdma_error,
         pyverbs_version=pyverbs_version,
         pyverbs_error=pyverbs_error,
         locked_memory_max=_locked_memory_max(),
@@ -206,17 +229,29 @@ def _pyverbs() -> tuple[str | None, str | None]:
     if importlib.util.find_spec("pyverbs") is None:
         return None, None
     program = "import pyverbs.device, pyverbs.qp"
-    imported, output = _run([sys.executable, "-c", program])
+    imported, _, said = _run([sys.executable, "-c", program])
     version = _version("pyverbs") or "of the system"
-    return version, None if imported else output.rstrip().rpartition("\n")[2]
+    return version, None if imported else said
 
 
-def _run(command: list[str]) -> tuple[bool, str]:
-    """Return whether a short `command` succeeded, and what it wrote to its standard error."""
+def _examine_rdma() -> tuple[tuple[DeviceReport, ...], str]:
+    """Return what the RDMA devices can do, or why that could not be found out."""
+    program = "whale_ray.transport.verbs.examination"
+    done, written, said = _run([sys.executable, "-m", program], EXAMINATION_TIMEOUT_S)
+    if not done:
+        return (), said or "the process that examined them died"
+    found = json.loads(written)
+    return tuple(DeviceReport(**{**one, "addresses": tuple(one["addresses"])}) for one in found), ""
+
+
+def _run(command: list[str], timeout_s: float = PROBE_TIMEOUT_S) -> tuple[bool, str, str]:
+    """Return whether a short `command` succeeded, its output, and the last line of its errors."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        return False, str(error)
-    return done.returncode == 0, done.stderr
+    except subprocess.TimeoutExpired:
+        return False, "", f"it takes longer than {timeout_s:g} s"
+    except OSError as error:
+        return False, "", str(error)
+    return done.returncode == 0, done.stdout, done.stderr.rstrip().rpartition("\n")[2]

@@ -90,6 +90,39 @@ def ride_hailing(requests_frame: Any) -> whale.Job:
     return whale.submit(topology)
 
 
+class Letters(whale.transports.Sender):
+    """Carries nothing."""
+
+    def open(self, context: whale.transports.TransportContext, address: str) -> None:
+        """Take an address of its receiver's kind."""
+
+    def ready_to_send(self) -> bool:
+        """Never."""
+        return False
+
+    def put(self, message: memoryview) -> None:
+        """Take a message."""
+
+
+class Mailbox(whale.transports.Receiver):
+    """Brings nothing."""
+
+    def open(self, context: whale.transports.TransportContext) -> str:
+        """Return an address of any kind."""
+        return context.job_id
+
+    def available(self) -> bool:
+        """Never."""
+        return False
+
+    def get(self) -> bytes | None:
+        """Return no message."""
+        return None
+
+    def release_buffer(self, buffer: object) -> None:
+        """Take it back."""
+
+
 def everything_else(stream: whale.Stream, frame: pa.Table) -> None:
     """Use the other verbs, groupings and kinds of function."""
     topology = whale.Topology("more")
@@ -105,6 +138,10 @@ def everything_else(stream: whale.Stream, frame: pa.Table) -> None:
     stream.partition_by(third).process(Best, event_time_order=False)
     grouped = stream.local_or_shuffle().connect(stream.broadcast())
     assert_type(grouped, whale.ConnectedStream)
+    carrier = whale.transports.Transport("post", Letters, Mailbox, queue_length=8, mutex=False)
+    assert_type(stream.via(carrier), whale.Stream)
+    assert_type(stream.key_by("a").via(carrier), whale.GroupedStream)
+    whale.Topology("by-post", transport=carrier)
     try:
         whale.run(topology)
     except whale.errors.WhaleError as error:

@@ -50,4 +50,6 @@ def mistakes(topology: whale.Topology, stream: whale.Stream) -> None:
     stream.select(3)  # type: ignore[arg-type] # no column
     stream.sink(whale.sources.parquet("a"))  # type: ignore[arg-type] # a source is no sink
     stream.sink(whale.sinks.collect()).map(dict)  # type: ignore[attr-defined] # nothing follows
+    stream.via("tcp")  # type: ignore[arg-type] # no transport
+    whale.transports.Transport("x", Count, Count)  # type: ignore[arg-type] # no operators
     stream.map(dict, "name")  # type: ignore[call-arg] # id= is named

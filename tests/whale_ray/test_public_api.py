@@ -18,7 +18,7 @@ PUBLIC = [
     "Batch", "CoProcess", "ConnectedStream", "Explanation", "Expression", "GroupedStream",
     "InstanceContext", "Job", "Output", "Process", "Row", "Schema", "Settings", "SinkHandle",
     "Stream", "Topology", "__version__", "col", "columns", "errors", "functions", "lit",
-    "load_settings", "run", "sinks", "sources", "submit", "testing", "when",
+    "load_settings", "run", "sinks", "sources", "submit", "testing", "transports", "when",
 ]  # fmt: skip
 
 SOURCES = [

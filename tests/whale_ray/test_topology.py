@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.nowhere import Nowhere
 from whale_ray.operators.groupings import (
     All,
     Custom,
@@ -21,7 +22,6 @@ from whale_ray.operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
-from whale_ray.operators.sinks.base import Sink, SinkWriter
 from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.plan.logical import LogicalPlan, OperatorKind
 from whale_ray.transport.wire.types import Schema
@@ -45,20 +45,6 @@ class Rows(Source):
 
     def describe(self) -> str:
         return "rows"
-
-
-@dataclass(frozen=True)
-class Nowhere(Sink):
-    """A sink that is never opened."""
-
-    def open(self, context: whale.InstanceContext, token: str) -> SinkWriter:
-        raise NotImplementedError
-
-    def publish(self, token: str, staged: Any) -> Any:
-        raise NotImplementedError
-
-    def describe(self) -> str:
-        return "nowhere"
 
 
 class Count(whale.Process):

@@ -14,7 +14,7 @@ import pyarrow
 import pytest
 
 import whale_ray as whale
-from whale_ray.operators.sinks.base import Sink, SinkWriter
+from tests.whale_ray.nowhere import Nowhere
 from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.transport.wire.types import Schema
 
@@ -31,20 +31,6 @@ class Fixes(Source):
 
     def describe(self) -> str:
         return "fixes"
-
-
-@dataclass(frozen=True)
-class Nowhere(Sink):
-    """A sink that is never opened."""
-
-    def open(self, context: whale.InstanceContext, token: str) -> SinkWriter:
-        raise NotImplementedError
-
-    def publish(self, token: str, staged: Any) -> Any:
-        raise NotImplementedError
-
-    def describe(self) -> str:
-        return "nowhere"
 
 
 class Count(whale.Process):

@@ -1,8 +1,9 @@
-"""Lanes over this project's channels: rings and push channels, in shared memory and over TCP.
+"""Lanes over this project's channels: rings and push channels, in a host and between hosts.
 
-Over TCP the sending process is the sender's host and reader 0 the readers' host: each polls its
-endpoint in the loop that sends or receives, as a relay does. Further readers are other processes of
-the readers' host, which read the same mirror: the bytes cross the network once.
+Between hosts, over TCP or RDMA verbs as the settings say, the sending process is the sender's host
+and reader 0 the readers' host: each polls its endpoint in the loop that sends or receives, as a
+relay does. Further readers are other processes of the readers' host, which read the same mirror:
+the bytes cross the network once.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count as count_up
 from multiprocessing import Pipe
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from ..configs.settings import TransportSettings
 from ..transport.channel import Channel, Outcome
@@ -28,16 +29,17 @@ from ..transport.push.wire import PushInlet, PushOutlet
 from ..transport.segment import Segment
 from ..transport.shm import attach_ring, create_ring
 from ..transport.tcp.endpoint import TcpEndpoint
-from .lanes import ChannelSender, Load, Receive, ReceivingSide, Sender, SendingSide
+from .lanes import ChannelSender, ClosingLane, Load, Receive, ReceivingSide, Sender, SendingSide
 from .ring_pair import RingPair
 
 SLOT_BYTES: Final = TransportSettings().push_slot_bytes
 _TIMEOUT_NS: Final = 50_000_000
 _PAGE_BYTES: Final = 4096
 _STREAM: Final = 1
-_SENDER, _READER = "sender", "reader"
+SENDER, READER = "sender", "reader"
 _SECRET: Final = bytes(32)
 _ADDRESS: Final = "127.0.0.1"
+OVER_TCP: Final = (TransportSettings(between_hosts="tcp"),) * 2
 _CLOCK: Final = SystemClock()
 _NUMBERS = count_up()
 
@@ -58,7 +60,7 @@ class Sides(Protocol):
         ...
 
 
-class ChannelLane:
+class ChannelLane(ClosingLane):
     """The lane of any channel."""
 
     def __init__(self, make: Callable[[int, int], Sides], load: Load) -> None:
@@ -66,20 +68,13 @@ class ChannelLane:
         self._load = load
         self._sides = make(load.memory_bytes, load.readers)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """See `ClosingLane.close`."""
         self._sides.close()
 
     def sender(self) -> Sender:
         """See `Lane.sender`."""
-        return ChannelSender(self._sides.sending(), self._load.content())
+        return ChannelSender(self._sides.sending(), self._load)
 
     def receiver(self, reader: int) -> Receive:
         """See `Lane.receiver`."""
@@ -141,22 +136,32 @@ class PushSides:
         self._receiver.close()
 
 
-class _TcpSides:
+class HostSides:
     """Two endpoints, one of which dials the other."""
 
-    def __init__(self, memory_bytes: int, readers: int) -> None:
+    def __init__(
+        self, memory_bytes: int, readers: int, settings: tuple[TransportSettings, ...] = OVER_TCP
+    ) -> None:
+        """Know the settings of the sending host and of the reading one."""
         self._memory_bytes = memory_bytes
-        self._job, self._doorbells = _doorbells(readers)
+        self._settings = settings
+        self.job, self._doorbells = _doorbells(readers)
         self._listens_at, self._tell = Pipe(duplex=False)
 
-    def _sending_endpoint(self) -> TcpEndpoint:
-        endpoint = _endpoint(self._job, _SENDER)
+    def sending_endpoint(self) -> TcpEndpoint:
+        """Return the sending host's endpoint, which listens."""
+        endpoint = _endpoint(self.job, SENDER, self._settings[0])
         self._tell.send(endpoint.listen(_ADDRESS))
         return endpoint
 
-    def _dial(self, endpoint: TcpEndpoint) -> None:
-        endpoint.dial(_SENDER, self._listens_at.recv())
-        _wait_until_up(endpoint)
+    def reading_endpoint(self, doorbell: Doorbell | None = None) -> TcpEndpoint:
+        """Return the reading host's endpoint."""
+        return _endpoint(self.job, READER, self._settings[1], doorbell)
+
+    def dial(self, endpoint: TcpEndpoint) -> None:
+        """Link the reading host with the sending one; returns when the link stands."""
+        endpoint.dial(SENDER, self._listens_at.recv())
+        wait_until_up(endpoint)
 
     def close(self) -> None:
         """See `Sides.close`."""
@@ -164,24 +169,26 @@ class _TcpSides:
         self._listens_at.close()
 
 
-class TcpSides(_TcpSides):
+class HostRingSides(HostSides):
     """A ring on one host and its mirror on another, both hosts being this machine."""
 
-    def __init__(self, memory_bytes: int, readers: int) -> None:
+    def __init__(
+        self, memory_bytes: int, readers: int, settings: tuple[TransportSettings, ...] = OVER_TCP
+    ) -> None:
         """Create the mirror; the ring is made by the sender."""
-        super().__init__(memory_bytes, readers)
+        super().__init__(memory_bytes, readers, settings)
         self._mirror = MirrorRing.create(
-            memory_bytes, readers, self._job, "mirror", self._doorbells[:readers]
+            memory_bytes, readers, self.job, "mirror", self._doorbells[:readers]
         )
 
     def sending(self) -> SendingSide:
         """See `Sides.sending`."""
-        endpoint = self._sending_endpoint()
-        producer, _ = create_ring(self._memory_bytes, 1, self._job, "ring")
+        endpoint = self.sending_endpoint()
+        producer, _ = create_ring(self._memory_bytes, 1, self.job, "ring")
         _touch(producer.segment)
-        offer = endpoint.offer(_STREAM, RingTap.beside(producer, 0), [_READER])
-        wait = partial(_wait_for_sockets, endpoint)
-        while not offer.outgoing[_READER].sender.subscribed_now:
+        offer = endpoint.offer(_STREAM, RingTap.beside(producer, 0), [READER])
+        wait = partial(wait_for_sockets, endpoint)
+        while not offer.outgoing[READER].sender.subscribed_now:
             wait()
         return SendingSide(producer, lambda _: wait(), endpoint.poll, lambda: endpoint.delivered)
 
@@ -192,11 +199,11 @@ class TcpSides(_TcpSides):
         if reader > 0:
             return ReceivingSide(consumer, partial(doorbell.wait, _TIMEOUT_NS, consumer.available))
         _touch(self._mirror.segment)
-        endpoint = _endpoint(self._job, _READER, doorbell)
+        endpoint = self.reading_endpoint(doorbell)
         # Other readers ring for it, so that more is granted; its own process need not.
         alone = len(self._doorbells) == 2
-        endpoint.subscribe(_STREAM, self._mirror, _SENDER)
-        self._dial(endpoint)
+        endpoint.subscribe(_STREAM, self._mirror, SENDER)
+        self.dial(endpoint)
         return _polling(consumer, endpoint, None if alone else doorbell)
 
     def close(self) -> None:
@@ -205,33 +212,40 @@ class TcpSides(_TcpSides):
         self._mirror.close()
 
 
-class TcpPushSides(_TcpSides):
+class HostPushSides(HostSides):
     """A push channel between two hosts, which are both this machine."""
+
+    def __init__(
+        self,
+        memory_bytes: int,
+        readers: int,
+        settings: tuple[TransportSettings, ...] = OVER_TCP,
+        slots: int = 0,
+    ) -> None:
+        """Have so many slots; without, as many as there is memory for."""
+        super().__init__(memory_bytes, readers, settings)
+        self._layout = PushLayout(slots or memory_bytes // SLOT_BYTES, SLOT_BYTES)
 
     def sending(self) -> SendingSide:
         """See `Sides.sending`."""
-        endpoint = self._sending_endpoint()
-        outlet = PushOutlet.create(self._job, "outlet", self._layout)
-        endpoint.push_source(_READER, _STREAM, outlet)
-        _wait_until_up(endpoint)
-        wait = partial(_wait_for_sockets, endpoint)
+        endpoint = self.sending_endpoint()
+        outlet = PushOutlet.create(self.job, "outlet", self._layout)
+        endpoint.push_source(READER, _STREAM, outlet)
+        wait_until_up(endpoint)
+        wait = partial(wait_for_sockets, endpoint)
         sender = outlet.sending_end()
         return SendingSide(sender, lambda _: wait(), endpoint.poll, lambda: outlet.delivered)
 
     def receiving(self, reader: int) -> ReceivingSide:
         """See `Sides.receiving`."""
         assert reader == 0, "a push channel has one reader"
-        segment = Segment.create(self._layout.total_bytes, "push", self._job, "private")
+        segment = Segment.create(self._layout.total_bytes, "push", self.job, "private")
         receiver = PushReceivingEnd(segment, self._layout)
         _touch(segment)
-        endpoint = _endpoint(self._job, _READER)
-        endpoint.push_sink(_SENDER, _STREAM, PushInlet(segment.share()))
-        self._dial(endpoint)
+        endpoint = self.reading_endpoint()
+        endpoint.push_sink(SENDER, _STREAM, PushInlet(segment.share()))
+        self.dial(endpoint)
         return _polling(receiver, endpoint)
-
-    @property
-    def _layout(self) -> PushLayout:
-        return PushLayout(self._memory_bytes // SLOT_BYTES, SLOT_BYTES)
 
 
 def _doorbells(readers: int) -> tuple[str, list[Doorbell]]:
@@ -245,27 +259,31 @@ def _doorbells(readers: int) -> tuple[str, list[Doorbell]]:
     return job, doorbells
 
 
-def _endpoint(job: str, host: str, doorbell: Doorbell | None = None) -> TcpEndpoint:
+def _endpoint(
+    job: str, host: str, settings: TransportSettings, doorbell: Doorbell | None = None
+) -> TcpEndpoint:
     return TcpEndpoint(
         Identity(job, 1, 1, host),
         _SECRET,
         # Nobody polls between getting ready and the start, nor after the end.
-        TransportSettings(silence_timeout_ms=600_000),
+        replace(settings, silence_timeout_ms=600_000),
         _CLOCK.monotonic_ns,
         random.Random(host),
         doorbell,
     )
 
 
-def _wait_for_sockets(endpoint: TcpEndpoint) -> None:
+def wait_for_sockets(endpoint: TcpEndpoint) -> None:
+    """Do what there is to do; if there is nothing, sleep until there may be."""
     if not endpoint.poll():
         due_ns = endpoint.next_due_ns - _CLOCK.monotonic_ns()
         endpoint.sockets.wait(max(0, min(_TIMEOUT_NS, due_ns)))
 
 
-def _wait_until_up(endpoint: TcpEndpoint) -> None:
+def wait_until_up(endpoint: TcpEndpoint) -> None:
+    """Return when a link stands."""
     while not any(peer.up for peer in endpoint.statistics()):
-        _wait_for_sockets(endpoint)
+        wait_for_sockets(endpoint)
 
 
 def _polling(
@@ -276,7 +294,7 @@ def _polling(
     With a doorbell it sleeps there, and others ring, as in a relay; else on its sockets.
     """
     if doorbell is None:
-        return ReceivingSide(channel, partial(_wait_for_sockets, endpoint), endpoint.poll)
+        return ReceivingSide(channel, partial(wait_for_sockets, endpoint), endpoint.poll)
     endpoint.watch()
 
     def ready() -> bool:

@@ -7,11 +7,12 @@ chosen in advance, and what the sender sent last counts only when every reader h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeAlias
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -19,13 +20,13 @@ from ..transport.channel import Channel, Outcome
 from ..transport.clock import SystemClock
 from ..transport.segment import Bytes
 from .processes import Role, Work, run_together
+from .report import median
 from .ring_loops import sum_frame
 
 _CLOCK: Final = SystemClock()
 _CHUNK_BYTES: Final = 64 << 10
 _PUMP_BYTES: Final = 1 << 20
 """Put between two looks at the network, where there is room: what one poll sends at most."""
-_RING_BYTES_MIN: Final = 4 << 20
 READ_FROM_BYTES: Final = 4 << 10
 """Readers read every word of messages of this size and above; smaller ones they only receive."""
 
@@ -38,6 +39,9 @@ class Load:
     """Of one message."""
     readers: int
     duration_ns: int
+    as_it_lies: bool = False
+    """Whether neither side of a channel touches the bytes: they are moved as they lie there."""
+    memory_bytes_min: int = 4 << 20
 
     @property
     def chunk(self) -> int:
@@ -46,8 +50,8 @@ class Load:
 
     @property
     def memory_bytes(self) -> int:
-        """Of a ring, or of all push slots: 4 MiB, or 8 messages where these are more."""
-        return max(_RING_BYTES_MIN, 8 * self.nbytes)
+        """Of a ring, or of all push slots: the least, or 8 messages where these are more."""
+        return max(self.memory_bytes_min, 8 * self.nbytes)
 
     def content(self) -> Bytes:
         """Return the prepared message."""
@@ -56,7 +60,7 @@ class Load:
     @property
     def consume(self) -> Callable[[Bytes], object]:
         """What a reader does with a message."""
-        return sum_frame if self.nbytes >= READ_FROM_BYTES else len
+        return sum_frame if self.nbytes >= READ_FROM_BYTES and not self.as_it_lies else len
 
 
 class Sender(Protocol):
@@ -85,6 +89,24 @@ class Lane(AbstractContextManager["Lane"], Protocol):
     def receiver(self, reader: int) -> Receive:
         """Return one receiving side, in its own process, ready."""
         ...
+
+
+class ClosingLane:
+    """A lane that calls its own `close` at the end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what was made before the fork."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +145,27 @@ def sample_lane(lane: Lane, load: Load) -> Sample:
         raise RuntimeError(msg)
     sender, *readers = (timing.cpu_ns for timing in together.timings)
     return Sample(sent, together.wall_ns / 1e9, sender / 1e9, sum(readers) / 1e9)
+
+
+Samples: TypeAlias = Mapping[str, Sequence[Sample]]
+"""By way; of equally many repetitions."""
+
+
+def take_turns(
+    ways: Mapping[str, Callable[[Load], Sample]], load: Load, repetitions: int
+) -> Samples:
+    """Measure the ways in turn, and that several times."""
+    samples: dict[str, list[Sample]] = {way: [] for way in ways}
+    for _ in range(repetitions):
+        for way, sample in ways.items():
+            samples[way].append(sample(load))
+    return samples
+
+
+def paired_ratio(samples: Samples, way: str, against: str) -> float:
+    """Return the median of how many times the rate of `against` that of `way` is."""
+    pairs = zip(samples[way], samples[against], strict=True)
+    return median([ours.rate / theirs.rate for ours, theirs in pairs])
 
 
 def _send_for(sender: Sender, load: Load) -> int:
@@ -213,14 +256,16 @@ class ReceivingSide:
 class ChannelSender:
     """Sends a prepared message through a channel: the encoder copies it into the channel."""
 
-    def __init__(self, side: SendingSide, content: Bytes) -> None:
-        """Send `content` by `side`."""
+    def __init__(self, side: SendingSide, load: Load) -> None:
+        """Send the message of `load` by `side`."""
         self._side = side
-        self._content = content
+        self._content = load.content()
+        self._copies = not load.as_it_lies
         self._not_pumped = 0
 
     def _encode(self, buffer: Bytes) -> int:
-        buffer[:] = self._content
+        if self._copies:
+            buffer[:] = self._content
         return buffer.size
 
     def send(self, count: int) -> None:

@@ -6,13 +6,20 @@ all of them; a ratio is the median of the repetitions' ratios.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from .channel_lanes import SLOT_BYTES, ChannelLane, PushSides, RingSides, TcpPushSides, TcpSides
-from .lanes import Lane, Load, Sample, sample_copies, sample_lane
+from .channel_lanes import (
+    SLOT_BYTES,
+    ChannelLane,
+    HostPushSides,
+    HostRingSides,
+    PushSides,
+    RingSides,
+)
+from .lanes import Lane, Load, Sample, Samples, paired_ratio, sample_copies, sample_lane, take_turns
 from .peer_lanes import SocketLane, ZmqLane
 from .report import Aim, Row, median
 
@@ -28,8 +35,8 @@ ZMQ_IPC, ZMQ_TCP = "pyzmq ipc", "pyzmq tcp"
 _LANES: Final[Mapping[str, Callable[[Load], Lane]]] = {
     SHM: partial(ChannelLane, RingSides),
     PUSH: partial(ChannelLane, PushSides),
-    TCP: partial(ChannelLane, TcpSides),
-    PUSH_TCP: partial(ChannelLane, TcpPushSides),
+    TCP: partial(ChannelLane, HostRingSides),
+    PUSH_TCP: partial(ChannelLane, HostPushSides),
     PLAIN: SocketLane,
     PLAIN_COPY: partial(SocketLane, copies=True),
     ZMQ_IPC: partial(ZmqLane, "ipc"),
@@ -53,8 +60,6 @@ _OURS: Final = "copied into the ring, endpoint polled in the same loop; read in 
 _PLAIN_LOOP: Final = "plain sockets: sendall of it as it lies, recv_into to one place"
 _PLAIN_COPY_LOOP: Final = "plain sockets: copied to places that go round, sendall; recv_into such"
 _ZMQ_TCP_LOOP: Final = "pyzmq PAIR tcp, sent and received without copies"
-
-Samples = Mapping[str, Sequence[Sample]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +85,13 @@ def matrix_rows(effort: MatrixEffort) -> list[Row]:
         for nbytes in effort.sizes:
             load = Load(nbytes, readers, effort.duration_ns)
             ways = [way for way in _AGAINST if readers == 1 or way not in _ONE_READER]
-            samples = take_turns(ways, load, effort.repetitions)
+            samples = take_turns(_samplers(ways), load, effort.repetitions)
             rows += [_matrix_row(way, load, samples) for way in ways]
     return rows
 
 
-def take_turns(ways: Sequence[str], load: Load, repetitions: int) -> Samples:
-    """Measure the ways in turn, and that several times."""
-    samples: dict[str, list[Sample]] = {way: [] for way in ways}
-    for _ in range(repetitions):
-        for way in ways:
-            samples[way].append(_sample(way, load))
-    return samples
+def _samplers(ways: Iterable[str]) -> dict[str, Callable[[Load], Sample]]:
+    return {way: partial(_sample, way) for way in ways}
 
 
 def _sample(way: str, load: Load) -> Sample:
@@ -99,12 +99,6 @@ def _sample(way: str, load: Load) -> Sample:
         return sample_copies(load)
     with _LANES[way](load) as lane:
         return sample_lane(lane, load)
-
-
-def paired_ratio(samples: Samples, way: str, against: str) -> float:
-    """Return the median of how many times the rate of `against` that of `way` is."""
-    pairs = zip(samples[way], samples[against], strict=True)
-    return median([ours.rate / theirs.rate for ours, theirs in pairs])
 
 
 def _matrix_row(way: str, load: Load, samples: Samples) -> Row:
@@ -161,7 +155,7 @@ def tcp_rows(effort: MatrixEffort) -> list[Row]:
         PLAIN_COPY: _PLAIN_COPY_LOOP,
         ZMQ_TCP: _ZMQ_TCP_LOOP,
     }
-    samples = take_turns(tuple(hows), load, effort.aim_repetitions)
+    samples = take_turns(_samplers(hows), load, effort.aim_repetitions)
 
     def row(way: str, against: str = "", limit: float = 0.0) -> Row:
         return Row(

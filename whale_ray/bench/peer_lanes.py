@@ -11,15 +11,14 @@ from functools import partial
 from itertools import count as count_up
 from itertools import cycle
 from multiprocessing import Pipe
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from ..configs.settings import TransportSettings
 from ..transport.segment import Bytes
 from ..transport.tcp.sockets import prepare
-from .lanes import Load, Receive
+from .lanes import ClosingLane, Load, Receive
 from .peers.sockets import zmq_address, zmq_pair_socket
 
 _ADDRESS: Final = "127.0.0.1"
@@ -28,23 +27,7 @@ _NO_COPIES_FROM_BYTES: Final = 64 << 10
 _NUMBERS = count_up()
 
 
-class _Context:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give back what was made before the fork."""
-
-
-class SocketLane(_Context):
+class SocketLane(ClosingLane):
     """Loopback TCP sockets in a loop of plain Python, with the options that links set.
 
     But for the send buffer, which the kernel fits: here that is the fastest. With `copies` the
@@ -126,7 +109,7 @@ def _receive_plainly(sock: socket.socket, load: Load, places: list[Bytes]) -> in
         count += 1
 
 
-class ZmqLane(_Context):
+class ZmqLane(ClosingLane):
     """PAIR sockets over ipc or tcp; from 64 KiB on without copies on either side."""
 
     def __init__(self, over: Literal["ipc", "tcp"], load: Load) -> None:

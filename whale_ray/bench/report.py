@@ -138,7 +138,7 @@ def describe_machine(packages: Sequence[str] = ("numpy", "numba")) -> Machine:
     """Return this machine, and the versions of `packages` where they are installed."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
-        processor=_processor(Path("/proc/cpuinfo")),
+        processor=processor_name(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(memory / _GIB, 1),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -153,7 +153,8 @@ def median(values: Sequence[float]) -> float:
     return float(statistics.median(values))
 
 
-def _processor(information: Path) -> str:
+def processor_name(information: Path = Path("/proc/cpuinfo")) -> str:
+    """Return what the processor calls itself."""
     try:
         lines = information.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

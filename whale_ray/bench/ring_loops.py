@@ -65,6 +65,57 @@ def receive_loop(state: int, count: int) -> int:
     return total
 
 
+@kernel("void(int64, int64, int64)")
+def _send_one(state: int, source: int, nbytes: int) -> None:
+    offset = _reserve(state, nbytes)
+    while offset < 0:
+        pause()
+        offset = _reserve(state, nbytes)
+    copy(load(state + _DATA) + offset, source, nbytes)
+    _commit(state, nbytes)
+
+
+@kernel("int64(int64)")
+def _receive_one(state: int) -> int:
+    """Wait for a frame, read every word of it and give it back; return their sum."""
+    word = _next_frame(state)
+    while word < 0:
+        pause()
+        word = _next_frame(state)
+    total = sum_words(load(state + _DATA) + (word & _OFFSET_MASK), word >> _LENGTH_SHIFT)
+    _release(state, load(state + _POSITION))
+    return total
+
+
+@kernel("int64(int64, int64, int64, int64, int64)", releases_gil=True)
+def ask_loop(there: int, back: int, source: int, nbytes: int, count: int) -> int:
+    """Send a frame and wait for its echo, `count` times; return the sum of what came back."""
+    total = 0
+    for _ in range(count):
+        _send_one(there, source, nbytes)
+        total += _receive_one(back)
+    return total
+
+
+@kernel("int64(int64, int64, int64, int64, int64)", releases_gil=True)
+def answer_loop(there: int, back: int, source: int, nbytes: int, count: int) -> int:
+    """Send a frame for each of the `count` that come; return the sum of these."""
+    total = 0
+    for _ in range(count):
+        total += _receive_one(there)
+        _send_one(back, source, nbytes)
+    return total
+
+
+@kernel("int64(int64, int64, int64, int64)", releases_gil=True)
+def fused_loop(memory: int, nbytes: int, places: int, count: int) -> int:
+    """Call the reader for `count` messages where they lie, in `places` that go round."""
+    total = 0
+    for number in range(count):
+        total += sum_words(memory + number % places * nbytes, nbytes)
+    return total
+
+
 BARE_HEADER_BYTES = 4096
 """What comes before the slices in the segment of `write_bare` and `read_bare`."""
 _WRITTEN, _READ = 128, 256

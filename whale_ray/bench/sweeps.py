@@ -23,7 +23,7 @@ from ..transport.slicing import StreamSlicer
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
 from ..transport.wire.messages import WorkerMessage
-from .channel_lanes import RingSides, Sides, TcpSides
+from .channel_lanes import HostRingSides, RingSides, Sides
 from .lanes import SendingSide
 from .processes import Work, run_together
 from .report import Row, median
@@ -44,7 +44,7 @@ _MMS_SWEEP_WTL_MS: Final = 100.0
 _WTL_SWEEP_MMS_BYTES: Final = 256 * _KIB
 _DEFAULT_MMS_BYTES: Final = 256 * _KIB
 _DEFAULT_WTL_MS: Final = 1.0
-_BACKENDS: Final[dict[str, Callable[[int, int], Sides]]] = {"shm": RingSides, "tcp": TcpSides}
+_BACKENDS: Final[dict[str, Callable[[int, int], Sides]]] = {"shm": RingSides, "tcp": HostRingSides}
 _CLOCK: Final = SystemClock()
 
 

@@ -1,10 +1,10 @@
 """`whale-ray bench transport`: the channels against memcpy, plain sockets, ZeroMQ, pipes, pickle.
 
 `PARTS` are what `--only` takes. Here are those of the ring within one host; the others are in
-fan_out.py, matrix.py and sweeps.py. Every figure is the median of several repetitions; every ratio
-compares figures of this run. The two sides run in processes of their own and wait for each other as
-workers do, on doorbells, but for the compiled loops, which spin. The aims hold on a quiet machine
-with at least two cores.
+fan_out.py, matrix.py, sweeps.py, vega.py and verbs.py. Every figure is the median of several
+repetitions; every ratio compares figures of this run. The two sides run in processes of their own
+and wait for each other as workers do, on doorbells, but for the compiled loops, which spin. The
+aims hold on a quiet machine with at least two cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..transport import ring_kernels as kernels
 from ..transport.atomics import direct
 from ..transport.clock import SystemClock
 from ..transport.segment import Bytes, Segment
-from . import matrix, sweeps
+from . import matrix, sweeps, vega, verbs
 from .fan_out import fan_out_rows
 from .peers.sockets import load_zmq, pipe_roles, zmq_roles
 from .processes import Role, Together, Work, run_together
@@ -68,14 +68,15 @@ class Effort:
     """Factor of all message counts."""
     matrix: matrix.MatrixEffort
     sweeps: sweeps.SweepEffort
+    verbs: verbs.VerbsEffort
 
     def count(self, full: int) -> int:
         """Return the number of messages where the full effort has `full`."""
         return max(1, int(full * self.scale))
 
 
-QUICK = Effort(3, 0.1, matrix.QUICK, sweeps.QUICK)
-FULL = Effort(5, 1.0, matrix.FULL, sweeps.FULL)
+QUICK = Effort(3, 0.1, matrix.QUICK, sweeps.QUICK, verbs.QUICK)
+FULL = Effort(5, 1.0, matrix.FULL, sweeps.FULL, verbs.FULL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def run(*, quick: bool, only: str | None = None) -> BenchReport:
         command="whale-ray bench transport" + options,
         machine=machine,
         rows=tuple(row for part in parts for row in part(effort)),
-        notes=_NOTES,
+        notes=_NOTES + (verbs.notes() if only in {None, "verbs"} else ()),
     )
 
 
@@ -432,5 +433,7 @@ PARTS: Final[Mapping[str, Callable[[Effort], list[Row]]]] = {
     "matrix": lambda effort: matrix.matrix_rows(effort.matrix),
     "mms": lambda effort: sweeps.mms_rows(effort.sweeps),
     "wtl": lambda effort: sweeps.wtl_rows(effort.sweeps),
+    "vega": lambda effort: vega.vega_rows(effort.repetitions, effort.scale),
+    "verbs": lambda effort: verbs.verbs_rows(effort.verbs),
 }
 """What can be measured by itself, by name."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
 from ..operators.groupings import Forward
+from .carriage import Devices, choice_of, look_for_devices, passages, why_so
 from .diagram import draw
-from .explanation import Explanation, Table
+from .explanation import Explanation, Table, number_ranges
 from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
 from .memory import Memory, probe_memory
+from .pairs import pair_tables
 from .physical import Edge, PhysicalPlan, Stage
 from .planner import lay_out
 from .rings import size_rings
@@ -33,6 +35,7 @@ def explain(
     workers: int | None = None,
     *,
     memory: Callable[[], Memory] = probe_memory,
+    devices: Callable[[TransportSettings], Devices] = look_for_devices,
 ) -> Explanation:
     """Return the logical plan, the physical plan and the rings with their memory.
 
@@ -41,6 +44,7 @@ def explain(
         settings: as for `plan`.
         workers: as for `plan`.
         memory: tells how much memory is free.
+        devices: tells which RDMA devices this machine has; asked if there are several hosts.
 
     Raises:
         TopologyError: as `plan`, though a lack of memory is told, not raised.
@@ -52,14 +56,17 @@ def explain(
         laid_out = size_rings(laid_out, settings, free)
     except ResourceError as error:
         refusal = str(error)
-    share = settings.transport.memory_budget_fraction
+    transport = settings.transport
+    share = transport.memory_budget_fraction
+    here = devices(transport) if laid_out.relays else Devices(())
     return Explanation(
         title=f"topology {logical.name}",
         tables=(
             _logical_table(logical),
             _stage_table(laid_out),
-            _edge_table(laid_out),
-            *_host_tables(laid_out, settings.transport),
+            _edge_table(laid_out, choice_of(transport, here)),
+            *pair_tables(laid_out),
+            *_host_tables(laid_out, why_so(transport, here)),
             _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),
         ),
         diagram_svg=draw(laid_out),
@@ -159,31 +166,26 @@ def _describe_placement(stage: Stage) -> str:
 
 def _describe_workers(workers: Iterable[int]) -> str:
     """Return worker numbers as ranges: "workers 0–3, 7"."""
-    spans: list[list[int]] = []
-    for worker in workers:
-        if spans and worker == spans[-1][1] + 1:
-            spans[-1][1] = worker
-        else:
-            spans.append([worker, worker])
-    single = len(spans) == 1 and spans[0][0] == spans[0][1]
-    ranges = ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in spans)
-    return f"worker{'' if single else 's'} {ranges}"
+    ranges = number_ranges(workers)
+    return f"worker{'' if ranges.isdecimal() else 's'} {ranges}"
 
 
-def _edge_table(plan: PhysicalPlan) -> Table:
+def _edge_table(plan: PhysicalPlan, between: str) -> Table:
+    carried = {passage.edge: passage.carried_by(between) for passage in passages(plan)}
     rows = tuple(
         (
             str(edge.id),
             f"{edge.source_operator} → {edge.target_operator}{_describe_port(plan, edge)}",
             edge.grouping.describe(),
             ("event-time order" if edge.ordered else "times") if edge.carries_time else "",
+            carried[edge.id],
             edge.reason,
         )
         for edge in plan.edges
     )
     return Table(
         f"Edges: {len(rows)}" if rows else "Edges: none, everything is fused",
-        ("edge", "from → to", "grouping", "carries", "not fused because"),
+        ("edge", "from → to", "grouping", "carries", "carried by", "not fused because"),
         rows,
     )
 
@@ -194,7 +196,7 @@ def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:
     return " (right)" if edge.port == RIGHT else " (left)"
 
 
-def _host_tables(plan: PhysicalPlan, transport: TransportSettings) -> tuple[Table, ...]:
+def _host_tables(plan: PhysicalPlan, note: str) -> tuple[Table, ...]:
     """Return a table of the hosts, or nothing where there is one."""
     if not plan.relays:
         return ()
@@ -214,17 +216,7 @@ def _host_tables(plan: PhysicalPlan, transport: TransportSettings) -> tuple[Tabl
     shape = route if route in ("star", "chain") else f"{route} tree"
     title = f"Hosts: {plan.hosts.count}, each with a relay; streams travel as a {shape}"
     headers = ("host", "workers", "mirrors", "sends on")
-    return (Table(title, headers, tuple(rows), describe_carrier(transport)),)
-
-
-def describe_carrier(transport: TransportSettings) -> str:
-    """Say what is to carry the links between hosts; what does, tell the running job's metrics."""
-    if transport.between_hosts == "tcp":
-        return "links between hosts: tcp"
-    verbs = f"RDMA verbs, data by {transport.verbs_data.upper()}"
-    if transport.between_hosts == "verbs":
-        return f"links between hosts: {verbs}"
-    return f"links between hosts: {verbs}, where both have a usable device, else tcp"
+    return (Table(title, headers, tuple(rows), note),)
 
 
 def _ring_table(plan: PhysicalPlan, note: str) -> Table:

@@ -5,12 +5,24 @@ It knows nothing of plans (:mod:`whale_ray.plan.explain` fills it) and needs not
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
 _CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;white-space:nowrap"
 _RULE = "border-bottom:1px solid rgba(128,128,128,.35)"
 _FONT = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px"
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as ranges: "0–3, 7"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in spans)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     ordered=node.event_time_order,
                     on_null_key=feed.on_null_key,
                     reason=reason,
+                    transport=feed.transport,
                 )
             )
     return StageGraph(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..operators.sinks.base import Sink
     from ..operators.sources.base import Source
     from ..operators.transforms import Transform
+    from ..transport.pairs.operators import Transport
 
     Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink
 
@@ -64,6 +65,8 @@ class Input:
     """`Forward()` when the user grouped nothing."""
     on_null_key: OnBadRows = "fail"
     """What becomes of a row whose key is null: the job fails, or the row is dropped and counted."""
+    transport: Transport | None = None
+    """The user's own, for rows that go from one process to another; None: whale-ray's."""
 
 
 @dataclass(frozen=True)

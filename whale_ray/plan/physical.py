@@ -14,10 +14,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
+from .pairs import PairSpec
 from .streams import StreamPlan
 
 if TYPE_CHECKING:
     from ..operators.groupings import Grouping
+    from ..transport.pairs.operators import Transport
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Edge:
     """What becomes of a row whose key is null."""
     reason: str = ""
     """Why the two operators are not fused."""
+    transport: Transport | None = None
+    """The user's own, for rows that go from one worker to another (pairs.py)."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class PhysicalPlan(StreamPlan):
     edges: tuple[Edge, ...]
     """`edges[i].id == i`."""
     logical: LogicalPlan
+    pairs: tuple[PairSpec, ...] = ()
+    """Senders and receivers of the user's transports, numbered on from the rings."""
 
     def __getstate__(self) -> dict[str, object]:
         """Leave caches out of pickles."""
@@ -135,12 +141,23 @@ class PhysicalPlan(StreamPlan):
         has ended there when each of them has ended.
         """
         stage = self.edges[edge_id].source_stage
-        return tuple(
-            producer
+        producing = [
+            ring.producer_worker
             for ring in self.rings_of_edge(edge_id)
             if worker in ring.consumer_workers and not ring.per_instance
-            for producer in self.source_ids(stage, ring.producer_worker)
+        ]
+        producing += [
+            pair.producer_worker
+            for pair in self.pairs_of_edge(edge_id)
+            if pair.consumer_worker == worker
+        ]
+        return tuple(
+            producer for sending in producing for producer in self.source_ids(stage, sending)
         )
+
+    def pairs_of_edge(self, edge_id: int) -> tuple[PairSpec, ...]:
+        """Return the pairs of transport operators that carry an edge."""
+        return tuple(pair for pair in self.pairs if pair.edge == edge_id)
 
 
 def watermark_slots(plan: PhysicalPlan) -> dict[tuple[str, int], int]:

@@ -12,6 +12,7 @@ from .fusion import fuse, resolve_parallelism
 from .hosts import lay_hosts
 from .logical import LogicalPlan, OperatorKind
 from .memory import Memory, probe_memory
+from .pairs import lay_pairs
 from .physical import PhysicalPlan, Stage
 from .placement import place
 from .rings import lay_rings, size_rings
@@ -95,12 +96,14 @@ def lay_out(
         )
         for number, fused in enumerate(graph.stages)
     )
+    rings = lay_rings(stages, graph.edges, per_instance=per_instance)
     return PhysicalPlan(
         name=logical.name,
         workers=count,
         stages=stages,
         edges=graph.edges,
-        rings=lay_rings(stages, graph.edges, per_instance=per_instance),
+        rings=rings,
+        pairs=lay_pairs(stages, graph.edges, len(rings), per_instance=per_instance),
         logical=logical,
         hosts=hosts,
     )

@@ -10,6 +10,8 @@ local or shuffle      one from each producing worker to itself if it hosts a con
 any other             one per pair of producing and consuming worker
 ====================  =====================================================================
 
+Where a user's transport carries an edge (pairs.py), only a worker's rows to itself take a ring.
+
 A worker's ring to itself is a ring like any other: its rows wait, are counted and press back there.
 All rings have the same size, the largest power of two with which their sum, mirrors on other hosts
 included, fits the budget: logical hosts may share one machine.
@@ -21,7 +23,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..operators.groupings import All, LocalOrShuffle
+from ..operators.groupings import All
+from .pairs import reached
 from .physical import Edge, PhysicalPlan, Stage
 from .streams import RingSpec
 
@@ -52,12 +55,15 @@ def _pairs(
 ) -> Iterator[tuple[int, tuple[int, ...], bool]]:
     for producer in producers:
         to_all = isinstance(edge.grouping, All)
+        readers = reached(edge, producer, consumers)
+        if edge.transport is not None:
+            if producer in readers:
+                yield producer, (producer,), False
+            continue
         if to_all:
             yield producer, consumers, False
-        if isinstance(edge.grouping, LocalOrShuffle) and producer in consumers:
-            yield producer, (producer,), False
-        elif per_instance or not to_all:
-            for consumer in consumers:
+        if per_instance or not to_all:
+            for consumer in readers:
                 yield producer, (consumer,), to_all
 
 

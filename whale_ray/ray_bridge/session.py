@@ -17,7 +17,6 @@ import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from ..configs.errors import ResourceError, UsageError
@@ -94,12 +93,7 @@ class RaySession:
     def __enter__(self) -> RaySession:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 

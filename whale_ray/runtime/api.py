@@ -209,8 +209,9 @@ def _replace_earlier(name: str) -> None:
 def _end_with_the_driver() -> None:
     """End what still runs: a job that was not detached dies with its driver."""
     for job in list(_active.values()):
-        if job.state in ALIVE:
-            job.abandon()
+        with suppress(Exception):  # what led it may be gone, and nobody is left to be told
+            if job.state in ALIVE:
+                job.abandon()
 
 
 class _Ended(JobRunner):

@@ -125,17 +125,20 @@ class EdgeReader:
         if not self.available():
             return False
         if self._early is not None:
-            self._carry_out(None, now_ns)
+            self.take(None, now_ns)
             return True
         try:
             frame = self.channel.get()
         except HeldViewsError as error:
-            msg = f"operator {self.edge.target_operator!r} {error}"
-            raise HeldViewsError(msg) from error
+            raise self.told_of(error) from error
         if frame is None:
             return False
-        self._carry_out(frame, now_ns)
+        self.take(frame, now_ns)
         return True
+
+    def told_of(self, error: HeldViewsError) -> HeldViewsError:
+        """Return an error of the channel with the name of the operator that is to blame."""
+        return HeldViewsError(f"operator {self.edge.target_operator!r} {error}")
 
     def check_alive(self) -> None:
         """Raise ProtocolError if the producer has left without its end having come."""
@@ -146,7 +149,7 @@ class EdgeReader:
             )
             raise ProtocolError(msg)
 
-    def _carry_out(self, frame: Frame | None, now_ns: int) -> None:
+    def take(self, frame: Frame | None, now_ns: int) -> None:
         """Do what a frame says, or (None) the one that was early; keep it if it is that now."""
         message: WorkerMessage | WatermarkMessage | None = None
         if frame is None:

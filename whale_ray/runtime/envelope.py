@@ -152,4 +152,10 @@ def _culprit(assignment: Assignment) -> str:
             cloudpickle.dumps(node.payload)
         except Exception:  # noqa: BLE001  # whatever a user's object raises when pickled
             return f"operator {node.id!r} ({node.location})"
+    for edge in assignment.plan.edges:
+        try:
+            cloudpickle.dumps(edge.transport)
+        except Exception:  # noqa: BLE001  # as above
+            assert edge.transport is not None
+            return f"transport {edge.transport.name!r}"
     return "the topology"

@@ -215,11 +215,13 @@ class Job:
         return f"<Job {self.name!r} {self.id} {self.state}>"
 
     def _repr_html_(self) -> str:
-        """Return a table of the operators, and one of the relays' links, for notebooks."""
+        """Return tables of the operators, what joins them, and relays' links, for notebooks."""
         metrics = self.metrics()
         title = f"<b>{escape(self.name)}</b> <code>{escape(self.id)}</code>: {self.state}"
+        edges = _table(_EDGE_HEAD, _edge_rows(metrics)) if metrics.edges else ""
         links = _table(_LINK_HEAD, _link_rows(metrics)) if metrics.relays else ""
-        return f"<div>{title}{_table(_OPERATOR_HEAD, _operator_rows(metrics))}{links}</div>"
+        operators = _table(_OPERATOR_HEAD, _operator_rows(metrics))
+        return f"<div>{title}{operators}{edges}{links}</div>"
 
 
 _OPERATOR_HEAD = (
@@ -232,7 +234,17 @@ _OPERATOR_HEAD = (
     "busy",
     "blocked",
 )
-_LINK_HEAD = ("host", "peer", "link", "MB sent", "MB received", "broken", "waited")
+_EDGE_HEAD = ("from", "to", "carried by")
+_LINK_HEAD = (
+    "host",
+    "peer",
+    "link",
+    "MB sent",
+    "MB received",
+    "broken",
+    "waited",
+    "not by verbs because",
+)
 
 
 def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
@@ -251,16 +263,21 @@ def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
     ]
 
 
+def _edge_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
+    return [(edge.source, edge.target, edge.carried_by) for edge in metrics.edges]
+
+
 def _link_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
     return [
         (
             relay.host,
             link.host,
-            "up" if link.up else "down",
+            link.way if link.up else "down",
             f"{link.bytes_sent / 1e6:,.1f}",
             f"{link.bytes_received / 1e6:,.1f}",
             f"{sum(link.failures.values()):,}",
             f"{link.back_pressured:,}",
+            link.without_verbs,
         )
         for relay in metrics.relays
         for link in relay.links

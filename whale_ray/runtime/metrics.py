@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from ..transport.channel import ChannelStatistics
     from ..transport.links.statistics import LinkStatistics
+    from .edge_metrics import EdgeMetrics
     from .tree_keeper import SwitchReport
 
 _BUCKETS_PER_OCTAVE = 16
@@ -82,11 +84,38 @@ class InstanceMetrics:
 
 
 @dataclass(frozen=True)
+class TransportMetrics:
+    """One operator of a user's transport.
+
+    Attributes:
+        transport: the transport's name.
+        edge: the edge's number.
+        sender: the sender's worker; None for a receiver, which serves all senders of its edge.
+        receiver: the receiver's worker.
+        stream: the sender's stream; None for a receiver.
+        messages: how many messages it carried, the last one included, which ends the stream.
+        ended: whether that was among them; of a receiver, that of all senders.
+        counters: what is counted of every channel.
+        own: what the operator counts itself.
+    """
+
+    transport: str
+    edge: int
+    sender: int | None
+    receiver: int
+    stream: int | None
+    messages: int
+    ended: bool
+    counters: ChannelStatistics
+    own: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class WorkerSnapshot:
     """One member's counters at one moment (`at_ns` monotonic), and its processor time so far.
 
-    A worker has instances; a relay, of the host `host`, has links, and connections that it refused
-    before they said who they are, by reason.
+    A worker has instances, and operators of users' transports, if any; a relay, of the host
+    `host`, has links, and connections that it refused before they said who they are, by reason.
     """
 
     worker: int
@@ -96,6 +125,7 @@ class WorkerSnapshot:
     links: tuple[LinkStatistics, ...] = ()
     refused: Mapping[str, int] = field(default_factory=dict)
     host: str = ""
+    transports: tuple[TransportMetrics, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +170,7 @@ class RelayMetrics:
     Attributes:
         sent_bytes_per_s: to all other hosts, since the previous snapshot.
         links: what `TcpEndpoint` counts, per peer: bytes, messages, breaks by reason, duplicates,
-            waiting.
+            waiting; and what carries the link, or why RDMA verbs do not.
         refused: connections refused before they said who they are, by reason.
         waits_for: the peers with slow readers: bytes for them had to wait since the previous
             snapshot.
@@ -157,6 +187,11 @@ class RelayMetrics:
         """The peers to which no link stands."""
         return tuple(link.host for link in self.links if not link.up)
 
+    @property
+    def fell_back(self) -> tuple[str, ...]:
+        """The peers to which verbs have carried a link, and TCP does now."""
+        return tuple(link.host for link in self.links if link.fell_back)
+
 
 @dataclass(frozen=True)
 class JobMetrics:
@@ -164,7 +199,8 @@ class JobMetrics:
 
     `relays` has those of all hosts, in their order; none on a single host. `switches` are the last
     switches of multicast trees. `throttled` has the streams (ring ids) whose load no out-degree can
-    carry, and how much of it can be, in slices per second.
+    carry, and how much of it can be, in slices per second. `transports` has the senders and
+    receivers of users' transports, `edges` what carries rows from each operator to the next.
     """
 
     operators: tuple[OperatorMetrics, ...]
@@ -173,6 +209,8 @@ class JobMetrics:
     relays: tuple[RelayMetrics, ...] = ()
     switches: tuple[SwitchReport, ...] = ()
     throttled: Mapping[int, float] = field(default_factory=dict)
+    transports: tuple[TransportMetrics, ...] = ()
+    edges: tuple[EdgeMetrics, ...] = ()
 
     def operator(self, operator_id: str) -> OperatorMetrics:
         """Return one operator's metrics; raises KeyError for an unknown id."""
@@ -184,7 +222,8 @@ class JobMetrics:
     def watch_line(self) -> str:
         """Return one line that answers "why is it slow": rate, lag, busiest, back-pressured.
 
-        Of relays only what is amiss: peers out of reach, peers with slow readers, strangers.
+        Of relays only what is amiss: peers out of reach, peers with slow readers, links that verbs
+        carried before, strangers.
         """
         parts = []
         for metrics in self.operators:
@@ -199,6 +238,8 @@ class JobMetrics:
         for relay in self.relays:
             if relay.down:
                 parts.append(f"{relay.host} CANNOT REACH {', '.join(relay.down)}")
+            if relay.fell_back:
+                parts.append(f"{relay.host} → {', '.join(relay.fell_back)} FELL BACK to tcp")
             if relay.waits_for:
                 parts.append(f"{relay.host} → {', '.join(relay.waits_for)} WAITS")
             if refused := sum(relay.refused.values()):
@@ -248,7 +289,8 @@ def summarize(
         for snapshot in sorted(now.values(), key=lambda snapshot: snapshot.worker)
         if snapshot.host
     )
-    return JobMetrics(tuple(operators), cpu_s, attempt, relays)
+    transports = tuple(operator for snapshot in now.values() for operator in snapshot.transports)
+    return JobMetrics(tuple(operators), cpu_s, attempt, relays, transports=transports)
 
 
 def _relay(

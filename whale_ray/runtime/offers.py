@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..transport.shm import RingHandle
 
@@ -14,7 +14,10 @@ class RingOffer:
     Attributes:
         rings: the rings, or mirrors of rings, that it writes, by ring id.
         address: where a relay listens: IP address and port.
+        receivers: the addresses of the worker's receivers of users' transports, by edge, pickled:
+            only the senders open them.
     """
 
     rings: dict[int, RingHandle]
     address: tuple[str, int] | None = None
+    receivers: dict[int, bytes] = field(default_factory=dict)

@@ -209,6 +209,8 @@ class RayRunner(JobRunner):
         """See `JobRunner.state`."""
         if self._outcome is not None:
             return self._outcome.state
+        if not ray.is_initialized():  # asking would start another Ray
+            return "finishing"
         try:
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
         except GetTimeoutError:
@@ -220,17 +222,12 @@ class RayRunner(JobRunner):
 
     def metrics(self) -> JobMetrics:
         """See `JobRunner.metrics`."""
-        try:
-            packed = ray.get(self._controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
-        except (GetTimeoutError, RayActorError):
-            return JobMetrics((), 0.0, 0)
-        metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
-        assert isinstance(metrics, JobMetrics)
-        return metrics
+        return _metrics_of(self._controller)
 
     def stop(self, drain: bool) -> None:
         """See `JobRunner.stop`."""
-        self._controller.stop.remote(drain)
+        if ray.is_initialized():  # else Ray has ended the job
+            self._controller.stop.remote(drain)
 
     def wish(self, wish: Wish) -> None:
         """See `JobRunner.wish`."""
@@ -266,13 +263,7 @@ class DetachedRunner(JobRunner):
 
     def metrics(self) -> JobMetrics:
         """Return the newest counters, none when it has ended."""
-        try:
-            packed = ray.get(self._controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
-        except RayError:
-            return JobMetrics((), 0.0, 0)
-        metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
-        assert isinstance(metrics, JobMetrics)
-        return metrics
+        return _metrics_of(self._controller)
 
     def stop(self, drain: bool) -> None:
         """Ask for the end."""
@@ -335,6 +326,19 @@ def stop_job(job_id: str, drain: bool, address: str | None, timeout_s: float) ->
         if not done:
             msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
             raise ResourceError(msg)
+
+
+def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
+    """Return the newest counters of a job, none if its controller does not answer."""
+    if not ray.is_initialized():  # asking would start another Ray
+        return JobMetrics((), 0.0, 0)
+    try:
+        packed = ray.get(controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
+    except RayError:
+        return JobMetrics((), 0.0, 0)
+    metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
+    assert isinstance(metrics, JobMetrics)
+    return metrics
 
 
 def _wish(controller: ActorHandle[Any], wish: Wish) -> None:

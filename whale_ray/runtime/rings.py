@@ -1,7 +1,8 @@
-"""The rings of one worker: those it writes, those it reads.
+"""The rings of one worker: those it writes, those it reads; and what takes their place.
 
 A ring that only its own worker reads lies in private memory; all others are shared with the workers
-of the same host, and with its relay if other hosts read the stream.
+of the same host, and with its relay if other hosts read the stream. Where a user's transport
+carries an edge, its senders and receivers (pairs.py) are made and attached beside the rings.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .boards import HostBoard
 from .edge_writer import OutRing
 from .fleet import Assignment
 from .offers import RingOffer
+from .pairs import PairSet
 
 
 class RingSet:
@@ -32,6 +34,7 @@ class RingSet:
         self._worker = worker
         self._host = self._plan.host_of(worker)
         self._host_board = HostBoard(self._plan, self._settings, worker, self._job, slots)
+        self.pairs = PairSet(assignment, worker, attempt)
         self._own_ends: dict[int, Channel] = {}
         self._mirrors: list[Segment] = []
         self.out_rings: dict[int, list[OutRing]] = {}
@@ -68,11 +71,16 @@ class RingSet:
                     poison_released=self._settings.poison_released,
                 )
             edge = self._plan.edges[spec.edge]
-            instances = self._instances_behind(edge, spec)
+            instances = self._instances_behind(edge, spec.consumer_workers)
             ring = OutRing(
                 spec.id, producer, instances, producer.max_frame_bytes, spec.per_instance
             )
             self.out_rings.setdefault(spec.edge, []).append(ring)
+        for pair, sender in self.pairs.make_senders(self._host_board):
+            instances = self._instances_behind(self._plan.edges[pair.edge], (pair.consumer_worker,))
+            ring = OutRing(pair.id, sender, instances, sender.max_frame_bytes)
+            self.out_rings.setdefault(pair.edge, []).append(ring)
+        offer.receivers.update(self.pairs.listen(self._host_board))
         for spec in self._plan.mirrors_on(self._host):
             if self._plan.owner_on(spec, self._host) == self._worker:
                 offer.rings[spec.id] = self._make_mirror(spec)
@@ -103,20 +111,27 @@ class RingSet:
                     held_fraction=self._settings.held_fraction,
                 )
             self.in_channels.append((spec, channel))
+        self.pairs.connect([offer.receivers for offer in offers])
 
     def close(self) -> None:
         """Close all channels and the board."""
+        try:
+            self.pairs.close()
+        finally:
+            self._close_rings()
+
+    def _close_rings(self) -> None:
         for _, channel in self.in_channels:
             channel.close()
         for channel in self._own_ends.values():
             channel.close()
         for rings in self.out_rings.values():
             for ring in rings:
-                ring.channel.close()
+                ring.channel.close()  # the senders are, already
         for memory in self._mirrors:
             memory.close()
         self._host_board.close()
 
-    def _instances_behind(self, edge: Edge, spec: RingSpec) -> tuple[int, ...]:
+    def _instances_behind(self, edge: Edge, workers: Sequence[int]) -> tuple[int, ...]:
         placed = self._plan.stages[edge.target_stage].instance_worker
-        return tuple(i for i, worker in enumerate(placed) if worker in spec.consumer_workers)
+        return tuple(i for i, worker in enumerate(placed) if worker in workers)

@@ -22,12 +22,13 @@ from ..plan.logical import OperatorKind
 from ..transport.clock import Clock
 from . import controller as c
 from . import controller_events as e
+from .edge_metrics import edge_metrics
 from .fleet import Assignment, Fleet, SnapshotTaken, Told
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
 from .tree_keeper import Goal, Wish
 from .tree_lead import TreeLead
-from .tree_messages import SetAddressing
+from .tree_messages import SendersEnded, SetAddressing
 
 _COMMANDS_MAX = 2
 _WISHES_MAX = 64
@@ -122,6 +123,7 @@ class Supervisor:
         self._running_since_ns: int | None = None
         self._ran_ns = 0
         self._next_snapshot_ns = 0
+        self._ended_streams: set[int] = set()
         self._asked: dict[int, int] = {}  # worker: in which attempt it was asked for a snapshot
 
     @property
@@ -141,7 +143,10 @@ class Supervisor:
         since_ns = self._running_since_ns if self._ran_ns else None
         metrics = summarize(order, newest, previous, self._controller.attempt, since_ns)
         return replace(
-            metrics, switches=self._trees.switches, throttled=dict(self._trees.throttled)
+            metrics,
+            switches=self._trees.switches,
+            throttled=dict(self._trees.throttled),
+            edges=edge_metrics(self._assignment.plan, self._trees.trees, metrics.relays),
         )
 
     def stop(self, drain: bool) -> None:
@@ -287,10 +292,23 @@ class Supervisor:
         attempt = self._asked.pop(event.worker, None)
         if event.snapshot is not None and attempt == self._controller.attempt:
             self._counters.take(event.snapshot)
+            self._tell_receivers(event.snapshot)
 
     def _keep_final(self, event: e.Returned) -> None:
         if isinstance(event.result, WorkerSnapshot) and event.attempt == self._controller.attempt:
             self._counters.take(event.result)
+            self._tell_receivers(event.result)
+
+    def _tell_receivers(self, snapshot: WorkerSnapshot) -> None:
+        """Tell the receivers of users' transports how much was sent to them, once it has ended."""
+        sent: dict[int, dict[int, int]] = {}
+        for operator in snapshot.transports:
+            stream = operator.stream
+            if stream is not None and operator.ended and stream not in self._ended_streams:
+                self._ended_streams.add(stream)
+                sent.setdefault(operator.receiver, {})[stream] = operator.messages
+        for worker, messages in sent.items():
+            self._fleet.call(worker, self._controller.attempt, "tell", (SendersEnded(messages),))
 
     def _keep_time(self) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -319,6 +337,7 @@ class Supervisor:
                     self._perform(follow_up)
             case e.Discard(attempt):
                 self._running_since_ns, self._ran_ns = None, 0
+                self._ended_streams.clear()
                 self._discard(attempt)
                 if self._controller.phase is not c.Phase.ENDED:
                     self._counters.clear()  # the next attempt counts from zero

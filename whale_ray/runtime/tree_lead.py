@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..configs.settings import MulticastSettings
+from ..multicast.trees import Tree
 from ..plan.streams import StreamPlan
 from .controller_events import RelayBack
 from .fleet import Told
@@ -40,12 +41,20 @@ class TreeLead:
         self._written: Mapping[int, TreeState] = {}
         self._goal: Goal | None = None
         self._past: tuple[SwitchReport, ...] = ()
+        self._last_trees: Mapping[int, Tree] = {}
         self._inherited: Mapping[int, TreeState] | None = None
 
     @property
     def states(self) -> Mapping[int, TreeState]:
         """What a successor must know, by stream."""
         return {} if self._keeper is None else self._keeper.states
+
+    @property
+    def trees(self) -> Mapping[int, Tree]:
+        """The trees in force, or last in force, by stream; those that never began are left out."""
+        if self._keeper is None:
+            return self._last_trees
+        return {stream: state.record.tree for stream, state in self._keeper.states.items()}
 
     @property
     def switches(self) -> tuple[SwitchReport, ...]:
@@ -84,7 +93,7 @@ class TreeLead:
 
     def end(self) -> None:
         """Take note that the attempt does not run any more."""
-        self._past = self.switches
+        self._past, self._last_trees = self.switches, self.trees
         self._keeper, self._attempt = None, -1
 
     def set_goal(self, goal: Goal, now_ns: int) -> None:

@@ -64,6 +64,13 @@ class SetAddressing:
     addressing: Addressing
 
 
+@dataclass(frozen=True)
+class SendersEnded:
+    """To a worker: senders of users' transports have ended; messages of each, by stream."""
+
+    messages: dict[int, int]
+
+
 def check_addressing(name: Addressing) -> Addressing:
     """Return it; raises UsageError if there is none of that name."""
     if name not in get_args(Addressing):

@@ -18,8 +18,11 @@ doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..configs.errors import AttemptLostError
 from ..operators.sinks.base import Staged
+from ..plan.pairs import PairSpec
 from ..plan.physical import watermark_slots
 from ..plan.streams import RingSpec
 from ..transport.channel import Channel
@@ -30,9 +33,11 @@ from .edge_reader import EdgeReader, Progress
 from .fleet import Assignment
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer
+from .pairs import POLL_NS, PairSet
 from .rings import RingSet
 from .supervisor import job_is_bounded
-from .tree_messages import SetAddressing
+from .transport_operators import ReceiverOperator, SenderOperator
+from .tree_messages import SendersEnded, SetAddressing
 from .unit import Unit, close_all
 from .wiring import UnitBuilder
 
@@ -58,7 +63,7 @@ class Worker:
         self._attempt = -1
         self._rings: RingSet | None = None
         self._units: list[Unit] = []
-        self._readers: list[EdgeReader] = []
+        self._readers: list[EdgeReader | ReceiverOperator | SenderOperator] = []
         self._aborted = -1
         self._drained = -1
         self._draining = False
@@ -104,13 +109,25 @@ class Worker:
         self._readers = [
             self._reader(spec, channel, progress) for spec, channel in rings.in_channels
         ]
+        self._readers += self._transport_operators(rings.pairs, progress)
         for unit in self._units:
             if unit.reader is not None:
                 unit.reader.join(rings.board.board)
             unit.begin()
 
+    def _transport_operators(
+        self, pairs: PairSet, progress: dict[tuple[int, int], Progress]
+    ) -> Iterator[ReceiverOperator | SenderOperator]:
+        silence_ns = self._assignment.settings.transport.silence_timeout_ms * 1_000_000
+        for group, receiver in pairs.receivers:
+            readers = {pair.id: self._reader(pair, receiver, progress) for pair in group}
+            yield ReceiverOperator(receiver, readers, silence_ns)
+        for pair, sender in pairs.senders:
+            mine = (writer for unit in self._units for writer in unit.writers)
+            yield SenderOperator(sender, [one for one in mine if one.edge.id == pair.edge])
+
     def _reader(
-        self, spec: RingSpec, channel: Channel, progress: dict[tuple[int, int], Progress]
+        self, spec: RingSpec | PairSpec, channel: Channel, progress: dict[tuple[int, int], Progress]
     ) -> EdgeReader:
         """Return the reader of a ring; those of one edge from one worker share their progress."""
         plan = self._assignment.plan
@@ -119,7 +136,7 @@ class Worker:
         sources = plan.source_ids(edge.source_stage, spec.producer_worker)
         # Every keyed ring is numbered by itself, but there is only one from a worker to another.
         shared = progress.setdefault((edge.id, spec.producer_worker), Progress(sources, units))
-        one_each = spec.per_instance
+        one_each = isinstance(spec, RingSpec) and spec.per_instance
         return EdgeReader(
             edge, spec.id, channel, self._attempt, units, shared, per_instance=one_each
         )
@@ -132,7 +149,8 @@ class Worker:
         With `budget_ns`, return None when that much time has passed before.
         """
         stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
-        while not all(unit.done for unit in self._units):
+        pairs = self._opened.pairs
+        while not (all(unit.done for unit in self._units) and pairs.ended):
             now_ns = self._clock.monotonic_ns()
             if stop_at_ns is not None and now_ns >= stop_at_ns:
                 return None
@@ -161,10 +179,16 @@ class Worker:
         """Do nothing: a worker knows by itself when everything has ended."""
 
     def tell(self, attempt: int, content: object) -> None:
-        """Serialize all-grouped rows in another way from now on."""
+        """Serialize all-grouped rows in another way from now on; or learn what senders sent."""
+        if attempt != self._attempt:
+            return
+        if isinstance(content, SendersEnded):
+            for reader in self._readers:
+                if isinstance(reader, ReceiverOperator):
+                    reader.expect(content.messages)
+            return
         assert isinstance(content, SetAddressing)
-        if attempt == self._attempt:
-            self.set_addressing(content.addressing)
+        self.set_addressing(content.addressing)
 
     def abort(self, attempt: int) -> None:
         """End the attempt as soon as the loop gets its turn."""
@@ -191,7 +215,9 @@ class Worker:
             unit.update_metrics()
         metrics = tuple(metrics for unit in self._units for metrics in unit.metrics)
         cpu_ns = cpu_time_ns()
-        return WorkerSnapshot(self._index, self._clock.monotonic_ns(), cpu_ns, metrics)
+        now_ns = self._clock.monotonic_ns()
+        transports = self._rings.pairs.metrics() if self._rings is not None else ()
+        return WorkerSnapshot(self._index, now_ns, cpu_ns, metrics, transports=transports)
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
@@ -276,6 +302,8 @@ class Worker:
         due = [now_ns + int(transport.doorbell_timeout_ms * 1e6)]
         if stop_at_ns is not None:
             due.append(stop_at_ns)
+        if self._opened.pairs.needs_polling:
+            due.append(now_ns + POLL_NS)
         for unit in self._units:
             due.extend(w.deadline_ns for w in unit.writers if w.deadline_ns is not None)
             if unit.blocked:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..configs.errors import InputError
 from ..plan.logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
 from .checks import check_choice, check_name, describe_value, mistake
-from .endpoints import check_source
+from .endpoints import check_source, check_transport
 from .known import KnownColumns, check_columns, columns_of
 from .locations import caller_location
 from .registry import Registry
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..operators.event_time import EventTime, Unit
     from ..operators.sources.base import Source
     from ..plan.explanation import Explanation
+    from ..transport.pairs.operators import Transport
 
 _POLICIES = ("fail", "drop")
 
@@ -39,13 +40,18 @@ class Topology:
 
     Args:
         name: names the job; letters, digits, '-', '_' and '.'.
+        transport: your own, a `whale.transports.Transport`, for all rows that go from one process
+            to another; `Stream.via` chooses one for a single stream.
 
     Raises:
-        TopologyError: the name is not fit.
+        TopologyError: the name is not fit, or the transport is none.
     """
 
-    def __init__(self, name: str) -> None:
-        self._registry = Registry(check_name(name, "topology name"))
+    def __init__(self, name: str, *, transport: Transport | None = None) -> None:
+        check_name(name, "topology name")
+        if transport is not None:
+            check_transport(f"topology {name!r}: transport=", transport)
+        self._registry = Registry(name, transport)
 
     @property
     def name(self) -> str:

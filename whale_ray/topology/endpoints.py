@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Iterable
 from pathlib import PurePath
 
+from ..configs.errors import TopologyError
 from ..operators.sinks.base import Sink
 from ..operators.sinks.files import FileSink
 from ..operators.sources.base import Source
 from ..plan.logical import OperatorNode
+from ..transport.pairs.operators import Transport
 from .checks import describe_value, mistake, name_of
 
 _BY_SUFFIX = {".csv": "csv", ".json": "json_lines", ".jsonl": "json_lines", ".ndjson": "json_lines"}
@@ -33,6 +35,13 @@ def check_sink(operator_id: str, sink: object, earlier: Iterable[OperatorNode]) 
                 operator_id,
                 f"sink {node.id!r} writes to {output} already: give each sink its own folder",
             )
+
+
+def check_transport(where: str, transport: object) -> None:
+    """Refuse anything but a `Transport`; `where` says what it was passed to."""
+    if not isinstance(transport, Transport):
+        msg = f"{where} takes a whale.transports.Transport, not {describe_value(transport)}"
+        raise TopologyError(msg)
 
 
 def _output_path(payload: object) -> str | None:

@@ -22,7 +22,7 @@ GROUPINGS = (
 TRANSFORMS = ("map", "filter", "flat_map", "select", "with_column")
 """The methods that need no state."""
 
-STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink"})
+STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink", "via"})
 """All that can be called on some stream."""
 
 OTHER_NAMES: Mapping[str, str] = {

@@ -10,6 +10,7 @@ from ..plan.logical import LogicalPlan, OperatorKind, OperatorNode
 from .checks import check_name, check_parallelism, mistake
 
 if TYPE_CHECKING:
+    from ..transport.pairs.operators import Transport
     from .known import KnownColumns
 
 OPERATORS_MAX = 10_000
@@ -19,8 +20,9 @@ OPERATORS_MAX = 10_000
 class Registry:
     """What a topology and its streams share. An operator is added whole or not at all."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, transport: Transport | None = None) -> None:
         self.name = name
+        self.transport = transport
         self._nodes: dict[str, OperatorNode] = {}
         self._columns: dict[str, KnownColumns | None] = {}
 

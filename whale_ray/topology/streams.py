@@ -14,7 +14,7 @@ meet again; each method adds an operator, or says how rows are spread, and retur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..configs.errors import TopologyError
 from ..operators.groupings import (
@@ -31,7 +31,7 @@ from ..operators.groupings import (
 from ..plan.logical import LEFT, RIGHT, Input, OnBadRows, OperatorKind, OperatorNode
 from . import misuse
 from .checks import check_choice, check_function, describe_value, mistake
-from .endpoints import check_sink
+from .endpoints import check_sink, check_transport
 from .functions import ColumnFunction
 from .known import KnownColumns, check_columns, kind_of_key
 from .locations import caller_location
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ..operators.rows import Row
     from ..operators.sinks.base import Sink
     from ..operators.transforms import Transform
+    from ..transport.pairs.operators import Transport
     from ..transport.wire.batch import Batch
     from .known import SchemaLike
 
@@ -70,16 +71,33 @@ class _Readable:
         upstream: str,
         grouping: Grouping,
         on_null_key: OnBadRows = "fail",
+        transport: Transport | None = None,
     ) -> None:
         self._registry = registry
         self._upstream = upstream
         self._grouping = grouping
         self._on_null_key = on_null_key
+        self._transport = transport or registry.transport
 
     @property
     def id(self) -> str:
         """The id of the operator whose output this is."""
         return self._upstream
+
+    def via(self, transport: Transport) -> Self:
+        """Carry the rows by a transport of your own, where they go from one process to another.
+
+        Args:
+            transport: a `whale.transports.Transport`; it is used by what reads the stream that
+                this method returns, and nothing else.
+
+        Raises:
+            TopologyError: what was passed is not one.
+        """
+        check_transport(f"operator {self.id!r}: via", transport)
+        carried = object.__new__(type(self))
+        vars(carried).update(vars(self), _transport=transport)
+        return carried
 
     def map(
         self,
@@ -206,7 +224,7 @@ class _Readable:
         return self._registry.columns(self._upstream)
 
     def _input(self, port: int = LEFT) -> Input:
-        return Input(self._upstream, port, self._grouping, self._on_null_key)
+        return Input(self._upstream, port, self._grouping, self._on_null_key, self._transport)
 
     def _transform(
         self,
@@ -318,7 +336,7 @@ class Stream(_Readable):
         except TopologyError as error:
             raise mistake(self.id, str(error)) from None
         check_columns(self.id, verb, columns, self._columns())
-        return GroupedStream(self._registry, self._upstream, grouping, on_null)
+        return GroupedStream(self._registry, self._upstream, grouping, on_null, self._transport)
 
     if not TYPE_CHECKING:  # a type checker knows what is missing; everybody else is told the fix
 

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from whale_ray.bench import matrix, sweeps, transport
+from whale_ray.bench import matrix, sweeps, transport, verbs
 from whale_ray.bench.fan_out import ROWS_PER_SLICE, fan_out_rows, slice_batch
 from whale_ray.bench.processes import run_together
 from whale_ray.bench.ring_loops import sum_frame
@@ -21,6 +21,7 @@ TINY = transport.Effort(
     scale=0.001,
     matrix=matrix.MatrixEffort((64,), (1,), 1, 1_000_000, 1),
     sweeps=sweeps.SweepEffort((256 << 10,), (1.0,), 1, 1000),
+    verbs=verbs.VerbsEffort((4096,), 1, 1, 1_000_000, (8,), (8,), 3, 8),
 )
 
 

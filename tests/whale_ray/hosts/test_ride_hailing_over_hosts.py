@@ -7,24 +7,18 @@ that a job takes seconds for its bytes: a cut in the middle of them is in the mi
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import assert_equal_answers
 from tests.whale_ray.hosts.ride_hailing_driver import failures, wait_for_bytes
-from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
-from whale_ray.applications.ride_hailing.oracle import duckdb_oracle
-from whale_ray.applications.ride_hailing.settings import RideHailingSettings
-from whale_ray.applications.ride_hailing.topology import build
+from tests.whale_ray.hosts.rides import Rides
 from whale_ray.runtime.api import submit
 from whale_ray.runtime.process_fleet import HostPlace
 from whale_ray.testing.hosts import NamespaceHosts, RayNodes
@@ -43,48 +37,9 @@ PATIENCE_S = 280
 PATIENT = {"runtime.start_timeout_ms": 1000 * PATIENCE_S}
 
 
-class Rides:
-    """The input of two hours, as files, and what the query answers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.positions = folder / "positions.parquet"
-        self.requests = folder / "requests.parquet"
-        data = os.environ.get("WHALE_RAY_DATA")
-        if data:
-            first = first_hours(Path(data, "sf_taxi_gps.parquet"), "event_time", None)
-            times = pc.min_max(first["event_time"])
-            pq.write_table(first, self.positions)
-            asked = first_hours(Path(data, "sf_taxi_requests.parquet"), "request_time", times)
-            pq.write_table(asked, self.requests)
-        else:
-            made = generate(folder / "generated", GeneratorSettings(hours=HOURS))
-            made.positions_path.rename(self.positions)
-            made.requests_path.rename(self.requests)
-        self.expected = duckdb_oracle(self.positions, self.requests)
-
-    def topology(self) -> whale.Topology:
-        """Return the application on these rides, with results for the caller."""
-        return build(
-            whale.sources.parquet(self.positions),
-            whale.sources.parquet(self.requests),
-            whale.sinks.collect(),
-            RideHailingSettings(matching_instances=16),
-        )
-
-
-def first_hours(path: Path, column: str, span: pa.Scalar | None) -> pa.Table:
-    """Return the rows of the first hours, or those within `span` (min and max)."""
-    table = pq.read_table(path)
-    ms = table[column].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    low = pc.min(ms) if span is None else span["min"].cast(pa.int64())
-    high = pc.add(low, HOURS * 3_600_000) if span is None else span["max"].cast(pa.int64())
-    return table.filter(pc.and_(pc.greater_equal(ms, low), pc.less_equal(ms, high)))
-
-
 @pytest.fixture(scope="module")
 def rides(tmp_path_factory: pytest.TempPathFactory) -> Rides:
-    return Rides(tmp_path_factory.mktemp("rides"))
+    return Rides(tmp_path_factory.mktemp("rides")).make(HOURS)
 
 
 def submitted(rides: Rides, hosts: NamespaceHosts, route: str) -> whale.Job:

@@ -7,10 +7,21 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from whale_ray.configs.settings import Settings, TransportSettings
 from whale_ray.operators.event_time import EventTime
-from whale_ray.operators.groupings import All, Forward, Global, Grouping, Key, Shuffle
-from whale_ray.plan.explain import describe_carrier, explain, format_bytes
+from whale_ray.operators.groupings import (
+    All,
+    Forward,
+    Global,
+    Grouping,
+    Key,
+    LocalOrShuffle,
+    Shuffle,
+)
+from whale_ray.plan.carriage import Devices
+from whale_ray.plan.explain import explain, format_bytes
 from whale_ray.plan.explanation import Explanation, Table
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from whale_ray.plan.memory import Memory
@@ -204,14 +215,73 @@ def test_bytes_are_readable() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_to_carry_links_between_hosts():
-    told = {
-        choice: describe_carrier(TransportSettings(between_hosts=choice, verbs_data="write"))
-        for choice in ("auto", "verbs", "tcp")
-    }
+NONE_HERE = Devices((), "no RDMA device on this machine")
+ONE_HERE = Devices(("rxe0",))
+
+
+@pytest.mark.parametrize(
+    ("between_hosts", "here", "choice", "why"),
+    [
+        ("tcp", ONE_HERE, "tcp", "tcp, as transport.between_hosts says"),
+        (
+            "auto",
+            ONE_HERE,
+            "verbs WRITE, or tcp to hosts without a device",
+            "RDMA verbs, data by WRITE, where both have a usable device, else tcp; this machine "
+            "has rxe0",
+        ),
+        (
+            "auto",
+            NONE_HERE,
+            "tcp",
+            "RDMA verbs, data by WRITE, where both have a usable device, else tcp; not from this "
+            "machine: no RDMA device on this machine",
+        ),
+        ("verbs", ONE_HERE, "verbs WRITE", "RDMA verbs, data by WRITE; this machine has rxe0"),
+        (
+            "verbs",
+            NONE_HERE,
+            "verbs WRITE",
+            "RDMA verbs, data by WRITE; not from this machine: no RDMA device on this machine",
+        ),
+    ],
+)
+def test_each_edge_tells_what_is_to_carry_it(
+    between_hosts: str, here: Devices, choice: str, why: str
+) -> None:
+    plan = LogicalPlan(
+        "places",
+        (
+            node("a", "source", Described("rows"), parallelism=2),
+            node("b", "map", Described("b"), ("a", LocalOrShuffle()), parallelism=2),
+            node("c", "process", Matcher, ("b", All()), parallelism=2),
+            node("d", "sink", Described("d"), ("c", Forward())),
+        ),
+    )
+    settings = Settings().with_overrides(
+        {
+            "runtime.hosts": 2,
+            "transport.between_hosts": between_hosts,
+            "transport.verbs_data": "write",
+        }
+    )
+    made = explain(
+        plan, settings, 2, memory=lambda: Memory(None, GIB), devices=lambda _transport: here
+    )
+    edges, hosts = (
+        next(table for table in made.tables if table.title.startswith(title))
+        for title in ("Edges", "Hosts")
+    )
+    told = dict(zip((row[1] for row in edges.rows), (row[4] for row in edges.rows), strict=True))
     assert told == {
-        "auto": "links between hosts: RDMA verbs, data by WRITE, where both have a usable device, "
-        "else tcp",
-        "verbs": "links between hosts: RDMA verbs, data by WRITE",
-        "tcp": "links between hosts: tcp",
+        "a → b": "memory of each worker",
+        "b → c": f"shared memory; between hosts {choice}",
     }
+    assert hosts.note == f"links between hosts: {why}"
+
+
+def test_devices_are_looked_for_only_where_there_are_several_hosts() -> None:
+    def fail(_transport: TransportSettings) -> Devices:
+        raise AssertionError("nobody asked")
+
+    explain(PLAN, Settings(), 3, memory=lambda: Memory(None, GIB), devices=fail)

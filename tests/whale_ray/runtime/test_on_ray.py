@@ -19,6 +19,7 @@ import pyarrow.parquet
 import pytest
 
 import whale_ray as whale
+from tests.transport.unix_pairs import unix_transport
 from whale_ray.operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from whale_ray.transport.segment import SHM_DIRECTORY
 
@@ -58,8 +59,8 @@ class Count(whale.Process):
         out.emit_rows([{"k": k, "n": n} for k, n in self.counts.items()])
 
 
-def counting(process: Any = Count, sink: Any = None) -> whale.Topology:
-    topology = whale.Topology("counting")
+def counting(process: Any = Count, sink: Any = None, **options: Any) -> whale.Topology:
+    topology = whale.Topology("counting", **options)
     rows = [{"k": i % 13, "v": i} for i in range(2000)]
     source = topology.source(whale.sources.iterable(rows), id="rows")
     source.filter(lambda row: row.v % 2 == 0, id="even").key_by("k").process(
@@ -80,6 +81,13 @@ def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any) -> None
     assert cluster.is_initialized()
     assert cluster.cluster_resources() == before
     assert "finished" in job._repr_html_()
+
+
+def test_a_users_transport_carries_rows_between_actors(cluster: Any) -> None:
+    topology = counting(transport=unix_transport(message_bytes=256, queue_length=4))
+    job = whale.submit(topology, workers=3).wait(120)
+    assert {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()} == EXPECTED
+    assert len(job.metrics().transports) == 4, "two senders, and a receiver for each"
 
 
 def fail_at_26(row: Any) -> bool:

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.settings import Settings
-from whale_ray.runtime import ray_submission
+from whale_ray.runtime import api, ray_submission
+from whale_ray.runtime.job import Job
 from whale_ray.runtime.ray_submission import (
     ClusterNode,
+    RayRunner,
     cluster_nodes,
     places_of_hosts,
     spread_over,
@@ -85,3 +87,31 @@ def test_nodes_that_can_run_workers_this_one_first(monkeypatch: pytest.MonkeyPat
     assert found("head") == [*others, ClusterNode("here", 2)]
     nodes[:] = [node("head")]
     assert found("head") == [ClusterNode("head", 0)]
+
+
+class Controller:
+    """A controller of a Ray that is gone: nobody may ask it."""
+
+    def __getattr__(self, name: str) -> Any:
+        msg = f"Failed to submit task {name}"
+        raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_a_job_whose_ray_is_gone_is_quiet_at_the_drivers_end(
+    is_connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gone, or another one since: what leads the job is not asked, or does not answer."""
+    monkeypatch.setattr(ray_submission.ray, "is_initialized", lambda: is_connected)
+    runner = RayRunner.__new__(RayRunner)
+    runner._outcome, runner._controller = None, Controller()
+    runner._thread = SimpleNamespace(join=lambda _timeout_s: None)
+    job = Job("job-1", "job", runner)
+    monkeypatch.setattr(api, "_active", {job.id: job})
+    api._end_with_the_driver()
+    if is_connected:
+        with pytest.raises(RuntimeError, match="Failed to submit task state"):
+            assert job.state
+    else:
+        assert job.state == "finishing"
+        assert job.metrics().operators == ()

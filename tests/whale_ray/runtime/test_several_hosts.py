@@ -85,6 +85,10 @@ def test_every_instance_on_every_host_gets_every_row_once_and_in_order(
     last = {"star": ["host-0"] * 3, "chain": ["host-0", "host-1", "host-2"]}[route]
     assert sent == set(zip(last, ["host-1", "host-2", "host-3"], strict=True))
     assert not any(link.failures for relay in relays for link in relay.links)
+    assert {edge.target: edge.carried_by for edge in job.metrics().edges} == {
+        "keep": "shared memory; between hosts tcp (3 links)",
+        "out": "fused",
+    }
 
 
 def test_a_killed_relay_is_replaced_and_every_row_still_comes_once(

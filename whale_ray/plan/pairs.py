@@ -1,0 +1,114 @@
+"""Transport operators in a plan (Vega III): where a user's transport carries an edge.
+
+Where such an edge leads from one worker to another, the planner puts a sender into the first, fused
+behind the operator that it sends for, and a receiver into the second, fused before the operator
+that takes the rows: function calls, no queue. All senders of an edge to one worker share a
+receiver, which polls for all of them. What stays within a worker goes through a ring of its own, as
+on every edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..configs.errors import SettingsError
+from ..operators.groupings import All, LocalOrShuffle
+from .explanation import Table, number_ranges
+
+if TYPE_CHECKING:
+    from .physical import Edge, PhysicalPlan, Stage
+
+GROUPS_MAX = 8
+"""How many fan-in groups of an edge `explain` shows."""
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """One sender, and the receiver that it sends to."""
+
+    id: int
+    """The number of the stream, in the header of each of its messages; rings have others."""
+    edge: int
+    producer_worker: int
+    consumer_worker: int
+
+
+def reached(edge: Edge, producer: int, consumers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the consuming workers to which a producing one sends rows of an edge."""
+    stays = isinstance(edge.grouping, LocalOrShuffle) and producer in consumers
+    return (producer,) if stays else consumers
+
+
+def lay_pairs(
+    stages: Sequence[Stage], edges: Sequence[Edge], first_id: int, *, per_instance: bool
+) -> tuple[PairSpec, ...]:
+    """Return the pairs of all edges that a user's transport carries, by edge and sender.
+
+    Args:
+        stages: the plan's stages.
+        edges: the plan's edges.
+        first_id: the first number that no ring has.
+        per_instance: whether all-grouped edges are addressed instance by instance.
+
+    Raises:
+        SettingsError: a user's transport is to carry such an edge.
+    """
+    ends: list[tuple[int, int, int]] = []
+    for edge in edges:
+        if edge.transport is None:
+            continue
+        if per_instance and isinstance(edge.grouping, All):
+            msg = (
+                f"runtime.addressing is 'instance-oriented', but transport {edge.transport.name!r}"
+                f" carries {edge.source_operator!r} → {edge.target_operator!r} once per process:"
+                f" leave the setting at 'worker-oriented', or the transport out"
+            )
+            raise SettingsError(msg)
+        consumers = stages[edge.target_stage].workers
+        for producer in stages[edge.source_stage].workers:
+            for consumer in reached(edge, producer, consumers):
+                if consumer != producer:
+                    ends.append((edge.id, producer, consumer))
+    return tuple(PairSpec(first_id + number, *pair) for number, pair in enumerate(ends))
+
+
+def pair_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
+    """Return a table of the transport operators by edge, or nothing where there are none."""
+    rows = tuple(
+        (
+            str(edge.id),
+            edge.transport.name,
+            f"{edge.source_operator} → send",
+            f"receive → {edge.target_operator}",
+            _fan_in(plan, edge.id),
+            edge.transport.describe(),
+        )
+        for edge in plan.edges
+        if edge.transport is not None and plan.pairs_of_edge(edge.id)
+    )
+    if not rows:
+        return ()
+    receivers = {(pair.edge, pair.consumer_worker) for pair in plan.pairs}
+    return (
+        Table(
+            f"Transport operators: {len(plan.pairs)} to send, {len(receivers)} to receive",
+            ("edge", "transport", "fused", "fused", "worker ← workers", "of"),
+            rows,
+            note="one to send for each pair of workers; one to receive polls for all of its edge",
+        ),
+    )
+
+
+def _fan_in(plan: PhysicalPlan, edge: int) -> str:
+    """Return which worker receives from which others; those alike only once."""
+    senders: dict[int, list[int]] = {}
+    for pair in plan.pairs_of_edge(edge):
+        senders.setdefault(pair.consumer_worker, []).append(pair.producer_worker)
+    receivers: dict[str, list[int]] = {}
+    for receiver, group in sorted(senders.items()):
+        receivers.setdefault(number_ranges(group), []).append(receiver)
+    groups = [f"{number_ranges(alike)} ← {group}" for group, alike in receivers.items()]
+    rest = len(groups) - GROUPS_MAX
+    return "; ".join(groups[:GROUPS_MAX]) + (f"; and {rest} more" if rest > 0 else "")
