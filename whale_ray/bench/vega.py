@@ -99,7 +99,7 @@ def _shm_us(nbytes: int, count: int) -> float:
         def answer() -> Work:
             back.touch()
             answering, questions = back.producer.state_address, there.consumer()
-            echoes = count // _ECHOES * _ECHOES
+            echoes = blocks * _ECHOES
             return lambda: answer_loop(questions.state_address, answering, address, nbytes, echoes)
 
         block_ns: float = run_together([ask, answer]).timings[0].result
