@@ -32,6 +32,7 @@ IS_X86: Final = platform.machine() in {"x86_64", "AMD64"}
 
 # Numbers of the futex system call; `syscall` needs them because libc has no futex function.
 _SYSTEM_CALL_FUTEX: Final = 202 if IS_X86 else 98
+_EPOLL_EVENT_BYTES_MAX: Final = 16
 # Without FUTEX_PRIVATE_FLAG: the word is shared between processes.
 _FUTEX_WAIT: Final = 0
 _FUTEX_WAKE: Final = 1
@@ -177,6 +178,15 @@ def _emit_futex_wait(builder: Any, args: Any) -> Any:
     return _system_call(builder, word, operation, expected, timespec, _I64(0), _I64(0))
 
 
+def _emit_await_epoll(builder: Any, args: Any) -> Any:
+    """Call epoll_wait for one event, which is thrown away."""
+    event = cgutils.alloca_once(builder, _I8, size=_I64(_EPOLL_EVENT_BYTES_MAX))
+    call_type = ir.FunctionType(_I32, [_I32, _I8.as_pointer(), _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, call_type, "epoll_wait")
+    fd = builder.trunc(args[0], _I32)
+    return builder.sext(builder.call(function, [fd, event, _I32(1), _I32(-1)]), _I64)
+
+
 def _emit_futex_wake(builder: Any, args: Any) -> Any:
     word = _pointer(builder, args[0], _I32)
     operation = _I64(_FUTEX_WAKE)
@@ -210,3 +220,5 @@ fill: Callable[[int, int, int], None] = _define(types.void, 3, _emit_fill)
 futex_wait: Callable[[int, int, int], int] = _define(types.int64, 3, _emit_futex_wait)
 # futex_wake(address, count) -> number of threads woken
 futex_wake: Callable[[int, int], int] = _define(types.int64, 2, _emit_futex_wake)
+# await_epoll(fd) -> 1 once something is ready there, -1 after a signal
+await_epoll: Callable[[int], int] = _define(types.int64, 1, _emit_await_epoll)

@@ -142,12 +142,13 @@ class Doorbell:
         """Sleep until rung, for at most `timeout_ns`; return True unless the time was up.
 
         Returns at once while `ready()` is true: it must look at everything whose change would
-        ring this doorbell. Spins for at most `spin_pauses` before it sleeps. The GIL is free
-        meanwhile; a signal ends the sleep as the timeout does.
+        ring this doorbell. Spins for at most `spin_pauses` before it sleeps; without, it looks
+        once, and not again when the time is up: looking is what a sleeper who is woken often pays
+        for. The GIL is free meanwhile; a signal ends the sleep as the timeout does.
         """
-        if ready():
-            return True
         if self.spin_pauses > 0:
+            if ready():
+                return True
             _spin(self.spin_pauses)
             if ready():
                 return True
@@ -155,7 +156,7 @@ class Doorbell:
         try:
             if ready():
                 return True
-            return bool(_sleep(self.line, count, timeout_ns)) or ready()
+            return bool(_sleep(self.line, count, timeout_ns))
         finally:
             _stay_awake(self.line)
 

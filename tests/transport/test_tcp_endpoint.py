@@ -311,12 +311,11 @@ def test_a_sleeping_host_is_woken_by_its_sockets():
     for host, bell in bells.items():
         hosts.add(host)
         hosts.endpoints[host]._clock_ns = clock.monotonic_ns
-        hosts.endpoints[host].watch(bell.ring)
+        hosts.endpoints[host].watch(bell)
     with pytest.raises(RuntimeError, match="watched already"):
-        hosts.endpoints["child"].watch(bells["child"].ring)
+        hosts.endpoints["child"].watch(bells["child"])
     hosts.dial("child", "parent")
     child = hosts.endpoints["child"]
-    asked = []
     while not hosts.up("child"):
         hosts.endpoints["parent"].poll()
         child.poll()
@@ -325,12 +324,10 @@ def test_a_sleeping_host_is_woken_by_its_sockets():
         pass
 
     def ready() -> bool:
-        """Have the parent say something while the child is about to sleep."""
-        asked.append(None)
-        if len(asked) == 2:
-            hosts.endpoints["parent"].send_control("child", b"wake up")
-            while not hosts.endpoints["parent"].poll():
-                pass
+        """Have the parent say something while the child is about to sleep; asked once."""
+        hosts.endpoints["parent"].send_control("child", b"wake up")
+        while not hosts.endpoints["parent"].poll():
+            pass
         return False
 
     assert bells["child"].wait(60_000_000_000, ready), "rung, long before the time was up"

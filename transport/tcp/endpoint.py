@@ -275,10 +275,12 @@ class TcpEndpoint:
         self._neighbours.tend()
         if self._neighbours.publish() or moved:
             return True
-        if any(connection.arm() for connection in self._bells.values()):
-            return True  # it may have come before the descriptor was asked to tell
-        self._watch.arm()
-        return False
+        for connection in tuple(self._bells.values()):
+            if connection.arm():  # something may have come before the descriptor was asked to tell
+                moved |= self._receive(connection, now)
+        if not moved:
+            self._watch.arm()
+        return moved
 
     def _collect(self) -> None:
         """Note which sockets have become ready."""
@@ -287,7 +289,7 @@ class TcpEndpoint:
             if connection is not None:
                 connection.note(events)
             elif fd in self._bells:
-                self._bells[fd].take_events()
+                self._bells[fd].take_event()
             else:
                 self._somebody_waits = True
 
@@ -440,17 +442,16 @@ class TcpEndpoint:
         deadlines = (proving.side.deadline_ns for proving in self._proving.values())
         return min(due_ns, self._reachability.next_dial_ns, *deadlines)
 
-    def watch(self, ring: Callable[[], None] | None = None) -> None:
-        """Start a thread that calls `ring` (the doorbell's by default) when a socket is ready.
+    def watch(self, doorbell: Doorbell | None = None) -> None:
+        """Start a thread that rings `doorbell` (the endpoint's by default) when a socket is ready.
 
         `close` ends it. ValueError if there is nothing to ring.
         """
-        if ring is None:
-            if self._doorbell is None:
-                msg = "there is no doorbell to ring"
-                raise ValueError(msg)
-            ring = self._doorbell.ring
-        self._watch.start(ring)
+        doorbell = doorbell or self._doorbell
+        if doorbell is None:
+            msg = "there is no doorbell to ring"
+            raise ValueError(msg)
+        self._watch.start(doorbell)
 
     @property
     def delivered(self) -> bool:

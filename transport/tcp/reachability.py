@@ -30,6 +30,7 @@ class Reachability:
         self._chance = chance
         self._dials: dict[str, Reconnection] = {}
         self._addresses: dict[str, Numeric] = {}
+        self._next_dial_ns: int | None = _NEVER_NS  # None: to be found out
         self._children_lost_ns: dict[str, int] = {}
         self._begun_ns: int | None = None
         self.last_turned_away = ""
@@ -48,9 +49,11 @@ class Reachability:
         self._addresses[host] = address
         if host not in self._dials:
             self._dials[host] = Reconnection(now_ns, *self._backoff_ns)
+            self._next_dial_ns = None
 
     def stop(self, host: str) -> bool:
         """Dial `host` no more; return whether it was dialled."""
+        self._next_dial_ns = None
         return self._dials.pop(host, None) is not None
 
     def is_elsewhere(self, host: str, address: Numeric) -> bool:
@@ -63,23 +66,29 @@ class Reachability:
 
     def due(self, now_ns: int) -> list[str]:
         """Return the hosts to dial now."""
+        if now_ns < self.next_dial_ns:
+            return []
         return [host for host, dialling in self._dials.items() if dialling.due(now_ns)]
 
     def dialled(self, host: str) -> Numeric:
         """Take note that an attempt begins; return where."""
         self._dials[host].dialled()
+        self._next_dial_ns = None
         return self._addresses[host]
 
     def failed(self, host: str, now_ns: int, reason: str) -> None:
         """Take note that an attempt failed, or that the link broke."""
         if host in self._dials:
             self._dials[host].failed(now_ns, reason, self._chance.random())
+            self._next_dial_ns = None
 
     @property
     def next_dial_ns(self) -> int:
         """When the next attempt is due; far away if none is to come."""
-        waiting = [one for one in self._dials.values() if one.state is LinkState.WAITING]
-        return min((one.next_dial_ns for one in waiting), default=_NEVER_NS)
+        if self._next_dial_ns is None:
+            waiting = [one for one in self._dials.values() if one.state is LinkState.WAITING]
+            self._next_dial_ns = min((one.next_dial_ns for one in waiting), default=_NEVER_NS)
+        return self._next_dial_ns
 
     # --- links ---------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ The endpoint's own thread asks `ready`, which never waits. The epoll behind it r
 socket once, when it becomes ready. A second epoll watches the first, for the thread: it looks at
 nothing else and takes nothing away, so it can neither lose nor steal an event. It tells once, and
 only after `arm`, which the endpoint calls when it has found nothing to do: on a busy link the
-thread sleeps, and does not fight for the interpreter.
+thread sleeps. It is compiled and never holds the interpreter, which the one that it wakes needs at
+once.
 """
 
 from __future__ import annotations
@@ -12,14 +13,35 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
+
+import numpy as np
+
+from ..atomics import await_epoll, fence, kernel, load_acquire, store_release
+from ..doorbell import Doorbell, ring_line
 
 READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 WRITABLE: Final = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _CONNECTION: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _EVENTS_MAX: Final = 256
+# Words that the thread shares with the endpoint, and where the second lies.
+_ARMED, _STOPPED = 0, 1
+_STOPPED_AT: Final = 8
+
+
+@kernel("void(int64, int64, int64)", releases_gil=True)
+def _watch(outer_fd: int, words: int, line: int) -> None:
+    while True:
+        count = await_epoll(outer_fd)
+        if load_acquire(words + _STOPPED_AT) != 0:
+            return
+        if count > 0:
+            # In this order: whoever still saw it armed is about to sleep, and hears the ring.
+            store_release(words, 0)
+            fence()
+            ring_line(line)
 
 
 class SocketWatch:
@@ -31,7 +53,7 @@ class SocketWatch:
         self._outer = select.epoll()
         self._thread: threading.Thread | None = None
         self._stop_fd = -1
-        self._armed = False
+        self._words = np.zeros(2, np.int64)
         self._sleeper: select.poll | None = None
 
     def add(self, fd: int) -> None:
@@ -57,8 +79,8 @@ class SocketWatch:
             self._sleeper.register(self._epoll.fileno(), select.POLLIN)
         self._sleeper.poll(timeout_ns / 1e6)
 
-    def start(self, ring: Callable[[], None]) -> None:
-        """Start the thread, which calls `ring` whenever a socket becomes ready.
+    def start(self, doorbell: Doorbell) -> None:
+        """Start the thread, which rings `doorbell` whenever a socket becomes ready.
 
         RuntimeError if it was started before.
         """
@@ -68,26 +90,25 @@ class SocketWatch:
         self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._outer.register(self._stop_fd, select.EPOLLIN)
         self._outer.register(self._epoll.fileno(), 0)
+        self._doorbell = doorbell  # holds the memory that the thread writes to
         self._thread = threading.Thread(
-            target=self._watch, args=(ring,), name="whale-ray-sockets", daemon=True
+            target=_watch,
+            args=(self._outer.fileno(), int(self._words.ctypes.data), doorbell.line),
+            name="whale-ray-sockets",
+            daemon=True,
         )
         self._thread.start()
 
     def arm(self) -> None:
         """Have the thread ring once a socket is ready, if one is not already; then no more."""
-        if not self._armed and self._thread is not None:
-            self._armed = True
+        if self._thread is not None and not self._words[_ARMED]:
+            self._words[_ARMED] = 1
             self._outer.modify(self._epoll.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
-
-    def _watch(self, ring: Callable[[], None]) -> None:
-        while not any(fd == self._stop_fd for fd, _ in self._outer.poll()):
-            # In this order: whoever still saw it armed is about to sleep, and hears the ring.
-            self._armed = False
-            ring()
 
     def close(self) -> None:
         """End the thread and forget all sockets; again does nothing."""
         if self._thread is not None:
+            self._words[_STOPPED] = 1
             os.eventfd_write(self._stop_fd, 1)
             self._thread.join()
             os.close(self._stop_fd)

@@ -35,7 +35,7 @@ from ..tcp.watch import ENDED, READABLE
 from . import letters
 from .equipment import Agreed, Data
 from .fetching import Fetch, Fetcher
-from .lending import Decision, Lender
+from .lending import COPY, WAIT, Lender
 from .letters import ITEMS_MAX, LETTER_BYTES, Credits, Memory, Slots
 from .postman import Postman
 from .pushing import Pusher
@@ -123,10 +123,10 @@ class VerbsConnection:
             self._failure = error
         return True
 
-    def take_events(self) -> None:
+    def take_event(self) -> None:
         """Take note of what the watcher has seen at the descriptor of completions."""
         self._armed = False
-        self._pair.take_events()
+        self._pair.take_event()
 
     def establish(self, link: Link, buffer_bytes: int) -> None:
         """Carry `link` from now on."""
@@ -222,7 +222,7 @@ class VerbsConnection:
     def _pack_header(self, link: Link, header: bytes | memoryview) -> bool:
         """Put a message's header into a letter, and decide about its payload; False: not now."""
         kind, postman = header[_KIND_AT], self._postman
-        decision, nbytes = Decision.COPY, 0
+        decision, nbytes = COPY, 0
         if kind in _WITH_PAYLOAD:
             stream, position, nbytes = payload_of(header)
             if kind == PUSH:
@@ -233,18 +233,18 @@ class VerbsConnection:
                     postman.put(letters.MEMORY, told.encode())
                     return True
                 decision = self._lender.decide(link, stream, position, nbytes)
-            if decision is Decision.WAIT:
+            if decision is WAIT:
                 return False
         elif kind == SUBSCRIBE and (mirror := self._mirror_to_tell(link, decode(header))):
             postman.put(letters.MEMORY, mirror.encode())
             return True
         self._next += 1
-        if decision is Decision.COPY:
+        if decision is COPY:
             postman.put(letters.BYTES, header)
             self._body = nbytes
             return True
-        postman.put(decision.value, header)
-        if decision is Decision.PLACED:
+        postman.put(decision, header)
+        if decision is letters.PLACED:
             postman.signal()  # so that the ring is known to be free again
         while nbytes:
             nbytes -= len(self._pending[self._next])

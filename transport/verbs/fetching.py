@@ -22,9 +22,9 @@ from .regions import Regions
 
 ROOM_KEPT: Final = 8
 """Requests of a queue pair that are left to letters."""
-_AHEAD_BYTES: Final = 1 << 20
+_AHEAD_BYTES: Final = 2 << 20
 """Under way at a time, the last message not counted: more hides no latency, and where a device does
-its work while requests are posted, grants would wait for it."""
+its work while requests are posted, grants would wait for it; with less, turns cost more."""
 
 
 class Fetch:

@@ -10,7 +10,7 @@ lies in retention, and the streams of a host that may lock too little memory, go
 
 from __future__ import annotations
 
-import enum
+from typing import Final, TypeAlias
 
 from ...configs.errors import ResourceError
 from ..links.link import Link
@@ -22,17 +22,11 @@ from .letters import FETCH, PLACED, Memory
 from .queue_pair import QueuePair, Request
 from .regions import Regions
 
-
-class Decision(enum.Enum):
-    """What to do with a payload."""
-
-    COPY = 0
-    FETCH = FETCH
-    PLACED = PLACED
-    WAIT = -1
-
-
-_COPY, _FETCH, _PLACED, _WAIT = Decision  # an enumeration finds its members slowly
+COPY: Final = 0
+WAIT: Final = -1
+Decision: TypeAlias = int
+"""What to do with a payload: FETCH or PLACED, as letters say it, or COPY, or WAIT. Plain numbers,
+since an enumeration finds its members, and their values, slowly."""
 
 
 class _Target:
@@ -110,17 +104,17 @@ class Lender:
         if target is None or target.outgoing is not outgoing:
             target = self._open(link, stream, outgoing)
             if target is None:
-                return _COPY
+                return COPY
         tap = target.tap
         if start < tap.released or tap.closed:
-            return _COPY
+            return COPY
         request = target.request
         if request is None:
             target.outgoing.fetched_to = start + nbytes
-            return _FETCH
+            return FETCH
         pair = self._pair
         if pair.posted - pair.completed >= self._posted_max:
-            return _WAIT
+            return WAIT
         offset = start & target.mask
         local, remote, rkey = target.local, target.remote, target.rkey
         rest = offset + nbytes - target.mask - 1
@@ -130,7 +124,7 @@ class Lender:
             pair.post(request, local + offset, nbytes - rest, remote + offset, rkey, 0)
             pair.post(request, local, rest, remote, rkey, 0)
         self._note(target, start, start + nbytes)
-        return _PLACED
+        return PLACED
 
     def _note(self, target: _Target, start: int, stop: int) -> None:
         """Remember what is being written."""

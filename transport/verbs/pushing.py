@@ -19,8 +19,8 @@ from ..push.layout import LAP_BACK
 from ..push.wire import PushInlet, PushOutlet
 from .equipment import Equipment
 from .fetching import ROOM_KEPT
-from .lending import Decision
-from .letters import Slots
+from .lending import COPY, WAIT, Decision
+from .letters import PLACED, Slots
 from .queue_pair import Request
 
 
@@ -66,20 +66,20 @@ class Pusher:
         target = self.targets.get(channel)
         source = link.peer.push_sources.get(channel)
         if target is None or word & 1 or not isinstance(source, PushOutlet):
-            return Decision.COPY
+            return COPY
         layout = source.layout
         if (layout.slots, layout.slot_bytes) != (target.slots, target.slot_bytes):
-            return Decision.COPY
+            return COPY
         if self._pair.room <= ROOM_KEPT + 2:
-            return Decision.WAIT
+            return WAIT
         request = self._request(link, channel, source)
         if request is None:
-            return Decision.COPY
+            return COPY
         slot = (word >> 1) % layout.slots
         offset = (slot + 1) * layout.slot_bytes - LAP_BACK - nbytes
         local, remote = source.data_address + offset, target.address + offset
         self._pair.post(request, local, nbytes, remote, target.rkey, 0)
-        return Decision.PLACED
+        return PLACED
 
     def _request(self, link: Link, channel: int, source: PushOutlet) -> Request | None:
         found = self._requests.get(channel)

@@ -270,14 +270,16 @@ class QueuePair:
             msg = f"RDMA device {self.device.name!r} does not tell of completions: {error}"
             raise LinkBrokenError(msg, "verbs: cannot wait") from error
 
-    def take_events(self) -> None:
-        """Take note of what the descriptor was told, so that it can tell again."""
-        while True:
-            try:
-                self._channel.get_cq_event(self._queue)
-            except self.device.library.Error:
-                return  # nothing more: the descriptor does not wait
-            self._queue.ack_events(1)
+    def take_event(self) -> None:
+        """Take note of what the descriptor was told, so that it can tell again.
+
+        Each `arm` makes it tell once.
+        """
+        try:
+            self._channel.get_cq_event(self._queue)
+        except self.device.library.Error:
+            return  # nothing was told: the descriptor does not wait
+        self._queue.ack_events(1)
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -26,11 +26,15 @@ TURN_NS: Final = 1_000_000
 """The time between two looks at a stream at which nothing is being switched."""
 
 TICK_NS: Final = 50_000_000
-"""How often what was not answered is said again."""
+"""How often what was not answered is said again, while a stream is being switched."""
+
+QUIET_TICK_NS: Final = 4 * TICK_NS
+"""How often a host says again how far it is, while none is: its parent may have been replaced."""
 
 HURRIES_PER_INTERVAL: Final = 5
 """A queue that stays full asks all the time: so often it is told beside the usual reports."""
 
+_NEVER_NS = 1 << 62
 _ORDERS_MAX = 4096
 _SLICES_MEASURED = 8
 
@@ -108,17 +112,20 @@ class Branches:
         relocated = self._obey()
         for watch in self._watches.values():
             watch.look(now_ns)
-        has_turned = is_due
-        for branch in self._branches.values():
-            if is_due or branch.urgent:
-                has_turned = True
-                self._note(branch, branch.turn())
-        if is_due:
-            self._turn_ns = now_ns + TURN_NS
         if is_ticking:
-            self._tick_ns = now_ns + TICK_NS
+            self._tick_ns = now_ns + QUIET_TICK_NS
             for branch in self._branches.values():
                 self._note(branch, branch.tick())
+        has_turned = is_due
+        for branch in self._branches.values():
+            if branch.urgent:
+                self._tick_ns = min(self._tick_ns, now_ns + TICK_NS)
+            elif not is_due:
+                continue
+            has_turned = True
+            self._note(branch, branch.turn())
+        if is_due:
+            self._turn_ns = now_ns + TURN_NS
         if has_turned:  # else nobody can have got another parent
             self._reach()
         self._report(now_ns)
@@ -131,7 +138,7 @@ class Branches:
             return self._turn_ns
         due_ns = self._tick_ns
         for watch in self._watches.values():
-            due_ns = min(due_ns, watch.report_ns)
+            due_ns = min(due_ns, watch.due_ns)
         return due_ns
 
     def _note(self, branch: Branch, answers: list[Message]) -> None:
@@ -233,6 +240,11 @@ class _SenderWatch:
         if load.link_was_full:
             self._told_until_ns = now_ns + LINK_MEMORY_NS
         return load if self._is_root or now_ns < self._told_until_ns else None
+
+    @property
+    def due_ns(self) -> int:
+        """When `report` is to be asked at the latest; far away while nothing is sent on."""
+        return self.report_ns if self._is_root or self._offer.outgoing else _NEVER_NS
 
     @property
     def _tail(self) -> int:

@@ -209,11 +209,12 @@ class Relay:
                 msg = "the attempt was aborted"
                 raise AttemptLostError(msg)
             now_ns = self._clock.monotonic_ns()
-            moved = endpoint.poll(now_ns)
-            moved |= self._take_control()
+            endpoint.poll(now_ns)
+            self._take_control()
             self._look_around(now_ns)
-            if not moved:
-                board.sleep(self._timeout_ns(now_ns), self._has_work)
+            # If bytes moved, more may have come, and what was just said is still to be sent: it
+            # polls for that, and sleeps only if there was nothing.
+            board.sleep(self._timeout_ns(now_ns), self._has_work)
         return self.snapshot()
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> dict[str, list[object]]:
@@ -291,15 +292,13 @@ class Relay:
             found |= {host for host in timed if host < self._host}
         return found
 
-    def _take_control(self) -> bool:
-        """Take what other relays say; return whether anything was said."""
-        endpoint, moved = self._opened, False
+    def _take_control(self) -> None:
+        """Take what other relays say."""
+        endpoint = self._opened
         while (told := endpoint.receive_control()) is not None:
-            moved = True
             host, packed = told
             if not self._note(host, packed):
                 endpoint.reject(host, "a control message that makes no sense")
-        return moved
 
     def _note(self, host: str, packed: bytes) -> bool:
         assert self._watermarks is not None

@@ -211,14 +211,14 @@ def test_the_descriptor_tells_of_completions(sides):
     near, far = sides
     poller = select.poll()
     poller.register(far.pair.fd, select.POLLIN)
-    far.pair.take_events()
+    far.pair.take_event()
     far.pair.arm()
     assert not poller.poll(0)
     for number in range(3):
         near.post(near.device.library.SEND, 8)
         near.settle()
         assert poller.poll(60_000), "told once"
-        far.pair.take_events()
+        far.pair.take_event()
         assert not poller.poll(0), "and no more, until it is asked to"
         wait_for(lambda: far.arrived, far)
         far.pair.post_receive(far.arrived.pop()[0])
