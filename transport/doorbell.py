@@ -86,6 +86,15 @@ def _sleep(line: int, count: int, timeout_ns: int) -> bool:
     return woken or load_acquire(line + _COUNT) != count
 
 
+@kernel("void(int64, int64, int64, int64)", releases_gil=True)
+def _spin_and_sleep(line: int, count: int, pauses: int, timeout_ns: int) -> None:
+    for _ in range(pauses):
+        if load_acquire(line + _COUNT) != count:
+            return
+        pause()
+    futex_wait(line + _COUNT, count, timeout_ns)
+
+
 @kernel("void(int64)")
 def _stay_awake(line: int) -> None:
     store_release(line + _SLEEPING, 0)
@@ -157,6 +166,21 @@ class Doorbell:
             if ready():
                 return True
             return bool(_sleep(self.line, count, timeout_ns))
+        finally:
+            _stay_awake(self.line)
+
+    def rest(self, turn: Callable[[], int]) -> None:
+        """Take a turn, then sleep until rung, for at most the ns that `turn` returns; 0: do not.
+
+        The sleep is announced before the turn: what is rung for while it is taken ends the sleep at
+        once. So a turn that has left nothing undone need not look again. Spins for at most
+        `spin_pauses` before it sleeps. The GIL is free meanwhile; a signal ends the sleep, too.
+        """
+        count = _announce_sleep(self.line)
+        try:
+            timeout_ns = turn()
+            if timeout_ns > 0:
+                _spin_and_sleep(self.line, count, self.spin_pauses, timeout_ns)
         finally:
             _stay_awake(self.line)
 

@@ -64,6 +64,31 @@ def test_the_time_is_up():
     assert not is_sleeping(doorbell)
 
 
+@pytest.mark.parametrize("spin_pauses", [0, 50])
+def test_a_ring_during_the_turn_ends_the_rest(spin_pauses):
+    doorbell = Doorbell.private(spin_pauses)
+    turns = []
+
+    def turn() -> int:
+        turns.append(is_sleeping(doorbell))
+        doorbell.ring()
+        return FOREVER_NS
+
+    doorbell.rest(turn)
+    assert turns == [True], "the sleep is announced before the turn"
+    assert not is_sleeping(doorbell)
+
+
+def test_no_rest_while_the_turn_leaves_something_undone():
+    doorbell = Doorbell.private()
+    doorbell.rest(lambda: 0)
+    doorbell.rest(lambda: 1000)
+    assert not is_sleeping(doorbell)
+    with pytest.raises(ZeroDivisionError):
+        doorbell.rest(lambda: 1 // 0)
+    assert not is_sleeping(doorbell)
+
+
 def test_nobody_is_rung_who_is_awake():
     doorbell = Doorbell.private()
     doorbell.ring()

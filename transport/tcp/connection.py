@@ -102,8 +102,12 @@ class TcpConnection:
         """The link, once the handshake is done (`establish`)."""
         self.readable = False
         self.writable = False
+        self.told_of_room = True
+        """Whether the watcher says when there is room to send."""
         self.ended = False
         """Whether the watcher said that the peer has closed: nothing new will make it readable."""
+        self.unfinished = False
+        """Whether the last turn, of receiving and sending, ended before all was done."""
         self.connected = isinstance(side, Responder)
         self._pending: Buffers = []
         self._ahead = memoryview(b"")
@@ -120,6 +124,11 @@ class TcpConnection:
     def dialled(self) -> bool:
         """Whether this side dialled: the peer is a parent."""
         return isinstance(self.side, Initiator)
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether the watcher is to say when there is room to send."""
+        return not self.writable
 
     def note(self, events: int) -> None:
         """Take note of what the watcher has seen."""
@@ -212,6 +221,7 @@ class TcpConnection:
             moved += sent
             if self._pending and not self.writable:
                 link.peer.counters.socket_full += 1
+        self.unfinished = self.readable or (self.writable and moved >= self._turn_bytes)
         return moved > 0
 
     def _flush(self) -> int:

@@ -93,6 +93,7 @@ class TcpEndpoint:
         backoff_ns = (settings.reconnect_backoff_ms * _MS, settings.reconnect_backoff_max_ms * _MS)
         self._reachability = Reachability(self._neighbours, backoff_ns, chance)
         self._somebody_waits = False
+        self._asked = False  # whether something may be left for `poll` that no link knows of
         self._closed = False
         self.refused: Counter[str] = Counter()
         """Connections, to here and from here, that did not get through their handshake, by
@@ -161,6 +162,7 @@ class TcpEndpoint:
         if connection is not None and connection.link is not None and former != parent:
             connection.divert(connection.link, stream)
         self._neighbours.move(stream, parent)
+        self._asked = True
 
     def dial(self, host: str, address: Address) -> None:
         """Keep a link to the parent `host` up from now on.
@@ -225,6 +227,7 @@ class TcpEndpoint:
         peer = self._peers.get(host)
         if self._closed or peer is None:
             return Outcome.CLOSED
+        self._asked = True
         return peer.outbox.put(message)
 
     def receive_control(self) -> tuple[str, bytes] | None:
@@ -266,21 +269,34 @@ class TcpEndpoint:
             moved = True
         for proving in tuple(self._proving.values()):
             moved |= self._prove(proving, now)
+        self._asked = moved
         links = tuple(self._links.values())
         for connection in links:
             if connection.readable:
                 moved |= self._receive(connection, now)
         for connection in links:
             moved |= self._send(connection, now)
+            if connection.needs_room is not connection.told_of_room:
+                self._tell_of_room(connection)
         self._neighbours.tend()
         if self._neighbours.publish() or moved:
             return True
+        return not self.arm(now)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `poll` has left something undone, or something was asked for since."""
+        return self._asked or any(connection.unfinished for connection in self._links.values())
+
+    def arm(self, now_ns: int) -> bool:
+        """Have the doorbell rung when more comes; False if it has come already: poll for it."""
+        moved = False
         for connection in tuple(self._bells.values()):
             if connection.arm():  # something may have come before the descriptor was asked to tell
-                moved |= self._receive(connection, now)
+                moved |= self._receive(connection, now_ns)
         if not moved:
             self._watch.arm()
-        return moved
+        return not moved
 
     def _collect(self) -> None:
         """Note which sockets have become ready."""
@@ -393,6 +409,11 @@ class TcpEndpoint:
         self.refused[reason_of(error)] += 1
         self.last_refusal = str(error)
 
+    def _tell_of_room(self, connection: Connection) -> None:
+        if connection.fd in self._by_fd:
+            connection.told_of_room = wanted = connection.needs_room
+            self._watch.tell_of_room(connection.fd, wanted=wanted)
+
     def _break(self, connection: Connection, error: ProtocolError, now: int) -> None:
         """Close a link; what was under way goes on with the next one."""
         link = connection.link
@@ -405,6 +426,7 @@ class TcpEndpoint:
             self._carriers.broken(host, reason, now)
         link.peer.counters.last_failure = self.last_refusal = str(error)
         self._reachability.broken(host, link.role, now, reason)
+        self._asked = True
 
     def _hang_up(self, connection: Connection) -> None:
         """Close a link on purpose."""

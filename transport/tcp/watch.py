@@ -24,7 +24,8 @@ from ..doorbell import Doorbell, ring_line
 READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 WRITABLE: Final = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-_CONNECTION: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+_WITHOUT_ROOM: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+_WITH_ROOM: Final = _WITHOUT_ROOM | select.EPOLLOUT
 _EVENTS_MAX: Final = 256
 # Words that the thread shares with the endpoint, and where the second lies.
 _ARMED, _STOPPED = 0, 1
@@ -57,8 +58,12 @@ class SocketWatch:
         self._sleeper: select.poll | None = None
 
     def add(self, fd: int) -> None:
-        """Watch a connection."""
-        self._epoll.register(fd, _CONNECTION)
+        """Watch a connection; also when there is room to send."""
+        self._epoll.register(fd, _WITH_ROOM)
+
+    def tell_of_room(self, fd: int, *, wanted: bool) -> None:
+        """Report when there is room to send, or not: each acknowledgement makes some."""
+        self._epoll.modify(fd, _WITH_ROOM if wanted else _WITHOUT_ROOM)
 
     def add_listener(self, fd: int) -> None:
         """Watch a listening socket: reported as long as somebody waits to be accepted."""

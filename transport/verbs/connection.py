@@ -100,6 +100,9 @@ class VerbsConnection:
         self._fenced: dict[int, Incoming] = {}
         self._fence_number = 0
         self._look_at_socket = True
+        self.needs_room, self.told_of_room = False, True  # nothing goes through the socket
+        self.unfinished = False
+        """Whether the last turn did anything: nobody tells what there may still be."""
         self._armed = False
         self._failure: LinkBrokenError | None = None  # whoever receives is told
         self._closed = False
@@ -175,7 +178,9 @@ class VerbsConnection:
                 break
             if self._ask_fences():
                 break
-        return self._postman.flush() or moved
+        moved = self._postman.flush() or moved
+        self.unfinished |= moved
+        return moved
 
     def _tell_slots(self, link: Link) -> bool:
         moved = False
@@ -293,6 +298,7 @@ class VerbsConnection:
     def receive(self, link: Link, now_ns: int) -> bool:
         """Take completions and letters until there is nothing more, or the turn is full."""
         moved = False
+        self.unfinished = True
         traffic = link.traffic
         turn_ends = traffic.bytes_received + TURN_BYTES
         for _ in range(_POLLS_MAX):
@@ -320,6 +326,7 @@ class VerbsConnection:
             moved |= self._go_on(link)
         if self._look_at_socket:
             self._check_socket()
+        self.unfinished = moved
         return moved
 
     def _go_on(self, link: Link) -> bool:

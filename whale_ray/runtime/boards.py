@@ -71,6 +71,11 @@ class HostBoard:
         if self._own is not None:
             self._own.wait(timeout_ns, ready)
 
+    def rest(self, turn: Callable[[], int]) -> None:
+        """Take a turn, then sleep on the member's own doorbell as long as it says."""
+        if self._own is not None:
+            self._own.rest(turn)
+
     def wake(self) -> None:
         """Ring the member's own doorbell; callable from any thread."""
         doorbell = self._own

@@ -13,6 +13,7 @@ from typing import Final
 from ..configs.errors import ProtocolError
 from ..configs.settings import MulticastSettings
 from ..multicast import vertex_wire
+from ..multicast.floors import Acknowledgement
 from ..multicast.monitor import asks_for_scale_down, period_ns
 from ..multicast.switch_messages import Message
 from ..plan.hosts import host_name
@@ -70,6 +71,9 @@ class Branches:
         self._orders: deque[Order] = deque(maxlen=_ORDERS_MAX)
         self._dialled: set[int] = set()
         self._turn_ns = self._tick_ns = 0
+        self._heard = False
+        self.stirred = False
+        """Whether the last turn may have changed who is sent what, or was asked to."""
         self._answers: list[tuple[int, Message]] = []
         self._reach()
 
@@ -102,6 +106,7 @@ class Branches:
         if branch is None:
             return False
         self._note(branch, branch.heard(host, message))
+        self._heard |= not isinstance(message, Acknowledgement)
         self._turn_ns = 0  # the acknowledgement goes on upward at once
         return True
 
@@ -109,6 +114,8 @@ class Branches:
         """Do what is due; return the relays that were replaced."""
         is_ticking = now_ns >= self._tick_ns
         is_due = is_ticking or now_ns >= self._turn_ns or self.has_orders
+        self.stirred = self.has_orders or self._heard
+        self._heard = False
         relocated = self._obey()
         for watch in self._watches.values():
             watch.look(now_ns)
@@ -120,10 +127,12 @@ class Branches:
         for branch in self._branches.values():
             if branch.urgent:
                 self._tick_ns = min(self._tick_ns, now_ns + TICK_NS)
+                self.stirred = True
             elif not is_due:
                 continue
             has_turned = True
             self._note(branch, branch.turn())
+            self.stirred |= branch.urgent
         if is_due:
             self._turn_ns = now_ns + TURN_NS
         if has_turned:  # else nobody can have got another parent
@@ -215,7 +224,7 @@ class _SenderWatch:
         self._queue_slices = 0.0
         self._got: dict[str, int] = {}
         self._head = self._offer.head
-        self._rule_head = self._head
+        self._rule_head = self._reported_head = self._head
 
     def look(self, now_ns: int) -> None:
         """Take note of what there is to send, and was sent."""
@@ -239,12 +248,18 @@ class _SenderWatch:
         load = self._meter.take(now_ns, self._head, tail, self._slice_bytes, self._cpu_ns())
         if load.link_was_full:
             self._told_until_ns = now_ns + LINK_MEMORY_NS
-        return load if self._is_root or now_ns < self._told_until_ns else None
+        idle, self._reported_head = self._idle, self._head
+        return load if self._is_root or (now_ns < self._told_until_ns and not idle) else None
 
     @property
     def due_ns(self) -> int:
         """When `report` is to be asked at the latest; far away while nothing is sent on."""
-        return self.report_ns if self._is_root or self._offer.outgoing else _NEVER_NS
+        return self.report_ns if self._is_root or not self._idle else _NEVER_NS
+
+    @property
+    def _idle(self) -> bool:
+        """Whether there was nothing to send on since the last report."""
+        return self._head == self._reported_head or not self._offer.outgoing
 
     @property
     def _tail(self) -> int:

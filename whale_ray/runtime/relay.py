@@ -201,20 +201,14 @@ class Relay:
 
     def run(self, attempt: int, _connected: tuple[object, ...] = ()) -> WorkerSnapshot:
         """Move bytes until `finish`; return the final counters."""
-        endpoint, board = self._opened, self._board
+        board = self._board
         assert board is not None
-        endpoint.watch()
+        self._opened.watch()
         while self._finished < attempt:
             if self._aborted >= attempt:
                 msg = "the attempt was aborted"
                 raise AttemptLostError(msg)
-            now_ns = self._clock.monotonic_ns()
-            endpoint.poll(now_ns)
-            self._take_control()
-            self._look_around(now_ns)
-            # If bytes moved, more may have come, and what was just said is still to be sent: it
-            # polls for that, and sleeps only if there was nothing.
-            board.sleep(self._timeout_ns(now_ns), self._has_work)
+            board.rest(self._turn)
         return self.snapshot()
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> dict[str, list[object]]:
@@ -340,13 +334,20 @@ class Relay:
         due_ns = min(self._opened.next_due_ns, self._branches.next_due_ns)
         return max(0, min(longest_ns, due_ns - now_ns))
 
-    def _has_work(self) -> bool:
-        """Do what came up between the last turn and falling asleep; whether there was anything."""
-        if max(self._aborted, self._finished) >= self._attempt:
-            return True
-        if self._branches is not None and self._branches.has_orders:
-            return True
-        return self._opened.poll()
+    def _turn(self) -> int:
+        """Do all there is to do; return for how many ns nothing else is due, 0 if there is more."""
+        assert self._branches is not None
+        endpoint, branches = self._opened, self._branches
+        now_ns = self._clock.monotonic_ns()
+        endpoint.poll(now_ns)
+        self._take_control()
+        self._look_around(now_ns)
+        # What was asked for meanwhile leaves at once, and what that brings must be looked at.
+        if (endpoint.unfinished or branches.stirred) and endpoint.poll(now_ns):
+            return 0
+        if branches.has_orders or max(self._aborted, self._finished) >= self._attempt:
+            return 0
+        return self._timeout_ns(now_ns) if endpoint.arm(now_ns) else 0
 
     def _wake(self) -> None:
         board = self._board

@@ -31,7 +31,7 @@ from . import board as b
 from .accounting import Spent, find_members, spent
 from .feed import Feed
 from .latency import Latencies, latencies_of
-from .modes import Mode
+from .modes import RING_BYTES, SLICE_ROWS, Mode
 from .touch import Touch
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class Deployment:
         self.board = b.Board.create(b.BoardShape(shape.hosts, shape.instances, samples))
         chosen: dict[str, object] = {
             **_ALWAYS,
-            "transport.ring_bytes": mode.slices.ring_bytes,
-            "runtime.source_batch_rows": mode.slices.rows,
+            "transport.ring_bytes": RING_BYTES,
+            "runtime.source_batch_rows": SLICE_ROWS,
             **(settings or {}),
         }
         if mode.transport == "tcp":

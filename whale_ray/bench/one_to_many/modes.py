@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["COMPARED", "INSTANCES_TCP", "MODES", "PICKLED", "Mode", "Slices", "mode_named"]
+__all__ = [
+    "COMPARED",
+    "INSTANCES_TCP",
+    "MODES",
+    "PICKLED",
+    "RING_BYTES",
+    "SLICE_ROWS",
+    "Mode",
+    "mode_named",
+]
 
 Route = Literal["non-blocking", "star", "chain", "binomial"]
 Addressing = Literal["worker-oriented", "instance-oriented"]
 Transport = Literal["tcp", "shared memory"]
 
-
-@dataclass(frozen=True)
-class Slices:
-    """How rows travel: with tens of processes on a core, it counts how seldom they take turns.
-
-    Attributes:
-        rows: of a slice, where the source has so many.
-        ring_bytes: of a ring.
-    """
-
-    rows: int
-    ring_bytes: int
-
-
-_SLICES: Final[Mapping[Transport, Slices]] = {
-    # What suits a message per instance best, whose 480 rings are what all else is compared with;
-    # longer rings suit trees a little better, and slow that down.
-    "tcp": Slices(16_384, 8 << 20),
-    "shared memory": Slices(32_768, 16 << 20),
-}
-"""For all modes of a transport alike."""
+SLICE_ROWS: Final = 32_768
+"""Of a slice, in all modes, where the source has so many: with tens of processes on a core, it
+counts how seldom they take turns."""
+RING_BYTES: Final = 16 << 20
+"""Of a ring, in all modes: a few slices."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +44,6 @@ class Mode:
     route: Route
     transport: Transport
     pickled: bool = False
-
-    @property
-    def slices(self) -> Slices:
-        """How rows travel."""
-        return _SLICES[self.transport]
 
     @property
     def deployment(self) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..report import Aim, Row
 from .encoding import encoding_ns, frame_bytes, pickling_ns
 from .measuring import Found, by_name
-from .modes import INSTANCES_TCP, PICKLED, Mode, Slices
+from .modes import INSTANCES_TCP, PICKLED, RING_BYTES, SLICE_ROWS, Mode
 from .traffic import reduction, stream_of
 
 __all__ = ["aims", "measured_rows"]
@@ -75,7 +75,7 @@ def _serialization(found: Found) -> Row:
 
     How long it takes to serialize a row is measured by itself, so nothing is timed on its way.
     """
-    once_ns = pickling_ns() if found.mode.pickled else encoding_ns(found.mode.slices.rows)
+    once_ns = pickling_ns() if found.mode.pickled else encoding_ns(SLICE_ROWS)
     times = 1 if found.mode.addressing == "worker-oriented" else found.shape.instances
     share = once_ns * times / max(_source_ns(found), 1e-9)
     return Row(
@@ -93,7 +93,7 @@ def _bytes(found: Found) -> Row:
     copies = measured.copies
     if found.mode.addressing == "instance-oriented":
         copies = found.shape.instances
-    computed = formula_bytes(copies, found.mode.slices)
+    computed = formula_bytes(copies)
     at_most = " at most" if found.mode.route == "non-blocking" else ""  # as it was widest
     return Row(
         "bytes from the source's host",
@@ -106,11 +106,11 @@ def _bytes(found: Found) -> Row:
     )
 
 
-def formula_bytes(copies: int, how: Slices) -> float:
+def formula_bytes(copies: int) -> float:
     """Return what must leave the source's host for 10,000 tuples that go out `copies` times."""
     slices = 64
-    stream = stream_of([frame_bytes(how.rows)] * slices, how.ring_bytes)
-    return stream.leaves(copies) / (how.rows * slices) * _PER
+    stream = stream_of([frame_bytes(SLICE_ROWS)] * slices, RING_BYTES)
+    return stream.leaves(copies) / (SLICE_ROWS * slices) * _PER
 
 
 def _latencies(found: Found, baseline: Found | None) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from ..report import BenchReport, Row, describe_machine
 from . import HOSTS, PARTS
 from .deployment import WTL_MS, Shape
 from .measuring import Found, Plan, find
-from .modes import COMPARED, PICKLED
+from .modes import COMPARED, PICKLED, RING_BYTES, SLICE_ROWS
 from .rows import aims, measured_rows
 
 _FULL: Final = Plan(warm_up_s=1.5, unpaced_s=5.0, paced_s=5.0)
@@ -25,9 +25,8 @@ NOTES: Final = (
         "host, plain processes; between hosts tcp, on one host shared memory"
     ),
     (
-        f"a WTL of {WTL_MS:g} ms; slices of 16,384 rows in rings of 8 MiB over tcp, 32,768 rows in "
-        "rings of 16 MiB in shared memory: with so many processes to a core, fewer and longer "
-        "turns are what counts; all modes alike"
+        f"a WTL of {WTL_MS:g} ms; slices of {SLICE_ROWS:,} rows, rings of {RING_BYTES >> 20} MiB: "
+        "with so many processes to a core, fewer and longer turns are what counts; all modes alike"
     ),
     (
         "two cores do the work of 31 hosts here: what a mode would carry with cores of its own per "
