@@ -35,6 +35,7 @@ _ADDRESS: Final = "127.0.0.1"
 _SECRET: Final = bytes(32)
 _RING_BYTES: Final = 4 << 20
 _NAP_NS: Final = 50_000_000
+_NEVER_NS: Final = 1 << 62
 TOGETHER: Final = 32
 """Slices that a relay finds at a time, where as many are made as go."""
 
@@ -112,13 +113,21 @@ class _Host:
                 self.endpoint.sockets.wait(_NAP_NS)
         self.endpoint.watch()
 
-    def sleep(self, ready: Callable[[], bool], until_ns: int | None = None) -> None:
-        """Sleep until there is something to do, or a moment has come."""
+    def rest(self, take: Callable[[], bool] | None = None, until_ns: int = _NEVER_NS) -> None:
+        """Take a turn, then sleep as a relay does until there is more to do, or a moment has come.
+
+        `take` is called for what may have come; if it returns True, there is no sleep.
+        """
+        self.doorbell.rest(partial(self._turn, take, until_ns))
+
+    def _turn(self, take: Callable[[], bool] | None, until_ns: int) -> int:
+        endpoint = self.endpoint
         now_ns = _CLOCK.monotonic_ns()
-        due_ns = self.endpoint.next_due_ns
-        if until_ns is not None:
-            due_ns = min(due_ns, until_ns)
-        self.doorbell.wait(max(0, min(_NAP_NS, due_ns - now_ns)), ready)
+        endpoint.poll(now_ns)
+        is_over = take is not None and take()
+        if is_over or endpoint.unfinished or not endpoint.arm(now_ns):
+            return 0
+        return max(0, min(_NAP_NS, until_ns - now_ns, endpoint.next_due_ns - now_ns))
 
 
 def _parent(
@@ -147,19 +156,19 @@ def _parent(
         for number in range(slices):
             due_ns = begin_ns + (int(number / rate_per_s * 1e9) if rate_per_s else 0)
             while _CLOCK.monotonic_ns() < due_ns:
-                host.sleep(host.endpoint.poll, due_ns)
+                host.rest(until_ns=due_ns)
             while True:
                 before_ns = time.process_time_ns()
                 outcome = end._producer.put(nbytes, encode)
                 putting_ns += time.process_time_ns() - before_ns
                 if outcome is Outcome.SENT:
                     break
-                host.sleep(host.endpoint.poll)
+                host.rest()
             if number % together == together - 1:
                 host.endpoint.poll()
         end.close()
         while not end.delivered:
-            host.sleep(host.endpoint.poll)
+            host.rest()
         return putting_ns
 
     return work
@@ -174,23 +183,21 @@ def _child(job: str, name: str, listens_at: Connection) -> Work:
     consuming_ns = 0
 
     def consume() -> bool:
-        """Take all slices that are shown, as a worker would; whether there was one."""
+        """Take all slices that are shown, as a worker would: it rings where the relay is needed."""
         nonlocal consuming_ns
         before_ns = time.thread_time_ns()
-        taken = len(latencies)
         while (frame := end._consumer.get()) is not None:
             latencies.append(
                 _CLOCK.monotonic_ns() - int(frame.data[:STAMP_BYTES].view(np.int64)[0])
             )
             end.release_buffer(frame)
         consuming_ns += time.thread_time_ns() - before_ns
-        return len(latencies) > taken
+        return False
 
     def work() -> tuple[float, int]:
         """Receive until the end; return the median latency, and the time of consuming, in ns."""
         while not end.closed_by_peer:
-            if not (host.endpoint.poll() | consume()):
-                host.sleep(host.endpoint.poll)
+            host.rest(consume)
         host.endpoint.poll()
         return float(np.median(latencies)), consuming_ns
 
@@ -233,9 +240,14 @@ def _answerer(job: str, listens_at: Connection) -> Work:
 
 def _hear(host: _Host) -> bytes:
     """Return the next control message; sleeps until it is there."""
-    while True:
-        host.endpoint.poll()
+    heard: list[bytes] = []
+
+    def hear() -> bool:
         told = host.endpoint.receive_control()
         if told is not None:
-            return told[1]
-        host.sleep(host.endpoint.poll)
+            heard.append(told[1])
+        return told is not None
+
+    while not heard:
+        host.rest(hear)
+    return heard[0]
