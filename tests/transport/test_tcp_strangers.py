@@ -267,7 +267,7 @@ def test_a_parent_that_talks_nonsense_is_dialled_again_with_care(hosts):
 
         hosts.until(lambda: met >= 30, answer)
     assert not hosts.up("child")
-    assert len(child._by_fd) <= 1
+    assert len(tuple(child._descriptors)) <= 1
     failures = child.statistics()[0].failures
     assert failures["foreign"] >= 5
     assert set(failures) <= {"foreign", "truncated", "ECONNRESET"}

@@ -18,7 +18,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Final, TypeAlias
+from typing import Final
 
 from ...configs.errors import CorruptedMessageError, ProtocolError
 from ...configs.settings import TransportSettings
@@ -33,8 +33,8 @@ from ..links.statistics import Declined, LinkStatistics, Unreachable, statistics
 from ..mirror import MirrorRing, RingTap
 from ..retention import Retention
 from ..verbs.carriers import Carriers, Load
-from ..verbs.connection import VerbsConnection
 from .connection import TcpConnection, in_words, not_connected, reason_of
+from .descriptors import Connection, Descriptors
 from .door import Door
 from .knocking import Knocker
 from .reachability import Reachability
@@ -42,7 +42,6 @@ from .sockets import Address, prepare, resolve, within_machine_bytes
 from .watch import SocketWatch
 
 _MS: Final = 1_000_000
-Connection: TypeAlias = TcpConnection | VerbsConnection
 
 
 class TcpEndpoint:
@@ -80,8 +79,7 @@ class TcpEndpoint:
         self._knocker = Knocker(identity, secret, settings)
         self._door = Door(identity, secret, settings, hosts, self._carriers.offered)
         self._buffer_bytes = within_machine_bytes(settings.link_buffer_bytes, len(hosts or ()))
-        self._by_fd: dict[int, Connection] = {}
-        self._bells: dict[int, VerbsConnection] = {}  # by the descriptor of their completions
+        self._descriptors = Descriptors(self._watch)
         self._proving: dict[int, TcpConnection] = {}
         self._links: dict[tuple[str, Role], Connection] = {}
         self._neighbours = Neighbours(
@@ -92,7 +90,6 @@ class TcpEndpoint:
         self._peers = self._neighbours.peers
         backoff_ns = (settings.reconnect_backoff_ms * _MS, settings.reconnect_backoff_max_ms * _MS)
         self._reachability = Reachability(self._neighbours, backoff_ns, chance)
-        self._somebody_waits = False
         self._asked = False  # whether something may be left for `poll` that no link knows of
         self._closed = False
         self.refused: Counter[str] = Counter()
@@ -262,8 +259,7 @@ class TcpEndpoint:
             return False
         now = self._clock_ns() if now_ns is None else now_ns
         self._reachability.begin(now)
-        self._collect()
-        moved = self._accept(now) if self._somebody_waits else False
+        moved = self._descriptors.collect() and self._accept(now)
         for host in self._reachability.due(now):
             self._dial_now(host, now)
             moved = True
@@ -276,8 +272,7 @@ class TcpEndpoint:
                 moved |= self._receive(connection, now)
         for connection in links:
             moved |= self._send(connection, now)
-            if connection.needs_room is not connection.told_of_room:
-                self._tell_of_room(connection)
+            self._descriptors.mind_room(connection)
         self._neighbours.tend()
         if self._neighbours.publish() or moved:
             return True
@@ -291,26 +286,14 @@ class TcpEndpoint:
     def arm(self, now_ns: int) -> bool:
         """Have the doorbell rung when more comes; False if it has come already: poll for it."""
         moved = False
-        for connection in tuple(self._bells.values()):
+        for connection in self._descriptors.bells:
             if connection.arm():  # something may have come before the descriptor was asked to tell
                 moved |= self._receive(connection, now_ns)
         if not moved:
             self._watch.arm()
         return not moved
 
-    def _collect(self) -> None:
-        """Note which sockets have become ready."""
-        for fd, events in self._watch.ready():
-            connection = self._by_fd.get(fd)
-            if connection is not None:
-                connection.note(events)
-            elif fd in self._bells:
-                self._bells[fd].take_event()
-            else:
-                self._somebody_waits = True
-
     def _accept(self, now: int) -> bool:
-        self._somebody_waits = False
         try:
             return self._door.let_in(now, self._begin, self._prove, self._refused)
         except OSError as error:
@@ -329,9 +312,8 @@ class TcpEndpoint:
 
     def _begin(self, connection: TcpConnection) -> None:
         prepare(connection.sock, self._settings.silence_timeout_ms)
-        self._by_fd[connection.fd] = connection
         self._proving[connection.fd] = connection
-        self._watch.add(connection.fd)
+        self._descriptors.add(connection)
 
     def _prove(self, connection: TcpConnection, now: int) -> bool:
         try:
@@ -358,14 +340,12 @@ class TcpEndpoint:
         primary = role is Role.PARENT or host not in self._reachability
         link = Link(self._neighbours.peer(host), role, self._times, now, primary=primary)
         connection.establish(link, self._buffer_bytes)
-        self._links[host, role] = self._by_fd[connection.fd] = connection
-        if isinstance(connection, VerbsConnection):
-            self._bells[connection.completions_fd] = connection
-            self._watch.add(connection.completions_fd)
+        self._links[host, role] = connection
+        self._descriptors.taken_over(connection)
 
     def _receive(self, connection: Connection, now: int) -> bool:
         link = connection.link
-        if link is None or connection.fd not in self._by_fd:
+        if link is None or connection not in self._descriptors:
             return False
         try:
             return connection.receive(link, now)
@@ -375,7 +355,7 @@ class TcpEndpoint:
 
     def _send(self, connection: Connection, now: int) -> bool:
         link = connection.link
-        if link is None or connection.fd not in self._by_fd:
+        if link is None or connection not in self._descriptors:
             return False
         try:
             link.check_silence(now)
@@ -409,11 +389,6 @@ class TcpEndpoint:
         self.refused[reason_of(error)] += 1
         self.last_refusal = str(error)
 
-    def _tell_of_room(self, connection: Connection) -> None:
-        if connection.fd in self._by_fd:
-            connection.told_of_room = wanted = connection.needs_room
-            self._watch.tell_of_room(connection.fd, wanted=wanted)
-
     def _break(self, connection: Connection, error: ProtocolError, now: int) -> None:
         """Close a link; what was under way goes on with the next one."""
         link = connection.link
@@ -442,11 +417,7 @@ class TcpEndpoint:
         self._peers[host].failed(reason_of(error), in_words(error))
 
     def _drop(self, connection: Connection) -> None:
-        del self._by_fd[connection.fd]
-        self._watch.remove(connection.fd)
-        if isinstance(connection, VerbsConnection):
-            del self._bells[connection.completions_fd]
-            self._watch.remove(connection.completions_fd)
+        self._descriptors.drop(connection)
         connection.close()
 
     # --- what others ask -----------------------------------------------------------------------
@@ -510,7 +481,7 @@ class TcpEndpoint:
         self._closed = True
         for connection in tuple(self._links.values()):
             self._hang_up(connection)
-        for connection in tuple(self._by_fd.values()):
+        for connection in self._descriptors:
             self._drop(connection)
         self._proving.clear()
         self._door.close()

@@ -61,7 +61,7 @@ def test_a_completion_wakes_a_sleeping_host(hosts: Hosts):
     for _ in range(100):
         parent.poll()
     child.sockets.wait(60_000_000_000)
-    (descriptor,) = child._bells
+    (descriptor,) = (bell.completions_fd for bell in child._descriptors.bells)
     assert descriptor in dict(child.sockets.ready())
     hosts.until(lambda: child.receive_control() == ("parent", b"wake up"))
 
