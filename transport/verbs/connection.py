@@ -238,18 +238,18 @@ class VerbsConnection:
                     postman.put(letters.MEMORY, told.encode())
                     return True
                 decision = self._lender.decide(link, stream, position, nbytes)
-            if decision is WAIT:
+            if decision == WAIT:
                 return False
         elif kind == SUBSCRIBE and (mirror := self._mirror_to_tell(link, decode(header))):
             postman.put(letters.MEMORY, mirror.encode())
             return True
         self._next += 1
-        if decision is COPY:
+        if decision == COPY:
             postman.put(letters.BYTES, header)
             self._body = nbytes
             return True
         postman.put(decision, header)
-        if decision is letters.PLACED:
+        if decision == letters.PLACED:
             postman.signal()  # so that the ring is known to be free again
         while nbytes:
             nbytes -= len(self._pending[self._next])
