@@ -5,8 +5,8 @@ AssertionError and `replay: seed=… round=…` at the first fault. In every rou
 
 - this process writes numbered frames into a ring, and reads two mirrors, whose memory it has made;
 - a relay process taps the ring and fills the first mirror, taps that and fills the second one, in
-  pieces and orders drawn by chance; it is killed with SIGKILL again and again, wherever it is, and
-  another one goes on from what the memory says;
+  pieces and orders drawn by chance; it is killed with SIGKILL again and again, wherever it is, once
+  more after the writer has closed, and another one goes on from what the memory says;
 - both readers must get every frame, intact and in order, none lost and none twice.
 
 Relays are forked from here, which is single-threaded and has compiled everything already.
@@ -31,6 +31,7 @@ from whale_ray.transport.channel import Outcome
 from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
 from whale_ray.transport.mirror import MirrorRing, RingTap, make_memory
 from whale_ray.transport.ring import RingConsumer, RingProducer
+from whale_ray.transport.segment import Segment
 from whale_ray.transport.shm import RingHandle, attach_ring, create_ring
 
 RING_BYTES = 1 << 14
@@ -99,7 +100,7 @@ class Round:
     frames: int
     kills: int
     poison: bool
-    ring: RingHandle
+    ring: Segment
     mirrors: tuple[RingHandle, RingHandle]
     board: BoardHandle
 
@@ -111,7 +112,7 @@ class Round:
             MirrorRing.attach(handle, [bell], poison_released=self.poison)
             for handle in self.mirrors
         )
-        tap = RingTap.attach(self.ring, TAP, bell, resume=True)
+        tap = RingTap(self.ring.share(), TAP, bell, resume=True)
         further = RingTap.of(first, READER + 1, resume=True)
         assert tap.released <= first.received, "what is not here was given back"
         assert further.released <= min(first.received, second.received)
@@ -197,13 +198,14 @@ def play_round(seed: int, number: int) -> dict[str, int]:
         frames=chance.randrange(200, 1500),
         kills=chance.randrange(1, 20),
         poison=chance.random() < 0.5,
-        ring=ring,
+        # Held from here: the writer may close it before the last relay begins.
+        ring=Segment.attach(ring.segment),
         mirrors=(memories[0][1], memories[1][1]),
         board=board.handle,
     )
     readers = [attach_ring(handle, READER) for handle in round_.mirrors]
     ends = Ends(round_, producer, readers)
-    killed, life, pid, ended = 0, 0, round_.start(0), False
+    killed, late, life, pid, ended = 0, 0, 0, round_.start(0), False
     deadline = time.monotonic() + ROUND_LIMIT_S
     while not ends.over:
         assert time.monotonic() < deadline, f"stuck at {ends.sent} sent, {ends.received} received"
@@ -212,24 +214,26 @@ def play_round(seed: int, number: int) -> dict[str, int]:
         os.sched_yield()
         if ended := ended or has_ended(pid):
             continue
-        if killed < round_.kills:
+        closed = ends.sent == round_.frames
+        if killed < round_.kills or (closed and not late):
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             killed += os.WIFSIGNALED(status)
+            late += closed
             life += 1
             pid = round_.start(life)
     if not ended:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     assert ends.received == [round_.frames] * 2
-    for end in (producer, *readers, *(segment for segment, _ in memories), board):
+    for end in (producer, round_.ring, *readers, *(segment for segment, _ in memories), board):
         end.close()
-    return {"frames": round_.frames, "killed": killed}
+    return {"frames": round_.frames, "killed": killed, "late": late}
 
 
 def main(seed: int, rounds: int) -> None:
     """Play all rounds."""
-    totals = {"frames": 0, "killed": 0}
+    totals = {"frames": 0, "killed": 0, "late": 0}
     for number in range(rounds):
         try:
             for name, value in play_round(seed, number).items():

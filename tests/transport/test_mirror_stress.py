@@ -11,6 +11,7 @@ def test_a_relay_that_is_killed_is_replaced_without_loss():
     totals = play("mirror_stress", seed=1, rounds=4)
     assert totals["killed"] > 10
     assert totals["frames"] > 500
+    assert totals["late"] > 0, "no relay began after the writer had closed"
 
 
 @pytest.mark.long
