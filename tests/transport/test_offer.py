@@ -30,7 +30,11 @@ class Child:
         self.received = self.read = self.number = 0
         self.subscribed = False
         self.keeps: int | None = None
-        """From where the parent must hold what it has; None while it is not admitted."""
+        """From where the parent must hold what it has; None while it is not admitted, and while it
+        starves and nothing was promised."""
+        self.promise = 0
+        """Where it was admitted; 0 once it has subscribed from there on."""
+        self.starves = False
         self.queued: list[tuple[int, int, tuple[memoryview, ...], int]] = []
         """Given to the link, and maybe not taken by the network yet."""
         self.under_way: list[tuple[int, bytes, int]] = []
@@ -134,11 +138,15 @@ class ComingAndGoing:
 
     def admit(self, host: str, back: int) -> None:
         child = self.children[host]
+        if child.starves:
+            return
         position = max(0, len(self.all) - 64 * back)
         was, before = child.keeps, self.offer.held_from
         held = self.offer.admit(host, position)
         assert host in self.offer.children
         assert held >= self.offer.held_from
+        if was is None or max(position, before) < child.promise:
+            child.promise = max(position, before)
         if was is not None:
             if not child.subscribed:
                 assert held == min(was, max(position, before)), "what is kept grows, or stays"
@@ -153,7 +161,9 @@ class ComingAndGoing:
     def dismiss(self, host: str) -> None:
         self.offer.dismiss(host)
         assert host not in self.offer.children
+        assert host not in self.offer.starved
         self.children[host].keeps = None
+        self.children[host].starves = False
         with pytest.raises(KeyError):
             self.offer.position_of(host)
 
@@ -168,7 +178,8 @@ class ComingAndGoing:
         outgoing = self.offer.outgoing.get(host)
         if outgoing is None or not child.subscribed:
             return
-        if child.keeps is not None and outgoing.sender.sent < self.offer.held_from:
+        admitted = child.keeps is not None or child.starves
+        if admitted and outgoing.sender.sent < self.offer.held_from:
             self.starve(host, outgoing.sender.sent)
             return
         found = outgoing.next_range(TURN)
@@ -179,15 +190,16 @@ class ComingAndGoing:
             child.queued.append((start, stop, self.offer.pieces(start, stop), outgoing.number))
 
     def starve(self, host: str, position: int) -> None:
-        """See that a child that wants what is gone is named, and holds nothing up."""
-        outgoing = self.offer.outgoing[host]
+        """See that a child that wants what is gone is named, and holds only what was promised."""
+        child, outgoing = self.children[host], self.offer.outgoing[host]
         assert outgoing.next_range(TURN) is None
         assert self.offer.starved[host] == position
-        self.children[host].keeps = None
-        self.children[host].subscribed = False
-        self.children[host].peer.left(STREAM)
-        self.offer.dismiss(host)
-        assert host not in self.offer.starved
+        child.starves, child.keeps = True, child.promise or None
+        if self.chance.random() < 0.5:
+            child.subscribed = False
+            child.peer.left(STREAM)
+        if self.chance.random() < 0.5:
+            self.dismiss(host)
 
     # --- the child's side ----------------------------------------------------------------------
 
@@ -196,14 +208,18 @@ class ComingAndGoing:
         said = (STREAM, child.received, child.limit, CAPACITY, child.number)
         if child.subscribed:
             return
-        starves = child.keeps is not None and child.received < self.offer.held_from
+        admitted = child.keeps is not None or child.starves
+        starves = admitted and child.received < self.offer.held_from
+        if child.received >= child.promise:
+            child.promise = 0
         child.peer.subscribed(*said)
         child.subscribed = True
         if starves:
             self.starve(host, child.received)
             return
         assert host not in self.offer.starved
-        if child.keeps is not None:
+        child.starves = False
+        if admitted:
             child.keeps = child.received
 
     def arrive(self, host: str) -> None:
@@ -320,6 +336,7 @@ def test_who_starves_holds_nothing_up():
     offer.retain_from(640)
     peer = Peer("child", 1, 4, {STREAM: offer})
     offer.admit("child", 640)
+    peer.subscribed(STREAM, 640, 640 + CAPACITY, CAPACITY)
     peer.subscribed(STREAM, 0, CAPACITY, CAPACITY)
     assert offer.starved == {"child": 0}
     assert peer.outgoing[STREAM].next_range(256) is None
@@ -327,6 +344,44 @@ def test_who_starves_holds_nothing_up():
     assert offer.held_from == 1280
     offer.dismiss("child")
     assert offer.starved == {}
+
+
+def test_who_starves_is_kept_what_it_was_promised():
+    offer = offer_of_frames(10)
+    offer.retain_from(640)
+    peer = Peer("child", 1, 4, {STREAM: offer})
+    offer.admit("child", 640)
+    peer.subscribed(STREAM, 0, CAPACITY, CAPACITY)
+    assert offer.starved == {"child": 0}
+    offer.retain_from(1280)
+    assert offer.held_from == 640
+    peer.subscribed(STREAM, 640, 640 + CAPACITY, CAPACITY)
+    assert offer.starved == {}
+    assert peer.outgoing[STREAM].next_range(256) == (640, 896)
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["admitted", "admitted again, further on"])
+def test_a_subscription_of_one_that_died_does_not_break_a_promise(is_again):
+    offer = offer_of_frames(10)
+    peer = Peer("child", 1, 4, {STREAM: offer})
+    offer.admit("child", 0)
+    peer.subscribed(STREAM, 0, CAPACITY, CAPACITY)
+    offer.dismiss("child")
+    assert peer.outgoing[STREAM].next_range(256) is None
+    offer.retain_from(640)
+    # The process at the other end has died, but its link is not known to have broken yet.
+    assert offer.admit("child", 640) == 640
+    if is_again:
+        offer.admit("child", 896)
+    assert peer.outgoing[STREAM].next_range(256) is None
+    assert offer.starved == {"child": 0}
+    peer.child_disconnected()
+    offer.retain_from(1280)
+    assert offer.held_from == 640
+    offer.readmit("child", 896)
+    assert offer.held_from == 896
+    peer.subscribed(STREAM, 896, 896 + CAPACITY, CAPACITY)
+    assert peer.outgoing[STREAM].next_range(256) == (896, 1152)
 
 
 def test_a_child_that_subscribes_early_is_served_once_it_is_admitted():

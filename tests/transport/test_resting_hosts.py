@@ -30,6 +30,7 @@ from whale_ray.transport.links.handshake import Identity
 from whale_ray.transport.links.link import Role
 from whale_ray.transport.mirror import MirrorRing, RingTap
 from whale_ray.transport.tcp.endpoint import TcpEndpoint
+from whale_ray.transport.verbs.library import Library
 
 HOUR_NS = 3_600_000_000_000
 QUIET = TransportSettings(heartbeat_interval_ms=60_000, silence_timeout_ms=600_000)
@@ -40,16 +41,22 @@ hosts = pytest.fixture(hosts_fixture)
 class RestingHost:
     """An endpoint in a thread of its own, and what its turns do besides polling."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: TransportSettings = QUIET,
+        load_verbs: Callable[[], Library] | None = None,
+    ) -> None:
         self.bell = Doorbell.private()
         self.clock = SystemClock()
         self.endpoint = TcpEndpoint(
             Identity("job", 1, 1, name),
             SECRET,
-            QUIET,
+            settings,
             self.clock.monotonic_ns,
             random.Random(name),
             self.bell,
+            load_verbs=load_verbs,
         )
         self.step: Callable[[], bool] = bool
         self.over = False
@@ -100,9 +107,16 @@ def reader(mirror: MirrorRing, line: int, bell: Doorbell, relay: Doorbell) -> tu
 
 
 def test_no_ring_is_lost_between_hosts_that_take_one_turn_for_each_wake():
-    """A chain of three, with rings so small that everybody waits for everybody all the time."""
-    first, second, third = (RestingHost(name) for name in ("first", "second", "third"))
-    source = Source(2000, lambda number: number * 37 % 9000)
+    pass_along_a_chain([RestingHost(name) for name in ("first", "second", "third")], 2000)
+
+
+def pass_along_a_chain(hosts: list[RestingHost], frames: int) -> None:
+    """Send `frames` along three hosts.
+
+    The rings are so small that everybody waits for everybody all the time.
+    """
+    first, second, third = hosts
+    source = Source(frames, lambda number: number * 37 % 9000)
     first.endpoint.offer(STREAM, source.tap, ["second"])
     bells = [Doorbell.private() for _ in range(2)]
     middle = MirrorRing.create(RING_BYTES, 2, "test", "middle", [bells[0]], kind="private")

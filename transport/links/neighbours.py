@@ -101,6 +101,11 @@ class Neighbours:
         if parent is not None:
             self.peer(parent).take_over(incoming)
 
+    def died(self, host: str) -> None:
+        """Take note that the process that stood for `host` has ended; see `Peer.died`."""
+        if host in self.peers:
+            self.peers[host].died(self._new_mark())
+
     def receive_control(self) -> tuple[str, bytes] | None:
         """Return the next control message and who sent it; None if there is none."""
         for host, peer in self.peers.items():

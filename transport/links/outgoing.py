@@ -9,6 +9,9 @@ from ...configs.errors import ProtocolError
 from ..mirror import RingTap
 from .streams import StreamSender, WholeFrames
 
+UNSUBSCRIBED: Final = -1
+"""No number of a subscription."""
+
 
 class Offered(Protocol):
     """What an `Outgoing` knows of its `Offer`."""
@@ -87,6 +90,7 @@ class Outgoing:
         "number",
         "offer",
         "pinned",
+        "promised_from",
         "sender",
         "stream",
         "waits",
@@ -104,7 +108,10 @@ class Outgoing:
         self.pinned = False
         """Whether bytes are kept for a child that was dismissed: the network may not have taken
         yet what it was given."""
-        self.number = 0
+        self.promised_from = 0
+        """Where the child was admitted, until it subscribes from there on: kept even while it wants
+        what is before and gone. That may be the subscription of a process that has died unheard."""
+        self.number = UNSUBSCRIBED
         """Of the child's subscription; its data bear it."""
         self.gone = False
         """Whether the child wants no more: nobody waits for it."""
@@ -202,6 +209,8 @@ class Outgoing:
             return
         self.number = number
         self.fetched_to = 0
+        if received >= self.promised_from:
+            self.promised_from = 0
         if self.offer.dynamic or self.sender.astray:
             if self.admitted:
                 self._is_held(received)
@@ -230,7 +239,9 @@ class Outgoing:
     def disconnected(self) -> None:
         """Take note that nothing more is to be sent until the child subscribes again."""
         self.sender.disconnected()
-        self._unpin()
+        self.number = UNSUBSCRIBED
+        self.pinned = False
+        self.offer.release()  # also what a connection that has broken was still reading
 
     def _unpin(self) -> None:
         if self.pinned:

@@ -190,12 +190,12 @@ class TcpEndpoint:
         dropped. Streams that were read from it stay where they are until they `move`, or it is
         dialled again; what is kept for it as a child is kept until it is dismissed.
         """
+        for role in Role:
+            if (host, role) in self._links:
+                self._end(self._links[host, role])
         self._stop_dialling(host)
-        if (host, Role.CHILD) in self._links:
-            self._hang_up(self._links[host, Role.CHILD])
         self._reachability.forget(host)
-        if host in self._peers:
-            self._peers[host].died(secrets.randbits(32) | 1)
+        self._neighbours.died(host)
 
     def _stop_dialling(self, host: str) -> None:
         if not self._reachability.stop(host):
@@ -291,6 +291,7 @@ class TcpEndpoint:
                 moved |= self._receive(connection, now_ns)
         if not moved:
             self._watch.arm()
+        self._asked |= moved  # what has come may have to be answered, and passed on
         return not moved
 
     def _accept(self, now: int) -> bool:
@@ -408,6 +409,12 @@ class TcpEndpoint:
         link = connection.link
         assert link is not None, "only links are hung up"
         connection.say_goodbye(link)
+        self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        """Close a link of which nothing more is expected, and nothing said."""
+        link = connection.link
+        assert link is not None, "only links end"
         self._drop(connection)
         del self._links[link.peer.host, link.role]
         link.ended()

@@ -18,7 +18,7 @@ need, and serves whoever asks (`Fetch`), child or not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..configs.errors import ProtocolError
@@ -185,6 +185,11 @@ class SwitchVertex:
             if move.vertex == self.name and move.new_parent is not None:
                 found.add(move.new_parent)
         return frozenset(found)
+
+    @property
+    def gone(self) -> Mapping[Vertex, int]:
+        """The hosts that have died and did not come back, with the last epoch that said so."""
+        return self._gone
 
     @property
     def settled(self) -> bool:

@@ -62,6 +62,7 @@ class Branch:
         self._parent: Vertex | None = None
         self._told: tuple[Vertex | None, Acknowledgement | None] = (None, None)
         self._unsent: list[Outgoing] = []
+        self._mourned: dict[Vertex, int] = {}
         self._sync()
 
     @property
@@ -79,6 +80,13 @@ class Branch:
         """Whether the parent does not know yet how far the subtree is."""
         parent = self.vertex.parent
         return parent is not None and self._told != (parent, self.vertex.acknowledgement)
+
+    def take_deaths(self) -> set[Vertex]:
+        """Return the hosts that have died, since this was asked last or maybe once more."""
+        gone = self.vertex.gone
+        news = {host for host, epoch in gone.items() if epoch > self._mourned.get(host, -1)}
+        self._mourned = dict(gone)
+        return news
 
     def take(self, message: Message) -> list[Message]:
         """Take a message of the coordinator; return the answers to it."""

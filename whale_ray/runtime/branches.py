@@ -16,6 +16,7 @@ from ..multicast import vertex_wire
 from ..multicast.floors import Acknowledgement
 from ..multicast.monitor import asks_for_scale_down, period_ns
 from ..multicast.switch_messages import Message
+from ..multicast.trees import Vertex
 from ..plan.hosts import host_name
 from ..transport.tcp.endpoint import TcpEndpoint
 from .branch import Branch
@@ -110,13 +111,13 @@ class Branches:
         self._turn_ns = 0  # the acknowledgement goes on upward at once
         return True
 
-    def turn(self, now_ns: int) -> tuple[Relocated, ...]:
-        """Do what is due; return the relays that were replaced."""
+    def turn(self, now_ns: int) -> set[int]:
+        """Do what is due; return the hosts whose relays have died, or were replaced."""
         is_ticking = now_ns >= self._tick_ns
         is_due = is_ticking or now_ns >= self._turn_ns or self.has_orders
         self.stirred = self.has_orders or self._heard
         self._heard = False
-        relocated = self._obey()
+        lost = self._obey()
         for watch in self._watches.values():
             watch.look(now_ns)
         if is_ticking:
@@ -138,7 +139,7 @@ class Branches:
         if has_turned:  # else nobody can have got another parent
             self._reach()
         self._report(now_ns)
-        return relocated
+        return lost
 
     @property
     def next_due_ns(self) -> int:
@@ -153,12 +154,12 @@ class Branches:
     def _note(self, branch: Branch, answers: list[Message]) -> None:
         self._answers += [(branch.stream, answer) for answer in answers]
 
-    def _obey(self) -> tuple[Relocated, ...]:
-        relocated = []
+    def _obey(self) -> set[int]:
+        lost: set[int] = set()
         while self._orders:
             order = self._orders.popleft()
             if isinstance(order, Relocated):
-                relocated.append(order)
+                lost.add(order.host)
                 self._addresses[order.host] = order.address
                 if order.host in self._dialled:
                     self._endpoint.dial(host_name(order.host), order.address)
@@ -167,7 +168,23 @@ class Branches:
                 branch = self._branches.get(stream)
                 if branch is not None:
                     self._note(branch, branch.take(message))
-        return tuple(relocated)
+            lost |= self._forget_the_dead()
+        return lost
+
+    def _forget_the_dead(self) -> set[int]:
+        """Drop the links to processes that have died, though the network has not noticed yet.
+
+        What one of them had subscribed must not be taken for a wish of its successor.
+        """
+        dead: set[Vertex] = set()
+        for branch in self._branches.values():
+            dead |= branch.take_deaths()
+        hosts = {int(one) for one in dead} - {self._host}
+        for host in sorted(hosts):
+            self._endpoint.forget(host_name(host))
+            if host in self._dialled:
+                self._endpoint.dial(host_name(host), self._addresses[host])
+        return hosts
 
     def _reach(self) -> None:
         """Keep up the links that are needed, and no others."""

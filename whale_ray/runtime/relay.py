@@ -308,8 +308,8 @@ class Relay:
         """Do what is not the endpoint's matter."""
         assert self._watermarks is not None
         assert self._branches is not None
-        for relocated in self._branches.turn(now_ns):
-            self._watermarks.forget(relocated.host)
+        for host in self._branches.turn(now_ns):
+            self._watermarks.forget(host)
         self._watermarks.share(now_ns)
         if now_ns >= self._check_at_ns:
             self._check_at_ns = now_ns + CHECK_INTERVAL_NS

@@ -184,6 +184,15 @@ class SimulatedHost:
         assert not self.peer(host).incoming, f"streams are still read from {host}"
         self._stop_dialling(host)
 
+    def forget(self, host: str) -> None:
+        """Drop all links to a host whose process has died."""
+        self._stop_dialling(host)
+        wiring = self._links.get((host, Role.CHILD))
+        if wiring is not None:
+            self._hang_up(wiring)
+        self._reachability.forget(host)
+        self.neighbours.died(host)
+
     def _stop_dialling(self, host: str) -> None:
         if not self._reachability.stop(host):
             return
@@ -191,10 +200,13 @@ class SimulatedHost:
         self._under_way[host] = 0
         for wiring in tuple(self._wirings.values()):
             if wiring.connection.initiator == self.name and wiring.host == host:
-                self._actions.append(HangUp(wiring.connection))
-                self._drop(wiring)
-                if wiring.link is not None:
-                    wiring.link.ended()
+                self._hang_up(wiring)
+
+    def _hang_up(self, wiring: Wiring) -> None:
+        self._actions.append(HangUp(wiring.connection))
+        self._drop(wiring)
+        if wiring.link is not None:
+            wiring.link.ended()
 
     def _is_given_up(self, connection: Connection) -> bool:
         """Tell whether a connection that comes to stand, or fails, is one that nobody waits for."""

@@ -94,10 +94,12 @@ class Fleet:
         """Start a new relay before long, which is told how the trees were now."""
         delay_ns = 1 + self._chance.randrange(30 * MS)
         now_ns = self._simulation.clock.now_ns
-        self._simulation.events.post(now_ns + delay_ns, self._start, host, state)
+        death = self.deaths[host]
+        self._simulation.events.post(now_ns + delay_ns, self._start, host, death, state)
 
-    def _start(self, host: int, state: TreeState) -> None:
-        if not self.alive[host]:
+    def _start(self, host: int, death: int, state: TreeState) -> None:
+        # What was told for one death is out of date at the next.
+        if not self.alive[host] and death == self.deaths[host]:
             self._states[host] = state
             self.alive[host] = True
             self._simulation.restart(host_name(host))
