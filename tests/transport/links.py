@@ -76,16 +76,17 @@ class Source:
         """Everything that will have been sent."""
         return [self.content(number) for number in range(self._frames)]
 
-    def step(self) -> None:
-        """Send what fits; close behind the last frame."""
-        while self.sent < self._frames:
+    def step(self, until: int | None = None) -> None:
+        """Send what fits, up to frame `until`; close behind the last frame."""
+        while self.sent < (self._frames if until is None else until):
             if self._ready_number != self.sent:
                 self._ready, self._ready_number = self.content(self.sent), self.sent
             if put(self.producer, self._ready) is not Outcome.SENT:
                 self.back_pressured += 1
                 return
             self.sent += 1
-        self.producer.close()
+        if self.sent == self._frames:
+            self.producer.close()
 
 
 class Target:

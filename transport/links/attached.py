@@ -63,7 +63,8 @@ class Offer:
         """By child; of a dynamic offer also those that are not admitted."""
         self.starved: Final[dict[str, int]] = {}
         """By child: where those stand that are admitted and want what is not held any more. They
-        are served nothing, and nothing is kept for them, until they subscribe farther on."""
+        are served nothing until they subscribe farther on, and only what they were promised when
+        they were admitted is kept for them."""
         # No detour for what is asked for every message.
         self.whole_frames: Final = tap.whole_frames if retention is None else self._whole_frames
         """See `RingTap.whole_frames`; of the bytes in ring and retention."""
@@ -93,6 +94,8 @@ class Offer:
             sender.astray |= not outgoing.admitted
         elif not outgoing.admitted or position < sender.acknowledged:
             sender.held_from(position)
+        if not outgoing.admitted or position < outgoing.promised_from:
+            outgoing.promised_from = position
         outgoing.admitted, outgoing.pinned = True, False
         return max(sender.acknowledged, self.held_from)
 
@@ -229,7 +232,9 @@ class Offer:
         lent = [one.lent_from for one in self.outgoing.values()]
         fixed = [position for position in lent if position is not None]
         head = self.tap.head
-        needed = min([*floors, *fixed, self._retain_from, head])
+        owed = [self.outgoing[child].promised_from for child in self.starved]
+        promised = [position for position in owed if position]
+        needed = min([*floors, *fixed, *promised, self._retain_from, head])
         if self.retention is None:
             self.tap.release(needed)
         else:

@@ -113,7 +113,7 @@ class Link:
         self._heartbeat_ns = now_ns  # when the next one is due
         self._echo: int | None = None
         self._acknowledged_taken = -1
-        self._turns = Turns()
+        self.turns = Turns()
         self._credits_told: dict[int, int] = {}
         self._header: LinkHeader | None = None
         self._counted = 0  # bytes of its payload that are counted as received
@@ -270,7 +270,7 @@ class Link:
 
     def _send_data(self, buffers: Buffers, max_bytes: int) -> None:
         """Let the streams take turns until all are at their ends, or `max_bytes` are full."""
-        for outgoing, start, stop in self._turns.plan(self.peer.outgoing, max_bytes):
+        for outgoing, start, stop in self.turns.plan(self.peer.outgoing, max_bytes):
             number = outgoing.number
             if start == stop:
                 self._append(buffers, FINISHED, outgoing.stream, stop, detail=number)

@@ -75,7 +75,7 @@ NO_STREAM: Final = (1 << 32) - 1
 SEQUENCE_MASK: Final = (1 << 32) - 1
 POSITION_MAX: Final = (1 << 62) - 1
 DATA_BYTES_MAX: Final = 1 << 20
-"""Of one message; a stream that is alone fills it, others take shorter turns."""
+"""Of one message."""
 CONTROL_BYTES_MAX: Final = 1 << 16
 PUSH_BYTES_MAX: Final = 1 << 20
 
@@ -85,7 +85,7 @@ ECHO: Final = 1
 _HEADER: Final = struct.Struct("<IBBHIIQII")
 _pack = _HEADER.pack
 _unpack = _HEADER.unpack_from
-_PAYLOAD: Final = struct.Struct("<12xIQ4xI")
+_PAYLOAD: Final = struct.Struct("<6xH4xIQ4xI")
 assert _HEADER.size == _PAYLOAD.size == HEADER_BYTES
 
 # By kind: the least and the largest length.
@@ -127,7 +127,7 @@ def encode(
 
 
 payload_of: Final = _PAYLOAD.unpack_from
-"""Returns stream, position and length of a header that `encode` wrote: nothing is checked."""
+"""Returns detail, stream, position and length of a header that `encode` wrote, unchecked."""
 
 
 def decode(buffer: bytes | bytearray | memoryview) -> LinkHeader:

@@ -9,7 +9,7 @@ from .messages import DATA_BYTES_MAX
 from .outgoing import Outgoing
 
 _BATCH_MESSAGES_MAX: Final = 256
-_TURN_BYTES: Final = 288 * 1024
+SLICE_BYTES: Final = 288 * 1024
 """Of one stream at a time: a full slice (256 KiB) with its header and the rows that overshoot."""
 
 Plan: TypeAlias = list[tuple[Outgoing, int, int]]
@@ -23,13 +23,16 @@ class Turns:
         """Begin with the first stream."""
         self._turn = 0
         self._turns: list[Outgoing] = []
+        self.message_bytes = DATA_BYTES_MAX
+        """Of one message, at most; a stream that is alone fills it, others take shorter turns."""
 
     def plan(self, streams: Mapping[int, Outgoing], max_bytes: int) -> Plan:
         """Let `streams` take turns until all are at their ends, or about `max_bytes` are full."""
         turns = self._turns
         if len(turns) != len(streams):
             turns[:] = streams.values()
-        turn_bytes = _TURN_BYTES if len(turns) > 1 else DATA_BYTES_MAX
+        message_bytes = self.message_bytes
+        turn_bytes = SLICE_BYTES if len(turns) > 1 else message_bytes
         plan: Plan = []
         # Whoever has nothing is asked once, not again in every round.
         waiting = [*range(self._turn, len(turns)), *range(min(self._turn, len(turns)))]
@@ -38,7 +41,7 @@ class Turns:
             for index in waiting:
                 if max_bytes <= 0 or len(plan) >= _BATCH_MESSAGES_MAX:
                     break
-                taken = _take(turns[index], turn_bytes, plan)
+                taken = _take(turns[index], turn_bytes, message_bytes, plan)
                 if taken:
                     max_bytes -= taken
                     again.append(index)
@@ -47,7 +50,7 @@ class Turns:
         return plan
 
 
-def _take(outgoing: Outgoing, turn_bytes: int, plan: Plan) -> int:
+def _take(outgoing: Outgoing, turn_bytes: int, message_bytes: int, plan: Plan) -> int:
     """Plan what one stream has to send: a range, or its end; return how many bytes."""
     found = outgoing.next_range(turn_bytes)
     if found is None:
@@ -58,7 +61,7 @@ def _take(outgoing: Outgoing, turn_bytes: int, plan: Plan) -> int:
         return 0
     start, stop = found
     taken = stop - start
-    if plan and plan[-1][0] is outgoing and stop - plan[-1][1] <= DATA_BYTES_MAX:
+    if plan and plan[-1][0] is outgoing and stop - plan[-1][1] <= message_bytes:
         start = plan.pop()[1]  # nobody else had anything: one message will do
     plan.append((outgoing, start, stop))
     return taken

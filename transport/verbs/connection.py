@@ -1,10 +1,10 @@
-"""A link carried by a queue pair, beside the TCP connection on which its hosts met.
+"""A link carried by queue pairs, beside the TCP connection on which its hosts met.
 
 ::
 
     this host                                       the peer
     link ─ messages ─► letters ══ SEND ══► receive buffers ─► link
-         ─ payloads ─► ring ═══ READ or WRITE ═══► mirror
+         ─ payloads ─► ring ══ WRITE, or READ by the other pair ══► mirror
     socket ──────────── witness of life ──────────── socket
 
 The socket carries nothing any more; it tells at once when the peer's process has ended. Methods
@@ -29,6 +29,7 @@ from ..links.messages import (
     decode,
     payload_of,
 )
+from ..links.turns import SLICE_BYTES
 from ..mirror import MirrorRing
 from ..tcp.connection import TcpConnection, broken_by, fill
 from ..tcp.watch import ENDED, READABLE
@@ -39,8 +40,9 @@ from .lending import COPY, WAIT, Lender
 from .letters import ITEMS_MAX, LETTER_BYTES, Credits, Memory, Slots
 from .postman import Postman
 from .pushing import Pusher
+from .queue_pair import POLL_MAX, QueuePair
 
-TURN_BYTES: Final = 1 << 20
+TURN_BYTES: Final = 2 << 20
 """Of one connection in one poll, so that none keeps a relay from the others."""
 _POLLS_MAX: Final = 8
 _LAST_WORDS_POLLS_MAX: Final = 20_000
@@ -52,7 +54,7 @@ _Item: TypeAlias = "Fetch | int | tuple[int, memoryview]"
 
 
 class VerbsConnection:
-    """A queue pair that carries a link, and its witness."""
+    """The queue pairs that carry a link, and its witness."""
 
     carrier: Final = "verbs"
 
@@ -61,8 +63,8 @@ class VerbsConnection:
         equipment = agreed.equipment
         self._witness = witness
         self._equipment = equipment
-        self._takes_data = agreed.takes_data
-        self._pair = pair = equipment.pair
+        self._sends_data, self._takes_data = agreed.sends_data, agreed.takes_data
+        self._pair, self._reads = pair, reads = equipment.pair, equipment.reads
         library = pair.device.library
         self.way: Final = f"verbs {agreed.sends_data.name} on {pair.device.name}"
         """How payloads are sent, and by which device."""
@@ -73,11 +75,11 @@ class VerbsConnection:
         self.host = witness.host
         self.link: Link | None = None
         self._credits = Credits(agreed.peers_buffers, pair.receives_max)
-        self._postman = Postman(pair, equipment.outbox, self._credits)
+        self._postman = Postman(pair, reads, equipment.outbox, self._credits)
         self._mirror_access = library.LOCAL_WRITE
         if agreed.takes_data is Data.WRITE:
             self._mirror_access |= library.REMOTE_WRITE
-        self._fetcher = Fetcher(pair, equipment.regions, self._mirror_access)
+        self._fetcher = Fetcher(reads, equipment.regions, self._mirror_access, pair.receives_max)
         self._lender = Lender(pair, equipment.regions, agreed.sends_data)
         self._pusher = Pusher(equipment)
         self._inbox = [
@@ -102,7 +104,8 @@ class VerbsConnection:
         self._look_at_socket = True
         self.needs_room, self.told_of_room = False, True  # nothing goes through the socket
         self.unfinished = False
-        """Whether the last turn did anything: nobody tells what there may still be."""
+        """Whether the last turn ended before everything was done that could be."""
+        self._reads_heard = reads.completed
         self._armed = False
         self._failure: LinkBrokenError | None = None  # whoever receives is told
         self._closed = False
@@ -136,6 +139,9 @@ class VerbsConnection:
         del buffer_bytes  # nothing goes through the socket
         self.link = link
         link.traffic = link.peer.counters.carried_by(self.carrier)
+        if self._sends_data is Data.READ:
+            # What is fetched is told of when all of it is here, while more is on its way.
+            link.turns.message_bytes = SLICE_BYTES
         self.host = link.peer.host
 
     @property
@@ -179,7 +185,8 @@ class VerbsConnection:
             if self._ask_fences():
                 break
         moved = self._postman.flush() or moved
-        self.unfinished |= moved
+        # Who waits for letters, or for requests that are under way, hears of completions.
+        self.unfinished |= left <= 0
         return moved
 
     def _tell_slots(self, link: Link) -> bool:
@@ -229,7 +236,7 @@ class VerbsConnection:
         kind, postman = header[_KIND_AT], self._postman
         decision, nbytes = COPY, 0
         if kind in _WITH_PAYLOAD:
-            stream, position, nbytes = payload_of(header)
+            detail, stream, position, nbytes = payload_of(header)
             if kind == PUSH:
                 decision = self._pusher.decide(link, stream, position, nbytes)
             if kind == DATA:
@@ -237,7 +244,7 @@ class VerbsConnection:
                 if told is not None:
                     postman.put(letters.MEMORY, told.encode())
                     return True
-                decision = self._lender.decide(link, stream, position, nbytes)
+                decision = self._lender.decide(link, stream, position, nbytes, detail)
             if decision == WAIT:
                 return False
         elif kind == SUBSCRIBE and (mirror := self._mirror_to_tell(link, decode(header))):
@@ -279,6 +286,7 @@ class VerbsConnection:
         """Tell the peer that this side closes on purpose, and give it time to hear so."""
         try:
             if not self.unsent:
+                self._poll_until_done(self._reads)  # which a farewell must not overtake
                 self._pending.clear()
                 self._next = 0
                 link.goodbye(self._pending)
@@ -286,12 +294,15 @@ class VerbsConnection:
             self._postman.signal()
             self._postman.flush()
             # A queue pair that is destroyed takes along what is not acknowledged.
-            for _ in range(_LAST_WORDS_POLLS_MAX):
-                if self._pair.completed >= self._pair.posted:
-                    break
-                self._pair.poll(self._arrived)
+            self._poll_until_done(self._pair)
         except ProtocolError:
             return  # broken: it will find out
+
+    def _poll_until_done(self, pair: QueuePair) -> None:
+        for _ in range(_LAST_WORDS_POLLS_MAX):
+            if pair.completed >= pair.posted:
+                break
+            self._pair.poll(self._arrived)
 
     # --- receiving -----------------------------------------------------------------------------
 
@@ -314,19 +325,25 @@ class VerbsConnection:
             if not count:
                 break
             moved = True
-            link.heard(now_ns)
+            if self._arrived or self._reads.completed != self._reads_heard:
+                # What was sent and written tells of the peer's device alone. Its letters may wait
+                # behind READs, of which there are no more than it has asked for.
+                self._reads_heard = self._reads.completed
+                link.heard(now_ns)
             for slot, nbytes in self._arrived:
                 self._open(slot, nbytes)
             self._arrived.clear()
             self._lender.settle()
             self._go_on(link)
+            if count < POLL_MAX:
+                break  # the next completion tells of itself
         else:
             return True  # there may be more, which counts before the end of the socket
         if self._items:
             moved |= self._go_on(link)
         if self._look_at_socket:
             self._check_socket()
-        self.unfinished = moved
+        self.unfinished = False
         return moved
 
     def _go_on(self, link: Link) -> bool:
@@ -430,7 +447,7 @@ class VerbsConnection:
         if incoming is None:
             return
         if self._fetcher.divert(stream, incoming):
-            self._postman.fence()  # the farewell must not overtake what is being read
+            self._postman.hold()  # the farewell must not overtake what is being read
         if self._takes_data is Data.WRITE and incoming.subscribed_now:
             self._fence_number += 1
             self._fences.append(self._fence_number)
@@ -440,11 +457,11 @@ class VerbsConnection:
     # --- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Destroy the queue pair first, so that nothing is read or written here any more."""
+        """Destroy the queue pairs first, so that nothing is read or written here any more."""
         if self._closed:
             return
         self._closed = True
-        self._pair.close()
+        self._equipment.hang_up()
         self._lender.close()
         self._fetcher.close()
         self._pusher.close()

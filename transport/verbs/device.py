@@ -19,7 +19,7 @@ import numpy as np
 
 from ...configs.errors import ResourceError
 from ..links.messages import DATA_BYTES_MAX, PUSH_BYTES_MAX
-from .library import Library, NoVerbsError
+from .library import Library, NoVerbsError, descriptors_lock
 
 GIDS_MAX: Final = 64
 READS_WANTED: Final = 16
@@ -27,7 +27,7 @@ READS_WANTED: Final = 16
 REQUESTS_WANTED: Final = 128
 """Work requests of one queue that a link takes."""
 _COMPLETIONS_WANTED: Final = 2 * REQUESTS_WANTED
-_TCP: Final = "or set transport.between_hosts to tcp"
+OR_TCP: Final = "or set transport.between_hosts to tcp"
 _MIB: Final = 1 << 20
 
 
@@ -86,10 +86,11 @@ class Device:
         self.name: Final = name
         self._closed = False
         try:
-            self.context: Any = library.Context(name=name)
+            with descriptors_lock:
+                self.context: Any = library.Context(name=name)
         except library.Error as error:
             lack = f"RDMA device {name!r} cannot be opened ({error})"
-            raise NoVerbsError(lack, f"name another, {_TCP}") from error
+            raise NoVerbsError(lack, f"name another, {OR_TCP}") from error
         try:
             self.port: Final = self._active_port()
             self.gids: Final = self._find_gids()
@@ -97,12 +98,16 @@ class Device:
             self.lid: Final = int(self.context.query_port(self.port).lid)
             self.domain: Any = library.PD(self.context)
         except library.Error as error:
-            self.context.close()
+            self._close_context()
             lack = f"RDMA device {name!r} does not answer ({error})"
-            raise NoVerbsError(lack, f"name another, {_TCP}") from error
+            raise NoVerbsError(lack, f"name another, {OR_TCP}") from error
         except BaseException:
-            self.context.close()
+            self._close_context()
             raise
+
+    def _close_context(self) -> None:
+        with descriptors_lock:
+            self.library.close(self.context)
 
     def _active_port(self) -> int:
         ports = int(self.context.query_device().phys_port_cnt)
@@ -110,7 +115,7 @@ class Device:
             if int(self.context.query_port(port).state) == self.library.PORT_ACTIVE:
                 return port
         lack = f"RDMA device {self.name!r} has no active port"
-        raise NoVerbsError(lack, f"bring its network up, {_TCP}")
+        raise NoVerbsError(lack, f"bring its network up, {OR_TCP}")
 
     def _find_gids(self) -> tuple[GidEntry, ...]:
         """Return the addresses of RoCE 2, or all where there are none of it (InfiniBand)."""
@@ -125,7 +130,7 @@ class Device:
         gids = tuple(one for kind, one in found if kind == max(kinds))
         if not gids:
             lack = f"RDMA device {self.name!r} has no address"
-            raise NoVerbsError(lack, f"give its interface one, {_TCP}")
+            raise NoVerbsError(lack, f"give its interface one, {OR_TCP}")
         return gids
 
     def _find_limits(self) -> DeviceLimits:
@@ -144,7 +149,7 @@ class Device:
                 f"RDMA device {self.name!r} allows no READ (max_qp_rd_atom "
                 f"{limits.reads_served}, max_qp_init_rd_atom {limits.reads})"
             )
-            raise NoVerbsError(lack, f"name another, {_TCP}")
+            raise NoVerbsError(lack, f"name another, {OR_TCP}")
         for what, offered, wanted in (
             ("max_qp_wr", limits.work_requests, REQUESTS_WANTED),
             ("max_cqe", limits.completions, _COMPLETIONS_WANTED),
@@ -155,7 +160,7 @@ class Device:
                     f"RDMA device {self.name!r} offers too little: {what} is {offered:,}, and a "
                     f"link takes {wanted:,}"
                 )
-                raise NoVerbsError(lack, f"name another, {_TCP}")
+                raise NoVerbsError(lack, f"name another, {OR_TCP}")
         return limits
 
     def gid_for(self, ip: str) -> GidEntry | None:
@@ -198,7 +203,7 @@ class Device:
         if not self._closed:
             self._closed = True
             self.library.close(self.domain)
-            self.library.close(self.context)
+            self._close_context()
 
 
 class Region:

@@ -20,11 +20,12 @@ from .letters import ITEMS_MAX, Memory
 from .queue_pair import QueuePair, Request
 from .regions import Regions
 
-ROOM_KEPT: Final = 8
-"""Requests of a queue pair that are left to letters."""
-_AHEAD_BYTES: Final = 2 << 20
-"""Under way at a time, the last message not counted: more hides no latency, and where a device does
-its work while requests are posted, grants would wait for it; with less, turns cost more."""
+_AHEAD_BYTES: Final = 8 << 20
+"""Under way at a time, the last message not counted."""
+_REFILL_BYTES: Final = _AHEAD_BYTES // 2
+"""Nothing more is asked for as long as more than this is under way: requests come in bursts, which
+the device finds behind others. One that it begins at once is begun on the processor of whoever
+posts, by soft-RoCE, beside what goes on elsewhere, and bytes then come out of order and again."""
 
 
 class Fetch:
@@ -77,18 +78,17 @@ class _Source:
 class Fetcher:
     """The READs of one queue pair. In the long run nothing is allocated for them."""
 
-    def __init__(self, pair: QueuePair, regions: Regions, access: int) -> None:
-        """Fetch into mirrors registered with `access`."""
+    def __init__(self, pair: QueuePair, regions: Regions, access: int, letters: int) -> None:
+        """Fetch into mirrors registered with `access`; so many `letters` may name messages."""
         self._pair = pair
         self._regions = regions
         self._access = access
         self._signaled = pair.device.library.SIGNALED
         self._streams: dict[int, _Source] = {}
-        self._waiting: deque[Fetch] = deque(maxlen=pair.receives_max * ITEMS_MAX)
+        self._waiting: deque[Fetch] = deque(maxlen=letters * ITEMS_MAX)
         self._spare: list[Fetch] = []
         self._bytes = 0  # under way
-        # More READs than a queue pair may have under way would hold up letters behind them.
-        self._posted_max = min(pair.sends_max, pair.reads_max + 2 * ROOM_KEPT) - ROOM_KEPT
+        self._posted_max = pair.sends_max - 1  # a message takes two where the ring ends
         self._rings: dict[int, Memory] = {}
 
     def lies_at(self, memory: Memory) -> None:
@@ -113,10 +113,12 @@ class Fetcher:
         return fetch
 
     def fetch_ahead(self, link: Link) -> bool:
-        """Ask for what may be asked for now; return whether anything was."""
+        """Ask for what may be asked for now, if little is under way; return whether any was."""
         asked = False
         waiting = self._waiting
         pair, posted_max = self._pair, self._posted_max
+        if self._bytes > _REFILL_BYTES or pair.posted - pair.completed > posted_max // 2:
+            return False
         while waiting and self._bytes < _AHEAD_BYTES and pair.posted - pair.completed < posted_max:
             fetch = waiting.popleft()
             if self._ask(link, fetch):

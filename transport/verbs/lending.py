@@ -17,11 +17,13 @@ from ..links.link import Link
 from ..links.outgoing import Outgoing
 from ..mirror import RingTap
 from .equipment import Data
-from .fetching import ROOM_KEPT
-from .letters import FETCH, PLACED, Memory
+from .letters import FETCH, PLACED, ROOM_KEPT, Memory
 from .queue_pair import QueuePair, Request
 from .regions import Regions
 
+_AHEAD_BYTES: Final = 6 << 20
+"""Written and not known to have arrived, the last message not counted: more hides no latency, and
+whoever waits for room in its ring, and not for this, sleeps longer than it must."""
 COPY: Final = 0
 WAIT: Final = -1
 Decision: TypeAlias = int
@@ -33,7 +35,7 @@ class _Target:
     """A stream that is lent or written: from where and to where, and how many requests do so."""
 
     __slots__ = (
-        "local", "mask", "outgoing", "remote", "request", "rkey", "tap", "under_way"
+        "local", "mask", "outgoing", "remote", "request", "rkey", "stop", "tap", "under_way"
     )  # fmt: skip
 
     def __init__(self, outgoing: Outgoing, mirror: Memory, request: Request | None) -> None:
@@ -46,6 +48,8 @@ class _Target:
         self.request = request
         """None if it is lent."""
         self.under_way = 0
+        self.stop = 0
+        """Where the last request ends: those under way follow one another."""
 
 
 class Lender:
@@ -61,13 +65,15 @@ class Lender:
         self._targets: dict[int, _Target] = {}
         self._told: dict[int, RingTap] = {}
         # What is under way, oldest first, in places that go round: the number of the last request,
-        # where its bytes end, and whose they are.
+        # how many bytes and where they end, and whose they are.
         places = pair.sends_max
         self._numbers = [0] * places
+        self._lengths = [0] * places
         self._stops = [0] * places
         self._whose: list[_Target | None] = [None] * places
         self._begun = 0
         self._settled = 0
+        self._bytes = 0
         self._mirrors: dict[int, Memory] = {}
 
     def lies_at(self, mirror: Memory) -> None:
@@ -97,8 +103,12 @@ class Lender:
             return None
         return Memory(stream, region.rkey, tap.data_address, tap.capacity)
 
-    def decide(self, link: Link, stream: int, start: int, nbytes: int) -> Decision:
-        """Say what to do with a payload, and do it if it is to be written."""
+    def decide(self, link: Link, stream: int, start: int, nbytes: int, number: int) -> Decision:
+        """Say what to do with a payload, and do it if it is to be written.
+
+        `number`: of the subscription that it answers. One that was given up meanwhile goes by
+        letters, for the child to drop: its mirror may be filled by another parent by now.
+        """
         outgoing = link.peer.outgoing.get(stream)
         target = self._targets.get(stream)
         if target is None or target.outgoing is not outgoing:
@@ -106,15 +116,17 @@ class Lender:
             if target is None:
                 return COPY
         tap = target.tap
-        if start < tap.released or tap.closed:
+        if target.outgoing.number != number or start < tap.released or tap.closed:
             return COPY
         request = target.request
         if request is None:
             target.outgoing.fetched_to = start + nbytes
             return FETCH
         pair = self._pair
-        if pair.posted - pair.completed >= self._posted_max:
+        if pair.posted - pair.completed >= self._posted_max or self._bytes >= _AHEAD_BYTES:
             return WAIT
+        if target.under_way and start != target.stop:
+            return WAIT  # until what was written for an earlier subscription has arrived
         offset = start & target.mask
         local, remote, rkey = target.local, target.remote, target.rkey
         rest = offset + nbytes - target.mask - 1
@@ -123,19 +135,22 @@ class Lender:
         else:
             pair.post(request, local + offset, nbytes - rest, remote + offset, rkey, 0)
             pair.post(request, local, rest, remote, rkey, 0)
-        self._note(target, start, start + nbytes)
+        self._note(target, start, nbytes)
         return PLACED
 
-    def _note(self, target: _Target, start: int, stop: int) -> None:
+    def _note(self, target: _Target, start: int, nbytes: int) -> None:
         """Remember what is being written."""
         place = self._begun % len(self._numbers)
         self._begun += 1
         self._numbers[place] = self._pair.posted - 1
-        self._stops[place] = stop
+        self._stops[place] = start + nbytes
+        self._lengths[place] = nbytes
+        self._bytes += nbytes
         self._whose[place] = target
         if not target.under_way:
             target.outgoing.written_from = start
         target.under_way += 1
+        target.stop = start + nbytes
 
     def _open(self, link: Link, stream: int, outgoing: Outgoing | None) -> _Target | None:
         """Return from where and to where a stream is sent; None if it must be copied."""
@@ -183,6 +198,7 @@ class Lender:
             assert target is not None, "what is under way is somebody's"
             target.under_way -= 1
             outgoing = target.outgoing
+            self._bytes -= self._lengths[place]
             outgoing.written_from = self._stops[place] if target.under_way else None
             if outgoing.gone or not outgoing.admitted:
                 outgoing.offer.release()

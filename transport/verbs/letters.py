@@ -48,6 +48,8 @@ LETTER_HEADER_BYTES: Final = 8
 ITEM_HEADER_BYTES: Final = 8
 ITEMS_MAX: Final = LETTER_BYTES // 16 + 1
 """Of one letter, and its end."""
+ROOM_KEPT: Final = 8
+"""Requests of a queue pair that are left to letters."""
 _CREDITS_KEPT: Final = 2
 
 _COUNT: Final = struct.Struct("<Q")

@@ -1,15 +1,15 @@
-r"""Two hosts that both offer verbs agree on a queue pair, over the connection that they proved on.
+r"""Two hosts that both offer verbs agree on queue pairs, over the connection that they proved on.
 
-Pure but for the queue pair itself: bytes in, bytes out. Each side says once what it has, then once
-whether it could connect to what the other has; either may decline, and then the link goes over the
-connection itself. Little-endian::
+Pure but for the queue pairs themselves: bytes in, bytes out. Each side says once what it has, then
+once whether it could connect to what the other has; either may decline, and then the link goes over
+the connection itself. Little-endian::
 
-    OFFER, 192 bytes                                               READY, 8 bytes
-     0         8         9      10        12         16    48       0         7
-     ┌─────────┬─────────┬──────┬─────────┬──────────┬─────┬─────┐ ┌─────────┬────────┐
-     │"WHALEQP"│ consent │ data │ letters │ bytes of │card │ why │ │"WHALEQR"│consent │
-     │  \0      │ 1 or 0  │      │         │ a letter │     │ not │ │         │ 1 or 0 │
-     └─────────┴─────────┴──────┴─────────┴──────────┴─────┴─────┘ └─────────┴────────┘
+    OFFER, 480 bytes                                                READY, 8 bytes
+     0         8         9      10        12         16      80      0         7
+     ┌─────────┬─────────┬──────┬─────────┬──────────┬───────┬─────┐ ┌─────────┬────────┐
+     │"WHALEQP"│ consent │ data │ letters │ bytes of │ cards │ why │ │"WHALEQR"│consent │
+     │  \0      │ 1 or 0  │      │         │ a letter │       │ not │ │         │ 1 or 0 │
+     └─────────┴─────────┴──────┴─────────┴──────────┴───────┴─────┘ └─────────┴────────┘
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .letters import LETTER_BYTES, LETTERS
 from .library import NoVerbsError
 from .queue_pair import Card
 
-_OFFER: Final = struct.Struct("<8sBBHI32s144s")
+_OFFER: Final = struct.Struct("<8sBBHI32s32s400s")
 _READY: Final = struct.Struct("<7sB")
 _OFFER_MAGIC: Final = b"WHALEQP\0"
 _READY_MAGIC: Final = b"WHALEQR"
-_WHY_NOT_BYTES: Final = 144
+_WHY_NOT_BYTES: Final = 400
 _NO_CARD: Final = bytes(Card.FORM.size)
 
 Prepare: TypeAlias = Callable[[], Equipment]
@@ -60,10 +60,10 @@ class Negotiation:
 
     def _offer(self) -> bytes:
         consent = self._equipment is not None
-        card = _NO_CARD if self._equipment is None else self._equipment.pair.card.encode()
+        cards = (_NO_CARD, _NO_CARD) if self._equipment is None else self._equipment.cards
         why_not = self.why_not.encode()[:_WHY_NOT_BYTES]
         return _OFFER.pack(
-            _OFFER_MAGIC, consent, self._data.value, LETTERS, LETTER_BYTES, card, why_not
+            _OFFER_MAGIC, consent, self._data.value, LETTERS, LETTER_BYTES, *cards, why_not
         )
 
     @property
@@ -93,7 +93,7 @@ class Negotiation:
         return b""
 
     def _answer(self, message: bytes) -> bytes:
-        magic, consent, data, buffers, letter_bytes, card, why_not = _OFFER.unpack(message)
+        magic, consent, data, buffers, letter_bytes, pair, reads, why_not = _OFFER.unpack(message)
         if magic != _OFFER_MAGIC or letter_bytes != LETTER_BYTES:
             raise _foreign()
         equipment = self._equipment
@@ -104,7 +104,7 @@ class Negotiation:
             return b""
         self._size = _READY.size
         try:
-            equipment.pair.connect(Card.decode(card))
+            equipment.connect(pair, reads)
             self._ready = Agreed(equipment, self._data, Data(data), buffers)
         except (NoVerbsError, ValueError) as error:
             self._decline(str(error))

@@ -19,14 +19,14 @@ class Postman:
     Items are put into an open letter, which goes off when it is full or by `flush`.
     """
 
-    def __init__(self, pair: QueuePair, outbox: Buffer, credits: Credits) -> None:
-        """Write into `outbox`."""
+    def __init__(self, pair: QueuePair, reads: QueuePair, outbox: Buffer, credits: Credits) -> None:
+        """Write into `outbox`; `reads` carries READs, which some letters must not overtake."""
         device = pair.device
         library = device.library
         self._pair = pair
+        self._reads = reads
         self._credits = credits
         self._signaled = library.SIGNALED
-        self._fence = library.FENCE
         base = outbox.address
         self._addresses = [base + slot * LETTER_BYTES for slot in range(SLOTS)]
         self._views = [
@@ -38,7 +38,7 @@ class Postman:
         self._request = Request(device, library.SEND, outbox.region.lkey)
         self._unsignaled = 0
         self._signal_next = False
-        self._fence_next = False
+        self._held_until = 0  # READs that must be done before the next letter
 
     @property
     def ready(self) -> bool:
@@ -47,6 +47,7 @@ class Postman:
             self._last_use[self._slot] < self._pair.completed
             and self._credits.may_send
             and self._pair.room > _SIGNAL_EVERY
+            and self._reads.completed >= self._held_until
         )
 
     def room(self) -> int:
@@ -74,13 +75,17 @@ class Postman:
         """Have the letter that is open, or the next one, tell of its completion."""
         self._signal_next = True
 
-    def fence(self) -> None:
-        """Let the next letter leave only when all READs before it are done."""
-        self._fence_next = True
+    def hold(self) -> None:
+        """Begin the next letter only when all READs posted by now are done."""
+        self._held_until = self._reads.posted
 
     def flush(self) -> bool:
-        """Send the open letter; return whether there was one. Raises LinkBrokenError."""
-        if not self._at:
+        """Send the open letter; return whether there was one. Raises LinkBrokenError.
+
+        One that was opened for nothing stays where it is.
+        """
+        if self._at <= letters.LETTER_HEADER_BYTES:
+            self._at = 0
             return False
         self._send()
         return True
@@ -103,8 +108,6 @@ class Postman:
         self._unsignaled += 1
         if self._signal_next or self._unsignaled >= _SIGNAL_EVERY:
             flags, self._unsignaled, self._signal_next = self._signaled, 0, False
-        if self._fence_next:
-            flags, self._fence_next = flags | self._fence, False
         self._last_use[slot] = self._pair.posted
         self._pair.post(self._request, self._addresses[slot], nbytes, 0, 0, flags)
         self._slot = (slot + 1) % SLOTS

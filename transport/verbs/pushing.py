@@ -18,9 +18,8 @@ from ..links.link import Link
 from ..push.layout import LAP_BACK
 from ..push.wire import PushInlet, PushOutlet
 from .equipment import Equipment
-from .fetching import ROOM_KEPT
 from .lending import COPY, WAIT, Decision
-from .letters import PLACED, Slots
+from .letters import PLACED, ROOM_KEPT, Slots
 from .queue_pair import Request
 
 

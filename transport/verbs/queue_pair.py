@@ -3,6 +3,7 @@
 Everything here is of one thread. The send queue completes in order, so only some requests ask for
 a completion (they are *signalled*); the number of one says that all before it are done as well.
 What is under way is counted, as a completion queue that overflows loses entries without a word.
+Two queue pairs of a link share one completion queue, so that there is one to poll and to wait for.
 
 The life of a queue pair::
 
@@ -22,12 +23,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ..links.link import LinkBrokenError
-from .device import Device, GidEntry, Region
-from .library import NoVerbsError, status_in_words
+from .device import OR_TCP, Device, GidEntry, Region
+from .library import NoVerbsError, descriptors_lock, status_in_words
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 _RECEIVE: Final = 1 << 62  # in the number of a receive, which is that of its buffer
-_POLL_MAX: Final = 16
+_BESIDE: Final = 1 << 61  # where the second of two queue pairs begins to number its requests
+POLL_MAX: Final = 16
+"""Completions that are taken at a time."""
 
 # A lost peer is given up after about 4 s: 0.5 s (4.096 µs * 2**17), seven times; a count of 7
 # retries would mean for ever to soft-RoCE.
@@ -93,10 +96,21 @@ class Request:
 class QueuePair:
     """A queue pair, its completion queue and the descriptor that tells of completions."""
 
-    def __init__(self, device: Device, gid: GidEntry, sends: int, receives: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        gid: GidEntry,
+        sends: int,
+        receives: int,
+        *,
+        besides: int = 0,
+        beside: QueuePair | None = None,
+    ) -> None:
         """Make one that may have so many sends and receives under way; its peer is yet to come.
 
-        Raises NoVerbsError if the device has no room for it.
+        A second one stands `beside` another, which polls for both, and keeps room for as many
+        completions `besides` its own; the second one is closed first. Raises NoVerbsError if the
+        device has no room for it.
         """
         library, limits = device.library, device.limits
         self.device: Final = device
@@ -104,26 +118,26 @@ class QueuePair:
         self.sends_max: Final = min(sends, limits.work_requests, limits.completions // 2)
         """Requests that may be under way."""
         self.receives_max: Final = min(receives, limits.work_requests, limits.completions // 2)
-        self.posted = 0
-        """Requests posted so far: the number of the next one."""
-        self.completed = 0
+        self.posted = 0 if beside is None else _BESIDE
+        """The number of the next request."""
+        self.completed = self.posted
         """Requests before this number are done."""
         self.reads_max = 0
         """READs that may be under way, once connected."""
         self._first_packet = secrets.randbits(24)
+        self.fd = -1
+        """Tells of completions; −1 if another queue pair's does."""
         self._closed = False
+        self._second: QueuePair | None = None
         self._queue: Any = None
         self._channel: Any = None
         self._pair: Any = None
         self._receives: list[Any] = []
         access = library.LOCAL_WRITE | library.REMOTE_READ | library.REMOTE_WRITE
         try:
-            before = _event_descriptors()
-            self._channel = library.CompChannel(device.context)
-            self.fd: Final = _descriptor_of(self._channel, before)
-            os.set_blocking(self.fd, False)
-            entries = self.sends_max + self.receives_max
-            self._queue = library.CQ(device.context, entries, None, self._channel, 0)
+            if beside is None:
+                self._tell(self.sends_max + self.receives_max + besides)
+            queue = self._queue if beside is None else beside._queue
             sizes = library.QPCap(
                 max_send_wr=self.sends_max,
                 max_recv_wr=self.receives_max,
@@ -131,7 +145,7 @@ class QueuePair:
                 max_recv_sge=1,
             )
             wanted = library.QPInitAttr(
-                qp_type=library.RC, scq=self._queue, rcq=self._queue, cap=sizes, sq_sig_all=0
+                qp_type=library.RC, scq=queue, rcq=queue, cap=sizes, sq_sig_all=0
             )
             self._attributes = library.QPAttr(port_num=device.port)
             self._attributes.qp_access_flags = access
@@ -139,8 +153,23 @@ class QueuePair:
             self._pair = library.QP(device.domain, wanted, self._attributes)
         except library.Error as error:
             self.close()
-            msg = f"RDMA device {device.name!r} has no room for another queue pair: {error}"
-            raise NoVerbsError(msg) from error
+            lack = f"RDMA device {device.name!r} has no room for another queue pair: {error}"
+            raise NoVerbsError(lack, f"name another, {OR_TCP}") from error
+        except NoVerbsError:
+            self.close()
+            raise
+        if beside is not None:
+            beside._second = self
+
+    def _tell(self, entries: int) -> None:
+        """Make what tells of completions."""
+        device = self.device
+        with descriptors_lock:  # or the new descriptor may be that of another thread
+            before = _event_descriptors()
+            self._channel = device.library.CompChannel(device.context)
+            self.fd = _descriptor_of(self._channel, before)
+        os.set_blocking(self.fd, False)
+        self._queue = device.library.CQ(device.context, entries, None, self._channel, 0)
 
     @property
     def card(self) -> Card:
@@ -176,11 +205,11 @@ class QueuePair:
         try:
             self._pair.to_rts(attributes)  # by way of RTR
         except library.Error as error:
-            msg = (
+            lack = (
                 f"RDMA device {self.device.name!r} reaches no queue pair at {_ip(peer.gid)} from "
                 f"{self._gid.ip}: {error}"
             )
-            raise NoVerbsError(msg) from error
+            raise NoVerbsError(lack, f"join the networks of both devices, {OR_TCP}") from error
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -234,12 +263,13 @@ class QueuePair:
     # --- completions ---------------------------------------------------------------------------
 
     def poll(self, arrived: list[tuple[int, int]]) -> int:
-        """Take completions; append (slot, bytes) of receives; return how many there were.
+        """Take completions, also of the one beside; append (slot, bytes) of receives.
 
-        Raises LinkBrokenError for one that tells of an error.
+        Returns how many completions there were. Raises LinkBrokenError for one that tells of an
+        error.
         """
         try:
-            count, completions = self._queue.poll(_POLL_MAX)
+            count, completions = self._queue.poll(POLL_MAX)
         except self.device.library.Error as error:
             msg = f"RDMA device {self.device.name!r} tells of no completions: {error}"
             raise LinkBrokenError(msg, "verbs: cannot poll") from error
@@ -247,15 +277,18 @@ class QueuePair:
             number = completion.wr_id
             if completion.status:
                 raise self._failed(number, int(completion.status))
-            if number < _RECEIVE:
+            if number < _BESIDE:
                 self.completed = number + 1
-            else:
+            elif number & _RECEIVE:
                 arrived.append((number ^ _RECEIVE, completion.byte_len))
+            else:
+                assert self._second is not None, "it is beside this one"
+                self._second.completed = number + 1
         return int(count)
 
     def _failed(self, number: int, status: int) -> LinkBrokenError:
         words = status_in_words(status)
-        what = "a receive" if number & _RECEIVE else f"request {number:,}"
+        what = "a receive" if number & _RECEIVE else f"request {number & ~_BESIDE:,}"
         msg = f"RDMA device {self.device.name!r}: {what} failed: {words}"
         return LinkBrokenError(msg, f"verbs: {words}")
 
@@ -288,9 +321,13 @@ class QueuePair:
         if self._closed:
             return
         self._closed = True
-        for part in (self._pair, self._queue, self._channel):
+        library = self.device.library
+        for part in (self._pair, self._queue):
             if part is not None:
-                self.device.library.close(part)
+                library.close(part)
+        if self._channel is not None:
+            with descriptors_lock:
+                library.close(self._channel)
         for receive in self._receives:
             receive.close()
 
@@ -320,4 +357,10 @@ def _event_descriptors() -> frozenset[int]:
 def _descriptor_of(channel: Any, before: frozenset[int]) -> int:
     """Return the descriptor of a channel just made; pyverbs 44 does not tell it."""
     fd = getattr(channel, "fd", None)
-    return int(fd) if fd is not None else max(_event_descriptors() - before)
+    if fd is not None:
+        return int(fd)
+    new = _event_descriptors() - before
+    if not new:
+        lack = "the descriptor of a new RDMA completion channel is not to be found in /proc/self/fd"
+        raise NoVerbsError(lack, OR_TCP.removeprefix("or "))
+    return max(new)

@@ -187,10 +187,10 @@ class HostRingSides(HostSides):
         producer, _ = create_ring(self._memory_bytes, 1, self.job, "ring")
         _touch(producer.segment)
         offer = endpoint.offer(_STREAM, RingTap.beside(producer, 0), [READER])
-        wait = partial(wait_for_sockets, endpoint)
-        while not offer.outgoing[READER].sender.subscribed_now:
-            wait()
-        return SendingSide(producer, lambda _: wait(), endpoint.poll, lambda: endpoint.delivered)
+        subscription = offer.outgoing[READER].sender
+        while not subscription.subscribed_now:
+            wait_for_sockets(endpoint, lambda: subscription.subscribed_now)
+        return _sending(producer, endpoint, lambda: endpoint.delivered)
 
     def receiving(self, reader: int) -> ReceivingSide:
         """See `Sides.receiving`."""
@@ -232,9 +232,7 @@ class HostPushSides(HostSides):
         outlet = PushOutlet.create(self.job, "outlet", self._layout)
         endpoint.push_source(READER, _STREAM, outlet)
         wait_until_up(endpoint)
-        wait = partial(wait_for_sockets, endpoint)
-        sender = outlet.sending_end()
-        return SendingSide(sender, lambda _: wait(), endpoint.poll, lambda: outlet.delivered)
+        return _sending(outlet.sending_end(), endpoint, lambda: outlet.delivered)
 
     def receiving(self, reader: int) -> ReceivingSide:
         """See `Sides.receiving`."""
@@ -273,17 +271,39 @@ def _endpoint(
     )
 
 
-def wait_for_sockets(endpoint: TcpEndpoint) -> None:
-    """Do what there is to do; if there is nothing, sleep until there may be."""
-    if not endpoint.poll():
-        due_ns = endpoint.next_due_ns - _CLOCK.monotonic_ns()
-        endpoint.sockets.wait(max(0, min(_TIMEOUT_NS, due_ns)))
+def wait_for_sockets(endpoint: TcpEndpoint, ready: Callable[[], bool] = bool) -> None:
+    """Take a turn, as a relay does; unless it has made `ready`, sleep until there is more to do."""
+    now_ns = _CLOCK.monotonic_ns()
+    endpoint.poll(now_ns)
+    if not ready() and not endpoint.unfinished and endpoint.arm(now_ns):
+        endpoint.sockets.wait(max(0, min(_TIMEOUT_NS, endpoint.next_due_ns - now_ns)))
+
+
+def readable(channel: Channel) -> bool:
+    """Return whether there is a message, or the end."""
+    return channel.available() or channel.closed_by_peer
 
 
 def wait_until_up(endpoint: TcpEndpoint) -> None:
     """Return when a link stands."""
-    while not any(peer.up for peer in endpoint.statistics()):
-        wait_for_sockets(endpoint)
+
+    def up() -> bool:
+        return any(peer.up for peer in endpoint.statistics())
+
+    while not up():
+        wait_for_sockets(endpoint, up)
+
+
+def _sending(channel: Channel, endpoint: TcpEndpoint, delivered: Callable[[], bool]) -> SendingSide:
+    """Return the side whose process polls the endpoint now and then, and while it waits."""
+
+    def wait(nbytes: int) -> None:
+        def ready() -> bool:
+            return channel.ready_to_send(nbytes) is Outcome.SENT if nbytes else delivered()
+
+        wait_for_sockets(endpoint, ready)
+
+    return SendingSide(channel, wait, endpoint.poll, delivered)
 
 
 def _polling(
@@ -294,7 +314,8 @@ def _polling(
     With a doorbell it sleeps there, and others ring, as in a relay; else on its sockets.
     """
     if doorbell is None:
-        return ReceivingSide(channel, partial(wait_for_sockets, endpoint), endpoint.poll)
+        wait = partial(wait_for_sockets, endpoint, partial(readable, channel))
+        return ReceivingSide(channel, wait, endpoint.poll)
     endpoint.watch()
 
     def ready() -> bool:

@@ -140,14 +140,17 @@ def _put(channel: Channel, message: Bytes, endpoint: TcpEndpoint) -> None:
         buffer[:] = message
         return message.size
 
+    def room() -> bool:
+        return channel.ready_to_send(message.size) is Outcome.SENT
+
     while channel.put(message.size, encode) is not Outcome.SENT:
-        wait_for_sockets(endpoint)
+        wait_for_sockets(endpoint, room)
     endpoint.poll()
 
 
 def _take(channel: Channel, endpoint: TcpEndpoint) -> None:
     while (frame := channel.get()) is None:
-        wait_for_sockets(endpoint)
+        wait_for_sockets(endpoint, channel.available)
     channel.release_buffer(frame)
 
 

@@ -68,7 +68,6 @@ class IdleFabric:
             WRITE=WRITE,
             READ=READ,
             SIGNALED=_SIGNALED,
-            FENCE=1,
             LOCAL_WRITE=1,
             REMOTE_WRITE=2,
             REMOTE_READ=4,
@@ -156,17 +155,18 @@ class _Receive(_Closed):
 
 
 class IdlePair(_Closed):
-    """A queue pair; the peer is the other one of its fabric."""
+    """A queue pair."""
 
     def __init__(self, fabric: IdleFabric, queue: _Queue) -> None:
         self._fabric = fabric
         self.queue = queue
         self.receives: deque[_Receive] = deque(maxlen=1 << 14)
-        self.qp_num = len(fabric.pairs)
+        self.qp_num = self._peer = len(fabric.pairs)
         fabric.pairs.append(self)
 
-    def to_rts(self, _attributes: Any) -> None:
-        """Have been connected from the start."""
+    def to_rts(self, attributes: Any) -> None:
+        """Take note of the peer."""
+        self._peer = attributes.dest_qp_num
 
     def post_recv(self, receive: _Receive) -> None:
         """Take a receive buffer."""
@@ -177,7 +177,7 @@ class IdlePair(_Closed):
         start_ns = _clock_ns()
         fabric, element = self._fabric, work.sg_list
         if work.opcode == SEND:
-            peer = fabric.pairs[1 - self.qp_num]
+            peer = fabric.pairs[self._peer]
             receive = peer.receives.popleft()
             ctypes.memmove(receive.address, element.addr, element.length)
             peer.queue.entries.append(Completion(receive.number, element.length))

@@ -25,8 +25,6 @@ from .ring_loops import sum_frame
 
 _CLOCK: Final = SystemClock()
 _CHUNK_BYTES: Final = 64 << 10
-_PUMP_BYTES: Final = 1 << 20
-"""Put between two looks at the network, where there is room: what one poll sends at most."""
 READ_FROM_BYTES: Final = 4 << 10
 """Readers read every word of messages of this size and above; smaller ones they only receive."""
 
@@ -47,6 +45,11 @@ class Load:
     def chunk(self) -> int:
         """Messages between two looks at the clock: of 64 KiB in all, or one."""
         return max(1, _CHUNK_BYTES // self.nbytes)
+
+    @property
+    def pump_bytes(self) -> int:
+        """Put between two looks at the network, where there is room: a quarter of a ring."""
+        return self.memory_bytes // 4
 
     @property
     def memory_bytes(self) -> int:
@@ -262,6 +265,7 @@ class ChannelSender:
         self._content = load.content()
         self._copies = not load.as_it_lies
         self._not_pumped = 0
+        self._pump_bytes = load.pump_bytes
 
     def _encode(self, buffer: Bytes) -> int:
         if self._copies:
@@ -275,7 +279,7 @@ class ChannelSender:
             if put(nbytes, encode) is not Outcome.SENT:
                 self._side.put(nbytes, encode)
         self._not_pumped += count * nbytes
-        if self._not_pumped >= _PUMP_BYTES:
+        if self._not_pumped >= self._pump_bytes:
             self._not_pumped = 0
             self._side.pump()
 

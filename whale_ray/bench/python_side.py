@@ -54,6 +54,8 @@ AIM_NS: Final = 1000
 _RING_BYTES: Final = 4 << 20
 _STREAM: Final = 1
 _PEER: Final = "peer"
+_NUMBER: Final = 0
+"""Of the child's subscription."""
 _clock_ns = perf_counter_ns  # itself: a call more would count
 _numbers = count_up()
 
@@ -119,7 +121,7 @@ class Reads:
         hosts = _neighbours()
         self._incoming = hosts.subscribe(_STREAM, mirror, _PEER)
         self._incoming.subscribed_now = True
-        self._fetcher = Fetcher(self._pair, Regions(device), 1)
+        self._fetcher = Fetcher(self._pair, Regions(device), 1, LETTERS)
         self._fetcher.lies_at(Memory(_STREAM, 1, mirror.data_address, _RING_BYTES))
         # It takes no message: that is the link's part.
         link = SimpleNamespace(peer=hosts.peers[_PEER], placed=deque[Any](maxlen=0).append)
@@ -163,6 +165,7 @@ class Writes:
         self._producer, _ = create_ring(_RING_BYTES, 1, _job(), "ring")
         hosts = _neighbours()
         hosts.offer(_STREAM, RingTap.beside(self._producer, 0), [_PEER])
+        hosts.peers[_PEER].subscribed(_STREAM, 0, _RING_BYTES, _RING_BYTES, _NUMBER)
         self._lender = Lender(self._pair, Regions(device), Data.WRITE)
         self._lender.lies_at(Memory(_STREAM, 1, 1 << 20, _RING_BYTES))
         self._link = cast("Link", SimpleNamespace(peer=hosts.peers[_PEER]))
@@ -175,7 +178,7 @@ class Writes:
         self._position += BATCH * SLICE_BYTES
         began_ns = _clock_ns()
         for position in range(start, self._position, SLICE_BYTES):
-            lender.decide(link, _STREAM, position, SLICE_BYTES)
+            lender.decide(link, _STREAM, position, SLICE_BYTES, _NUMBER)
         posted_ns = _clock_ns()
         pair.complete()
         polls_ns = _clock_ns()
@@ -193,7 +196,7 @@ class WholeLink:
         device = Device(self._fabric.library, "idle")
         both = [Equipment.of(Regions(device), device.best_gid) for _ in range(2)]
         for ours, theirs in (both, both[::-1]):
-            ours.pair.connect(theirs.pair.card)
+            ours.connect(*theirs.cards)
         parent, child = socket.socketpair()
         self._hosts = [_neighbours(), _neighbours()]
         self._parent, self._child = (

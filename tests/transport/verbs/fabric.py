@@ -21,7 +21,7 @@ from typing import Any
 from whale_ray.transport.verbs.library import Library
 
 SEND, WRITE, READ = 2, 0, 4
-SIGNALED, FENCE = 2, 1
+SIGNALED = 2
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
 SUCCESS, BAD_LOCAL_KEY, FLUSHED, REFUSED, NO_ANSWER = 0, 4, 5, 10, 12
 GONE = "Input/output error: the device is gone"
@@ -46,6 +46,7 @@ class FakeDevice:
     requests: int = 1 << 14
     completions: int = 1 << 14
     message_bytes: int = 1 << 23
+    pairs_max: int = 1 << 14
     works: bool = True
     locked_bytes_max: int = 1 << 40
     gone: bool = False
@@ -111,7 +112,6 @@ class Fabric:
             WRITE=WRITE,
             READ=READ,
             SIGNALED=SIGNALED,
-            FENCE=FENCE,
             LOCAL_WRITE=LOCAL_WRITE,
             REMOTE_READ=REMOTE_READ,
             REMOTE_WRITE=REMOTE_WRITE,
@@ -341,6 +341,10 @@ class Pair(Handle):
     """A reliable-connected queue pair."""
 
     def __init__(self, fabric: Fabric, domain: Domain, wanted: Any, _attributes: Any) -> None:
+        if sum(pair.device is domain.device for pair in fabric.pairs.values()) >= (
+            domain.device.pairs_max
+        ):
+            raise FakeError("Failed to create QP", errno.ENOMEM)
         super().__init__(fabric, domain.device, domain, wanted.scq)
         self.fabric, self.queue = fabric, wanted.scq
         self.sizes = wanted.cap

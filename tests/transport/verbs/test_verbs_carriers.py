@@ -222,7 +222,7 @@ def test_a_device_that_was_pulled_out_and_put_back_is_opened_anew(make, fabric):
     assert (line.carrier, line.without_verbs) == (
         "tcp",
         "RDMA device 'rxe1' has no room for another queue pair: Input/output error: the device is "
-        "gone",
+        "gone; name another, or set transport.between_hosts to tcp",
     )
     cut(hosts)
     (line,) = hosts.endpoints["child"].statistics()
@@ -231,6 +231,18 @@ def test_a_device_that_was_pulled_out_and_put_back_is_opened_anew(make, fabric):
     cut(hosts)
     assert carriers(hosts) == ["verbs", "verbs"]
     finish(hosts, source, target)
+
+
+@pytest.mark.parametrize("pairs", [0, 1])
+def test_a_device_without_room_for_both_queue_pairs_is_left_for_tcp(make, fabric, pairs):
+    fabric.devices["rxe1"].pairs_max = pairs
+    hosts = make()
+    source, target = pair(hosts)
+    finish(hosts, source, target)
+    assert carriers(hosts) == ["tcp", "tcp"]
+    (line,) = hosts.endpoints["child"].statistics()
+    assert "has no room for another queue pair: " in line.without_verbs
+    assert not fabric.pairs
 
 
 def test_a_network_that_swallows_everything_is_left_for_tcp(make, fabric):
@@ -267,6 +279,7 @@ def test_a_host_that_may_lock_nothing_stays_with_tcp(make, fabric):
     assert line.without_verbs.startswith(f"{said} with RDMA device 'rxe1': no memory can be locked")
     (line,) = hosts.endpoints["parent"].statistics()
     assert line.without_verbs.startswith(f"the peer says: {said}")
+    assert line.without_verbs.endswith("or lower transport.ring_bytes"), "remedy and all"
 
 
 @pytest.mark.parametrize(("data", "opcode"), [("read", READ), ("write", WRITE)])
@@ -355,10 +368,10 @@ def nothing():
     raise ResourceError("nothing left")
 
 
-@pytest.mark.parametrize("said", [bytes(192), b"GET / HTTP/1.1".ljust(192)])
+@pytest.mark.parametrize("said", [bytes(480), b"GET / HTTP/1.1".ljust(480)])
 def test_nonsense_in_answer_to_an_offer(said):
     negotiation = Negotiation(nothing, Data.READ, 10)
-    assert len(negotiation.first) == negotiation.needs == 192
+    assert len(negotiation.first) == negotiation.needs == 480
     with pytest.raises(LinkBrokenError, match="with nonsense"):
         negotiation.receive(said)
 

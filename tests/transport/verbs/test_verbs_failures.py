@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.transport.links import RING_BYTES, STREAM, Hosts, Source, Target
+from tests.transport.test_tcp_moves import ROOT, Tree, linked
 from tests.transport.verbs.conftest import DEVICES, carriers, finish, flow, pair
 from tests.transport.verbs.fabric import READ, REMOTE_READ, REMOTE_WRITE, SEND, WRITE, Fabric
 from whale_ray.transport.mirror import RingTap
@@ -13,6 +14,7 @@ from whale_ray.transport.verbs.letters import LETTER_BYTES
 from whale_ray.transport.verbs.library import status_in_words
 
 ONE_SIDED = [("read", READ), ("write", WRITE)]
+SILENCE_MS = 3000
 REFUSED = {"verbs: access refused by the peer", "verbs: flushed"}
 """What the side learns that asked, and the other one, whose queue pair breaks as well."""
 
@@ -105,6 +107,25 @@ def test_a_child_that_dies_amid_a_message_holds_nobody(make, fabric, data, opcod
     finish(hosts, source, target)
 
 
+@pytest.mark.parametrize("talks", [False, True], ids=["idle", "talks"])
+def test_a_peer_that_is_frozen_is_noticed_as_soon_as_over_tcp(make, fabric, talks):
+    """Its device goes on taking what comes, while there are buffers: that is no sign of life."""
+    hosts = make(silence_timeout_ms=SILENCE_MS, heartbeat_interval_ms=SILENCE_MS // 12)
+    source, target = pair(hosts)
+    finish(hosts, source, target)
+    while hosts.poll(20):
+        pass
+    child, parent = hosts.endpoints.pop("child"), hosts.endpoints["parent"]
+    frozen_ns = hosts.clock.monotonic_ns()
+    while failures(hosts) != {"silent"}:
+        assert hosts.clock.monotonic_ns() - frozen_ns <= SILENCE_MS * 1_000_000
+        if talks:
+            parent.send_control("child", b"are you there?")
+        hosts.poll()
+        hosts.clock.advance(10_000_000)
+    hosts.endpoints["child"] = child
+
+
 @pytest.mark.parametrize("polls", range(14))
 def test_whoever_leaves_while_a_queue_pair_is_agreed_on_leaves_nothing_behind(make, fabric, polls):
     hosts = make()
@@ -162,6 +183,35 @@ def test_the_keys_of_a_finished_job_are_useless(make, fabric, data):
     hosts.close()
     assert not fabric.regions
     assert not fabric.pairs
+
+
+# --- a stream that moves away while it is read ---------------------------------------------------
+
+
+def test_a_farewell_waits_for_what_is_being_read(make, fabric):
+    """The former parent must keep the bytes as they are until then."""
+    hosts = make(verbs_data="read")
+    linked(hosts, [ROOT, "a"])
+    tree = Tree(hosts, ["a"], 400)
+    tree.build()
+    hosts.until(lambda: len(tree.targets["a"].received) > 30, tree.step)
+    fabric.unread.add(READ)
+
+    def under_way() -> bool:
+        return any(one.opcode == READ for pair in fabric.pairs.values() for one in pair.sends)
+
+    hosts.until(under_way, tree.step)
+    lent = tree.offers[ROOT].outgoing["a"]
+    tree.move("a", None)
+    for _ in range(50):
+        hosts.poll()
+    assert lent.lent_from is not None
+    assert lent.sender.subscribed_now
+    fabric.unread.clear()
+    hosts.until(lambda: lent.lent_from is None)
+    tree.move("a", ROOT)
+    hosts.until(lambda: tree.over, tree.step)
+    tree.check()
 
 
 # --- memory that cannot be registered -----------------------------------------------------------

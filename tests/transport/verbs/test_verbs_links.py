@@ -48,14 +48,20 @@ from tests.transport.test_tcp_reconnection import (  # noqa: F401  (collected he
 from tests.transport.verbs.conftest import DEVICES, Machine
 from tests.transport.verbs.test_verbs_queue_pair import connect, side_of
 from whale_ray.transport.links.link import LinkBrokenError
+from whale_ray.transport.tcp.endpoint import TcpEndpoint
+
+
+def at_rest(hosts: Hosts) -> tuple[TcpEndpoint, TcpEndpoint]:
+    """Link a parent and a child, and let both do what there is to do; return them."""
+    star(hosts, "child")
+    hosts.until(lambda: hosts.up("child"))
+    while hosts.poll(20):
+        pass
+    return hosts.endpoints["parent"], hosts.endpoints["child"]
 
 
 def test_a_completion_wakes_a_sleeping_host(hosts: Hosts):
-    star(hosts, "child")
-    hosts.until(lambda: hosts.up("child"))
-    parent, child = hosts.endpoints["parent"], hosts.endpoints["child"]
-    while hosts.poll(20):
-        pass
+    parent, child = at_rest(hosts)
     child.sockets.ready()
     assert parent.send_control("child", b"wake up").name == "SENT"
     for _ in range(100):
@@ -64,6 +70,23 @@ def test_a_completion_wakes_a_sleeping_host(hosts: Hosts):
     (descriptor,) = (bell.completions_fd for bell in child._descriptors.bells)
     assert descriptor in dict(child.sockets.ready())
     hosts.until(lambda: child.receive_control() == ("parent", b"wake up"))
+
+
+def test_what_comes_while_a_host_gets_ready_to_sleep_is_unfinished(hosts: Hosts):
+    parent, child = at_rest(hosts)
+    assert not child.unfinished
+    (connection,) = child._links.values()
+    arm = connection._pair.arm
+
+    def late() -> None:
+        parent.send_control("child", b"good night")
+        for _ in range(100):
+            parent.poll()
+        arm()
+
+    connection._pair.arm, connection._armed = late, False
+    assert not child.arm(0)
+    assert child.unfinished, "it must be acknowledged before anybody sleeps"
 
 
 def test_many_small_messages_are_fetched_and_none_is_forgotten(hosts: Hosts):

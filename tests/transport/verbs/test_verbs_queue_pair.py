@@ -84,12 +84,12 @@ def wait_for(done, *sides: Side) -> None:
         assert clock.monotonic_ns() < deadline_ns, "it does not come to an end"
 
 
-def side_of(machine: Machine, name: str) -> Side:
+def side_of(machine: Machine, name: str, besides: int = 0) -> Side:
     library = machine.library
     device = Device(library, name)
     access = library.LOCAL_WRITE | library.REMOTE_READ | library.REMOTE_WRITE
     buffer = Buffer(device, BYTES, access, "a test's memory")
-    pair = QueuePair(device, device.best_gid, 32, RECEIVES)
+    pair = QueuePair(device, device.best_gid, 32, RECEIVES, besides=besides)
     pair.prepare_receives(buffer.region, RECEIVE_BYTES)
     return Side(device, pair, buffer)
 
@@ -163,6 +163,34 @@ def test_what_is_written_is_there_before_the_letter_that_follows(sides):
         assert far.holds(9000) == bytes([number]) * 9000
         far.pair.post_receive(far.arrived.pop()[0])
         near.settle()
+
+
+def test_a_second_queue_pair_is_polled_for_by_the_first(machine: Machine):
+    """Each counts its own requests, and the second one has no descriptor to wait for."""
+    near, far = (side_of(machine, name, besides=8) for name in DEVICES)
+    seconds = [
+        QueuePair(side.device, side.device.best_gid, 8, 1, beside=side.pair) for side in (near, far)
+    ]
+    connect(near, far)
+    for ours, theirs in (seconds, seconds[::-1]):
+        ours.connect(Card.decode(theirs.card.encode()))
+    assert seconds[0].fd == -1
+    library = near.device.library
+    far.fill(b"x" * 5000)
+    for number in range(3):
+        local, remote = near.buffer.address + near.data, far.buffer.address + far.data
+        rkey = far.buffer.region.rkey
+        seconds[0].post(near.requests[library.READ], local, 5000, remote, rkey, library.SIGNALED)
+        near.fill(b"letter", at=8192)
+        near.post(library.SEND, 100, at=8192)
+        wait_for(lambda wanted=number + 1: len(far.arrived) == wanted, near, far)
+    wait_for(lambda: seconds[0].completed == seconds[0].posted, near)
+    near.settle()
+    assert near.pair.completed == seconds[0].completed - seconds[1].completed == 3
+    assert near.holds(5000) == b"x" * 5000
+    for second, side in zip(seconds, (near, far), strict=True):
+        second.close()
+        side.close()
 
 
 @pytest.mark.parametrize("opcode", ["READ", "WRITE"])
