@@ -87,6 +87,7 @@ def ride_hailing(requests_frame: Any) -> whale.Job:
     assert_type(best, whale.Stream)
     assert_type(best.sink(whale.sinks.parquet("out/"), id="out"), whale.SinkHandle)
     assert_type(topology.explain(workers=2), whale.Explanation)
+    assert_type(topology.explain(settings={"runtime.hosts": 2}), whale.Explanation)
     return whale.submit(topology)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 from ...configs.errors import TransportError, TransportGoneError, user_traceback
 from .operators import Receiver, Sender, TransportContext
 
+_log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ class OperatorCalls:
             raise TransportError(msg) from error
 
     def outside_of_the_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method that has no "not now": `open` and `close`.
+        """Call a method that has no "not now", such as `open`.
 
         Raises:
             TransportGoneError: it raised ConnectionError.
@@ -53,7 +55,29 @@ class OperatorCalls:
 
     def statistics(self, operator: Sender | Receiver) -> Mapping[str, int]:
         """Return the operator's own counters."""
-        return dict(self.outside_of_the_loop(operator.statistics))
+        counters = self.outside_of_the_loop(operator.statistics)
+        if not isinstance(counters, Mapping):
+            self.blame(f"has statistics() that return {_short(counters)}: return a mapping")
+        return dict(counters)
+
+    def answer(self, name: str, function: Callable[[], bool]) -> bool:
+        """Ask `ready_to_send` or `available`, by name; raises as a call does."""
+        answer = self(function)
+        if answer is None:
+            self.blame(f"has {name}() that returns None: return True or False")
+        return bool(answer)
+
+    def close(self, operator: Sender | Receiver) -> None:
+        """Close the operator. What it raises is told and ends nothing.
+
+        By then everything was delivered, or something else has failed, which matters more.
+        """
+        try:
+            self(operator.close)
+        except ConnectionError:
+            return  # which may be why it closes
+        except (BlockingIOError, TransportError) as error:
+            _log.warning("an operator could not be closed: %s", error)
 
     def gone(self, error: ConnectionError) -> TransportGoneError:
         """Return the error for an operator whose other side is gone."""
@@ -63,3 +87,7 @@ class OperatorCalls:
         """Raise TransportError for an operator that breaks its contract."""
         msg = f"{self.name} {text}"
         raise TransportError(msg)
+
+
+def _short(value: object) -> str:
+    return f"{value!r:.60}"

@@ -16,9 +16,11 @@ several senders may mix. What it loses, repeats, reorders or cuts is found out a
 an error that names the transport. Back-pressure, fragments, watermarks and the end of a stream are
 whale-ray's affair.
 
-What an operator raises ends the job, with two exceptions: BlockingIOError of `put` or `get` means
+What an operator raises ends the job, with three exceptions: BlockingIOError of `put` or `get` means
 "not now", and nothing was sent or taken; ConnectionError of any call means that the other side is
-gone, and the job restarts if it may, as after the death of a worker.
+gone, and the job restarts if it may, as after the death of a worker; what `close` raises is told as
+a warning, and ends nothing. What a message says is not looked at, unless `transport.checksum` is
+set: bytes that were changed on the way may pass unseen.
 """
 
 from __future__ import annotations
@@ -101,7 +103,10 @@ class Sender(ABC):
         return {}
 
     def close(self) -> None:
-        """Give everything back; messages that were put still arrive. Called once."""
+        """Give everything back; messages that were put still arrive.
+
+        Called once, also where `open` has failed.
+        """
 
 
 class Receiver(ABC):
@@ -134,7 +139,7 @@ class Receiver(ABC):
         return {}
 
     def close(self) -> None:
-        """Give everything back. Called once."""
+        """Give everything back. Called once, also where `open` has failed."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...configs.errors import TransportGoneError
 from ..channel import ChannelStatistics, Frame, ReceivingEnd, held_views_error
 from ..doorbell import Doorbell
 from ..segment import Bytes
@@ -151,7 +150,7 @@ class FanInEnd(ReceivingEnd):
     def _take(self) -> bool:
         """Take one message from the operator; return whether there was one."""
         try:
-            if not self._call(self._operator.available):
+            if not self._call.answer("available", self._operator.available):
                 return False
             buffer = self._call(self._operator.get)
         except BlockingIOError:
@@ -162,7 +161,7 @@ class FanInEnd(ReceivingEnd):
             return False
         if len(self._taken) == self._taken.maxlen:
             self._call.blame(f"gave more messages than its queues hold, {len(self._taken):,}")
-        memory = self._call(_bytes_of, buffer)
+        memory = self._bytes_of(buffer)
         header = read_header(memory)
         if header is not None and header.attempt < self._context.attempt:
             self.strays += 1
@@ -175,6 +174,13 @@ class FanInEnd(ReceivingEnd):
             self._held_bytes += self._context.message_bytes
             self._reclaim()
         return True
+
+    def _bytes_of(self, buffer: Buffer) -> memoryview:
+        try:
+            return memoryview(buffer).toreadonly().cast("B")
+        except TypeError:
+            kind = type(buffer).__name__
+            self._call.blame(f"has get() that returns {kind}: return bytes, or one piece of memory")
 
     def _checked(
         self, header: MessageHeader | None, nbytes: int
@@ -295,9 +301,4 @@ class FanInEnd(ReceivingEnd):
         self._taken.clear()
         self._next = None
         if self._opened:
-            with suppress(TransportGoneError):  # which is why it closes
-                self._call.outside_of_the_loop(self._operator.close)
-
-
-def _bytes_of(buffer: Buffer) -> memoryview:
-    return memoryview(buffer).toreadonly().cast("B")
+            self._call.close(self._operator)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -111,7 +110,7 @@ class PairSendingEnd(SendingEnd):
         if not self._connected:
             raise RuntimeError(_NOT_CONNECTED)
         try:
-            return bool(self._call(self._operator.ready_to_send))
+            return self._call.answer("ready_to_send", self._operator.ready_to_send)
         except BlockingIOError:
             return False
         except ConnectionError as error:
@@ -208,5 +207,4 @@ class PairSendingEnd(SendingEnd):
             return
         self._closed = self._finished = True
         if self._connected:
-            with suppress(TransportGoneError):  # which is why it closes
-                self._call.outside_of_the_loop(self._operator.close)
+            self._call.close(self._operator)

@@ -14,6 +14,8 @@ from .registry import Registry
 from .streams import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..configs.settings import Settings
     from ..operators.event_time import EventTime, Unit
     from ..operators.sources.base import Source
@@ -127,7 +129,11 @@ class Topology:
         """
         return self._registry.logical_plan()
 
-    def explain(self, workers: int | None = None, settings: Settings | None = None) -> Explanation:
+    def explain(
+        self,
+        workers: int | None = None,
+        settings: Settings | Mapping[str, object] | None = None,
+    ) -> Explanation:
         """Return the logical and the physical plan, with all rings and their memory.
 
         Starts nothing. `print` it, or leave it last in a notebook's cell.
@@ -141,9 +147,12 @@ class Topology:
             SettingsError: the environment holds a wrong setting, or there are too many workers.
         """
         from ..configs.loading import load_settings
+        from ..configs.settings import Settings
         from ..plan.explain import explain
 
-        return explain(self.logical_plan(), settings or load_settings(), workers)
+        if not isinstance(settings, Settings):
+            settings = load_settings(overrides=settings)
+        return explain(self.logical_plan(), settings, workers)
 
 
 def _event_time(

@@ -171,6 +171,7 @@ def test_two_streams_meet_in_event_time_order_one_over_a_transport(no_leaks: Non
     met = keyed.connect(right.key_by("k")).process(LatestBefore, id="meet", parallelism=3)
     met.sink(whale.sinks.collect(), id="out")
     plan = str(topology.explain(workers=4))
+    assert str(topology.explain(settings={"runtime.workers": 4})) == plan
     assert "Transport operators: 1 sender" not in plan and "unix-sockets" in plan
     expected = {}
     for question in asked:
