@@ -236,14 +236,14 @@ def test_the_numbers_of_the_application_are_its_defaults():
 
 
 def written_commands() -> list[list[str]]:
-    """Return the words of every call of `whale-ray` in README.md, without its name."""
+    """Return the words of every call of `whale-ray` in README.md, without its name, each once."""
     lines = [line for body in blocks("sh") for line in body.splitlines()] + spans()
     found = []
     for line in lines:
         words = shlex.split(line, comments=True)
         if "whale-ray" in words:
             found.append(words[words.index("whale-ray") + 1 :])
-    return found
+    return [words for number, words in enumerate(found) if words not in found[:number]]
 
 
 def help_of(words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

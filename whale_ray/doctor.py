@@ -76,6 +76,7 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_open_files(facts),
         _judge_kernel_cache(facts),
         *_judge_requirements(facts),
+        *_judge_settings(facts),
         _judge_java(facts),
         _judge_ray(facts),
         _judge_rdma(facts),
@@ -284,8 +285,18 @@ def _judge_pyverbs(facts: Facts) -> Finding:
     return Finding("pyverbs", "warning", f"does not import: {facts.pyverbs_error}", meaning)
 
 
+def _judge_settings(facts: Facts) -> list[Finding]:
+    if not facts.settings_error:
+        return []
+    meaning = "every job that is started from here is refused until that is mended"
+    return [Finding("settings", "warning", facts.settings_error, meaning)]
+
+
 def _judge_links(facts: Facts) -> Finding:
     """Say what would carry links to other hosts, if those can do the same."""
+    name, wanted = "links between hosts", facts.between_hosts
+    if wanted == "tcp":
+        return Finding(name, "ok", "over tcp, as transport.between_hosts says")
     lacks = []
     if not facts.rdma_devices:
         lacks.append("no RDMA device")
@@ -296,6 +307,9 @@ def _judge_links(facts: Facts) -> Finding:
         lacks.append("the RDMA devices could not be examined")
     elif not lacks and not usable:
         lacks.append("no RDMA device that links can use")
+    if lacks and wanted == "verbs":
+        detail = f"over RDMA verbs alone (transport.between_hosts): {' and '.join(lacks)}"
+        return Finding(name, "warning", detail, "jobs over several hosts fail; set it to auto")
     if lacks:
         perhaps = ", or RDMA verbs" if facts.rdma_error else ""
         detail = f"over tcp{perhaps}: {' and '.join(lacks)}"
@@ -304,8 +318,11 @@ def _judge_links(facts: Facts) -> Finding:
             one.too_little_memory for one in facts.rdma_examined
         )
         as_far = " as far as memory may be locked" if scarce else ""
-        detail = f"over RDMA verbs ({', '.join(usable)}){as_far}, or tcp to hosts without"
-    return Finding("links between hosts", "ok", detail)
+        others = (
+            "alone (transport.between_hosts)" if wanted == "verbs" else "or tcp to hosts without"
+        )
+        detail = f"over RDMA verbs ({', '.join(usable)}){as_far}, {others}"
+    return Finding(name, "ok", detail)
 
 
 def _judge_namespaces(facts: Facts) -> Finding:

@@ -55,6 +55,10 @@ class Facts:
     pidfd: bool = True
     unnamed_files: bool = True
     working_directory: str = "."
+    between_hosts: str = "auto"
+    """The setting of the environment; see `settings_error`."""
+    settings_error: str = ""
+    """Why the environment's settings are refused."""
     spill_directory: str = ""
     spill_free_bytes: int = 0
     open_files_max: int = 65_536
@@ -80,6 +84,17 @@ class Facts:
     namespaces_delay: bool = True
 
 
+def _settings() -> tuple[str, str]:
+    """Return how the environment has rows go between hosts, or why its settings are refused."""
+    from .configs.errors import SettingsError
+    from .configs.loading import load_settings
+
+    try:
+        return load_settings().transport.between_hosts, ""
+    except SettingsError as error:
+        return "auto", str(error)
+
+
 def gather() -> Facts:
     """Look at this machine; takes about a second, starts at most four short processes."""
     import psutil
@@ -88,6 +103,7 @@ def gather() -> Facts:
 
     memory = psutil.virtual_memory()
     shm_bytes, shm_free_bytes = _shm()
+    between_hosts, settings_error = _settings()
     spill_directory = tempfile.gettempdir()
     pyverbs_version, pyverbs_error = _pyverbs()
     java, java_refused = _java()
@@ -107,6 +123,8 @@ def gather() -> Facts:
         pidfd=_can(lambda: os.pidfd_open(os.getpid())),
         unnamed_files=_can(lambda: os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)),
         working_directory=os.getcwd(),
+        between_hosts=between_hosts,
+        settings_error=settings_error,
         spill_directory=spill_directory,
         spill_free_bytes=shutil.disk_usage(spill_directory).free,
         open_files_max=_open_files_max(),

@@ -112,7 +112,8 @@ class OutputFolder:
             return
         if not self.overwrite:
             msg = (
-                f"the output {self.path!r} exists; name another, remove it, or pass overwrite=True"
+                f"the output {self.path!r} exists; name another, remove it, or have it overwritten "
+                "(overwrite=True, --overwrite)"
             )
             raise OutputError(msg)
         stranger = self._stranger()

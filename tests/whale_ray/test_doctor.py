@@ -78,6 +78,29 @@ def test_each_lack_is_named_with_its_meaning(name, changes, status, detail, mean
     assert meaning in finding.meaning
 
 
+def test_links_are_judged_by_the_setting_of_the_environment(monkeypatch):
+    name = "links between hosts"
+    told = verdict(name, between_hosts="tcp")
+    assert (told.status, told.detail) == ("ok", "over tcp, as transport.between_hosts says")
+    told = verdict(name, between_hosts="verbs")
+    assert told.detail == "over RDMA verbs (mlx5_0), alone (transport.between_hosts)"
+    told = verdict(name, between_hosts="verbs", rdma_devices=())
+    assert told.status == "warning"
+    assert told.detail == "over RDMA verbs alone (transport.between_hosts): no RDMA device"
+    assert told.meaning == "jobs over several hosts fail; set it to auto"
+    monkeypatch.setenv("WHALE_RAY_TRANSPORT__BETWEEN_HOSTS", "verbs")
+    assert gather().between_hosts == "verbs"
+
+
+def test_settings_of_the_environment_that_are_refused_are_told(monkeypatch):
+    assert "settings" not in {finding.name for finding in judge(WHOLE)}
+    monkeypatch.setenv("WHALE_RAY_TRANSPORT__BETWEN_HOSTS", "verbs")
+    facts = gather()
+    told = verdict("settings", settings_error=facts.settings_error)
+    assert told.status == "warning"
+    assert told.detail.endswith("did you mean WHALE_RAY_TRANSPORT__BETWEEN_HOSTS?")
+
+
 def test_what_would_carry_links_to_other_hosts():
     name = "links between hosts"
     assert verdict(name).detail == "over RDMA verbs (mlx5_0), or tcp to hosts without"

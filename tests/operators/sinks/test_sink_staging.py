@@ -160,7 +160,10 @@ def put_old(out: Path) -> None:
 
 def test_an_existing_output_is_refused_early_and_late(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    message = f"the output '{out}' exists; name another, remove it, or pass overwrite=True"
+    message = (
+        f"the output '{out}' exists; name another, remove it, or have it overwritten "
+        "(overwrite=True, --overwrite)"
+    )
     sink = sinks.csv(out)
     writer = sink.open(instance_context(), "t")
     writer.write(BATCH)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..shared import report
 from .contracts import ContractBook
+from .highest_rate import MISSED_SHARE
 from .measuring import Latency, Measured
 from .settings import OptionsMarketSettings
 from .topology import APPLICATION
@@ -46,6 +47,7 @@ def describe_result(
         "application": APPLICATION,
         "command": command,
         "settings": {**asdict(settings), **more_settings},
+        "state": measured.state,
         "placement": placement,
         "workers": measured.workers,
         "hosts": measured.hosts,
@@ -88,9 +90,10 @@ def _rounded(latency: Latency | None) -> dict[str, float] | None:
 def render_result(result: Mapping[str, Any]) -> str:
     """Return the table that ends a run; `result` is from `describe_result`."""
     messages, rate = result["messages"], result["settings"]["rate"]
+    ended = "done in" if result["state"] == "finished" else "stopped early, after"
     where = f"{result['workers']} workers, {result['hosts']} hosts"
     lines = [
-        f"{result['application']}: done in {result['seconds']:,.1f} s",
+        f"{result['application']}: {ended} {result['seconds']:,.1f} s",
         report.line("placement", f"{result['placement']}: {where}"),
         report.line("contracts", f"{result['contracts']:,}, {result['contracts_from']}"),
         report.line(
@@ -99,6 +102,8 @@ def render_result(result: Mapping[str, Any]) -> str:
     ]
     lines += report.left_out(result)
     missed = f"{messages['missed']:,} missed ({messages['missed_share']:.4%})"
+    if messages["missed_share"] >= MISSED_SHARE:
+        missed += f", {MISSED_SHARE:.2%} or more: the rate is too high"
     lines += [
         report.line(
             "messages", f"{messages['offered']:,} offered, {messages['taken']:,} taken, {missed}"

@@ -28,7 +28,7 @@ from .comparing import (
 )
 from .highest_rate import MISSED_SHARE, highest_rate
 from .measuring import Measured, measure
-from .placements import PLACEMENTS, workers_of
+from .placements import PLACEMENTS, check_given, workers_of
 from .settings import MESSAGES_MAX, OptionsMarketSettings
 from .topology import APPLICATION, build
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     names, without = [options.placement or _PLACEMENT], dict[str, str]()
     if options.compare:
         names, without = placements_here()
-    _check(options, names)
+    _check(options, settings, names)
     sink = None
     if options.output is not None:
         sink = shared.parquet_sink(options, None, options.output)
@@ -146,6 +146,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         runs.append(described(name, replace(chosen, rate=rate), measured))
         if measured.state != "finished":
             _say("stopped early: what is told is of the time until then")
+            without |= dict.fromkeys(names[len(runs) :], "its turn did not come")
             break
     if options.compare:
         _tell_comparison(options, describe_comparison(shlex.join(command), runs, without))
@@ -154,7 +155,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     return 0 if measured.state == "finished" else EXIT_INTERRUPTED
 
 
-def _check(options: argparse.Namespace, names: Sequence[str]) -> None:
+def _check(options: argparse.Namespace, settings: Settings, names: Sequence[str]) -> None:
     """Refuse options that mean nothing together; raises UsageError or SettingsError."""
     if options.overwrite and options.output is None:
         msg = "--overwrite means nothing without --output; leave it out"
@@ -170,8 +171,15 @@ def _check(options: argparse.Namespace, names: Sequence[str]) -> None:
     elif options.plots is not None:
         msg = "--plots means nothing without --compare; leave it out"
         raise UsageError(msg)
+    if options.highest and options.rate != _DEFAULTS.rate:
+        msg = "--highest searches the rate; leave out --rate"
+        raise UsageError(msg)
     for name in names:
-        workers_of(name, options.workers, options.feeds)
+        check_given(name, workers_of(name, options.workers, options.feeds), settings)
+    lack = placements_here()[1].get(options.placement)
+    if lack is not None:
+        msg = f"--placement {options.placement} cannot run here: {lack}; choose another one"
+        raise UsageError(msg)
 
 
 def _stream(

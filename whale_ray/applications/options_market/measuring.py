@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import JobError
 from .contracts import ContractBook
-from .placements import PLACEMENTS, placement_settings, workers_of
+from .placements import PLACEMENTS, check_given, placement_settings, setting_of, workers_of
 from .schemas import DECISION, MOMENTS
 from .settings import OptionsMarketSettings
 from .topology import build
@@ -156,7 +156,7 @@ def measure(
         wait: waits for the job, which has begun; None waits in silence.
 
     Raises:
-        SettingsError: a placement cannot have so many workers.
+        SettingsError: a placement cannot have so many workers, or settings that contradict it.
         WhaleError: the job failed.
         JobError: messages or trades are unaccounted for.
     """
@@ -189,13 +189,11 @@ def _settings_of(
 
     base, own = Settings(), placement_settings(placement, workers, feeds)
     given = more if isinstance(more, Settings) else load_settings(overrides=more)
-    changed = {key: value for key, value in own.items() if _at(given, key) == _at(base, key)}
+    check_given(placement, workers, given)
+    changed = {
+        key: value for key, value in own.items() if setting_of(given, key) == setting_of(base, key)
+    }
     return given.with_overrides(changed)
-
-
-def _at(settings: Settings, key: str) -> Any:
-    section, _, name = key.partition(".")
-    return getattr(getattr(settings, section), name)
 
 
 def _measured(job: Job, hosts: int) -> Measured:

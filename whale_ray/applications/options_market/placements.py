@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ...configs.errors import SettingsError
+from ...configs.settings import Settings
 
-__all__ = ["PLACEMENTS", "WORKERS", "Placement", "placement_settings", "workers_of"]
+__all__ = [
+    "PLACEMENTS",
+    "WORKERS",
+    "Placement",
+    "check_given",
+    "placement_settings",
+    "setting_of",
+    "workers_of",
+]
 
 #: The handlers, the engines and the collector have a process each, where there are cores for them.
 WORKERS: Final = 3
@@ -49,6 +58,9 @@ PLACEMENTS: Final[Mapping[str, Placement]] = {
     ),
 }
 
+_MEANT: Final = ("runtime.hosts", "transport.between_hosts")
+"""What a placement is: other values of these would be another one."""
+
 _ALWAYS: Final[Mapping[str, object]] = {
     # What has been read goes on at once.
     "transport.wtl_ms": 0.0,
@@ -74,6 +86,25 @@ def workers_of(name: str, workers: int | None, feeds: int) -> int:
         msg = f"--placement {name} needs 2 workers or more, not {workers}: handlers have their own"
         raise SettingsError(msg)
     return workers or max(2, min(WORKERS, cores))
+
+
+def check_given(name: str, workers: int, given: Settings) -> None:
+    """Raise SettingsError for settings that make another placement of this one."""
+    meant = {"runtime.hosts": workers if PLACEMENTS[name].apart else 1, **PLACEMENTS[name].settings}
+    for key in _MEANT:
+        value = setting_of(given, key)
+        if key in meant and value not in {setting_of(Settings(), key), meant[key]}:
+            msg = (
+                f"{key}={value} is no part of the placement {name!r}, which has {meant[key]}; "
+                "leave it out, or choose another placement"
+            )
+            raise SettingsError(msg)
+
+
+def setting_of(settings: Settings, key: str) -> Any:
+    """Return a setting by its dotted path."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)
 
 
 def placement_settings(name: str, workers: int, feeds: int) -> dict[str, object]:

@@ -88,6 +88,18 @@ def test_verbs_take_a_device(has_devices, monkeypatch):
     assert without == ({} if has_devices else {"verbs": "no RDMA device on this machine"})
 
 
+def test_a_placement_that_cannot_run_here_is_refused_with_the_reason(monkeypatch, capsys):
+    def load() -> object:
+        raise NoVerbsError("no RDMA device on this machine", "look for one")
+
+    monkeypatch.setattr(carriers, "load_where_devices_are", load)
+    assert main(["run", "options-market", "--placement", "verbs"]) == EXIT_USAGE
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "whale-ray: --placement verbs cannot run here: no RDMA device on this machine; choose "
+        "another one"
+    )
+
+
 def test_the_command_compares_all_placements(capsys, monkeypatch, no_leaks):
     monkeypatch.setattr(comparing, "PLACEMENTS", dict.fromkeys(("fused", "tcp", "verbs")))
     words = ("--rate", "20000", "--seconds", "0.1", "--contracts", "100", "--workers", "2")
@@ -117,6 +129,12 @@ def test_the_command_compares_all_placements(capsys, monkeypatch, no_leaks):
         (
             "--highest --output out",
             "--compare and --highest run the market several times; leave out --output",
+        ),
+        ("--highest --rate 5", "--highest searches the rate; leave out --rate"),
+        (
+            "--compare --set runtime.hosts=2",
+            "runtime.hosts=2 is no part of the placement 'fused', which has 1; leave it out, or "
+            "choose another placement",
         ),
         ("--plots figures", "--plots means nothing without --compare; leave it out"),
         (

@@ -24,6 +24,7 @@ from whale_ray.applications.options_market.measuring import (
 )
 from whale_ray.applications.options_market.placements import (
     PLACEMENTS,
+    check_given,
     placement_settings,
     workers_of,
 )
@@ -128,6 +129,32 @@ def test_a_placement_is_nothing_but_settings():
     assert placement_settings("shared-memory", 3, feeds=4)["runtime.hosts"] == 1
 
 
+@pytest.mark.parametrize(
+    ("placement", "given", "refused"),
+    [
+        ("verbs", {"transport.between_hosts": "tcp"}, "verbs"),
+        ("tcp", {"transport.between_hosts": "verbs"}, "tcp"),
+        ("tcp", {"runtime.hosts": 1}, "3"),
+        ("shared-memory", {"runtime.hosts": 2}, "1"),
+        ("fused", {"runtime.hosts": 2}, "1"),
+        ("tcp", {"runtime.hosts": 3, "transport.between_hosts": "tcp"}, None),
+        ("shared-memory", {"transport.between_hosts": "tcp", "runtime.source_workers": 2}, None),
+    ],
+)
+def test_settings_make_no_other_placement_of_one(placement, given, refused):
+    settings = Settings().with_overrides(given)
+    if refused is None:
+        check_given(placement, 3, settings)
+        return
+    with pytest.raises(SettingsError) as caught:
+        check_given(placement, 3, settings)
+    ((key, value),) = given.items()
+    assert str(caught.value) == (
+        f"{key}={value} is no part of the placement {placement!r}, which has {refused}; "
+        "leave it out, or choose another placement"
+    )
+
+
 def test_workers_that_a_placement_cannot_have_are_refused():
     assert [workers_of("fused", count, 2) for count in (1, 2)] == [1, 2]
     assert workers_of("tcp", 7, 2) == 7
@@ -226,7 +253,8 @@ def test_a_result_as_people_read_it():
         "  contracts     30,552, generated",
         "  rate          50,000 messages/s, 15.6 × the real one",
         "  left out      3 daily: unknown right",
-        "  messages      1,000 offered, 990 taken, 10 missed (1.0000%)",
+        "  messages      1,000 offered, 990 taken, 10 missed (1.0000%), "
+        "0.01% or more: the rate is too high",
         "  decisions     30",
         "  damaged       1",
         "  output        out",
@@ -244,6 +272,12 @@ def test_a_result_as_people_read_it():
     ]
 
 
+def test_a_run_that_was_stopped_says_so():
+    stopped = described(replace(MEASURED, state="stopped"))
+    assert stopped["state"] == "stopped"
+    assert render_result(stopped).startswith("options-market: stopped early, after 5.0 s\n")
+
+
 def test_a_result_as_programs_read_it():
     result = described()
     assert result["messages"] == {
@@ -254,6 +288,7 @@ def test_a_result_as_programs_read_it():
         "gaps": 2,
         "damaged": 1,
     }
+    assert result["state"] == "finished"
     assert result["transport_share"] == 0.2
     assert list(result["latency_us"])[:4] == list(STAGES)
     assert result["latency_us"]["to_collector"] == {"mean": 12.0, "p50": 1.0, "p99": 2.0}
