@@ -115,9 +115,16 @@ MISTAKES = {
     "run mine.py:topology --on processes --detach": "--detach means nothing with --on processes; "
     "leave one of them out",
     "explain ride-hailing --workers two": "argument --workers: invalid int value: 'two'; "
-    "see whale-ray explain --help",
+    "see whale-ray explain ride-hailing --help",
     "explain ride-hailing --workers -2": "runtime.workers must lie between 0 and 4,096, not -2",
-    "explain ride-hailing more": "unknown argument more; see whale-ray explain --help",
+    "explain ride-hailing more": "unknown argument more; "
+    "see whale-ray explain ride-hailing --help",
+    "explain options-market --compare": "one placement is explained at a time; "
+    "leave out --compare, give --placement",
+    "explain options-market --set runtime.hosts=3": "runtime.hosts=3 is no part of the placement "
+    "'shared-memory', which has 1; leave it out, or choose another placement",
+    "explain ride-hailing --on processes --detach": "--detach means nothing with --on processes; "
+    "leave one of them out",
     "explain ride-hailing --set transport.wtl_ms": "--set transport.wtl_ms lacks its value; "
     "write --set transport.wtl_ms=VALUE",
     "explain ride-hailing --set transport.wtlms=1": "transport.wtlms is not a setting; "
@@ -202,6 +209,23 @@ def test_explain_shows_the_plans_of_an_application(capsys: Any) -> None:
     assert "Physical plan: 4 stages on 2 workers" in told
     assert re.search(r"^  1 +requests → match \(right\) +all ", told, re.MULTILINE)
     assert "7 × 4 MiB = 28 MiB of a budget of" in told
+
+
+def test_explain_shows_what_the_same_options_would_run(capsys: Any, tmp_path: Path) -> None:
+    words = ["--on", "inline", "--parallelism", "3", "--output", str(tmp_path)]
+    assert main(["explain", "ride-hailing", *words]) == 0
+    told = capsys.readouterr().out
+    assert "Physical plan: 4 stages on 1 worker\n" in told
+    assert re.search(r"^  2 +match +×3 ", told, re.MULTILINE)
+    assert f"parquet {tmp_path}" in told
+    assert main(["explain", "stock-exchange", "--parallelism", "5", "--workers", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "on 2 workers" in told and "×5" in told
+    assert main(["explain", "options-market", "--placement", "tcp", "--workers", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "links between hosts: tcp" in told and "Hosts: 3" in told
+    assert main(["explain", "options-market", "--placement", "fused"]) == 0
+    assert "Edges: none, everything is fused" in capsys.readouterr().out
 
 
 def test_explain_shows_the_plans_of_a_topology_of_one_s_own(capsys: Any) -> None:

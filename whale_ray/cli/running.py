@@ -1,7 +1,8 @@
 """`whale-ray run APP` and `whale-ray explain APP`.
 
 APP is an application that comes with whale-ray, or a topology of the user's own as
-`path/to/file.py:name`.
+`path/to/file.py:name`. Both take the same options behind it, so that what is explained is what
+would run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .parser import Parser, did_you_mean
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
+    from ..plan.explain import Explanation
     from ..runtime.job import Job
     from ..runtime.metrics import JobMetrics
     from ..runtime.supervisor import JobOutcome
@@ -31,27 +33,28 @@ APPLICATIONS = ("ride-hailing", "stock-exchange", "options-market")
 
 def add_run(commands: Any) -> None:
     """Add `run`, with a subcommand for every application."""
+    _add_app(commands, "run", "run an application or a topology of your own", _run)
+
+
+def add_explain(commands: Any) -> None:
+    """Add `explain`, which takes what `run` takes."""
+    _add_app(commands, "explain", "print the plan of what run would start; reads nothing", _explain)
+
+
+def _add_app(
+    commands: Any, name: str, meaning: str, function: Callable[[argparse.Namespace], int]
+) -> None:
     command = commands.add_parser(
-        "run",
-        help="run an application or a topology of your own",
+        name,
+        help=meaning,
         usage="%(prog)s [-h] APP [OPTION ...]",
         epilog="APP has options of its own, and they stand behind it: "
-        "whale-ray run ride-hailing --help",
+        f"whale-ray {name} ride-hailing --help",
     )
     command.add_argument("app", metavar="APP", help=_APP_HELP)
     rest = command.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False
-    command.set_defaults(function=_run)
-
-
-def add_explain(commands: Any) -> None:
-    """Add `explain`."""
-    command = commands.add_parser(
-        "explain", help="print the plan of an application; starts nothing"
-    )
-    command.add_argument("app", metavar="APP", help=_APP_HELP)
-    add_settings(command)
-    command.set_defaults(function=_explain)
+    command.set_defaults(function=function)
 
 
 _APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py:topology"
@@ -125,11 +128,16 @@ def _run(parsed: argparse.Namespace) -> int:
             parsed.rest, Parser(prog=f"whale-ray run {parsed.app}")
         )
         return code
-    parser = Parser(prog=f"whale-ray run {parsed.app}")
+    return _run_topology(parsed.app, _own_options("run", parsed))
+
+
+def _own_options(command: str, parsed: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of a topology of the user's own."""
+    parser = Parser(prog=f"whale-ray {command} {parsed.app}")
     add_settings(parser)
     add_placement(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    return _run_topology(parsed.app, parser.parse_args(parsed.rest))
+    return parser.parse_args(parsed.rest)
 
 
 def _run_topology(app: str, options: argparse.Namespace) -> int:
@@ -201,12 +209,22 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
 
 def _explain(parsed: argparse.Namespace) -> int:
     if parsed.app in APPLICATIONS:
-        topology = _command_of(parsed.app).example_topology()
+        parser = Parser(prog=f"whale-ray explain {parsed.app}")
+        plan = _command_of(parsed.app).explain(parsed.rest, parser)
     else:
-        topology = load_topology(parsed.app)
-    plan = topology.explain(workers=parsed.workers, settings=settings_of(parsed))
+        options = _own_options("explain", parsed)
+        plan = explained(load_topology(parsed.app), options)
     sys.stdout.write(f"{plan}\n")
     return 0
+
+
+def explained(topology: Topology, options: argparse.Namespace) -> Explanation:
+    """Return the plan of what `start_job` would start."""
+    settings = settings_of(options)
+    check_placement(options, settings)
+    if options.on != "inline":
+        return topology.explain(options.workers, settings)
+    return topology.explain(1, settings.with_overrides({"runtime.hosts": 1}))
 
 
 def _command_of(app: str) -> Any:

@@ -28,16 +28,16 @@ from .comparing import (
 )
 from .highest_rate import MISSED_SHARE, highest_rate
 from .measuring import Measured, measure
-from .placements import PLACEMENTS, check_given, workers_of
+from .placements import PLACEMENTS, check_given, job_settings, workers_of
 from .settings import MESSAGES_MAX, OptionsMarketSettings
 from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...operators.sinks.base import Sink
+    from ...plan.explain import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
-    from ...topology import Topology
     from .contracts import ContractBook
 
 _DEFAULTS: Final = OptionsMarketSettings()
@@ -111,11 +111,33 @@ def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
     return run(parser.parse_args(arguments), ["whale-ray", "run", "options-market", *arguments])
 
 
+def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explanation:
+    """Return the plan of what `main` would run, over generated contracts in place of read ones."""
+    from ... import sinks
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    if options.compare:
+        msg = "one placement is explained at a time; leave out --compare, give --placement"
+        raise UsageError(msg)
+    chosen, name = _chosen(options), options.placement or _PLACEMENT
+    workers = workers_of(name, options.workers, chosen.feeds)
+    topology = build(
+        _generated(options),
+        sinks.collect() if options.output is None else sinks.parquet(options.output),
+        sinks.collect(),
+        chosen,
+        fused=PLACEMENTS[name].fused,
+        unpacked=options.output is not None,
+    )
+    settings = job_settings(name, workers, chosen.feeds, settings_of(options))
+    return topology.explain(workers, settings)
+
+
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
-    names_of_fields = (field.name for field in fields(OptionsMarketSettings))
-    chosen = OptionsMarketSettings(**{name: getattr(options, name) for name in names_of_fields})
+    chosen = _chosen(options)
     names, without = [options.placement or _PLACEMENT], dict[str, str]()
     if options.compare:
         names, without = placements_here()
@@ -153,6 +175,11 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     else:
         shared.tell(runs[0], render_result(runs[0]), as_json=options.json)
     return 0 if measured.state == "finished" else EXIT_INTERRUPTED
+
+
+def _chosen(options: argparse.Namespace) -> OptionsMarketSettings:
+    names = (field.name for field in fields(OptionsMarketSettings))
+    return OptionsMarketSettings(**{name: getattr(options, name) for name in names})
 
 
 def _check(options: argparse.Namespace, settings: Settings, names: Sequence[str]) -> None:
@@ -229,23 +256,12 @@ def _tell_comparison(options: argparse.Namespace, result: dict[str, Any]) -> Non
     shared.tell(result, render_comparison(result), as_json=options.json)
 
 
-def example_topology() -> Topology:
-    """Return the topology over generated contracts, to be explained."""
-    from ... import sinks
-    from .generated import generated_contracts
-
-    return build(generated_contracts(1_000), sinks.collect(), sinks.collect())
-
-
 def _contracts(
     options: argparse.Namespace, settings: Settings
 ) -> tuple[ContractBook, dict[str, int]]:
     """Return the contracts, and "input: reason" → rows left out."""
     if options.data is None:
-        from .generated import CONTRACTS, generated_contracts
-
-        count = CONTRACTS if options.contracts is None else options.contracts
-        return generated_contracts(count, options.seed), {}
+        return _generated(options), {}
     if options.contracts is not None and options.contracts < 1:
         msg = f"--contracts {options.contracts}: give 1 or more"
         raise UsageError(msg)
@@ -259,6 +275,13 @@ def _contracts(
             SparkEngine(session), paths, limit=options.contracts, on_bad_rows=options.on_bad_rows
         )
     return prepared.book, dict(prepared.rejected)
+
+
+def _generated(options: argparse.Namespace) -> ContractBook:
+    from .generated import CONTRACTS, generated_contracts
+
+    count = CONTRACTS if options.contracts is None else options.contracts
+    return generated_contracts(count, options.seed)
 
 
 def _watch(job: Job) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ...configs.errors import JobError
 from .contracts import ContractBook
-from .placements import PLACEMENTS, check_given, placement_settings, setting_of, workers_of
+from .placements import PLACEMENTS, job_settings, workers_of
 from .schemas import DECISION, MOMENTS
 from .settings import OptionsMarketSettings
 from .topology import build
@@ -160,12 +160,16 @@ def measure(
         WhaleError: the job failed.
         JobError: messages or trades are unaccounted for.
     """
+    from ...configs.loading import load_settings
+    from ...configs.settings import Settings
     from ...operators.sinks.collect import collect
     from ...runtime.api import submit
 
     settings = settings or OptionsMarketSettings()
     count = workers_of(placement, workers, settings.feeds)
-    chosen = _settings_of(placement, count, settings.feeds, more_settings)
+    if not isinstance(more_settings, Settings):
+        more_settings = load_settings(overrides=more_settings)
+    chosen = job_settings(placement, count, settings.feeds, more_settings)
     topology = build(
         book,
         decisions or collect(),
@@ -179,21 +183,6 @@ def measure(
         wait(job)
     job.wait()
     return _measured(job, chosen.runtime.hosts or 1)
-
-
-def _settings_of(
-    placement: str, workers: int, feeds: int, more: Settings | Mapping[str, object] | None
-) -> Settings:
-    from ...configs.loading import load_settings
-    from ...configs.settings import Settings
-
-    base, own = Settings(), placement_settings(placement, workers, feeds)
-    given = more if isinstance(more, Settings) else load_settings(overrides=more)
-    check_given(placement, workers, given)
-    changed = {
-        key: value for key, value in own.items() if setting_of(given, key) == setting_of(base, key)
-    }
-    return given.with_overrides(changed)
 
 
 def _measured(job: Job, hosts: int) -> Measured:

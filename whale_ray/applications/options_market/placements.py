@@ -15,8 +15,8 @@ __all__ = [
     "WORKERS",
     "Placement",
     "check_given",
+    "job_settings",
     "placement_settings",
-    "setting_of",
     "workers_of",
 ]
 
@@ -92,19 +92,13 @@ def check_given(name: str, workers: int, given: Settings) -> None:
     """Raise SettingsError for settings that make another placement of this one."""
     meant = {"runtime.hosts": workers if PLACEMENTS[name].apart else 1, **PLACEMENTS[name].settings}
     for key in _MEANT:
-        value = setting_of(given, key)
-        if key in meant and value not in {setting_of(Settings(), key), meant[key]}:
+        value = _setting_of(given, key)
+        if key in meant and value not in {_setting_of(Settings(), key), meant[key]}:
             msg = (
                 f"{key}={value} is no part of the placement {name!r}, which has {meant[key]}; "
                 "leave it out, or choose another placement"
             )
             raise SettingsError(msg)
-
-
-def setting_of(settings: Settings, key: str) -> Any:
-    """Return a setting by its dotted path."""
-    section, _, name = key.partition(".")
-    return getattr(getattr(settings, section), name)
 
 
 def placement_settings(name: str, workers: int, feeds: int) -> dict[str, object]:
@@ -119,3 +113,26 @@ def placement_settings(name: str, workers: int, feeds: int) -> dict[str, object]
         settings["runtime.source_workers"] = max(1, min(feeds, (workers - 1) // 2))
     settings["runtime.hosts"] = workers if placement.apart else 1
     return settings
+
+
+def job_settings(name: str, workers: int, feeds: int, given: Settings) -> Settings:
+    """Return the settings of a job: the placement's, where the given ones are the default.
+
+    Raises:
+        SettingsError: they contradict the placement.
+    """
+    check_given(name, workers, given)
+    defaults = Settings()
+    return given.with_overrides(
+        {
+            key: value
+            for key, value in placement_settings(name, workers, feeds).items()
+            if _setting_of(given, key) == _setting_of(defaults, key)
+        }
+    )
+
+
+def _setting_of(settings: Settings, key: str) -> Any:
+    """Return a setting by its dotted path."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(settings, section), name)

@@ -12,7 +12,14 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...cli.running import add_placement, add_settings, check_placement, settings_of, start_job
+from ...cli.running import (
+    add_placement,
+    add_settings,
+    check_placement,
+    explained,
+    settings_of,
+    start_job,
+)
 from ...configs.errors import EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from .application import describe_result, render_result
@@ -25,9 +32,9 @@ if TYPE_CHECKING:
 
     from ...configs.settings import Settings
     from ...operators.sources.base import Source
+    from ...plan.explain import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
-    from ...topology import Topology
 
 DEFAULT_OUTPUT = "out/ride-hailing"
 _PREVIEW_ROWS = 5
@@ -59,15 +66,25 @@ def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
     return run(parser.parse_args(arguments), ["whale-ray", "run", "ride-hailing", *arguments])
 
 
+def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explanation:
+    """Return the plan of what `main` would run, over empty inputs."""
+    from ... import sinks, sources
+    from .generator import POSITIONS_SCHEMA, REQUESTS_SCHEMA
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    positions, requests = (
+        sources.arrow(schema.empty_table()) for schema in (POSITIONS_SCHEMA, REQUESTS_SCHEMA)
+    )
+    sink = sinks.parquet(options.output, overwrite=True)
+    return explained(build(positions, requests, sink, _question(options)), options)
+
+
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
     check_placement(options, settings)
-    question = RideHailingSettings(
-        radius_m=options.radius_m,
-        max_age_s=options.max_age_s,
-        matching_instances=options.parallelism,
-    )
+    question = _question(options)
     if options.limit is not None and options.limit < 1:
         msg = f"--limit {options.limit} leaves nothing to do; give 1 or more"
         raise UsageError(msg)
@@ -87,15 +104,11 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         return _report(options, question, command, prepared, job, spark)
 
 
-def example_topology() -> Topology:
-    """Return the topology over empty inputs, to be explained."""
-    from ... import sinks, sources
-    from .generator import POSITIONS_SCHEMA, REQUESTS_SCHEMA
-
-    return build(
-        sources.arrow(POSITIONS_SCHEMA.empty_table()),
-        sources.arrow(REQUESTS_SCHEMA.empty_table()),
-        sinks.parquet(DEFAULT_OUTPUT, overwrite=True),
+def _question(options: argparse.Namespace) -> RideHailingSettings:
+    return RideHailingSettings(
+        radius_m=options.radius_m,
+        max_age_s=options.max_age_s,
+        matching_instances=options.parallelism,
     )
 
 

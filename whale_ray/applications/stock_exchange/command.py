@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...cli.running import add_placement, add_settings, check_placement, settings_of, start_job
+from ...cli.running import (
+    add_placement,
+    add_settings,
+    check_placement,
+    explained,
+    settings_of,
+    start_job,
+)
 from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from .application import describe_result, render_result, traded_in
@@ -26,9 +33,9 @@ if TYPE_CHECKING:
 
     from ...configs.settings import Settings
     from ...operators.sources.base import Source
+    from ...plan.explain import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
-    from ...topology import Topology
 
 DEFAULT_OUTPUT = "out/stock-exchange"
 _GENERATED_ROWS = 1_000_000
@@ -63,6 +70,21 @@ def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
     return run(parser.parse_args(arguments), ["whale-ray", "run", "stock-exchange", *arguments])
 
 
+def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explanation:
+    """Return the plan of what `main` would run, over generated orders."""
+    from ... import sinks
+    from .generator import GeneratorSettings, orders
+
+    add_arguments(parser)
+    options = parser.parse_args(arguments)
+    fills, volumes = (
+        sinks.parquet(str(Path(options.output) / name), overwrite=True)
+        for name in ("fills", "volumes")
+    )
+    division = StockExchangeSettings(matching_instances=options.parallelism)
+    return explained(build(orders(GeneratorSettings()), fills, volumes, division), options)
+
+
 @dataclass(frozen=True)
 class _Input:
     """Where the orders come from; the last two are None for generated ones."""
@@ -93,17 +115,6 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         if options.detach:
             return 0
         return _report(options, division, command, taken, job)
-
-
-def example_topology() -> Topology:
-    """Return the topology over generated orders, to be explained."""
-    from ... import sinks
-    from .generator import GeneratorSettings, orders
-
-    fills, volumes = (
-        sinks.parquet(f"{DEFAULT_OUTPUT}/{name}", overwrite=True) for name in ("fills", "volumes")
-    )
-    return build(orders(GeneratorSettings()), fills, volumes)
 
 
 def _input(options: argparse.Namespace, settings: Settings, stack: ExitStack) -> _Input:
