@@ -25,6 +25,7 @@ class Registry:
         self.transport = transport
         self._nodes: dict[str, OperatorNode] = {}
         self._columns: dict[str, KnownColumns | None] = {}
+        self._carried: list[tuple[str, Transport, str]] = []
 
     def choose_id(self, verb: str, wanted: str | None) -> str:
         """Return the id of the next operator: as wanted, else the verb and its number.
@@ -75,6 +76,10 @@ class Registry:
         self._nodes[node.id] = node
         self._columns[node.id] = columns
 
+    def note_transport(self, upstream: str, transport: Transport, location: str) -> None:
+        """Remember that a stream of an operator was given a transport of its own."""
+        self._carried.append((upstream, transport, location))
+
     @property
     def nodes(self) -> tuple[OperatorNode, ...]:
         """The operators so far, each after its inputs."""
@@ -100,7 +105,8 @@ class Registry:
         """Return the operators as a plan.
 
         Raises:
-            TopologyError: there is no source or no sink, or an operator that leads to none.
+            TopologyError: there is no source or no sink, or an operator that leads to none, or a
+                transport that carries nothing.
         """
         nodes = self.nodes
         if not nodes:
@@ -120,4 +126,14 @@ class Registry:
                     f"nothing reads its output ({node.verb} at {node.location}): end it with"
                     " .sink(whale.sinks.…), or remove it",
                 )
+        self._check_carried({(f.upstream, id(f.transport)) for node in nodes for f in node.inputs})
         return LogicalPlan(self.name, nodes)
+
+    def _check_carried(self, used: set[tuple[str, int]]) -> None:
+        for upstream, transport, location in self._carried:
+            if (upstream, id(transport)) not in used:
+                raise mistake(
+                    upstream,
+                    f"via at {location} carries nothing: it changes no stream but returns one, and"
+                    " nothing reads that; read it, or remove the call",
+                )

@@ -92,9 +92,11 @@ class _Readable:
                 this method returns, and nothing else.
 
         Raises:
-            TopologyError: what was passed is not one.
+            TopologyError: what was passed is not one; or, of the whole topology, nothing reads
+                that stream.
         """
         check_transport(f"operator {self.id!r}: via", transport)
+        self._registry.note_transport(self.id, transport, caller_location())
         carried = object.__new__(type(self))
         vars(carried).update(vars(self), _transport=transport)
         return carried

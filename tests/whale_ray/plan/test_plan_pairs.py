@@ -100,6 +100,21 @@ def test_via_is_for_what_reads_that_stream_and_goes_before_the_topologys() -> No
     ]
 
 
+def test_a_transport_that_nothing_reads_is_a_mistake() -> None:
+    made = topology(lambda s: s.key_by("v"), transport=unix_transport())
+    made.logical_plan()
+    source = made.source(whale.sources.iterable([{"v": 1}]), id="more")
+    source.via(unix_transport())
+    source.sink(whale.sinks.collect(), id="all")
+    with pytest.raises(whale.errors.TopologyError) as caught:
+        made.logical_plan()
+    assert re.fullmatch(
+        r"operator .more.: via at test_plan_pairs\.py:\d+ carries nothing: it changes no stream "
+        r"but returns one, and nothing reads that; read it, or remove the call",
+        str(caught.value),
+    )
+
+
 def test_without_another_process_there_is_nothing_to_carry() -> None:
     made = topology(lambda s: s.key_by("v"), transport=unix_transport())
     assert planned(made, 1).pairs == ()
