@@ -22,7 +22,7 @@ from .parser import Parser, did_you_mean
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
-    from ..plan.explain import Explanation
+    from ..plan.explanation import Explanation
     from ..runtime.job import Job
     from ..runtime.metrics import JobMetrics
     from ..runtime.supervisor import JobOutcome

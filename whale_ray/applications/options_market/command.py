@@ -35,7 +35,7 @@ from .topology import APPLICATION, build
 if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...operators.sinks.base import Sink
-    from ...plan.explain import Explanation
+    from ...plan.explanation import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
     from .contracts import ContractBook

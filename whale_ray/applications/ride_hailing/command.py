@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...configs.settings import Settings
     from ...operators.sources.base import Source
-    from ...plan.explain import Explanation
+    from ...plan.explanation import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
 
