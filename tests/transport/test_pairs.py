@@ -20,7 +20,9 @@ from whale_ray.configs.errors import (
     TransportError,
     TransportGoneError,
 )
+from whale_ray.testing import VirtualClock
 from whale_ray.transport.channel import Outcome
+from whale_ray.transport.clock import Clock
 from whale_ray.transport.pairs.receiving import FanInEnd
 from whale_ray.transport.pairs.sending import PairSendingEnd
 from whale_ray.transports import Receiver, Sender, Transport
@@ -66,15 +68,25 @@ def transport(sender: Any = QueueSender, receiver: Any = QueueReceiver, **option
     return Transport("queue", sender, receiver, **{"message_bytes": 128, **options})
 
 
-def pair(plugged: Transport, senders: int = 1, **options) -> tuple[list[PairSendingEnd], FanInEnd]:
+def pair(
+    plugged: Transport, senders: int = 1, clock: Clock | None = None, **options
+) -> tuple[list[PairSendingEnd], FanInEnd]:
     """Return connected senders as streams 0, 1 … and their receiver."""
+    clock = clock or VirtualClock()
     streams = {number: (number, None) for number in range(senders)}
     receiver = FanInEnd(
-        plugged, context(plugged, None, senders), streams, MAX_FRAME_BYTES, **options
+        plugged,
+        context(plugged, None, senders),
+        streams,
+        MAX_FRAME_BYTES,
+        clock=clock,
+        **options,
     )
     address = receiver.listen()
     made = [
-        PairSendingEnd(plugged, context(plugged, number, senders), number, MAX_FRAME_BYTES)
+        PairSendingEnd(
+            plugged, context(plugged, number, senders), number, MAX_FRAME_BYTES, clock=clock
+        )
         for number in range(senders)
     ]
     for sender in made:
@@ -205,7 +217,7 @@ def test_messages_of_an_earlier_attempt_are_dropped_and_counted():
     plugged = transport()
     (sender,), receiver = pair(plugged)
     later = replace(context(plugged, None), attempt=1)
-    again = FanInEnd(plugged, later, {0: (0, None)}, MAX_FRAME_BYTES)
+    again = FanInEnd(plugged, later, {0: (0, None)}, MAX_FRAME_BYTES, clock=VirtualClock())
     queue = again.listen()
     send(sender, b"old")
     queue.extend(receiver._operator.queue)
@@ -285,7 +297,7 @@ def test_a_close_that_fails_hides_no_open_that_failed(caplog):
         raise AttributeError("no socket")
 
     plugged = transport(type("S", (QueueSender,), {"open": refuse, "close": explode}))
-    sender = PairSendingEnd(plugged, context(plugged, 0), 0, MAX_FRAME_BYTES)
+    sender = PairSendingEnd(plugged, context(plugged, 0), 0, MAX_FRAME_BYTES, clock=VirtualClock())
     with pytest.raises(TransportGoneError, match="nobody listens"):
         sender.connect(deque())
     sender.close()
@@ -311,6 +323,28 @@ def test_answers_that_make_no_sense_are_told(sender, receiver, said):
     with pytest.raises(TransportError) as caught:
         send_and_receive()
     assert said in str(caught.value)
+
+
+def test_the_time_spent_in_an_operator_is_counted_whatever_it_does():
+    clock = VirtualClock()
+
+    def slowly(self, message):
+        clock.advance(5_000_000)
+        QueueSender.put(self, message)
+
+    def never(self):
+        clock.advance(1_000_000)
+        raise BlockingIOError
+
+    plugged = transport(
+        type("S", (QueueSender,), {"put": slowly}), type("R", (QueueReceiver,), {"get": never})
+    )
+    (sender,), receiver = pair(plugged, clock=clock)
+    clock.advance(70_000_000)
+    send(sender, bytes(90))
+    assert sender.messages == 1
+    assert receiver.get() is None
+    assert (sender.busy_ns, receiver.busy_ns) == (5_000_000, 1_000_000)
 
 
 def test_counters_must_be_a_mapping():

@@ -1,4 +1,4 @@
-"""Calling a user's operator: one thread at a time, and by name where it raises."""
+"""Calling a user's operator: one thread at a time, timed, and by name where it raises."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn, ParamSpec, TypeVar
 
 from ...configs.errors import TransportError, TransportGoneError, user_traceback
+from ..clock import Clock
 from .operators import Receiver, Sender, TransportContext
 
 _log = logging.getLogger(__name__)
@@ -19,8 +20,11 @@ T = TypeVar("T")
 class OperatorCalls:
     """The way into one operator; `name` is what messages call it."""
 
-    def __init__(self, context: TransportContext, *, mutex: bool) -> None:
+    def __init__(self, context: TransportContext, clock: Clock, *, mutex: bool) -> None:
         self.name = context.describe()
+        self.busy_ns = 0
+        """Time spent in the operator so far."""
+        self._clock = clock
         self._mutex: AbstractContextManager[object] = threading.Lock() if mutex else nullcontext()
 
     def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -32,7 +36,11 @@ class OperatorCalls:
         """
         try:
             with self._mutex:
-                return function(*args, **kwargs)
+                begin_ns = self._clock.monotonic_ns()
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    self.busy_ns += self._clock.monotonic_ns() - begin_ns
         except (BlockingIOError, ConnectionError):
             raise
         except Exception as error:

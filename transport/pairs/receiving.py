@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..channel import ChannelStatistics, Frame, ReceivingEnd, held_views_error
+from ..clock import Clock
 from ..doorbell import Doorbell
 from ..segment import Bytes
 from .calls import OperatorCalls
@@ -75,8 +76,9 @@ class FanInEnd(ReceivingEnd):
         max_frame_bytes: int,
         *,
         held_fraction: float = 0.5,
+        clock: Clock,
     ) -> None:
-        self._call = OperatorCalls(context, mutex=transport.mutex)
+        self._call = OperatorCalls(context, clock, mutex=transport.mutex)
         self._operator: Receiver = self._call.outside_of_the_loop(transport.receiver)
         if not isinstance(self._operator, Receiver):
             self._call.blame(f"is {self._operator!r}: derive it from whale.transports.Receiver")
@@ -288,6 +290,11 @@ class FanInEnd(ReceivingEnd):
             lag_bytes=(len(self._taken) * self._context.message_bytes,),
             held_bytes=self._held_bytes,
         )
+
+    @property
+    def busy_ns(self) -> int:
+        """Time spent in the operator so far."""
+        return self._call.busy_ns
 
     def operator_statistics(self) -> Mapping[str, int]:
         """Return the operator's own counters; callable from any thread."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...configs.errors import TransportGoneError
 from ..channel import ChannelStatistics, Encode, Outcome, SendingEnd
+from ..clock import Clock
 from ..doorbell import Doorbell
 from ..segment import Bytes
 from .calls import OperatorCalls
@@ -33,9 +34,11 @@ class PairSendingEnd(SendingEnd):
         stream: int,
         max_frame_bytes: int,
         doorbell: Doorbell | None = None,
+        *,
+        clock: Clock,
     ) -> None:
         self.max_frame_bytes: Final = max_frame_bytes
-        self._call = OperatorCalls(context, mutex=transport.mutex)
+        self._call = OperatorCalls(context, clock, mutex=transport.mutex)
         self._operator: Sender = self._call.outside_of_the_loop(transport.sender)
         if not isinstance(self._operator, Sender):
             self._call.blame(f"is {self._operator!r}: derive it from whale.transports.Sender")
@@ -196,6 +199,11 @@ class PairSendingEnd(SendingEnd):
             lag_bytes=(None if self._gone is not None else waiting,),
             held_bytes=0,
         )
+
+    @property
+    def busy_ns(self) -> int:
+        """Time spent in the operator so far."""
+        return self._call.busy_ns
 
     def operator_statistics(self) -> Mapping[str, int]:
         """Return the operator's own counters; callable from any thread."""

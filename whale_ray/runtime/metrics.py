@@ -95,6 +95,7 @@ class TransportMetrics:
         stream: the sender's stream; None for a receiver.
         messages: how many messages it carried, the last one included, which ends the stream.
         ended: whether that was among them; of a receiver, that of all senders.
+        busy_ns: time spent in the operator's own code.
         counters: what is counted of every channel.
         own: what the operator counts itself.
     """
@@ -106,6 +107,7 @@ class TransportMetrics:
     stream: int | None
     messages: int
     ended: bool
+    busy_ns: int
     counters: ChannelStatistics
     own: Mapping[str, int]
 

@@ -15,6 +15,7 @@ import cloudpickle
 from ..configs.errors import TransportError
 from ..plan.pairs import PairSpec
 from ..plan.physical import PhysicalPlan
+from ..transport.clock import Clock
 from ..transport.doorbell import Doorbell
 from ..transport.pairs.operators import Transport, TransportContext
 from ..transport.pairs.receiving import FanInEnd
@@ -32,12 +33,13 @@ POLL_NS = 1_000_000
 class PairSet:
     """Senders and receivers of worker `worker` for one attempt."""
 
-    def __init__(self, assignment: Assignment, worker: int, attempt: int) -> None:
+    def __init__(self, assignment: Assignment, worker: int, attempt: int, clock: Clock) -> None:
         self._plan: PhysicalPlan = assignment.plan
         self._settings = assignment.settings.transport
         self._job_id = assignment.job_id
         self._worker = worker
         self._attempt = attempt
+        self._clock = clock
         self.senders: list[tuple[PairSpec, PairSendingEnd]] = []
         self.receivers: list[tuple[tuple[PairSpec, ...], FanInEnd]] = []
         self._connected = False
@@ -57,6 +59,7 @@ class PairSet:
                     pair.id,
                     self._max_frame_bytes,
                     self._doorbell(board, pair.consumer_worker),
+                    clock=self._clock,
                 )
                 self.senders.append((pair, sender))
                 yield pair, sender
@@ -83,6 +86,7 @@ class PairSet:
                 producers,
                 self._max_frame_bytes,
                 held_fraction=self._settings.held_fraction,
+                clock=self._clock,
             )
             self.receivers.append((pairs, receiver))
             addresses[edge.id] = _pickled(receiver.listen(), context)
@@ -118,6 +122,7 @@ class PairSet:
                 stream=pair.id,
                 ended=sender.ended,  # before its messages, which may go on meanwhile
                 messages=sender.messages,
+                busy_ns=sender.busy_ns,
                 counters=sender.statistics(),
                 own=sender.operator_statistics(),
             )
@@ -132,6 +137,7 @@ class PairSet:
                 stream=None,
                 messages=receiver.messages,
                 ended=receiver.closed_by_peer,
+                busy_ns=receiver.busy_ns,
                 counters=receiver.statistics(),
                 own=receiver.operator_statistics(),
             )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import RingSpec
 from ..transport.channel import Channel
+from ..transport.clock import Clock
 from ..transport.doorbell import BoardHandle
 from ..transport.inproc import create_inproc_ring
 from ..transport.mirror import make_memory
@@ -27,14 +28,16 @@ from .pairs import PairSet
 class RingSet:
     """Rings and board of worker `worker` for one attempt; `slots` sources show watermarks."""
 
-    def __init__(self, assignment: Assignment, worker: int, attempt: int, slots: int) -> None:
+    def __init__(
+        self, assignment: Assignment, worker: int, attempt: int, slots: int, clock: Clock
+    ) -> None:
         self._plan: PhysicalPlan = assignment.plan
         self._settings = assignment.settings.transport
         self._job = f"{assignment.job_id}-{attempt}"
         self._worker = worker
         self._host = self._plan.host_of(worker)
         self._host_board = HostBoard(self._plan, self._settings, worker, self._job, slots)
-        self.pairs = PairSet(assignment, worker, attempt)
+        self.pairs = PairSet(assignment, worker, attempt, clock)
         self._own_ends: dict[int, Channel] = {}
         self._mirrors: list[Segment] = []
         self.out_rings: dict[int, list[OutRing]] = {}

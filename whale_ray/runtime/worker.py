@@ -87,7 +87,7 @@ class Worker:
         self._attempt = attempt
         self._draining = False
         slots = len(watermark_slots(self._assignment.plan))
-        self._rings = RingSet(self._assignment, self._index, attempt, slots)
+        self._rings = RingSet(self._assignment, self._index, attempt, slots, self._clock)
         return self._rings.board.make()
 
     def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:

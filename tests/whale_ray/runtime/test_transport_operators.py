@@ -105,6 +105,7 @@ def test_words_are_counted_with_fan_in_fragments_and_back_pressure(
     assert plan == {0: 3, 1: 12, 2: 3}, "a sender for every pair of workers"
     assert Counter(operator.edge for operator in receivers) == {0: 3, 1: 4, 2: 1}
     assert {operator.transport for operator in operators} == {"unix-sockets"}
+    assert all(operator.busy_ns > 0 for operator in operators)
     for receiver in receivers:
         into = [
             sender
