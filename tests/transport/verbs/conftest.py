@@ -18,6 +18,9 @@ DEVICES = ("rxe0", "rxe1")
 STRIDE = 13
 """A prime, so that what is tried takes all turns."""
 FRAMES = 200
+PRETENDED = ("pretended", "slow")
+SOFT_ROCE = pytest.param("soft-RoCE", marks=pytest.mark.rdma)
+"""Kinds of devices; a test that means some of them alone is parametrized with those."""
 
 
 @dataclass
@@ -40,10 +43,7 @@ class Machine:
         return Hosts(lambda: self.library, DEVICES, **options)
 
 
-@pytest.fixture(
-    params=["pretended", "slow", pytest.param("soft-RoCE", marks=pytest.mark.rdma)],
-    scope="session",
-)
+@pytest.fixture(params=[*PRETENDED, SOFT_ROCE], scope="session")
 def kind(request: pytest.FixtureRequest) -> str:
     """Name the devices to test with."""
     return request.param
@@ -56,7 +56,7 @@ def machine(kind: str) -> Machine:
 
 
 def machine_of(kind: str) -> Machine:
-    if kind in {"pretended", "slow"}:
+    if kind in PRETENDED:
         fabric = two_hosts()
         if kind == "slow":
             # Requests stay under way for many polls, some queue pairs' longer than others'.

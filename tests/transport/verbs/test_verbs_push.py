@@ -14,7 +14,7 @@ from tests.transport.test_push_tcp import (
     PushBetweenHosts,
     send_while_links_break,
 )
-from tests.transport.verbs.conftest import Machine
+from tests.transport.verbs.conftest import PRETENDED, Machine
 from tests.transport.verbs.fabric import WRITE
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.push.layout import PushLayout
@@ -51,10 +51,12 @@ def test_broken_links_lose_and_double_nothing(network, seed, sender_dials):
     send_while_links_break(network(sender_dials=sender_dials), random.Random(seed), 200)
 
 
+@pytest.mark.parametrize("kind", PRETENDED, scope="session")
 def test_slots_are_written_from_afar(network, machine):
-    """Without a copy, as soon as the sender's host was told where they are."""
-    if machine.fabric is None:
-        pytest.skip("no RDMA device: a real one does not tell what it was asked for")
+    """Without a copy, as soon as the sender's host was told where they are.
+
+    Not with real devices, which do not tell what they were asked for.
+    """
     one = network()
     one.hosts.poll(20)
     writes = count_writes(machine)
