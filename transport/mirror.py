@@ -462,16 +462,21 @@ class RingTap:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Whether `close` or `detach` was called."""
         return self._closed
 
     def close(self) -> None:
         """Stop reading: the writer no longer waits for this tap. Again does nothing."""
+        if not self._closed:
+            kernels.leave(self._ring, self._line, self._doorbell_line)
+            self.detach()
+
+    def detach(self) -> None:
+        """Stop reading, and keep the place for another tap to `resume`; the writer waits for it."""
         if self._closed:
             return
         self._last_head = self.head
         self._closed = True
-        kernels.leave(self._ring, self._line, self._doorbell_line)
         self._memory = memoryview(b"")
         self._segment.close()
 

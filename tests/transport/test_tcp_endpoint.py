@@ -461,4 +461,4 @@ def test_closing_is_for_good_and_said(hosts):
     assert parent.send_control("child", b"x") is Outcome.CLOSED
     hosts.until(lambda: not hosts.up("child"))
     (line,) = hosts.endpoints["child"].statistics()
-    assert line.failures["closed by peer"] == 1
+    assert line.failures["closed on purpose"] == 1

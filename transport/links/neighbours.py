@@ -13,6 +13,7 @@ from ...configs.errors import ProtocolError
 from ..mirror import MirrorRing, RingTap
 from ..retention import Retention
 from .attached import Incoming, Offer, Until
+from .outgoing import Outgoing
 from .peer import Peer
 
 
@@ -122,10 +123,16 @@ class Neighbours:
             for child in (offer.children if offer.dynamic else ())
         }
 
+    def serves(self, host: str) -> bool:
+        """Return whether `host` is a child here."""
+        return any(outgoing.admitted for outgoing in self._children_at(host))
+
     def dismissed(self, host: str) -> bool:
         """Return whether `host` was a child here, and is one no more."""
-        known = [offer.outgoing[host] for offer in self.offers.values() if host in offer.outgoing]
-        return bool(known) and not any(outgoing.admitted for outgoing in known)
+        return bool(self._children_at(host)) and not self.serves(host)
+
+    def _children_at(self, host: str) -> list[Outgoing]:
+        return [offer.outgoing[host] for offer in self.offers.values() if host in offer.outgoing]
 
     def tend(self) -> None:
         """Give back what has come in and nobody acknowledges; after each batch of bytes."""

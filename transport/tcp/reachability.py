@@ -9,7 +9,7 @@ import random
 from collections.abc import Container
 from typing import Final
 
-from ..links.link import Role
+from ..links.link import CLOSED_ON_PURPOSE, Role
 from ..links.neighbours import Neighbours
 from ..links.reconnection import LinkState, Reconnection
 from ..links.statistics import Unreachable
@@ -99,9 +99,14 @@ class Reachability:
         self._children_lost_ns.pop(host, None)
 
     def broken(self, host: str, role: Role, now_ns: int, reason: str) -> None:
-        """Take note that a link broke."""
+        """Take note that a link broke.
+
+        A child that hung up, and reads nothing from here, has left: it is not missed.
+        """
         if role is Role.PARENT:
             self.failed(host, now_ns, reason)
+        elif reason == CLOSED_ON_PURPOSE and not self._neighbours.serves(host):
+            self.forget(host)
         else:
             self._children_lost_ns[host] = now_ns
 

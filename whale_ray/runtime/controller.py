@@ -20,7 +20,8 @@ stage the output of their sinks. Relays, which do not look into what they carry,
 workers have, and are then told to finish. Only at the end is the output published, once. If a
 worker dies before that, the others are aborted, the dead one is replaced, what was staged is
 discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker). A
-relay that dies while the job runs is replaced within the attempt: it rejoins, and runs.
+relay that dies while the job runs is replaced within the attempt: it rejoins, and runs. One that
+dies when all workers have ended is missed by nobody.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ..configs.errors import (
 )
 from .controller_events import (
     Action,
+    AttemptLost,
     Call,
     Died,
     Discard,
@@ -74,6 +76,9 @@ STEPS = ("open", "link", "connect", "run", "stage")
 REJOIN = "rejoin"
 """What a relay does that takes the place of a dead one: all steps before `run` at once."""
 
+_NOTHING_STAGED: WorkerResult = {}
+"""What relays return: they have no output."""
+
 _TAKE_RESULTS = ("link", "connect")
 """The steps that take what the step before them returned on all workers."""
 
@@ -83,7 +88,8 @@ class Progress:
     """What a controller has to know in order to go on for one that died.
 
     `step` is an index of `STEPS`, or one beyond them while the output is published; `arguments` are
-    what the step was given; `made` is what members made for each other, for relays that rejoin.
+    what the step was given; `made` is what members made for each other, for relays that rejoin;
+    `repairing` are the relays that are being replaced, `repaired` those that were, in this attempt.
     """
 
     attempt: int
@@ -91,6 +97,8 @@ class Progress:
     arguments: tuple[object, ...]
     draining: bool
     made: tuple[tuple[WorkerResult, ...], ...] = ()
+    repairing: frozenset[int] = frozenset()
+    repaired: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,10 @@ class JobController:
         self._limits = limits
         self._results: dict[int, WorkerResult] = {}
         self._made: tuple[tuple[WorkerResult, ...], ...] = ()
-        self._repairing: set[int] = set()
+        self._repairing: dict[int, int] = {}  # relay → until when it has to be back
+        self._repaired: set[int] = set()
         self._repairs = 0
+        self._departed: set[int] = set()  # relays that have died when nothing was left to do
         self._unspawned: set[int] = set()
         self._busy: set[int] = set()
         self._aborting = False
@@ -149,22 +159,37 @@ class JobController:
         step = len(STEPS) if self.phase is Phase.PUBLISHING else self._step
         ran = self.phase in (Phase.STAGING, Phase.PUBLISHING)
         draining = self._drained if ran else self.draining
-        return Progress(self.attempt, step, self._arguments, draining, self._made)
+        return Progress(
+            self.attempt,
+            step,
+            self._arguments,
+            draining,
+            self._made,
+            frozenset(self._repairing),
+            frozenset(self._repaired),
+        )
 
     def resume(self, progress: Progress, now_ns: int) -> list[Action]:
         """Go on for a controller that died: ask for the step again that it was waiting for.
 
-        Workers carry out a step once and tell its result as often as they are asked. One that has
-        lost the attempt meanwhile says so, and the job begins anew.
+        Members carry out a step once and tell its result as often as they are asked. One that has
+        lost the attempt meanwhile says so, and the job begins anew. What was under way when relays
+        were replaced is done again, as nobody knows how far it came.
         """
         self.attempt = progress.attempt
         self._stop = StopAsked(drain=True) if progress.draining else None
         self._drained = progress.draining
         self._made = progress.made
+        self._repairing = dict.fromkeys(progress.repairing, self._late_ns(now_ns))
+        self._repaired = set(progress.repaired)
+        back = [RelayBack(relay, self._made[1][relay]) for relay in sorted(self._repaired)]
         step = min(progress.step, len(STEPS) - 1)
         actions = self._take_step(step, progress.arguments)
-        self._deadline_ns = now_ns + self._limits.start_timeout_ns
-        return actions + self._enter_phase(now_ns)
+        self._deadline_ns = self._late_ns(now_ns)
+        actions += self._enter_phase(now_ns)
+        for relay in sorted(self._repairing):
+            actions += [RelayLost(relay), *self._rejoin(relay)]
+        return [*back, *actions]
 
     def handle(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event; return what to do, in order."""
@@ -187,6 +212,8 @@ class JobController:
                 if event.worker in self._repairing:
                     return self._rejoin(event.worker)
                 return self._reopen_when_ready(now_ns)
+            case AttemptLost():
+                return self._attempt_lost(event, now_ns)
             case StopAsked():
                 return self._stop_asked(event, now_ns)
             case Published():
@@ -198,6 +225,10 @@ class JobController:
     def _is_given_up(self) -> bool:
         return self.phase in (Phase.RESTARTING, Phase.FAILING)
 
+    def _late_ns(self, now_ns: int) -> int:
+        """Return when a process that is to start now has taken too long."""
+        return now_ns + self._limits.start_timeout_ns
+
     def _wait_for_all(self, now_ns: int) -> list[Action]:
         failing = self.phase is Phase.FAILING
         return self._end_when_quiet() if failing else self._reopen_when_ready(now_ns)
@@ -207,15 +238,18 @@ class JobController:
         self._drained = False
         self._made = ()
         self._repairs = 0
-        self._deadline_ns = now_ns + self._limits.start_timeout_ns
+        self._repaired.clear()
+        self._departed.clear()
+        self._deadline_ns = self._late_ns(now_ns)
         return self._take_step(0, ())
 
     def _take_step(self, step: int, arguments: tuple[object, ...]) -> list[Action]:
         self._step = step
         self._arguments = arguments
         self._results.clear()
-        self._busy = set(range(self._members))
-        return [Call(m, self.attempt, STEPS[step], arguments) for m in range(self._members)]
+        self._results.update(dict.fromkeys(self._departed, _NOTHING_STAGED))
+        self._busy = set(range(self._members)) - self._departed - set(self._repairing)
+        return [Call(m, self.attempt, STEPS[step], arguments) for m in sorted(self._busy)]
 
     def _returned(self, event: Returned, now_ns: int) -> list[Action]:
         if self._is_given_up:
@@ -238,13 +272,16 @@ class JobController:
         """Let the relays end once every worker has received and sent everything."""
         if STEPS[self._step] != "run" or event.worker >= self._workers:
             return []
-        if not self._workers_ended:
+        if not self._have_workers_ended:
             return []
         return [Call(relay, self.attempt, "finish") for relay in sorted(self._busy)]
 
     @property
-    def _workers_ended(self) -> bool:
-        return all(worker in self._results for worker in range(self._workers))
+    def _have_workers_ended(self) -> bool:
+        """Whether every worker has received and sent everything; relays have nothing to do then."""
+        if self.phase is Phase.RUNNING:
+            return all(worker in self._results for worker in range(self._workers))
+        return self.phase is Phase.STAGING
 
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging take as long as they take."""
@@ -258,10 +295,12 @@ class JobController:
     def _raised(self, event: Raised, now_ns: int) -> list[Action]:
         if self._is_given_up:
             return self._wait_for_all(now_ns)
-        replaced = isinstance(event.error, NotInAttemptError) and event.worker >= self._workers
-        if replaced and self.phase is Phase.RUNNING and self._repairs < self._limits.repairs_max:
-            # A controller before this one had it replaced, and died before it could rejoin.
-            return [*self._repair(event.worker)[:1], *self._rejoin(event.worker)]
+        if isinstance(event.error, NotInAttemptError) and self._is_relay(event.worker):
+            # It was replaced, and whoever led then died before it could rejoin.
+            if self._have_workers_ended:
+                return self._depart(event.worker, now_ns)
+            if self.phase is Phase.RUNNING and self._repairs < self._limits.repairs_max:
+                return [*self._repair(event.worker, now_ns)[:1], *self._rejoin(event.worker)]
         if isinstance(event.error, AttemptLostError):
             lost = f"{self._names[event.worker]} lost attempt {event.attempt}: {event.error}"
             return self._begin_anew(lost, None, now_ns)
@@ -275,32 +314,54 @@ class JobController:
         if self.phase is Phase.RESTARTING:
             self._unspawned.add(event.worker)  # maybe again: it died before it was ready
             return [Respawn(event.worker)]
+        if self._is_relay(event.worker) and self._have_workers_ended:
+            return self._depart(event.worker, now_ns)
         died = f"{self._names[event.worker]} died ({event.detail})"
-        if self.phase is Phase.RUNNING and event.worker >= self._workers:
+        if self._is_relay(event.worker) and self.phase is Phase.RUNNING:
             if self._repairs < self._limits.repairs_max:
-                return self._repair(event.worker)
+                return self._repair(event.worker, now_ns)
             died = f"{died}, after {self._repairs} relays were replaced (multicast.repairs_max)"
         return self._begin_anew(died, event.worker, now_ns)
 
-    def _repair(self, relay: int) -> list[Action]:
+    def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
+        if event.attempt != self.attempt or self.phase is not Phase.RUNNING:
+            return []
+        return self._begin_anew(event.reason, None, now_ns)
+
+    def _is_relay(self, member: int) -> bool:
+        return member >= self._workers
+
+    def _depart(self, relay: int, now_ns: int) -> list[Action]:
+        """Do without a relay for the rest of the attempt, as if it had done its last steps."""
+        self._departed.add(relay)
+        self._repairing.pop(relay, None)
+        self._unspawned.discard(relay)
+        done = Returned(relay, self.attempt, STEPS[self._step], _NOTHING_STAGED)
+        return self._returned(done, now_ns)
+
+    def _repair(self, relay: int, now_ns: int) -> list[Action]:
         """Replace a relay; its host's workers and all others run on."""
         self._repairs += 1
-        self._repairing.add(relay)
+        self._repaired.discard(relay)
+        self._repairing[relay] = self._late_ns(now_ns)
+        self._unspawned.add(relay)
         return [RelayLost(relay), Respawn(relay)]
 
     def _rejoin(self, relay: int) -> list[Action]:
+        self._unspawned.discard(relay)
         self._busy.add(relay)
         return [Call(relay, self.attempt, REJOIN, self._made)]
 
     def _rejoined(self, event: Returned) -> list[Action]:
         """Let a new relay run, and finish at once if there is nothing left to do."""
         relay = event.worker
-        self._repairing.discard(relay)
+        del self._repairing[relay]
+        self._repaired.add(relay)
         boards, offers = self._made
         self._made = (boards, (*offers[:relay], event.result, *offers[relay + 1 :]))
         self._busy.add(relay)
         run: list[Action] = [Call(relay, self.attempt, "run")]
-        if self._workers_ended:
+        if self._have_workers_ended:
             run.append(Call(relay, self.attempt, "finish"))
         return [RelayBack(relay, event.result), *run]
 
@@ -318,12 +379,11 @@ class JobController:
         self.phase = Phase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        self._unspawned = self._repairing - self._busy
-        if dead is not None:
-            self._unspawned.add(dead)
-        self._repairing = set()
+        gone = self._departed | (set() if dead is None else {dead})
+        self._unspawned |= gone
+        self._repairing.clear()
         aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
-        respawns = [Respawn(dead)] if dead is not None else []
+        respawns = [Respawn(w) for w in sorted(gone)]
         return [*aborts, *respawns, *self._reopen_when_ready(now_ns)]
 
     def _replace_hanging(self, now_ns: int) -> list[Action]:
@@ -380,6 +440,10 @@ class JobController:
         return [Discard(self.attempt), End(state, self._error)]
 
     def _tick(self, now_ns: int) -> list[Action]:
+        late = [relay for relay, late_ns in self._repairing.items() if now_ns >= late_ns]
+        if late and self.phase is Phase.RUNNING:
+            absent = late[0] if late[0] in self._unspawned else None  # else it is aborted, too
+            return self._begin_anew(self._not_in_time(late, "come back"), absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
         self._deadline_ns = None

@@ -46,6 +46,14 @@ class Respawned:
 
 
 @dataclass(frozen=True)
+class AttemptLost:
+    """Event: `attempt` cannot come to its end, though all members live; `reason` says why."""
+
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """Event: the user wants the job to end; with `drain`, after all that was read has come out."""
 
@@ -64,7 +72,7 @@ class Tick:
     """Event: time passes."""
 
 
-Event = Returned | Raised | Died | Respawned | StopAsked | Published | Tick
+Event = Returned | Raised | Died | Respawned | AttemptLost | StopAsked | Published | Tick
 
 
 @dataclass(frozen=True)

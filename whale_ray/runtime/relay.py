@@ -249,11 +249,14 @@ class Relay:
         )
 
     def close(self) -> None:
-        """Give back sockets, rings and the board."""
+        """Give back sockets, rings and the board.
+
+        The places in rings stay taken: whatever ends this relay, another one may take them over.
+        """
         if self._endpoint is not None:
             self._endpoint.close()
         for tap in self._taps:
-            tap.close()
+            tap.detach()
         for retention in self._retentions:
             retention.close()
         for mirror in self._mirrors.values():

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..configs.errors import (
-    AttemptLostError,
     JobError,
     OutputError,
     UsageError,
@@ -214,7 +213,9 @@ class Supervisor:
         now_ns = self._clock.monotonic_ns()
         if before is None:
             return self._controller.start(now_ns)
-        return self._controller.resume(before.progress, now_ns)
+        actions = self._controller.resume(before.progress, now_ns)
+        self._keep_trees()  # relays may be lost, or back, in the first actions already
+        return actions
 
     def _write_down(self) -> None:
         progress = self._controller.progress
@@ -282,11 +283,11 @@ class Supervisor:
                     self._fleet.call(worker, self._controller.attempt, "snapshot", ())
 
     def _take_news(self, told: Told) -> e.Event:
-        """Take what a relay tells of the trees; the event is its loss of the attempt, if so."""
+        """Take what a relay tells of the trees; the event is the loss of the attempt, if so."""
         self._trees.take(told, self._clock.monotonic_ns())
         if not self._trees.failure:
             return e.Tick()
-        return e.Raised(told.worker, told.attempt, "run", AttemptLostError(self._trees.failure))
+        return e.AttemptLost(told.attempt, self._trees.failure)
 
     def _take_snapshot(self, event: SnapshotTaken) -> None:
         attempt = self._asked.pop(event.worker, None)

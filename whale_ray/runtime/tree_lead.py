@@ -37,6 +37,7 @@ class TreeLead:
         self._write = write
         self._term = 1
         self._attempt = -1
+        self._relocated: dict[int, Relocated] = {}
         self._keeper: TreeKeeper | None = None
         self._written: Mapping[int, TreeState] = {}
         self._goal: Goal | None = None
@@ -47,7 +48,7 @@ class TreeLead:
     @property
     def states(self) -> Mapping[int, TreeState]:
         """What a successor must know, by stream."""
-        return {} if self._keeper is None else self._keeper.states
+        return (self._inherited or {}) if self._keeper is None else self._keeper.states
 
     @property
     def trees(self) -> Mapping[int, Tree]:
@@ -86,6 +87,7 @@ class TreeLead:
         if attempt == self._attempt or not self._plan.relays:
             return
         self._attempt = attempt
+        self._relocated.clear()
         self._keeper = TreeKeeper(self._plan, self._settings, now_ns, self._term, self._inherited)
         self._inherited = None
         if self._goal is not None:
@@ -94,7 +96,7 @@ class TreeLead:
     def end(self) -> None:
         """Take note that the attempt does not run any more."""
         self._past, self._last_trees = self.switches, self.trees
-        self._keeper, self._attempt = None, -1
+        self._keeper, self._attempt, self._inherited = None, -1, None
 
     def set_goal(self, goal: Goal, now_ns: int) -> None:
         """Want another shape for all trees, also in later attempts."""
@@ -109,7 +111,11 @@ class TreeLead:
             self._tell(self._keeper.lost(self._plan.host_of(relay), now_ns))
 
     def back(self, event: RelayBack, now_ns: int) -> None:
-        """Take note that a new relay is there; tell the others where it listens."""
+        """Take note that a new relay is there; tell the others where it listens.
+
+        It is told the same of the other new ones: one that came back while it rejoined was elsewhere
+        by what it was given to begin with.
+        """
         if self._keeper is None:
             return
         assert isinstance(event.result, RingOffer)
@@ -119,6 +125,10 @@ class TreeLead:
         for other in range(self._plan.hosts.count):
             if other != host:
                 self._call(self._plan.relay_of(other), self._attempt, "tell", (moved,))
+        self._relocated.pop(host, None)
+        for other_moved in self._relocated.values():
+            self._call(event.worker, self._attempt, "tell", (other_moved,))
+        self._relocated[host] = moved
         self._tell(self._keeper.back(host, now_ns))
 
     def take(self, told: Told, now_ns: int) -> None:

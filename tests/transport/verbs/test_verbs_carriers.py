@@ -205,7 +205,7 @@ def test_a_device_that_got_well_for_long_begins_with_a_short_while_again(
 
 def test_what_ends_on_purpose_or_by_tcp_is_no_failure_of_verbs(make):
     carried = make().add("child")._carriers
-    for reason in ("closed by peer", "ECONNRESET", "replaced", "protocol"):
+    for reason in ("closed on purpose", "closed by peer", "ECONNRESET", "replaced", "protocol"):
         carried.broken("parent", reason, 0)
     assert carried.offered_to("parent", 0) == VERBS
 
