@@ -3,18 +3,19 @@
 Several logical hosts can share the machine; a `HostPlace` puts one into a network of its own.
 
 A worker's death is known from the kernel: its socket closes. So is the driver's: a worker whose
-socket closes aborts its attempt and ends.
+socket closes aborts its attempt and ends. The driver waits for none of them: what a process that
+is stopped, or hangs, does not take is kept for it.
 """
 
 from __future__ import annotations
 
 import pickle
+import selectors
 import socket
 import subprocess
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
@@ -26,9 +27,13 @@ from .envelope import Envelope, seal
 from .fleet import Assignment, Fleet, FleetEvent
 from .fork_server import ForkServer, Launch
 from .members import LOCAL_ADDRESS
+from .message_socket import PatientSocket
+from .tree_messages import TreeOrders
 
 _EVENTS_MAX = 4096
 _KILL_TIMEOUT_S = 10.0
+_HAND_OVER_TIMEOUT_S = 10.0
+"""Without any progress; what is left by then goes on in the background."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +57,30 @@ class _Member:
 
     def __init__(self, index: int, address: str, server: ForkServer) -> None:
         ours, theirs = socket.socketpair()
-        self.connection = Connection(ours.detach())
+        self.socket = PatientSocket(ours)
         self._server = server
         with theirs:
-            self._serial = server.fork(index, address, theirs)
+            try:
+                self._serial = server.fork(index, address, theirs)
+            except BaseException:
+                ours.close()
+                raise
 
     def send(self, message: object) -> None:
         """Send a message; if the worker is gone, its death arrives as an event anyway."""
-        try:
-            self.connection.send_bytes(cloudpickle.dumps(message))
-        except OSError:
-            pass  # next_event finds the closed socket
+        self.socket.send(cloudpickle.dumps(message))
+
+    def hand_over(self, message: object, limit_s: float) -> None:
+        """Send a message that may be large, and wait until it is taken, for a limited time."""
+        self.send(message)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.socket, selectors.EVENT_WRITE)
+            while self.socket.has_unsent and selector.select(limit_s):
+                self.socket.flush()
 
     def close(self) -> None:
         """Close the socket, upon which a worker that still lives ends."""
-        self.connection.close()
+        self.socket.close()
 
     def bury(self, grace_s: float) -> str:
         """Wait for the end of the process, and kill it if that takes too long; say how it ended."""
@@ -112,7 +126,8 @@ class ProcessFleet(Fleet):
             msg = f"cannot start {name}: {error.strerror}; close other programs"
             raise ResourceError(msg) from error
         assert self._envelope is not None
-        self._members[index].send(self._envelope.for_member(index))
+        # One at a time: all together they might not fit into memory.
+        self._members[index].hand_over(self._envelope.for_member(index), _HAND_OVER_TIMEOUT_S)
 
     def _server(self, launch: Launch) -> ForkServer:
         """Return the server that forks what `launch` would start; another one if it has died."""
@@ -124,8 +139,13 @@ class ProcessFleet(Fleet):
 
     def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Send a call to a worker."""
-        if worker in self._members:
-            self._members[worker].send((attempt, method, arguments))
+        member = self._members.get(worker)
+        if member is None:
+            return
+        is_said_again = method == "tell" and isinstance(arguments[0], TreeOrders)
+        if is_said_again and member.socket.has_unsent:
+            return  # else they would pile up
+        member.send((attempt, method, arguments))
 
     def respawn(self, worker: int) -> None:
         """Kill what is left of a worker and start another process in its place."""
@@ -139,20 +159,31 @@ class ProcessFleet(Fleet):
         """Return the next message of any worker, or the death of one."""
         if self._events:
             return self._events.popleft()
-        connections = {member.connection: index for index, member in self._members.items()}
-        for connection in wait(list(connections), timeout_ns / 1e9):
-            assert isinstance(connection, Connection)
-            event = self._receive(connections[connection], connection)
+        for index, events in self._ready(timeout_ns / 1e9):
+            if events & selectors.EVENT_WRITE:
+                self._members[index].socket.flush()
+            event = self._receive(index) if events & selectors.EVENT_READ else None
             if event is not None:
                 assert len(self._events) < _EVENTS_MAX, "one event per worker at most"
                 self._events.append(event)
         return self._events.popleft() if self._events else None
 
-    def _receive(self, index: int, connection: Connection) -> FleetEvent | None:
+    def _ready(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Return whose sockets can be read from, or take what waits for them, and which."""
+        with selectors.DefaultSelector() as selector:
+            for index, member in self._members.items():
+                also = selectors.EVENT_WRITE if member.socket.has_unsent else 0
+                selector.register(member.socket, selectors.EVENT_READ | also, index)
+            return [(key.data, events) for key, events in selector.select(timeout_s)]
+
+    def _receive(self, index: int) -> FleetEvent | None:
         try:
-            message = pickle.loads(connection.recv_bytes())  # noqa: S301  # from our own process
+            data = self._members[index].socket.receive()
         except (EOFError, OSError):
             return Died(index, self._bury(index, grace_s=1.0))
+        if data is None:
+            return None
+        message = pickle.loads(data)  # noqa: S301  # from our own process
         if message == "ready":
             if index not in self._respawning:
                 return None

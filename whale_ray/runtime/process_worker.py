@@ -14,9 +14,9 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import sys
 import threading
-from multiprocessing.connection import Connection
 from typing import Any
 
 from ..configs.errors import WhaleError
@@ -25,6 +25,7 @@ from .envelope import Envelope
 from .fleet import SnapshotTaken, Told
 from .host import COMMANDS, WorkerHost, pack
 from .members import make_member
+from .message_socket import MessageSocket
 
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
@@ -33,7 +34,7 @@ _CALLS_MAX = 64
 class ProcessWorker:
     """Serves one connection to the driver."""
 
-    def __init__(self, connection: Connection, index: int, address: str) -> None:
+    def __init__(self, connection: MessageSocket, index: int, address: str) -> None:
         self._connection = connection
         self._index = index
         self._address = address
@@ -45,7 +46,7 @@ class ProcessWorker:
 
     def serve(self) -> None:
         """Run until the driver's socket closes."""
-        self._start(pickle.loads(self._connection.recv_bytes()))  # noqa: S301  # from the driver
+        self._start(pickle.loads(self._connection.receive()))  # noqa: S301  # from the driver
         threading.Thread(target=self._listen, name="control", daemon=True).start()
         self._send("ready")
         while (call := self._calls.get()) is not None:
@@ -72,7 +73,7 @@ class ProcessWorker:
         """Take the driver's messages until it is gone; without this thread nobody obeys it."""
         try:
             while True:
-                self._take(*pickle.loads(self._connection.recv_bytes()))  # noqa: S301  # the driver
+                self._take(*pickle.loads(self._connection.receive()))  # noqa: S301  # from the driver
         except (EOFError, OSError):
             pass  # the driver is gone
         finally:
@@ -102,7 +103,7 @@ class ProcessWorker:
         data = pack(message)
         try:
             with self._sending:
-                self._connection.send_bytes(data)
+                self._connection.send(data)
         except OSError:
             pass  # the driver is gone; the listener notices, too
 
@@ -116,7 +117,7 @@ def _show_name(name: str) -> None:
 def run_member(connection: int, index: int, address: str) -> None:
     """Serve the driver's socket, file descriptor `connection`, then end the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
-    ProcessWorker(Connection(connection), index, address).serve()
+    ProcessWorker(MessageSocket(socket.socket(fileno=connection)), index, address).serve()
     # What user code left behind (threads that do not end) must not keep the process.
     sys.stdout.flush()
     sys.stderr.flush()

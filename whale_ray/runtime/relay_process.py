@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
@@ -25,6 +24,7 @@ from .controller_events import Raised, Returned
 from .envelope import Envelope
 from .fleet import SnapshotTaken, Told
 from .fork_server import child_environment
+from .message_socket import MessageSocket
 from .metrics import WorkerSnapshot
 
 _SNAPSHOT_TIMEOUT_S = 5.0
@@ -49,7 +49,7 @@ class RelayProcess:
         self._news: queue.Queue[Told] = queue.Queue(_NEWS_MAX)
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
-        self._connection = Connection(ours.detach())
+        self._connection = MessageSocket(ours)
         with theirs:
             command = [sys.executable, "-m", "whale_ray.runtime.process_worker"]
             self._process = subprocess.Popen(
@@ -139,8 +139,7 @@ class RelayProcess:
     def close(self) -> None:
         """End the process, which gives back everything; kill it if it takes too long."""
         self._ended = True
-        with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as ending:
-            ending.shutdown(socket.SHUT_RDWR)  # closing alone would not end the listener's read
+        self._connection.close()
         try:
             self._process.wait(self._grace_s + 1.0)
         except subprocess.TimeoutExpired:
@@ -150,7 +149,7 @@ class RelayProcess:
     def _send(self, message: object) -> None:
         try:
             with self._sending:
-                self._connection.send_bytes(cloudpickle.dumps(message))
+                self._connection.send(cloudpickle.dumps(message))
         except OSError:
             pass  # the listener finds the closed socket
 
@@ -166,7 +165,7 @@ class RelayProcess:
         """Take what the child says until it is gone."""
         try:
             while True:
-                message = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # our child
+                message = pickle.loads(self._connection.receive())  # noqa: S301  # our child
                 if isinstance(message, SnapshotTaken):
                     self._snapshots.put(message)
                 elif isinstance(message, Told):

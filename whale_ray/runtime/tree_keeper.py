@@ -165,7 +165,7 @@ class TreeKeeper:
     @property
     def switches(self) -> tuple[SwitchReport, ...]:
         """The last switches, oldest first."""
-        found = [one for stream in self._streams.values() for one in stream.switches]
+        found = [one for stream in self._streams.values() for one in tuple(stream.switches)]
         return tuple(sorted(found, key=lambda one: one.decided_ns))
 
     @property

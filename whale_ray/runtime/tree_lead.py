@@ -22,7 +22,11 @@ Call = Callable[[int, int, str, tuple[object, ...]], None]
 
 
 class TreeLead:
-    """The multicast trees of a job over all its attempts."""
+    """The multicast trees of a job over all its attempts.
+
+    `trees`, `switches` and `throttled` serve other threads, too: a keeper that they have found may
+    be gone at their next look.
+    """
 
     def __init__(
         self,
@@ -53,19 +57,20 @@ class TreeLead:
     @property
     def trees(self) -> Mapping[int, Tree]:
         """The trees in force, or last in force, by stream; those that never began are left out."""
-        if self._keeper is None:
-            return self._last_trees
-        return {stream: state.record.tree for stream, state in self._keeper.states.items()}
+        keeper = self._keeper
+        return self._last_trees if keeper is None else keeper.trees
 
     @property
     def switches(self) -> tuple[SwitchReport, ...]:
         """The last switches, oldest first."""
-        return self._past if self._keeper is None else self._keeper.switches
+        keeper = self._keeper
+        return self._past if keeper is None else keeper.switches
 
     @property
     def throttled(self) -> Mapping[int, float]:
         """Streams that no out-degree carries: what can be, in slices per second."""
-        return {} if self._keeper is None else self._keeper.throttled
+        keeper = self._keeper
+        return {} if keeper is None else keeper.throttled
 
     @property
     def failure(self) -> str:
@@ -113,8 +118,8 @@ class TreeLead:
     def back(self, event: RelayBack, now_ns: int) -> None:
         """Take note that a new relay is there; tell the others where it listens.
 
-        It is told the same of the other new ones: one that came back while it rejoined was elsewhere
-        by what it was given to begin with.
+        It is told the same of the other new ones: where those listen that came back while it
+        rejoined is not in what it was given to begin with.
         """
         if self._keeper is None:
             return

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
@@ -33,13 +32,15 @@ def a_server(grace_ms: int = 3000) -> Iterator[ForkServer]:
         server.close(PATIENCE_S)
 
 
-def fork(server: ForkServer) -> tuple[int, Connection]:
+def fork(server: ForkServer) -> tuple[int, socket.socket]:
     """Start a member that waits for its envelope; return its serial number and our socket."""
     ours, theirs = socket.socketpair()
-    connection = Connection(ours.detach())
     with theirs:
-        serial = server.fork(0, LOCAL_ADDRESS, theirs)
-    return serial, connection
+        try:
+            return server.fork(0, LOCAL_ADDRESS, theirs), ours
+        except BaseException:
+            ours.close()
+            raise
 
 
 def test_each_process_ends_with_its_own_socket(no_leaks: None) -> None:
@@ -62,7 +63,7 @@ def test_a_killed_process_is_told_by_its_signal(no_leaks: None) -> None:
         connection.close()
 
 
-def started(server: ForkServer) -> tuple[int, int, Connection]:
+def started(server: ForkServer) -> tuple[int, int, socket.socket]:
     """Return serial number, process id and our socket of a process that runs."""
     serial, connection = fork(server)
     while (pid := server.pid(serial)) is None:

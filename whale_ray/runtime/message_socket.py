@@ -1,0 +1,127 @@
+"""Messages over a stream socket, between whoever leads a member and its process.
+
+A message is its length, 8 bytes little-endian, and its bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+_LENGTH: Final = struct.Struct("<Q")
+
+
+class MessageSocket:
+    """Waits for the other side; one thread may send while another one receives."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self._socket = connection
+
+    def send(self, message: bytes) -> None:
+        """Send a message; raises OSError if the other side is gone."""
+        self._socket.sendall(_LENGTH.pack(len(message)))
+        self._socket.sendall(message)
+
+    def receive(self) -> bytearray:
+        """Return the next message; raises EOFError, or OSError, if the other side is gone."""
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        return self._exactly(length)
+
+    def _exactly(self, nbytes: int) -> bytearray:
+        found = bytearray(nbytes)
+        rest = memoryview(found)
+        while rest:
+            count = self._socket.recv_into(rest)
+            if count == 0:
+                raise EOFError
+            rest = rest[count:]
+        return found
+
+    def close(self) -> None:
+        """Close the socket; whoever waits at it learns that it is gone. Again does nothing."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not end a wait
+        self._socket.close()
+
+
+class PatientSocket:
+    """Never waits: what the other side does not take stays here, in order, until there is room."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._unsent: deque[memoryview] = deque()
+        self._length: int | None = None  # of the message that is being read, once it is known
+        self._begin(_LENGTH.size)
+
+    def _begin(self, nbytes: int) -> None:
+        """Read so much next."""
+        self._incoming = bytearray(nbytes)
+        self._rest = memoryview(self._incoming)
+
+    def fileno(self) -> int:
+        """Return the descriptor: to be read from, and written to while `has_unsent`."""
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits here for room."""
+        return bool(self._unsent)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, now or by `flush`. To a side that is gone nothing is sent."""
+        self._unsent += (memoryview(_LENGTH.pack(len(message))), memoryview(message))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        try:
+            while self._unsent:
+                first = self._unsent[0]
+                sent = self._socket.send(first)
+                if sent < len(first):
+                    self._unsent[0] = first[sent:]
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._unsent.clear()  # `receive` tells that it is gone
+
+    def receive(self) -> bytearray | None:
+        """Return the next message, None as long as it is not here as a whole.
+
+        Raises EOFError, or OSError, if the other side is gone. There may be more behind it: the
+        descriptor is readable then.
+        """
+        if self._length is None:
+            header = self._whole()
+            if header is None:
+                return None
+            (self._length,) = _LENGTH.unpack(header)
+            self._begin(self._length)
+        message = self._whole()
+        if message is not None:
+            self._length = None
+            self._begin(_LENGTH.size)
+        return message
+
+    def _whole(self) -> bytearray | None:
+        """Read on; return what is being read once it is complete."""
+        while self._rest:
+            try:
+                count = self._socket.recv_into(self._rest)
+            except BlockingIOError:
+                return None
+            if count == 0:
+                raise EOFError
+            self._rest = self._rest[count:]
+        return self._incoming
+
+    def close(self) -> None:
+        """Close the socket; again does nothing."""
+        self._socket.close()
