@@ -13,6 +13,13 @@ from typing import Any
 import pytest
 
 from tests.transport.conformance import payload, receive, receive_all, send
+from tests.transport.queue_pairs import (
+    MAX_FRAME_BYTES,
+    QueueReceiver,
+    QueueSender,
+    pair,
+    transport,
+)
 from tests.transport.unix_pairs import context
 from whale_ray.configs.errors import (
     HeldViewsError,
@@ -22,76 +29,11 @@ from whale_ray.configs.errors import (
 )
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.clock import Clock
 from whale_ray.transport.pairs.receiving import FanInEnd
 from whale_ray.transport.pairs.sending import PairSendingEnd
 from whale_ray.transports import Receiver, Sender, Transport
 
-MAX_FRAME_BYTES = 4096
 HEADER_BYTES = 32
-
-
-class QueueSender(Sender):
-    """Puts into a queue that it shares with its receiver; `change` may make something of it."""
-
-    def __init__(self, change: Callable[[bytes], list[bytes]] = lambda message: [message]) -> None:
-        self.change = change
-
-    def open(self, context, address):
-        self.queue, self.length = address, context.queue_length
-
-    def ready_to_send(self):
-        return len(self.queue) < self.length
-
-    def put(self, message):
-        self.queue.extend(self.change(bytes(message)))
-
-
-class QueueReceiver(Receiver):
-    def open(self, context):
-        self.queue = deque()
-        self.out = deque()
-        return self.queue
-
-    def available(self):
-        return bool(self.queue)
-
-    def get(self):
-        self.out.append(self.queue.popleft())
-        return self.out[-1]
-
-    def release_buffer(self, buffer):
-        assert buffer is self.out.popleft(), "in order, the very object"
-
-
-def transport(sender: Any = QueueSender, receiver: Any = QueueReceiver, **options) -> Transport:
-    return Transport("queue", sender, receiver, **{"message_bytes": 128, **options})
-
-
-def pair(
-    plugged: Transport, senders: int = 1, clock: Clock | None = None, **options
-) -> tuple[list[PairSendingEnd], FanInEnd]:
-    """Return connected senders as streams 0, 1 … and their receiver."""
-    clock = clock or VirtualClock()
-    streams = {number: (number, None) for number in range(senders)}
-    receiver = FanInEnd(
-        plugged,
-        context(plugged, None, senders),
-        streams,
-        MAX_FRAME_BYTES,
-        clock=clock,
-        **options,
-    )
-    address = receiver.listen()
-    made = [
-        PairSendingEnd(
-            plugged, context(plugged, number, senders), number, MAX_FRAME_BYTES, clock=clock
-        )
-        for number in range(senders)
-    ]
-    for sender in made:
-        sender.connect(address)
-    return made, receiver
 
 
 def test_one_receiver_puts_the_frames_of_many_senders_together():

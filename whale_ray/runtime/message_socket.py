@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 _LENGTH: Final = struct.Struct("<Q")
+_UNSENT_MAX: Final = 8192
+"""Lengths and messages that wait for a side that does not read: orders, at most a few per event."""
 
 
 class MessageSocket:
@@ -54,7 +56,7 @@ class PatientSocket:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[memoryview] = deque(maxlen=_UNSENT_MAX)
         self._length: int | None = None  # of the message that is being read, once it is known
         self._begin(_LENGTH.size)
 
@@ -74,6 +76,9 @@ class PatientSocket:
 
     def send(self, message: bytes) -> None:
         """Send a message, now or by `flush`. To a side that is gone nothing is sent."""
+        assert len(self._unsent) < _UNSENT_MAX - 1, (
+            "what is said again is not said while this waits"
+        )
         self._unsent += (memoryview(_LENGTH.pack(len(message))), memoryview(message))
         self.flush()
 

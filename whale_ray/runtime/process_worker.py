@@ -73,7 +73,8 @@ class ProcessWorker:
         """Take the driver's messages until it is gone; without this thread nobody obeys it."""
         try:
             while True:
-                self._take(*pickle.loads(self._connection.receive()))  # noqa: S301  # from the driver
+                message = self._connection.receive()
+                self._take(*pickle.loads(message))  # noqa: S301  # from the driver
         except (EOFError, OSError):
             pass  # the driver is gone
         finally:
