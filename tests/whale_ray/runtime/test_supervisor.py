@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from multiprocessing import Pipe
 from pickle import UnpicklingError
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ from whale_ray.runtime.host import StepThread, WorkerHost, pack
 from whale_ray.runtime.journal import Entry, Journal
 from whale_ray.runtime.local_fleet import LocalFleet
 from whale_ray.runtime.members import LOCAL_ADDRESS
+from whale_ray.runtime.message_socket import MessageSocket
 from whale_ray.runtime.metrics import WorkerSnapshot, summarize
 from whale_ray.runtime.process_worker import ProcessWorker
 from whale_ray.runtime.signals import draining_signals
@@ -339,17 +341,17 @@ def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, t
 
 
 def test_a_control_thread_that_breaks_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = Pipe()
+    ours, theirs = map(MessageSocket, socket.socketpair())
     worker = ProcessWorker(theirs, 0, LOCAL_ADDRESS)
     left: list[str] = []
     monkeypatch.setattr(worker, "_leave", lambda: left.append("left"))
-    with ours, theirs:
-        ours.send_bytes(b"no pickle")
+    with closing(ours), closing(theirs):
+        ours.send(b"no pickle")
         with pytest.raises(UnpicklingError):
             worker._listen()
         assert left == ["left"]
-        ours.send((0, "snapshot", ()))
-        ours.send((0, "open", ()))
+        ours.send(pickle.dumps((0, "snapshot", ())))
+        ours.send(pickle.dumps((0, "open", ())))
         ours.close()
         worker._listen()
     assert worker._calls.get_nowait() == (0, "open", ())
