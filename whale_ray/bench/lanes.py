@@ -174,7 +174,7 @@ def paired_ratio(samples: Samples, way: str, against: str) -> float:
 def _send_for(sender: Sender, load: Load) -> int:
     end_ns = _CLOCK.monotonic_ns() + load.duration_ns
     sent, chunk = 0, load.chunk
-    while _CLOCK.monotonic_ns() < end_ns:
+    while not sent or _CLOCK.monotonic_ns() < end_ns:  # once even if the time is up already
         sender.send(chunk)
         sent += chunk
     sender.finish()
@@ -187,11 +187,12 @@ def sample_copies(load: Load) -> Sample:
     places = np.zeros((load.memory_bytes // load.nbytes, load.nbytes), np.uint8)
     targets = list(places)
     start_ns = _CLOCK.monotonic_ns()
-    copied = 0
-    while (end_ns := _CLOCK.monotonic_ns()) < start_ns + load.duration_ns:
+    copied, end_ns = 0, start_ns
+    while not copied or end_ns < start_ns + load.duration_ns:
         for number in range(copied, copied + load.chunk):
             np.copyto(targets[number % len(targets)], content)
         copied += load.chunk
+        end_ns = _CLOCK.monotonic_ns()
     seconds = (end_ns - start_ns) / 1e9
     return Sample(copied, seconds, seconds, 0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whale_ray.bench import matrix, sweeps
+from whale_ray.bench import lanes, matrix, sweeps
 from whale_ray.bench.lanes import Load, Sample, sample_copies, sample_lane
 from whale_ray.bench.matrix import MEMCPY, PLAIN, PUSH, SHM, TCP, ZMQ_TCP
 
@@ -47,6 +47,40 @@ def test_copies():
     sample = sample_copies(Load(64, 1, MS))
     assert sample.messages % 1024 == 0
     assert sample.messages > 0
+
+
+class PassingTime:
+    """A clock on which an hour passes between any two looks."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self._now_ns += 3600 * 1000 * MS
+        return self._now_ns
+
+
+def test_a_chunk_is_sent_even_if_the_time_is_up_before(monkeypatch: pytest.MonkeyPatch):
+    class Counting:
+        def __init__(self) -> None:
+            self.done: list[int | str] = []
+
+        def send(self, count: int) -> None:
+            self.done.append(count)
+
+        def finish(self) -> None:
+            self.done.append("finished")
+
+    monkeypatch.setattr(lanes, "_CLOCK", PassingTime())
+    sender, load = Counting(), Load(64, 1, MS)
+    assert lanes._send_for(sender, load) == load.chunk
+    assert sender.done == [load.chunk, "finished"]
+
+
+def test_a_chunk_is_copied_even_if_the_time_is_up_before(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lanes, "_CLOCK", PassingTime())
+    load = Load(64, 1, MS)
+    assert sample_copies(load) == Sample(load.chunk, 3600, 3600, 0)
 
 
 def test_a_lane_that_loses_a_message_is_noticed():

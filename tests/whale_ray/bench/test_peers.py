@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
-import psutil
+import numpy as np
 import pytest
 
-from whale_ray.bench.peers import NOT_INSTALLED, all_peers, available
+from whale_ray.bench.peers import NOT_INSTALLED, all_peers, available, ray_actors, zeromq
 from whale_ray.bench.peers.__main__ import main
 from whale_ray.bench.peers.base import (
     Command,
     Measured,
     Peer,
     PeerResult,
+    end_with_parent,
     processes_for,
     run_program,
     shares,
@@ -69,16 +73,34 @@ def test_a_program_ends_with_who_started_it(no_leaks: None) -> None:
         "import subprocess, sys\n"
         "from whale_ray.bench.peers.base import end_with_parent\n"
         "child = subprocess.Popen(['sleep', '600'], preexec_fn=end_with_parent)\n"
-        "print(child.pid, flush=True)\n"
+        "print('begun', flush=True)\n"
         "child.wait()"
     )
     starter = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     with starter:
         assert starter.stdout is not None
-        started = psutil.Process(int(starter.stdout.readline()))
+        assert starter.stdout.readline() == "begun\n"
         starter.kill()
-    psutil.wait_procs([started], timeout=20)
-    assert not started.is_running()
+        assert not starter.stdout.read()  # nobody has it open any more, the child neither
+
+
+def test_a_program_whose_starter_is_gone_already_does_not_begin() -> None:
+    def exit_code(starter: int) -> int:
+        before = partial(end_with_parent, starter)
+        return subprocess.run(["true"], preexec_fn=before, check=False).returncode
+
+    assert exit_code(os.getpid()) == 0
+    assert exit_code(os.getppid()) == 1  # as for an orphan: another one is its parent now
+
+
+def test_a_batch_is_sent_even_if_the_time_is_up_before() -> None:
+    sent: list[str] = []
+    assert zeromq._paced(0.0, lambda: sent.append("batch"), lambda: sent.append("end")) == 1
+    assert sent == ["batch", "end"]
+    actor = SimpleNamespace(take=SimpleNamespace(remote=lambda message: message.size))
+    ray = SimpleNamespace(get=sent.extend)
+    assert ray_actors._fan_out(ray, [actor], 3, np.zeros(100, np.uint8), end_ns=0) == 1
+    assert sent == ["batch", "end", 100, 100, 100]
 
 
 def test_peers_that_are_not_installed_say_so(

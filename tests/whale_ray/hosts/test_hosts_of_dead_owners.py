@@ -33,6 +33,16 @@ with NamespaceHosts(2) as hosts:
         child.wait()
     input()
 """
+SHORT_LIVED_OWNER = """
+import os
+import signal
+from whale_ray.testing.hosts import NamespaceHosts
+
+with NamespaceHosts(1) as hosts:
+    os.write(1, hosts.folder.name.encode())
+    hosts[0].popen(["sleep", "1000"])  # its standard output is ours: who reads, waits for both
+    signal.raise_signal(signal.SIGKILL)
+"""
 
 
 @contextmanager
@@ -86,6 +96,16 @@ def test_what_a_killed_owner_leaves_is_swept():
         assert processes_in(namespaces_of(mark))  # what it had started in turn
         assert mark in sweep()
         assert_nothing_left(mark, child)
+
+
+def test_a_child_ends_with_an_owner_that_is_killed_as_soon_as_it_is_started():
+    program = [sys.executable, "-c", SHORT_LIVED_OWNER]
+    try:
+        done = subprocess.run(program, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False)
+    finally:
+        swept = sweep()
+    assert done.returncode == -signal.SIGKILL
+    assert done.stdout.decode() in swept
 
 
 def test_what_a_living_owner_has_is_not_swept():

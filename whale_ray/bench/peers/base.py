@@ -11,7 +11,6 @@ lacks, and a program sees one of them alone.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -21,11 +20,13 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
 from ...configs.errors import ResourceError, UsageError
+from ...testing.hosts import owners
 
 TUPLE_BYTES = 100
 HOSTS = 30
@@ -40,9 +41,6 @@ _START_S = 150.0
 _GRACE_S = 5.0
 """What it may take to clean up after itself once it is told to end."""
 _TAIL_CHARACTERS = 1500
-_PR_SET_PDEATHSIG = 1
-_END = int(signal.SIGTERM)
-_C_LIBRARY = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +182,7 @@ def run_program(name: str, command: Command, timeout_s: float) -> Measured:
     Raises:
         ResourceError: it failed, or did not end in time.
     """
+    ends_with_us = partial(end_with_parent, os.getpid())
     with tempfile.TemporaryDirectory(prefix="peer-", ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
             command.argv,
@@ -191,7 +190,7 @@ def run_program(name: str, command: Command, timeout_s: float) -> Measured:
             stderr=subprocess.PIPE,
             env={**os.environ, **command.environment, "TMPDIR": folder},
             start_new_session=True,
-            preexec_fn=end_with_parent,  # noqa: PLW1509  # one system call, nothing is allocated
+            preexec_fn=ends_with_us,  # noqa: PLW1509  # two system calls, nothing is allocated
             text=True,
         )
         try:
@@ -209,9 +208,9 @@ def run_program(name: str, command: Command, timeout_s: float) -> Measured:
     return Measured(**json.loads(lines[-1]))
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int | None = None) -> None:
     """Have the kernel tell this process to end when the one that started it is gone."""
-    _C_LIBRARY.prctl(_PR_SET_PDEATHSIG, _END)
+    owners.end_with_parent(signal.SIGTERM, parent)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -69,11 +69,11 @@ class Reader:
 
 
 def _fan_out(ray: Any, actors: list[Any], instances: int, content: np.ndarray, end_ns: int) -> int:
-    """Send until `end_ns`; return how many batches were sent and read by all."""
+    """Send until `end_ns`, but once at least; return how many batches were read by all."""
     targets = [actors[number * len(actors) // instances] for number in range(instances)]
     under_way: deque[list[Any]] = deque(maxlen=_BATCHES_UNDER_WAY + 1)
     batches = 0
-    while _CLOCK.monotonic_ns() < end_ns:
+    while not batches or _CLOCK.monotonic_ns() < end_ns:
         message = ray.put(content) if content.size > _BY_VALUE_BYTES_MAX else content
         under_way.append([actor.take.remote(message) for actor in targets])
         batches += 1

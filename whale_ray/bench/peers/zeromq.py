@@ -126,7 +126,7 @@ def _paced(seconds: float, send: Send, finish: Callable[[], object]) -> int:
     """Send for some seconds, then tell all that this was it; return how many batches were sent."""
     end_ns = _CLOCK.monotonic_ns() + int(seconds * 1e9)
     batches = 0
-    while _CLOCK.monotonic_ns() < end_ns:
+    while not batches or _CLOCK.monotonic_ns() < end_ns:  # once even if the time is up already
         send()
         batches += 1
     finish()

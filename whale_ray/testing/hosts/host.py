@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...configs.errors import ResourceError, UsageError
 from .commands import find, ip_batch, tc
-from .owners import NAMESPACES, kill_all_in
+from .owners import NAMESPACES, end_with_parent, kill_all_in
 
 _CLONE_NEWNET = 0x40000000
 _NOBODY = "02:00:00:00:00:00"
@@ -77,15 +79,20 @@ class Host:
     def popen(self, arguments: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a process in this host, a direct child that is killed when its parent dies.
 
-        Takes what `subprocess.Popen` takes. To the kernel the parent is the thread that calls
-        this: the child is killed when that thread ends. A command that is not there shows as exit
-        code 127.
+        Takes what `subprocess.Popen` takes, but no `preexec_fn`. To the kernel the parent is the
+        thread that calls this: the child is killed when that thread ends. A command that is not
+        there shows as exit code 127.
         """
         self._started = [one for one in self._started if one.poll() is None]
+        # Not by `setpriv --pdeathsig`: this process may be gone before setpriv comes to ask for it.
+        # So all that is left for setpriv is to execute the command, or else to exit with 127.
+        ends_with_us = partial(end_with_parent, signal.SIGKILL, os.getpid())
         setpriv = find("setpriv") or "setpriv"
         with self.entered():
             process = subprocess.Popen(
-                [setpriv, "--pdeathsig", "KILL", "--", *arguments], **options
+                [setpriv, "--", *arguments],
+                preexec_fn=ends_with_us,  # noqa: PLW1509  # two system calls, nothing is allocated
+                **options,
             )
         self._started.append(process)
         return process

@@ -6,6 +6,7 @@ process, when it was started (a process number is used again), and a random part
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import secrets
@@ -17,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from ...configs.errors import ResourceError
+from ...transport.clock import SystemClock
 from .commands import ip
 
 NAMESPACES = Path("/run/netns")
@@ -26,7 +28,22 @@ FOLDERS = Path("/tmp")
 """Where hosts keep files. Not TMPDIR: sockets are among them, and their paths end at 107 bytes."""
 
 _MARK = re.compile(r"whale-ray-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{4}(?=-|$)")
-_END_TIMEOUT_S = 10.0
+_END_TIMEOUT_NS = 10_000_000_000
+_POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
+_C_LIBRARY = ctypes.CDLL(None)
+_CLOCK = SystemClock()
+
+
+def end_with_parent(number: int, parent: int | None = None) -> None:
+    """Have the kernel send this process a signal when the one that started it is gone.
+
+    To the kernel the parent is the thread that started it. What is called from `preexec_fn` names
+    the `parent`: if that one was gone before the kernel was told, this process ends at once.
+    """
+    _C_LIBRARY.prctl(_PR_SET_PDEATHSIG, number)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 def new_mark() -> str:
@@ -60,14 +77,27 @@ def processes_in(namespaces: Iterable[str]) -> list[psutil.Process]:
 
 def kill_all_in(namespaces: Sequence[str]) -> None:
     """Kill what runs in namespaces and wait for it; raises ResourceError if it does not end."""
-    while running := processes_in(namespaces):  # again: what was killed may have started another
-        for process in running:
+    deadline_ns = _CLOCK.monotonic_ns() + _END_TIMEOUT_NS
+    alive = set(processes_in(namespaces))
+    while alive:
+        for process in alive:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        _, alive = psutil.wait_procs(running, timeout=_END_TIMEOUT_S)
-        if alive:
-            msg = f"killed, but not ended: processes {', '.join(str(one.pid) for one in alive)}"
+        psutil.wait_procs(alive, timeout=_POLL_S)
+        # Those in there again, too: what was killed may have started another.
+        alive = {one for one in alive.union(processes_in(namespaces)) if not _has_ended(one)}
+        if alive and _CLOCK.monotonic_ns() > deadline_ns:
+            pids = sorted(one.pid for one in alive)
+            msg = f"killed, but not ended: processes {', '.join(map(str, pids))}"
             raise ResourceError(msg)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Tell whether a process has ended, reaped or not: init may reap an orphan late, or never."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def remove(mark: str) -> None:
