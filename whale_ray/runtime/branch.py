@@ -63,6 +63,7 @@ class Branch:
         self._told: tuple[Vertex | None, Acknowledgement | None] = (None, None)
         self._unsent: list[Outgoing] = []
         self._mourned: dict[Vertex, int] = {}
+        self._starving: dict[Vertex, int] = {}  # who was said to starve since the last tick, where
         self._sync()
 
     @property
@@ -89,10 +90,10 @@ class Branch:
         return news
 
     def take(self, message: Message) -> list[Message]:
-        """Take a message of the coordinator; return the answers to it."""
-        self._look()
+        """Take a message of the coordinator; return what it is to know."""
+        answers = self._look()
         self.vertex.held_from = self.offer.held_from
-        answers = self._deal_with(self.vertex.receive(message))
+        answers += self._deal_with(self.vertex.receive(message))
         self._sync()
         return answers
 
@@ -117,6 +118,7 @@ class Branch:
     def tick(self) -> list[Message]:
         """Say again what was not answered, and how far the subtree is: parents may be replaced."""
         self._told = (None, None)
+        self._starving.clear()
         return self._deal_with(self.vertex.tick())
 
     def _look(self) -> list[Message]:
@@ -125,7 +127,8 @@ class Branch:
         for child, (name, _) in self._served.items():
             vertex.child_read(child, offer.position_of(name))
             wanted = offer.starved.get(name)
-            if wanted is not None:
+            if wanted is not None and self._starving.get(child) != wanted:
+                self._starving[child] = wanted
                 out += vertex.starved(child, wanted)
         if self._incoming is None:
             vertex.produce(offer.head - vertex.received)
