@@ -6,7 +6,8 @@ AssertionError and `replay: seed=… round=…` at the first fault. In every rou
 - this process writes numbered frames into a ring, and reads two mirrors, whose memory it has made;
 - a relay process taps the ring and fills the first mirror, taps that and fills the second one, in
   pieces and orders drawn by chance; it is killed with SIGKILL again and again, wherever it is, once
-  more after the writer has closed, and another one goes on from what the memory says;
+  more after the writer has closed, and another one goes on from what the memory says. The writer
+  goes on until only that last kill is left, and no relay ends by itself, so all are made;
 - both readers must get every frame, intact and in order, none lost and none twice.
 
 Relays are forked from here, which is single-threaded and has compiled everything already.
@@ -105,7 +106,7 @@ class Round:
     board: BoardHandle
 
     def relay(self, life: int) -> None:
-        """Run a relay until both mirrors are finished: the body of a process."""
+        """Run a relay until it is killed: the body of a process."""
         chance = random.Random(f"{self.seed}/{life}")
         bell = DoorbellBoard.attach(self.board).doorbell(0)
         first, second = (
@@ -117,7 +118,7 @@ class Round:
         assert tap.released <= first.received, "what is not here was given back"
         assert further.released <= min(first.received, second.received)
         hops = (Hop(tap, first, chance), Hop(further, second, chance))
-        while not second.finished:
+        while True:
             chance.choice(hops).step()
 
     def start(self, life: int) -> int:
@@ -129,11 +130,9 @@ class Round:
             # However the driver ends, nothing of it stays.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.relay(life)
-            os._exit(0)
         except BaseException:  # noqa: BLE001 - whatever it was, it is printed
             traceback.print_exc()
-            os._exit(1)
-        return 0
+        os._exit(1)
 
 
 class Ends:
@@ -145,20 +144,22 @@ class Ends:
         self._chance = random.Random(f"{round_.seed}/ends")
         self._next = b""
         self.sent = 0
+        self.closed = False
         self.received = [0] * len(readers)
 
-    def step(self) -> None:
-        """Send a few frames, read a few."""
+    def step(self, *, goes_on: bool) -> None:
+        """Send a few frames, read a few; close after the last one, unless the stream goes on."""
         for _ in range(self._chance.randrange(20)):
-            if self.sent < self._frames:
+            if goes_on or self.sent < self._frames:
                 self._next = self._next or content(self.sent, self._chance.randrange(3000))
                 outcome = self._producer.put_copy(np.frombuffer(self._next, np.uint8))
                 if outcome is not Outcome.SENT:
                     break
                 self._next = b""
                 self.sent += 1
-        if self.sent == self._frames:
+        if not goes_on and self.sent >= self._frames:
             self._producer.close()
+            self.closed = True
         for index, reader in enumerate(self._readers):
             for _ in range(self._chance.randrange(20)):
                 frame = reader.get()
@@ -179,11 +180,17 @@ class Ends:
         return all(reader.closed_by_peer for reader in self._readers)
 
 
-def has_ended(pid: int) -> bool:
-    """Return whether a relay has come to its end; AssertionError if it failed."""
-    done, status = os.waitpid(pid, os.WNOHANG)
-    assert status == 0, "a relay failed"
-    return done != 0
+def assert_lives(pid: int) -> None:
+    """Check that a relay has not ended, which it only does if it fails."""
+    ended, _ = os.waitpid(pid, os.WNOHANG)
+    assert not ended, "a relay failed"
+
+
+def kill(pid: int) -> None:
+    """Kill a living relay."""
+    os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), "a relay failed"
 
 
 def play_round(seed: int, number: int) -> dict[str, int]:
@@ -205,35 +212,29 @@ def play_round(seed: int, number: int) -> dict[str, int]:
     )
     readers = [attach_ring(handle, READER) for handle in round_.mirrors]
     ends = Ends(round_, producer, readers)
-    killed, late, life, pid, ended = 0, 0, 0, round_.start(0), False
+    killed, pid = 0, round_.start(0)
     deadline = time.monotonic() + ROUND_LIMIT_S
-    while not ends.over:
+    while killed < round_.kills or not ends.over:
         assert time.monotonic() < deadline, f"stuck at {ends.sent} sent, {ends.received} received"
+        goes_on = killed < round_.kills - 1
         for _ in range(1 + chance.randrange(60)):
-            ends.step()
+            ends.step(goes_on=goes_on)
         os.sched_yield()
-        if ended := ended or has_ended(pid):
-            continue
-        closed = ends.sent == round_.frames
-        if killed < round_.kills or (closed and not late):
-            os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            killed += os.WIFSIGNALED(status)
-            late += closed
-            life += 1
-            pid = round_.start(life)
-    if not ended:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    assert ends.received == [round_.frames] * 2
+        assert_lives(pid)
+        if goes_on or (ends.closed and killed < round_.kills):
+            kill(pid)
+            killed += 1
+            pid = round_.start(killed)
+    kill(pid)
+    assert ends.received == [ends.sent] * 2
     for end in (producer, round_.ring, *readers, *(segment for segment, _ in memories), board):
         end.close()
-    return {"frames": round_.frames, "killed": killed, "late": late}
+    return {"frames": ends.sent, "killed": killed}
 
 
 def main(seed: int, rounds: int) -> None:
     """Play all rounds."""
-    totals = {"frames": 0, "killed": 0, "late": 0}
+    totals = {"frames": 0, "killed": 0}
     for number in range(rounds):
         try:
             for name, value in play_round(seed, number).items():

@@ -6,10 +6,12 @@ an AssertionError and `replay: seed=… round=…` at the first fault. In every 
 - a writer process sends numbered frames with checksums to up to three reader processes;
 - this process watches the ring's head and, once it has passed a random position, kills with
   SIGKILL the writer, some readers, both or nobody, and tells the survivors, which otherwise would
-  rightly wait;
+  rightly wait; as long as somebody is to be killed the stream goes on, so that every kill falls
+  into the middle of it, however slow the machine is;
 - every living reader must have got every frame, intact and in order, none lost and none twice: up
   to the writer's last one, or up to the last one that the killed writer had committed; and a
   living writer must get through, whoever died;
+- no wake-up may be lost: where nobody dies, nobody sleeps but until it is rung for;
 - nothing may be left: no process, no file descriptor, no segment.
 
 Processes are forked from here, which is single-threaded and has compiled everything already.
@@ -30,7 +32,7 @@ import time
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,15 +42,17 @@ from whale_ray.transport.channel import Frame, Outcome
 from whale_ray.transport.doorbell import BoardHandle, Doorbell, DoorbellBoard
 from whale_ray.transport.push.channel import PushSendingEnd
 from whale_ray.transport.ring import RingConsumer, RingProducer
-from whale_ray.transport.ring_layout import HEAD, PRODUCER_CLOSED
-from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, sweep_stale
+from whale_ray.transport.ring_layout import HEAD
+from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, Words, sweep_stale
 from whale_ray.transport.shm import RingHandle, attach_ring, create_ring
 
 RING_BYTES = 1 << 16
 READERS_MAX = 3
-WAIT_NS = 2_000_000_000
-"""Far longer than any wake-up takes: running into it means that one was lost."""
 ROUND_LIMIT_S = 60.0
+SLEEP_NS = 1_000_000_000
+"""A ringer that is killed before it wakes somebody delays that one until its timeout."""
+UNTIL_RUNG_NS = 3600 * SLEEP_NS
+"""Beyond any round: if a wake-up is lost the round stands still."""
 NOISE = np.frombuffer(random.Random(1).randbytes(1 << 13), np.uint8)
 PREFIX_BYTES = 16
 JOB = f"stress{os.getpid()}"
@@ -83,6 +87,15 @@ class Round:
             victims=tuple(r for r in range(readers) if chance.random() < 0.4),
             kill_position=chance.randint(0, frames * 1000),
         )
+
+    @property
+    def kills(self) -> bool:
+        return self.kills_writer or bool(self.victims)
+
+
+def sleep_ns(kills: bool) -> int:
+    """Return how long a process sleeps at most that nobody rings for."""
+    return SLEEP_NS if kills else UNTIL_RUNG_NS
 
 
 # The processes
@@ -131,17 +144,22 @@ class Process:
     def await_answer(self) -> Any:
         """Wait for the process; None if it was killed before it answered."""
         ready, _, _ = select.select([self._answers], [], [], ROUND_LIMIT_S)
-        assert ready, f"process {self.pid} neither answered nor ended"
+        assert ready, f"process {self.pid} neither answers nor ends: was a wake-up lost?"
         return _read(self._answers)
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
 
     def end(self) -> None:
         os.waitpid(self.pid, 0)
         self.pid = 0
         os.close(self._orders)
         os.close(self._answers)
+
+
+def kill_all(victims: Sequence[Process]) -> None:
+    """Kill processes at one moment, and wait until they are dead."""
+    for victim in victims:
+        os.kill(victim.pid, signal.SIGKILL)
+    for victim in victims:
+        os.waitid(os.P_PID, victim.pid, os.WEXITED | os.WNOWAIT)
 
 
 def _write(fd: int, value: object) -> None:
@@ -198,34 +216,57 @@ def write(process: Process, plan: Round, board_handle: BoardHandle) -> dict[str,
     )  # fmt: skip
     process.answer(handle)
     process.await_order()
-    follow_orders(process, producer.drop_reader, mine)
-    return send_all(producer, mine, random.Random(plan.seed), plan.frames, (50, 4000), slack=100)
+    living = set(range(plan.readers))
+
+    def drop(reader: int) -> None:
+        producer.drop_reader(reader)
+        living.remove(reader)
+
+    follow_orders(process, drop, mine)
+    numbers = numbers_until(
+        lambda: not plan.kills_writer and living.isdisjoint(plan.victims), plan.frames
+    )
+    return send_all(
+        producer, mine, random.Random(plan.seed), numbers, (50, 4000),
+        slack=100, timeout_ns=sleep_ns(plan.kills),
+    )  # fmt: skip
+
+
+def numbers_until(all_killed: Callable[[], bool], further: int) -> Iterator[int]:
+    """Count as long as somebody is to be killed, then `further` numbers more."""
+    number = 0
+    while not all_killed():
+        yield number
+        number += 1
+    yield from range(number, number + further)
 
 
 def send_all(
     end: RingProducer | PushSendingEnd,
     doorbell: Doorbell,
     chance: random.Random,
-    count: int,
+    numbers: Iterable[int],
     sizes: Sequence[int],
     *,
     slack: int,
+    timeout_ns: int,
 ) -> dict[str, Any]:
-    """Send `count` frames, with room for less than `slack` bytes more; close at the end."""
-    lost = 0
+    """Send frames of these numbers, with room for less than `slack` bytes more; then close."""
+    sent = 0
 
     def has_room(size: int) -> bool:
         return end.ready_to_send(size + slack) is not Outcome.BACK_PRESSURED
 
-    for number in range(count):
+    for number in numbers:
         content = content_of(number, chance, sizes)
         while (outcome := _put(end, content, number, slack)) is Outcome.BACK_PRESSURED:
-            lost += not doorbell.wait(WAIT_NS, lambda size=content.size: has_room(size))
+            doorbell.wait(timeout_ns, lambda size=content.size: has_room(size))
         if outcome is Outcome.CLOSED:
-            return {"sent": number, "lost_wake_ups": lost}
+            return {"sent": sent, "got_through": False}
         assert outcome is Outcome.SENT
+        sent += 1
     end.close()
-    return {"sent": count, "lost_wake_ups": lost}
+    return {"sent": sent, "got_through": True}
 
 
 def _put(
@@ -252,7 +293,7 @@ def read(
     follow_orders(process, lambda _order: consumer.peer_died(), mine)
     chance = random.Random(f"{plan.seed} reader={reader}")
     stored: deque[tuple[int, np.ndarray]] = deque(maxlen=100)
-    received = lost = end = 0
+    received = end = 0
 
     def ready() -> bool:
         return consumer.available() or consumer.closed_by_peer
@@ -263,7 +304,7 @@ def read(
             if consumer.closed_by_peer:
                 break
             stored.clear()
-            lost += not mine.wait(WAIT_NS, ready)
+            mine.wait(sleep_ns(plan.kills), ready)
             continue
         number, end = _take(consumer, frame, stored if chance.random() < 0.1 else None)
         assert number == received, f"reader {reader} got frame {number} instead of {received}"
@@ -272,7 +313,7 @@ def read(
             number, view = stored.popleft()
             assert number_of(view) == number, f"stored frame {number} has changed"
             del view
-    return {"received": received, "lost_wake_ups": lost, "end": end}
+    return {"received": received, "end": end}
 
 
 def _take(
@@ -301,46 +342,44 @@ def play(plan: Round, board: DoorbellBoard) -> dict[str, int]:
         )
         assert readers[-1].await_answer() == "attached"
     writer.order("go")
-    killed = _kill_at_random(plan, watched, writer, readers)
+    if plan.kills:
+        _kill_at_random(plan, watched, writer, readers)
     answers = [reader.await_answer() for reader in readers]
     written = writer.await_answer()
     for process in (writer, *readers):
         process.end()
     head = int(watched.words(HEAD, HEAD + 8)[0])
     watched.close()
-    _check(plan, written, answers, head, killed)
+    _check(plan, written, answers, head)
     swept = sweep_stale(JOB)
-    finished = written is not None and written["sent"] == plan.frames
-    assert not (swept and finished), "a writer that gets through removes its segment"
+    got_through = written is not None and written["got_through"]
+    assert not (swept and got_through), "a writer that gets through removes its segment"
     assert not (swept and plan.kind == "memfd")
     frames = [answer["received"] for answer in answers if answer is not None]
     return {
         "frames": written["sent"] if written is not None else max(frames, default=0),
         "writers_killed": int(written is None),
         "readers_killed": answers.count(None),
-        "lost_wake_ups": sum(a["lost_wake_ups"] for a in (written, *answers) if a is not None),
     }
 
 
-def _kill_at_random(plan: Round, watched: Segment, writer: Process, readers: list[Process]) -> bool:
+def _kill_at_random(plan: Round, watched: Segment, writer: Process, readers: list[Process]) -> None:
     """Kill the victims once the head has passed the drawn position; tell the others."""
-    head = watched.words(HEAD, HEAD + 8)
-    closed = watched.words(PRODUCER_CLOSED, PRODUCER_CLOSED + 8)
-    deadline_s = time.monotonic() + ROUND_LIMIT_S
-    while head[0] < plan.kill_position and not closed[0]:
-        os.sched_yield()
-        assert time.monotonic() < deadline_s, f"the ring stands still at {head[0]}"
-    if plan.kills_writer:
-        writer.kill()
-    for victim in plan.victims:
-        readers[victim].kill()
+    wait_for_position(watched.words(HEAD, HEAD + 8), plan.kill_position)
+    kill_all([writer] * plan.kills_writer + [readers[victim] for victim in plan.victims])
     for victim in plan.victims:
         writer.order(victim)
     if plan.kills_writer:
-        os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
         for reader in readers:
             reader.order("the writer is dead")
-    return plan.kills_writer or bool(plan.victims)
+
+
+def wait_for_position(position: Words, due: int) -> None:
+    """Watch a position until it is `due`, as closely as that is possible."""
+    deadline_s = time.monotonic() + ROUND_LIMIT_S
+    while position[0] < due:
+        os.sched_yield()
+        assert time.monotonic() < deadline_s, f"the stream stands still at {position[0]}"
 
 
 def _check(
@@ -348,21 +387,19 @@ def _check(
     written: dict[str, Any] | None,
     answers: list[dict[str, Any] | None],
     head: int,
-    killed: bool,
 ) -> None:
     for answer in (written, *answers):
         assert answer is None or "error" not in answer, answer["error"]
-    for index, answer in enumerate(answers):
-        assert answer is not None or index in plan.victims
-        if answer is not None:
-            assert answer["end"] == head, "not everything that was committed was received"
-            assert written is None or answer["received"] == written["sent"]
-    assert len({answer["received"] for answer in answers if answer is not None}) <= 1
-    assert written is not None or plan.kills_writer
-    if written is not None and any(answer is not None for answer in answers):
-        assert written["sent"] == plan.frames
-    if not killed:
-        assert sum(answer["lost_wake_ups"] for answer in (written, *answers) if answer) == 0
+    assert (written is None) == plan.kills_writer
+    assert tuple(i for i, answer in enumerate(answers) if answer is None) == plan.victims
+    living = [answer for answer in answers if answer is not None]
+    for answer in living:
+        assert answer["end"] == head, "not everything that was committed was received"
+        assert written is None or answer["received"] == written["sent"]
+    assert len({answer["received"] for answer in living}) <= 1
+    if written is not None and living:
+        assert written["got_through"]
+        assert plan.kills or written["sent"] == plan.frames
 
 
 def play_rounds(

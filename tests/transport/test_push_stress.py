@@ -15,10 +15,10 @@ from whale_ray.transport.push import kernels as push_kernels
 
 def test_kills_lose_and_double_nothing():
     totals = play("push_stress", seed=1, rounds=20)
-    # The seed kills both sides; how much was sent before depends on the machine's mood.
-    assert totals["receivers_killed"] > 2
-    assert totals["senders_killed"] > 2
-    assert totals["messages"] > 1000
+    # Whom the seed names is killed, on any machine; rounds without a kill send 8,288 messages.
+    assert totals["receivers_killed"] == 10
+    assert totals["senders_killed"] == 9
+    assert totals["messages"] > 8288
 
 
 @pytest.mark.long
@@ -26,8 +26,8 @@ def test_kills_lose_and_double_nothing():
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_many_kills_lose_and_double_nothing(seed: int):
     totals = play("push_stress", seed, rounds=400)
-    assert totals["receivers_killed"] > 50
-    assert totals["senders_killed"] > 50
+    assert totals["receivers_killed"] > 150
+    assert totals["senders_killed"] > 150
 
 
 @pytest.mark.long

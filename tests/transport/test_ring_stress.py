@@ -15,10 +15,10 @@ from whale_ray.transport import doorbell, ring_kernels
 
 def test_kills_lose_and_double_nothing():
     totals = play("ring_stress", seed=1, rounds=20)
-    # The seed kills both sides; how much was sent before depends on the machine's mood.
-    assert totals["readers_killed"] > 5
-    assert totals["writers_killed"] > 2
-    assert totals["frames"] > 1000
+    # Whom the seed names is killed, on any machine; rounds without a kill send 6,524 frames.
+    assert totals["readers_killed"] == 20
+    assert totals["writers_killed"] == 7
+    assert totals["frames"] > 6524
 
 
 @pytest.mark.long
@@ -26,8 +26,8 @@ def test_kills_lose_and_double_nothing():
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_many_kills_lose_and_double_nothing(seed: int):
     totals = play("ring_stress", seed, rounds=400)
-    assert totals["readers_killed"] > 100
-    assert totals["writers_killed"] > 50
+    assert totals["readers_killed"] > 250
+    assert totals["writers_killed"] > 150
 
 
 @pytest.mark.long

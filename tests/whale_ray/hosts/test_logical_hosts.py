@@ -209,8 +209,10 @@ def wait_for_rows(job: whale.Job, operator: str, rows: int) -> None:
 @pytest.mark.long
 def test_thirty_hosts_start_in_time_and_memory() -> None:
     """Time is counted in processor seconds, so that what else the machine does is left out."""
+    # Far more rows than come until all has been read: the job lasts as long as that takes.
+    source = whale.sources.poisson(100.0, lambda n, _: {"n": n}, limit=1_000_000)
     job = submit(
-        broadcast(paced(1_000), Count, MANY),
+        broadcast(source, Count, MANY),
         on="processes",
         workers=MANY,
         settings={"runtime.hosts": MANY, "runtime.start_timeout_ms": 1000 * PATIENCE_S},
@@ -222,6 +224,9 @@ def test_thirty_hosts_start_in_time_and_memory() -> None:
     assert len(children) >= 2 * MANY  # a worker and a relay each
     assert sum(time.user + time.system for time in times) < START_S * CORES
     assert memory < MEMORY_BYTES
-    job.wait(PATIENCE_S)
+    assert job.state == "running"
+    job.stop(drain=True, timeout_s=PATIENCE_S)
     counted = {row["instance"]: row["rows"] for row in job.results("out").to_arrow().to_pylist()}
-    assert counted == dict.fromkeys(range(MANY), 1_000)
+    (sent,) = (one.rows_out for one in job.metrics().operators if one.operator_id == "rows")
+    assert sent > 0
+    assert counted == dict.fromkeys(range(MANY), sent)

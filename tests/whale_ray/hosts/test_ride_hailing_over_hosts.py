@@ -1,7 +1,8 @@
 """Ride-hailing over four hosts equals the batch query, also when a host is cut off for a while.
 
-Two hours of the real data where they are given, else of generated data. The links are made so slow
-that a job takes seconds for its bytes: a cut in the middle of them is in the middle of the job.
+Two hours of the real data where they are given, else of generated data. For a cut the links are
+made so slow that a job takes seconds for its bytes, and where this process builds the job its rides
+are paced, so that it takes many: a cut in the middle of the bytes is in the middle of the job.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("hosts_possible")
 HOSTS = 4
 NAMES = ["host-0", "host-1", "host-2", "host-3"]
 HOURS = 2
-SLOW_MBIT = 4.0
+SLOW_MBIT = 2.0
 UNDER_WAY_BYTES = 200_000
 """What host 2 has received when a link is cut: a part of the 1 MB or so that it gets in all."""
 CUT_S = 5.0
@@ -42,10 +43,10 @@ def rides(tmp_path_factory: pytest.TempPathFactory) -> Rides:
     return Rides(tmp_path_factory.mktemp("rides")).make(HOURS)
 
 
-def submitted(rides: Rides, hosts: NamespaceHosts, route: str) -> whale.Job:
+def submitted(rides: Rides, hosts: NamespaceHosts, route: str, *, paced: bool = False) -> whale.Job:
     """Start the job with eight workers in plain processes, two in each host."""
     return submit(
-        rides.topology(),
+        rides.topology(paced=paced),
         on="processes",
         workers=2 * HOSTS,
         settings={**PATIENT, "runtime.hosts": HOSTS, "runtime.route": route},
@@ -84,7 +85,7 @@ def test_a_host_that_is_cut_off_for_seconds_catches_up(
     rides: Rides, route: str, others: list[int]
 ) -> None:
     with NamespaceHosts(HOSTS, rate_mbit=SLOW_MBIT) as hosts:
-        job = submitted(rides, hosts, route)
+        job = submitted(rides, hosts, route, paced=True)
         wait_for_bytes(job, 2, UNDER_WAY_BYTES)
         cut_off(2, others, hosts)
         assert job.state == "running"
