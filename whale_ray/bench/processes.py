@@ -7,7 +7,6 @@ kernel's account of it, read when all are done (a library's threads may still be
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import signal
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeAlias
 
+from ..testing.hosts.owners import end_with_parent
 from ..transport.clock import SystemClock
 
 Work: TypeAlias = Callable[[], object]
@@ -24,7 +24,6 @@ Role: TypeAlias = Callable[[], Work]
 """Gets ready in its own process and returns the work that is timed."""
 
 _CLOCK = SystemClock()
-_PR_SET_PDEATHSIG = 1
 _START_TIMEOUT_S = 60.0
 _WORK_TIMEOUT_S = 300.0
 
@@ -98,7 +97,7 @@ class _Failure:
 
 def _play(role: Role, connection: Connection) -> None:
     # A compiled loop whose other side is gone would spin for ever.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     try:
         work = role()
         connection.send("ready")

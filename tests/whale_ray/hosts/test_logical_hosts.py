@@ -157,7 +157,7 @@ def segments_of(process: psutil.Process) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("kind", ["memfd", pytest.param("named", marks=pytest.mark.long)])
 def test_no_memory_is_opened_by_two_hosts(kind: str) -> None:
     topology = whale.Topology("apart")
-    rows = topology.source(paced(2_000), id="rows", parallelism=HOSTS)
+    rows = topology.source(paced(20_000), id="rows", parallelism=HOSTS)
     every = rows.broadcast().process(Count, id="every", parallelism=WORKERS)
     some = every.key_by("instance").process(Count, id="some", parallelism=WORKERS)
     some.sink(whale.sinks.collect(), id="out")

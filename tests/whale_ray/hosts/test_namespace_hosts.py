@@ -194,19 +194,19 @@ def test_a_rate_limits_both_directions(limited):
 
 
 def test_a_rate_given_at_the_start_can_be_changed_under_way():
-    with NamespaceHosts(2, rate_mbit=1) as hosts:  # 2 MB would take 16 seconds
+    with NamespaceHosts(2, rate_mbit=1) as hosts:  # 20 MB would take 160 seconds
         sender, receiver = joined(hosts[0], hosts[1])
         with sender, receiver:
-            thread = threading.Thread(target=sender.sendall, args=(bytes(2 * MB),))
+            thread = threading.Thread(target=sender.sendall, args=(bytes(20 * MB),))
             before = time.monotonic()
             thread.start()
-            left = 2 * MB - len(receiver.recv(1000))
+            left = 20 * MB - len(receiver.recv(1000))
             for one in hosts:
                 one.set_rate(400)
             while left:
                 left -= len(receiver.recv(1 << 16))
             thread.join()
-            assert time.monotonic() - before < 10
+            assert time.monotonic() - before < 100
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["link", "pair"])
