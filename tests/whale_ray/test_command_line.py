@@ -120,6 +120,8 @@ MISTAKES = {
     "explain ride-hailing more": "unknown argument more; see whale-ray explain ride-hailing --help",
     "explain options-market --compare": "one placement is explained at a time; "
     "leave out --compare, give --placement",
+    "explain options-market --overwrite": "--overwrite means nothing without --output; leave it "
+    "out",
     "explain options-market --set runtime.hosts=3": "runtime.hosts=3 is no part of the placement "
     "'shared-memory', which has 1; leave it out, or choose another placement",
     "explain ride-hailing --on processes --detach": "--detach means nothing with --on processes; "

@@ -20,8 +20,8 @@ stage the output of their sinks. Relays, which do not look into what they carry,
 workers have, and are then told to finish. Only at the end is the output published, once. If a
 worker dies before that, the others are aborted, the dead one is replaced, what was staged is
 discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker). A
-relay that dies while the job runs is replaced within the attempt: it rejoins, and runs. One that
-dies when all workers have ended is missed by nobody.
+relay that dies while the job runs is replaced within the attempt: it rejoins, and runs. Once all
+workers have ended, those that die, or do not finish, are done without.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from .controller_events import (
     Tick,
     WorkerResult,
 )
+from .progress import Progress
 
 
 class Phase(Enum):
@@ -76,29 +77,8 @@ STEPS = ("open", "link", "connect", "run", "stage")
 REJOIN = "rejoin"
 """What a relay does that takes the place of a dead one: all steps before `run` at once."""
 
-_NOTHING_STAGED: WorkerResult = {}
-"""What relays return: they have no output."""
-
 _TAKE_RESULTS = ("link", "connect")
 """The steps that take what the step before them returned on all workers."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a controller has to know in order to go on for one that died.
-
-    `step` is an index of `STEPS`, or one beyond them while the output is published; `arguments` are
-    what the step was given; `made` is what members made for each other, for relays that rejoin;
-    `repairing` are the relays that are being replaced, `repaired` those that were, in this attempt.
-    """
-
-    attempt: int
-    step: int
-    arguments: tuple[object, ...]
-    draining: bool
-    made: tuple[tuple[WorkerResult, ...], ...] = ()
-    repairing: frozenset[int] = frozenset()
-    repaired: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -135,7 +115,7 @@ class JobController:
         self._repairing: dict[int, int] = {}  # relay → until when it has to be back
         self._repaired: set[int] = set()
         self._repairs = 0
-        self._departed: set[int] = set()  # relays that have died when nothing was left to do
+        self._departed: set[int] = set()  # relays that this attempt does without
         self._unspawned: set[int] = set()
         self._busy: set[int] = set()
         self._aborting = False
@@ -167,6 +147,8 @@ class JobController:
             self._made,
             frozenset(self._repairing),
             frozenset(self._repaired),
+            self.phase is Phase.FAILING,
+            self._error,
         )
 
     def resume(self, progress: Progress, now_ns: int) -> list[Action]:
@@ -180,6 +162,9 @@ class JobController:
         self._stop = StopAsked(drain=True) if progress.draining else None
         self._drained = progress.draining
         self._made = progress.made
+        if progress.failing:
+            self._busy = set(range(self._members))
+            return self._fail(progress.error, now_ns)
         self._repairing = dict.fromkeys(progress.repairing, self._late_ns(now_ns))
         self._repaired = set(progress.repaired)
         back = [RelayBack(relay, self._made[1][relay]) for relay in sorted(self._repaired)]
@@ -247,18 +232,27 @@ class JobController:
         self._step = step
         self._arguments = arguments
         self._results.clear()
-        self._results.update(dict.fromkeys(self._departed, _NOTHING_STAGED))
-        self._busy = set(range(self._members)) - self._departed - set(self._repairing)
+        if STEPS[step] == "stage":
+            self._results |= {relay: {} for relay in range(self._workers, self._members)}
+        self._busy = set(range(self._members)) - set(self._results) - set(self._repairing)
         return [Call(m, self.attempt, STEPS[step], arguments) for m in sorted(self._busy)]
 
     def _returned(self, event: Returned, now_ns: int) -> list[Action]:
         if self._is_given_up:
             return self._wait_for_all(now_ns)
         if event.method == REJOIN:
-            return self._rejoined(event)
+            return self._rejoined(event) if event.worker in self._repairing else []
+        if event.method != STEPS[self._step]:
+            return []  # of a relay that was done without
         self._results[event.worker] = event.result
+        is_last = not self._is_relay(event.worker) and self._have_workers_ended
+        if is_last and self.phase is Phase.RUNNING:
+            return self._finish_relays(now_ns)
+        return self._go_on_if_complete(now_ns)
+
+    def _go_on_if_complete(self, now_ns: int) -> list[Action]:
         if len(self._results) < self._members:
-            return self._finish_relays(event)
+            return []
         results = tuple(self._results[member] for member in range(self._members))
         if STEPS[self._step] == "stage":
             self.phase = Phase.PUBLISHING
@@ -268,13 +262,13 @@ class JobController:
         self._made += arguments
         return self._take_step(step, arguments) + self._enter_phase(now_ns)
 
-    def _finish_relays(self, event: Returned) -> list[Action]:
-        """Let the relays end once every worker has received and sent everything."""
-        if STEPS[self._step] != "run" or event.worker >= self._workers:
-            return []
-        if not self._have_workers_ended:
-            return []
-        return [Call(relay, self.attempt, "finish") for relay in sorted(self._busy)]
+    def _finish_relays(self, now_ns: int) -> list[Action]:
+        """Let the relays end, those that are being replaced without their successors."""
+        for relay in tuple(self._repairing):
+            self._do_without(relay)
+        self._deadline_ns = now_ns + self._limits.drain_timeout_ns
+        finish = [Call(relay, self.attempt, "finish") for relay in sorted(self._busy)]
+        return [*finish, *self._go_on_if_complete(now_ns)]
 
     @property
     def _have_workers_ended(self) -> bool:
@@ -295,15 +289,16 @@ class JobController:
     def _raised(self, event: Raised, now_ns: int) -> list[Action]:
         if self._is_given_up:
             return self._wait_for_all(now_ns)
+        is_lost = isinstance(event.error, AttemptLostError)
+        if is_lost and self._is_relay(event.worker) and self._have_workers_ended:
+            return self._depart(event.worker, now_ns)
         if isinstance(event.error, NotInAttemptError) and self._is_relay(event.worker):
             # It was replaced, and whoever led then died before it could rejoin.
-            if self._have_workers_ended:
-                return self._depart(event.worker, now_ns)
             if self.phase is Phase.RUNNING and self._repairs < self._limits.repairs_max:
                 return [*self._repair(event.worker, now_ns)[:1], *self._rejoin(event.worker)]
-        if isinstance(event.error, AttemptLostError):
+        if is_lost:
             lost = f"{self._names[event.worker]} lost attempt {event.attempt}: {event.error}"
-            return self._begin_anew(lost, None, now_ns)
+            return self._begin_anew(lost, set(), now_ns)
         return self._fail(event.error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
@@ -321,23 +316,28 @@ class JobController:
             if self._repairs < self._limits.repairs_max:
                 return self._repair(event.worker, now_ns)
             died = f"{died}, after {self._repairs} relays were replaced (multicast.repairs_max)"
-        return self._begin_anew(died, event.worker, now_ns)
+        return self._begin_anew(died, {event.worker}, now_ns)
 
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
-        if event.attempt != self.attempt or self.phase is not Phase.RUNNING:
+        is_running = event.attempt == self.attempt and self.phase is Phase.RUNNING
+        if not is_running or self._have_workers_ended:
             return []
-        return self._begin_anew(event.reason, None, now_ns)
+        return self._begin_anew(event.reason, set(), now_ns)
 
     def _is_relay(self, member: int) -> bool:
         return member >= self._workers
 
     def _depart(self, relay: int, now_ns: int) -> list[Action]:
-        """Do without a relay for the rest of the attempt, as if it had done its last steps."""
+        self._do_without(relay)
+        return self._go_on_if_complete(now_ns)
+
+    def _do_without(self, relay: int) -> None:
+        """Let a relay go that has nothing left to do, whatever becomes of its process."""
         self._departed.add(relay)
         self._repairing.pop(relay, None)
         self._unspawned.discard(relay)
-        done = Returned(relay, self.attempt, STEPS[self._step], _NOTHING_STAGED)
-        return self._returned(done, now_ns)
+        self._busy.discard(relay)
+        self._results.setdefault(relay, None)
 
     def _repair(self, relay: int, now_ns: int) -> list[Action]:
         """Replace a relay; its host's workers and all others run on."""
@@ -345,6 +345,7 @@ class JobController:
         self._repaired.discard(relay)
         self._repairing[relay] = self._late_ns(now_ns)
         self._unspawned.add(relay)
+        self._results.pop(relay, None)
         return [RelayLost(relay), Respawn(relay)]
 
     def _rejoin(self, relay: int) -> list[Action]:
@@ -353,19 +354,16 @@ class JobController:
         return [Call(relay, self.attempt, REJOIN, self._made)]
 
     def _rejoined(self, event: Returned) -> list[Action]:
-        """Let a new relay run, and finish at once if there is nothing left to do."""
+        """Let a new relay run."""
         relay = event.worker
         del self._repairing[relay]
         self._repaired.add(relay)
         boards, offers = self._made
         self._made = (boards, (*offers[:relay], event.result, *offers[relay + 1 :]))
         self._busy.add(relay)
-        run: list[Action] = [Call(relay, self.attempt, "run")]
-        if self._have_workers_ended:
-            run.append(Call(relay, self.attempt, "finish"))
-        return [RelayBack(relay, event.result), *run]
+        return [RelayBack(relay, event.result), Call(relay, self.attempt, "run")]
 
-    def _begin_anew(self, reason: str, dead: int | None, now_ns: int) -> list[Action]:
+    def _begin_anew(self, reason: str, dead: set[int], now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
         refused = self._limits.restart_refused
         if refused is None and self.attempt >= self._limits.max_restarts:
@@ -375,11 +373,11 @@ class JobController:
             return self._fail(WorkerDiedError(msg), now_ns)
         return self._restart(dead, now_ns)
 
-    def _restart(self, dead: int | None, now_ns: int) -> list[Action]:
+    def _restart(self, dead: set[int], now_ns: int) -> list[Action]:
         self.phase = Phase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        gone = self._departed | (set() if dead is None else {dead})
+        gone = self._departed | dead
         self._unspawned |= gone
         self._repairing.clear()
         aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
@@ -427,6 +425,7 @@ class JobController:
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
         """Abort everything; without an error, because the user asked for it."""
         self.phase = Phase.FAILING
+        self._repairing.clear()
         self._error = error
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
         aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
@@ -442,7 +441,7 @@ class JobController:
     def _tick(self, now_ns: int) -> list[Action]:
         late = [relay for relay, late_ns in self._repairing.items() if now_ns >= late_ns]
         if late and self.phase is Phase.RUNNING:
-            absent = late[0] if late[0] in self._unspawned else None  # else it is aborted, too
+            absent = set(late) & self._unspawned  # others rejoin, and are aborted
             return self._begin_anew(self._not_in_time(late, "come back"), absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
@@ -455,6 +454,10 @@ class JobController:
             return self._fail(ResourceError(self._not_in_time(late, "come back")), now_ns)
         if self.phase is Phase.RESTARTING:
             return self._replace_hanging(now_ns)
+        if self.phase is Phase.RUNNING and self._have_workers_ended:
+            for relay in late:
+                self._do_without(relay)
+            return self._go_on_if_complete(now_ns)
         if self.phase is Phase.RUNNING:
             # Relays do not drain: they wait for the workers that are late.
             late = [member for member in late if member < self._workers] or late

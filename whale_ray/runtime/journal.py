@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..operators.sinks.base import SinkResult
-from .controller import Progress
+from .progress import Progress
 from .tree_keeper import TreeState
 
 

@@ -16,13 +16,19 @@ from typing import Any
 import cloudpickle
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, WhaleError
 from ..plan.streams import StreamPlan
 from ..transport.clock import Clock
-from .controller import STEPS
+from .controller import REJOIN, STEPS
 from .controller_events import Died, Raised, Respawned
 from .envelope import Envelope
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
@@ -162,11 +168,13 @@ class RayFleet(Fleet):
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
+        self._unheard: set[int] = set()  # relays whose question for news was lost with a process
         self._told: deque[FleetEvent] = deque(maxlen=_TOLD_MAX)
 
     def start(self, assignment: Assignment) -> None:
         """Wait until Ray has placed all workers."""
         self._plan = assignment.plan
+        deadline_ns = self._clock.monotonic_ns() + self._start_timeout_ns
         waiting = [worker.ready.remote() for worker in self._workers]
         _, missing = ray.wait(
             waiting, num_returns=len(waiting), timeout=self._start_timeout_ns / 1e9
@@ -175,17 +183,34 @@ class RayFleet(Fleet):
             late = [member for member, ready in enumerate(waiting) if ready in missing]
             self._check_nodes(late)
             raise ResourceError(_cannot_place(assignment.plan, late))
-        self._tokens = [self._token_of(member, ready) for member, ready in enumerate(waiting)]
+        self._tokens = [
+            self._token_of(member, ready, deadline_ns) for member, ready in enumerate(waiting)
+        ]
         for relay in range(self._plan.workers, self._plan.members):
             self._ask_for_news(relay)
 
-    def _token_of(self, member: int, ready: Any) -> str:
-        try:
-            return str(ray.get(ready))
-        except (RayActorError, ActorUnschedulableError) as error:
-            self._check_nodes([member])
-            msg = f"{self._name(member)} died while starting: {_first_line(error)}"
-            raise ResourceError(msg) from error
+    def _token_of(self, member: int, ready: Any, deadline_ns: int) -> str:
+        while True:
+            try:
+                return str(ray.get(ready))
+            except ActorUnavailableError:
+                # A controller that takes over may find it between death and restart.
+                ready = self._ask_again(member, deadline_ns)
+            except (RayActorError, ActorUnschedulableError) as error:
+                self._check_nodes([member])
+                msg = f"{self._name(member)} died while starting: {_first_line(error)}"
+                raise ResourceError(msg) from error
+
+    def _ask_again(self, member: int, deadline_ns: int) -> Any:
+        """Ask whether a member is ready, and wait for the answer."""
+        assert self._plan is not None, "not started"
+        self._check_nodes([member])
+        self._clock.sleep_ns(_RESTART_POLL_NS)
+        left_ns = deadline_ns - self._clock.monotonic_ns()
+        asked = self._workers[member].ready.remote()
+        if left_ns <= 0 or not ray.wait([asked], num_returns=1, timeout=left_ns / 1e9)[0]:
+            raise ResourceError(_cannot_place(self._plan, [member]))
+        return asked
 
     def _name(self, member: int) -> str:
         assert self._plan is not None, "not started"
@@ -222,7 +247,7 @@ class RayFleet(Fleet):
     def respawn(self, worker: int) -> None:
         """Wait for the actor that Ray restarts; kill the old one if it hangs."""
         hangs = any(
-            of_worker == worker and method in STEPS
+            of_worker == worker and method in (*STEPS, REJOIN)
             for of_worker, method, _ in self._pending.values()
         )
         self._pending = {ref: told for ref, told in self._pending.items() if told[0] != worker}
@@ -243,6 +268,7 @@ class RayFleet(Fleet):
         self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
 
     def _ask_for_news(self, relay: int) -> None:
+        self._unheard.discard(relay)
         self._pending[self._workers[relay].news.remote()] = (relay, "news", 0)
 
     def _ready(self, worker: int, token: str) -> FleetEvent | None:
@@ -291,6 +317,8 @@ class RayFleet(Fleet):
             return Raised(worker, attempt, method, failure)
         if method == "ready":
             return self._ready(worker, value)
+        if worker in self._unheard:
+            self._ask_for_news(worker)
         if method == "news":
             self._ask_for_news(worker)
             self._told.extend(pickle.loads(value))  # noqa: S301  # from our workers
@@ -308,7 +336,8 @@ class RayFleet(Fleet):
         if method == "snapshot":
             return SnapshotTaken(worker, None)
         if method == "news":
-            return None  # asked again once another process has taken over
+            self._unheard.add(worker)  # asked again once another process answers anything
+            return None
         return Died(worker, _first_line(error))
 
     def shutdown(self, grace_ns: int) -> None:

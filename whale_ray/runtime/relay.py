@@ -211,10 +211,6 @@ class Relay:
             board.rest(self._turn)
         return self.snapshot()
 
-    def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> dict[str, list[object]]:
-        """Do nothing: a relay has no output."""
-        return {}
-
     def drain(self, attempt: int) -> None:
         """Do nothing: a relay runs until all workers have ended."""
 

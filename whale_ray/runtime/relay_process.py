@@ -88,10 +88,6 @@ class RelayProcess:
         """See `Relay.run`."""
         return self._call(attempt, "run", *arguments)
 
-    def stage(self, attempt: int, *arguments: Any) -> Any:
-        """See `Relay.stage`."""
-        return self._call(attempt, "stage", *arguments)
-
     def drain(self, attempt: int) -> None:
         """Do nothing: a relay runs until all workers have ended."""
 

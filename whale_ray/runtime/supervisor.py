@@ -25,6 +25,7 @@ from .edge_metrics import edge_metrics
 from .fleet import Assignment, Fleet, SnapshotTaken, Told
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
+from .progress import Progress
 from .tree_keeper import Goal, Wish
 from .tree_lead import TreeLead
 from .tree_messages import SendersEnded, SetAddressing
@@ -105,7 +106,7 @@ class Supervisor:
         self._clock = clock
         self._journal = journal or NoJournal()
         self._term = 1
-        self._written: c.Progress | None = None
+        self._written: Progress | None = None
         plan = assignment.plan
         names = tuple(plan.member_name(member) for member in range(plan.members))
         self._controller = c.JobController(plan.workers, _limits(assignment), plan.relays, names)

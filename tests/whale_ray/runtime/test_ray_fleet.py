@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from whale_ray.configs.settings import Settings
 from whale_ray.plan.planner import lay_out
 from whale_ray.runtime import ray_fleet
 from whale_ray.runtime.controller_events import Died
-from whale_ray.runtime.fleet import Assignment
+from whale_ray.runtime.fleet import Assignment, SnapshotTaken
 from whale_ray.runtime.ray_fleet import RayFleet
 from whale_ray.transport.clock import VirtualClock
 
@@ -28,19 +29,25 @@ GONE = (
 class StandIn:
     """As much of Ray as the fleet uses: answers wait in `answers` until they are asked for.
 
-    A call without an answer does not return; an answer that is an exception is raised.
+    A call without an answer does not return; an answer that is an exception is raised. A list has
+    the answers to calls one after another.
     """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
+        self.killed: list[int] = []
         self.alive = {"a": True, "b": True}
 
     def actor(self, member: int) -> Any:
         def method(name: str) -> Any:
             return SimpleNamespace(remote=lambda *_given: f"{name} {member}")
 
-        methods = ("ready", "execute", "news", "command")
-        return SimpleNamespace(**{name: method(name) for name in methods})
+        methods = ("ready", "execute", "news", "command", "snapshot")
+        return SimpleNamespace(**{name: method(name) for name in methods}, member=member)
+
+    def kill(self, actor: Any, *, no_restart: bool) -> None:
+        assert not no_restart
+        self.killed.append(actor.member)
 
     def wait(
         self, calls: list[str], num_returns: int, timeout: float
@@ -50,6 +57,9 @@ class StandIn:
 
     def get(self, call: str) -> Any:
         answer = self.answers.pop(call)
+        if isinstance(answer, list):
+            answer, *rest = answer
+            self.answers |= {call: rest} if rest else {}
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -152,3 +162,42 @@ def test_a_refused_question_is_asked_again_while_the_node_lives(
     stand_in.answers["ready 3"] = refusal
     del stand_in.alive["b"]  # Ray forgets nodes that are long gone
     assert told(lambda: fleet.next_event(10**9)) == GONE.replace("10.0.0.1", "b")
+
+
+UNAVAILABLE = ActorUnavailableError("restarting", b"0" * 16)
+
+
+def test_a_member_that_restarts_while_a_controller_takes_over_is_waited_for(
+    stand_in: StandIn,
+) -> None:
+    stand_in.answers |= {f"ready {member}": f"token {member}" for member in range(5)}
+    stand_in.answers["ready 5"] = [UNAVAILABLE, UNAVAILABLE, "token 5"]
+    fleet = new_fleet(stand_in)
+    fleet.start(assignment())
+    assert fleet._tokens[5] == "token 5"
+    stand_in.answers |= {f"ready {member}": f"token {member}" for member in range(5)}
+    stand_in.answers["ready 5"] = [UNAVAILABLE] * 1000
+    text = told(lambda: new_fleet(stand_in).start(assignment()))
+    assert text == "relay of host-1 did not start in time; raise runtime.start_timeout_ms"
+
+
+def test_a_relay_is_asked_for_news_again_when_its_next_process_answers(
+    stand_in: StandIn, fleet: RayFleet
+) -> None:
+    """It died while nothing else was asked of it, so that nobody was told."""
+    stand_in.answers["news 5"] = UNAVAILABLE
+    assert fleet.next_event(10**9) is None
+    assert "news 5" not in fleet._pending
+    fleet.call(5, 0, "snapshot", ())
+    stand_in.answers["snapshot 5"] = pickle.dumps(SnapshotTaken(5, None))
+    assert fleet.next_event(10**9) == SnapshotTaken(5, None)
+    assert "news 5" in fleet._pending
+
+
+@pytest.mark.parametrize("step", ["run", "rejoin"])
+def test_a_member_that_hangs_in_a_step_is_killed(
+    stand_in: StandIn, fleet: RayFleet, step: str
+) -> None:
+    fleet.call(5, 0, step, ())
+    fleet.respawn(5)
+    assert stand_in.killed == [5]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.whale_ray.runtime.test_controller import LIMITS, MADE, complete, running
-from whale_ray.configs.errors import AttemptLostError
+from whale_ray.configs.errors import AttemptLostError, JobError, NotInAttemptError, WhaleError
 from whale_ray.configs.settings import MulticastSettings
 from whale_ray.multicast.switch_protocol import SwitchRecord
 from whale_ray.multicast.trees import star
@@ -17,6 +19,8 @@ from whale_ray.runtime.controller_events import (
     Call,
     Died,
     Discard,
+    End,
+    Event,
     Publish,
     Raised,
     RelayBack,
@@ -24,6 +28,7 @@ from whale_ray.runtime.controller_events import (
     Respawn,
     Respawned,
     Returned,
+    StopAsked,
     Tick,
 )
 from whale_ray.runtime.host import WorkerHost
@@ -110,11 +115,7 @@ def test_a_relay_that_dies_when_all_workers_have_ended_is_missed_by_nobody() -> 
     controller = running()
     controller.handle(Returned(0, 0, "run", None), 0)
     assert controller.handle(Died(2, "signal 9"), 0) == []
-    assert controller.handle(Returned(1, 0, "run", None), 0) == [
-        Call(0, 0, "stage"),
-        Call(1, 0, "stage"),
-    ]
-    controller.handle(Returned(1, 0, "stage", {}), 0)
+    assert controller.handle(Returned(1, 0, "run", None), 0) == [Call(0, 0, "stage")]
     staged = {"out": ["part"]}
     assert controller.handle(Returned(0, 0, "stage", staged), 0) == [Publish(0, (staged, {}, {}))]
 
@@ -138,6 +139,75 @@ def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
     assert controller.handle(Died(0, "signal 9"), 0) == [Respawn(0), Respawn(1)]
     controller.handle(Respawned(0), 0)
     assert controller.handle(Respawned(1), 0)[:2] == [Discard(0), Call(0, 1, "open")]
+
+
+def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
+    """It is stopped, or frozen: the others have left, so that nobody misses it."""
+    controller = running()
+    controller.handle(Returned(0, 0, "run", None), 0)
+    controller.handle(Returned(1, 0, "run", None), 0)
+    assert controller.handle(Tick(), LIMITS.drain_timeout_ns - 1) == []
+    assert controller.handle(Tick(), LIMITS.drain_timeout_ns) == [Call(0, 0, "stage")]
+    assert controller.handle(Returned(2, 0, "run", "late"), LATE_NS) == []
+    assert controller.handle(Returned(0, 0, "stage", {}), LATE_NS) == [Publish(0, ({}, {}, {}))]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        AttemptLost(0, "bytes are gone"),
+        Raised(2, 0, "run", AttemptLostError("a host is unreachable")),
+        Raised(2, 0, "run", NotInAttemptError("it is in attempt -1")),
+    ],
+    ids=["told", "lost", "replaced"],
+)
+def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Event) -> None:
+    controller = running()
+    controller.handle(Returned(0, 0, "run", None), 0)
+    assert controller.handle(event, 0) == []
+    assert controller.phase is Phase.RUNNING
+    for relay in (1, 2):
+        actions = controller.handle(Returned(relay, 0, "run", None), 0)
+        if actions:
+            break
+    assert actions == [Call(0, 0, "stage")]
+
+
+def test_one_that_had_told_its_end_to_a_successor_and_dies_has_no_end_yet() -> None:
+    second = JobController(1, LIMITS, 1)
+    first = running(1)
+    second.resume(first.progress, 0)
+    second.handle(Returned(1, 0, "run", "snapshot"), 0)
+    assert second.handle(Died(1, "signal 9"), 0) == [RelayLost(1), Respawn(1)]
+    assert second.handle(Returned(0, 0, "run", None), 0) == [Call(0, 0, "stage")]
+    assert second.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, {}))]
+
+
+def test_all_that_do_not_come_back_are_started_again() -> None:
+    controller = running()
+    for relay in (1, 2):
+        controller.handle(Died(relay, "signal 9"), 0)
+    assert controller.handle(Tick(), LATE_NS) == [Call(0, 0, "abort"), Respawn(1), Respawn(2)]
+
+
+def test_a_job_that_fails_lets_nobody_rejoin() -> None:
+    controller = running()
+    controller.handle(Died(2, "signal 9"), 0)
+    controller.handle(StopAsked(drain=False), 0)
+    assert controller.handle(Respawned(2), 0) == []
+
+
+@pytest.mark.parametrize("error", [None, JobError("a row that cannot be used")])
+def test_a_successor_ends_what_was_to_end(error: WhaleError | None) -> None:
+    first = running()
+    if error is None:
+        first.handle(StopAsked(drain=False), 0)
+    else:
+        first.handle(Raised(0, 0, "run", error), 0)
+    second = JobController(1, LIMITS, 2)
+    assert second.resume(first.progress, 0) == [Call(member, 0, "abort") for member in range(3)]
+    ended = second.handle(Tick(), LIMITS.kill_grace_ns)
+    assert ended == [Discard(0), End("cancelled" if error is None else "failed", error)]
 
 
 # --- who learns of it ---

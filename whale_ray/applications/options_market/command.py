@@ -121,6 +121,8 @@ def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explan
         msg = "one placement is explained at a time; leave out --compare, give --placement"
         raise UsageError(msg)
     chosen, name = _chosen(options), options.placement or _PLACEMENT
+    given = settings_of(options)
+    _check(options, given, [name])
     workers = workers_of(name, options.workers, chosen.feeds)
     topology = build(
         _generated(options),
@@ -130,8 +132,7 @@ def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explan
         fused=PLACEMENTS[name].fused,
         unpacked=options.output is not None,
     )
-    settings = job_settings(name, workers, chosen.feeds, settings_of(options))
-    return topology.explain(workers, settings)
+    return topology.explain(workers, job_settings(name, workers, chosen.feeds, given))
 
 
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -142,6 +143,10 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     if options.compare:
         names, without = placements_here()
     _check(options, settings, names)
+    lack = placements_here()[1].get(options.placement)
+    if lack is not None:
+        msg = f"--placement {options.placement} cannot run here: {lack}; choose another one"
+        raise UsageError(msg)
     sink = None
     if options.output is not None:
         sink = shared.parquet_sink(options, None, options.output)
@@ -203,10 +208,6 @@ def _check(options: argparse.Namespace, settings: Settings, names: Sequence[str]
         raise UsageError(msg)
     for name in names:
         check_given(name, workers_of(name, options.workers, options.feeds), settings)
-    lack = placements_here()[1].get(options.placement)
-    if lack is not None:
-        msg = f"--placement {options.placement} cannot run here: {lack}; choose another one"
-        raise UsageError(msg)
 
 
 def _stream(

@@ -85,9 +85,6 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     settings = settings_of(options)
     check_placement(options, settings)
     question = _question(options)
-    if options.limit is not None and options.limit < 1:
-        msg = f"--limit {options.limit} leaves nothing to do; give 1 or more"
-        raise UsageError(msg)
     sink = shared.parquet_sink(options, DEFAULT_OUTPUT, options.output)
     shared.check_java()
     with ExitStack() as stack:
@@ -105,6 +102,9 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _question(options: argparse.Namespace) -> RideHailingSettings:
+    if options.limit is not None and options.limit < 1:
+        msg = f"--limit {options.limit} leaves nothing to do; give 1 or more"
+        raise UsageError(msg)
     return RideHailingSettings(
         radius_m=options.radius_m,
         max_age_s=options.max_age_s,
