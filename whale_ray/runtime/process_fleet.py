@@ -3,8 +3,8 @@
 Several logical hosts can share the machine; a `HostPlace` puts one into a network of its own.
 
 A worker's death is known from the kernel: its socket closes. So is the driver's: a worker whose
-socket closes aborts its attempt and ends. Once a process has its envelope the
-driver waits for its end alone: what one that is stopped, or hangs, does not take is kept for it.
+socket closes aborts its attempt and ends. Once a process has its envelope the driver waits for its
+end alone: what one that is stopped, or hangs, does not take is kept for it.
 """
 
 from __future__ import annotations
