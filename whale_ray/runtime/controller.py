@@ -183,6 +183,8 @@ class JobController:
         match event:
             case Returned() | Raised() if event.attempt != self.attempt:
                 return []
+            case Returned() if not self._is_expected(event):
+                return []
             case Returned():
                 self._busy.discard(event.worker)
                 return self._returned(event, now_ns)
@@ -194,7 +196,7 @@ class JobController:
                 return self._died(event, now_ns)
             case Respawned():
                 self._unspawned.discard(event.worker)
-                if event.worker in self._repairing:
+                if event.worker in self._repairing and event.worker not in self._busy:
                     return self._rejoin(event.worker)
                 return self._reopen_when_ready(now_ns)
             case AttemptLost():
@@ -237,13 +239,19 @@ class JobController:
         self._busy = set(range(self._members)) - set(self._results) - set(self._repairing)
         return [Call(m, self.attempt, STEPS[step], arguments) for m in sorted(self._busy)]
 
+    def _is_expected(self, event: Returned) -> bool:
+        """Whether it is waited for: not told twice, nor of a relay that was done without."""
+        if self._is_given_up:
+            return True
+        if event.method == REJOIN:
+            return event.worker in self._repairing
+        return event.method == STEPS[self._step]
+
     def _returned(self, event: Returned, now_ns: int) -> list[Action]:
         if self._is_given_up:
             return self._wait_for_all(now_ns)
         if event.method == REJOIN:
-            return self._rejoined(event) if event.worker in self._repairing else []
-        if event.method != STEPS[self._step]:
-            return []  # of a relay that was done without
+            return self._rejoined(event)
         self._results[event.worker] = event.result
         is_last = not self._is_relay(event.worker) and self._have_workers_ended
         if is_last and self.phase is Phase.RUNNING:
