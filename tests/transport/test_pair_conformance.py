@@ -16,6 +16,7 @@ from tests.transport.conformance import (
     receive,
 )
 from tests.transport.unix_pairs import context, unix_transport
+from whale_ray.testing import VirtualClock
 from whale_ray.transport.channel import Frame
 from whale_ray.transport.pairs.operators import Transport
 from whale_ray.transport.pairs.receiving import FanInEnd
@@ -57,14 +58,23 @@ def make_pairs(
     """Return some senders, as streams 0, 1 …, and the receiver that they share."""
     streams = {number: (number, None) for number in range(senders)}
     receiver = TurningReceiver(
-        transport, context(transport, None, senders), streams, MAX_FRAME_BYTES, **options
+        transport,
+        context(transport, None, senders),
+        streams,
+        MAX_FRAME_BYTES,
+        clock=VirtualClock(),
+        **options,
     )
     stack.callback(receiver.close)
     address = receiver.listen()
     made = []
     for number in range(senders):
         sender = LingeringSender(
-            transport, context(transport, number, senders), number, MAX_FRAME_BYTES
+            transport,
+            context(transport, number, senders),
+            number,
+            MAX_FRAME_BYTES,
+            clock=VirtualClock(),
         )
         stack.callback(PairSendingEnd.close, sender)
         sender.connect(address)
