@@ -18,9 +18,11 @@ pytestmark = pytest.mark.usefixtures("hosts_possible")
 
 PATIENCE_S = 60
 OWNER = """
+import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from whale_ray.testing.hosts import NamespaceHosts
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
@@ -29,9 +31,13 @@ with NamespaceHosts(2) as hosts:
     script = "setsid sleep 1000 & echo begun; exec sleep 1000"
     hosts[1].popen(["sh", "-c", script], stdout=subprocess.PIPE).stdout.readline()
     print(hosts.folder.name, child.pid, flush=True)
-    if sys.argv[1] == "wait":
-        child.wait()
-    input()
+    # With limits, again and again: Python looks for signals before it waits, but one that comes on
+    # the way from there into the system call is seen only when that ends.
+    while sys.argv[1] == "wait" and child.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(1)
+    while not select.select([sys.stdin], [], [], 1)[0]:
+        pass
 """
 SHORT_LIVED_OWNER = """
 import os
