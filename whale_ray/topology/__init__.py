@@ -7,7 +7,9 @@ The other modules each find the mistakes of one kind of argument: `endpoints` (s
 
 from .builder import Topology
 from .functions import ColumnFunction, columns
-from .streams import ConnectedStream, GroupedStream, SinkHandle, Stream
+from .grouped import ConnectedStream, GroupedStream
+from .sink_handle import SinkHandle
+from .streams import Stream
 
 __all__ = [
     "ColumnFunction",
