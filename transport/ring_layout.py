@@ -75,6 +75,11 @@ def max_frame_bytes_of(capacity: int) -> int:
     return capacity // 4 - LENGTH_BYTES
 
 
+def capacity_for(nbytes: int) -> int:
+    """Return the smallest capacity, a power of two, whose ring takes a payload of `nbytes`."""
+    return 1 << (4 * (nbytes + LENGTH_BYTES) - 1).bit_length()
+
+
 @dataclass(frozen=True, slots=True)
 class RingLayout:
     """The sizes from which all offsets follow."""

@@ -192,6 +192,12 @@ class TransportSettings:
 
     def _check_links(self) -> None:
         """Refuse limits of links between hosts that contradict each other."""
+        if self.port_range_high and not self.port_range_low:
+            msg = (
+                f"transport.port_range_high ({self.port_range_high:,}) needs a "
+                "transport.port_range_low of 1 or more; leave both at 0 to let the kernel choose"
+            )
+            raise SettingsError(msg)
         for low, high in (
             ("port_range_low", "port_range_high"),
             ("heartbeat_interval_ms", "silence_timeout_ms"),

@@ -77,7 +77,8 @@ def test_a_number_is_taken_exactly_if_it_lies_in_its_range(path, value):
     other = {
         "ring_bytes": {"ring_bytes_min": 65536},
         "ring_bytes_min": {"ring_bytes": 2**30},
-        "port_range_low": {"port_range_high": 65_535},
+        "port_range_low": {"port_range_high": 65_535 if value else 0},
+        "port_range_high": {"port_range_low": 1 if value else 0},
         "heartbeat_interval_ms": {"silence_timeout_ms": 600_000},
         "silence_timeout_ms": {"heartbeat_interval_ms": 1},
         "reconnect_backoff_ms": {"reconnect_backoff_max_ms": 600_000},
@@ -122,6 +123,12 @@ def test_the_ends_of_a_range_belong_to_it(path):
             {"ring_bytes": 65_536},
             "transport.ring_bytes_min (262,144) must not exceed transport.ring_bytes (65,536); "
             "lower the first or raise the second",
+        ),
+        (
+            TransportSettings,
+            {"port_range_high": 4000},
+            "transport.port_range_high (4,000) needs a transport.port_range_low of 1 or more; "
+            "leave both at 0 to let the kernel choose",
         ),
         (TransportSettings, {"checksum": 1}, "transport.checksum must be true or false, not 1"),
         (RuntimeSettings, {"workers": True}, "runtime.workers must be an integer, not True"),

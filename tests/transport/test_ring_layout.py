@@ -7,7 +7,12 @@ import pytest
 
 from whale_ray.configs.errors import ResourceError
 from whale_ray.transport.inproc import create_inproc_ring
-from whale_ray.transport.ring_layout import RING_BYTES_MAX, RingLayout
+from whale_ray.transport.ring_layout import (
+    RING_BYTES_MAX,
+    RingLayout,
+    capacity_for,
+    max_frame_bytes_of,
+)
 from whale_ray.transport.segment import Segment
 
 
@@ -125,3 +130,10 @@ def test_a_segment_that_is_no_ring():
     with pytest.raises(ResourceError, match="holds no ring"):
         RingLayout.read(segment)
     segment.close()
+
+
+@pytest.mark.parametrize("nbytes", [1, 1016, 1017, 65_528, 65_529, 10_000_104])
+def test_the_smallest_ring_for_a_payload(nbytes: int) -> None:
+    capacity = capacity_for(nbytes)
+    assert capacity.bit_count() == 1
+    assert max_frame_bytes_of(capacity // 2) < nbytes <= max_frame_bytes_of(capacity)

@@ -16,7 +16,7 @@ from .carriage import Devices, choice_of, look_for_devices, passages, why_so
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
 from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
-from .memory import Memory, probe_memory
+from .memory import Memory, memory_for_rings
 from .pairs import pair_tables
 from .physical import Edge, PhysicalPlan, Stage
 from .planner import lay_out
@@ -34,7 +34,7 @@ def explain(
     settings: Settings,
     workers: int | None = None,
     *,
-    memory: Callable[[], Memory] = probe_memory,
+    memory: Callable[[Settings], Memory] = memory_for_rings,
     devices: Callable[[TransportSettings], Devices] = look_for_devices,
 ) -> Explanation:
     """Return the logical plan, the physical plan and the rings with their memory.
@@ -43,13 +43,13 @@ def explain(
         logical: what the user wrote.
         settings: as for `plan`.
         workers: as for `plan`.
-        memory: tells how much memory is free.
+        memory: tells how much memory is free for rings.
         devices: tells which RDMA devices this machine has; asked if there are several hosts.
 
     Raises:
         TopologyError: as `plan`, though a lack of memory is told, not raised.
     """
-    free = memory()
+    free = memory(settings)
     laid_out = lay_out(logical, settings, workers)
     refusal = ""
     try:

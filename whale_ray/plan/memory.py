@@ -11,6 +11,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..configs.settings import Settings
 
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
@@ -29,7 +33,7 @@ class Memory:
 
 def probe_memory(
     *,
-    named_segments: bool = not hasattr(os, "memfd_create"),
+    named_segments: bool = False,
     proc: Path = PROC,
     cgroup: Path = CGROUP,
     shm: Path = SHM,
@@ -46,6 +50,11 @@ def probe_memory(
     for group in _group_folders(proc / "self" / "cgroup", cgroup):
         free = min(free, _group_free_bytes(group, free))
     return Memory(_shm_free_bytes(shm) if named_segments else None, free)
+
+
+def memory_for_rings(settings: Settings) -> Memory:
+    """Read the free memory, and that of /dev/shm where the settings put rings there."""
+    return probe_memory(named_segments=settings.transport.segment_kind == "named")
 
 
 def _shm_free_bytes(shm: Path) -> int:

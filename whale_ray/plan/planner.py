@@ -11,7 +11,7 @@ from ..operators.groupings import Key
 from .fusion import fuse, resolve_parallelism
 from .hosts import lay_hosts
 from .logical import LogicalPlan, OperatorKind
-from .memory import Memory, probe_memory
+from .memory import Memory, memory_for_rings
 from .pairs import lay_pairs
 from .physical import PhysicalPlan, Stage
 from .placement import place
@@ -40,7 +40,7 @@ def plan(
     workers: int | None = None,
     *,
     host_weights: Sequence[int] = (),
-    memory: Callable[[], Memory] = probe_memory,
+    memory: Callable[[Settings], Memory] = memory_for_rings,
 ) -> PhysicalPlan:
     """Return the physical plan of a topology, ready to run.
 
@@ -49,14 +49,14 @@ def plan(
         settings: the budget and size of rings, the number of virtual nodes and of workers.
         workers: how many workers; None leaves it to the settings, 0 means one per core.
         host_weights: of each host, such as its processors; without them all get as many workers.
-        memory: tells how much memory is free.
+        memory: tells how much memory is free for rings.
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
         SettingsError: there are fewer workers than hosts, or none but for sources.
         ResourceError: the rings do not fit into the memory budget.
     """
-    return size_rings(lay_out(logical, settings, workers, host_weights), settings, memory())
+    return size_rings(lay_out(logical, settings, workers, host_weights), settings, memory(settings))
 
 
 def lay_out(

@@ -25,10 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import InputError, JobError
+from ..configs.settings import DECLARATIONS
 from ..operators.keys import stable_partition
 from ..plan.physical import Edge
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.channel import Channel, Outcome
+from ..transport.ring_layout import capacity_for, max_frame_bytes_of
 from ..transport.slicing import StreamSlicer
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
@@ -337,8 +339,7 @@ class EdgeWriter:
         msg = (
             f"operator {self.edge.source_operator!r} emitted a row of {size:,} bytes, but the "
             f"ring to {self.edge.target_operator!r} takes {ring.max_frame_bytes:,} at "
-            f"most; raise transport.ring_bytes to {4 * size:,} or more (row: "
-            f"{piece.batch.preview(row)})"
+            f"most; {_larger_rings(size)} (row: {piece.batch.preview(row)})"
         )
         raise JobError(msg)
 
@@ -424,3 +425,16 @@ def _destinations(instances: npt.NDArray[np.int64]) -> Destinations:
     """Return (instance, row end) of each run of ascending `instances`; uint32 (runs, 2)."""
     ends = np.append(np.flatnonzero(np.diff(instances)) + 1, len(instances))
     return np.stack([instances[ends - 1], ends], axis=1).astype(np.uint32)
+
+
+def _larger_rings(size: int) -> str:
+    """Return what to do for a row of `size` bytes, in values that the settings take."""
+    largest = int(DECLARATIONS["transport.ring_bytes"].high or 0)
+    needed = capacity_for(size)
+    if needed > largest:
+        return (
+            f"no ring takes more than {max_frame_bytes_of(largest):,}: split it into several rows, "
+            "or pass the name of a file that holds it"
+        )
+    # The second, too: where memory is short, rings become smaller than the first says.
+    return f"set transport.ring_bytes and transport.ring_bytes_min to {needed}"

@@ -102,10 +102,25 @@ def _direct(edge: Edge, column: str, parallelism: int) -> Partitioner:
                 f"column, not {batch.schema.field(column).type.name}; cast it first"
             )
             raise BadRowError(msg)
-        numbers = np.ma.filled(named, -1)
-        return batch, _checked(edge, batch, numbers, parallelism), 0
+        if not np.ma.is_masked(named):
+            return batch, _checked(edge, batch, np.ma.getdata(named), parallelism), 0
+        null_rows = np.ma.getmaskarray(named)
+        if edge.on_null_key == "fail":
+            row = int(np.argmax(null_rows))
+            raise BadRowError(_null_instance(edge, column, batch.preview(row)))
+        numbers = np.ma.getdata(named)[~null_rows]
+        batch = batch.filter(~null_rows)
+        return batch, _checked(edge, batch, numbers, parallelism), int(null_rows.sum())
 
     return partition
+
+
+def _null_instance(edge: Edge, column: str, preview: str) -> str:
+    return (
+        f"operator {edge.source_operator!r} sends a row to {edge.target_operator!r} with a null in "
+        f"{column!r}, which names no instance (direct {column}): {preview}; fill or filter such "
+        "rows, or let direct drop and count them with on_null='drop'"
+    )
 
 
 def _custom(edge: Edge, function: Callable[[Batch, int], object], parallelism: int) -> Partitioner:

@@ -81,13 +81,19 @@ class Stream(Readable):
         """Send rows to instances in the same worker where it has any, else shuffle them."""
         return self._grouped(LocalOrShuffle)
 
-    def direct(self, column: str) -> GroupedStream:
+    def direct(self, column: str, *, on_null: OnBadRows = "fail") -> GroupedStream:
         """Send every row to the instance whose number (from 0) stands in an integer column.
+
+        Args:
+            column: the column's name.
+            on_null: "fail" ends the job at a row with a null there, "drop" leaves such rows out
+                and counts them.
 
         Raises:
             TopologyError: the column is missing or holds no integers, as far as that is known.
         """
-        grouped = self._grouped(lambda: Direct(column), "direct", (column,))
+        check_choice(self.id, "on_null", on_null, ("fail", "drop"))
+        grouped = self._grouped(lambda: Direct(column), "direct", (column,), on_null)
         kind = (self._columns() or {}).get(column)
         if kind is not None and kind_of_key(kind) != "integer":
             raise mistake(self.id, f"direct needs a column of integers, {column!r} is {kind.name}")

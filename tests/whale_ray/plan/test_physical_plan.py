@@ -21,6 +21,8 @@ from whale_ray.operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
+from whale_ray.plan import memory
+from whale_ray.plan.explain import explain
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from whale_ray.plan.memory import Memory
 from whale_ray.plan.physical import PhysicalPlan
@@ -39,7 +41,7 @@ class Stub:
         return self.name
 
 
-def roomy() -> Memory:
+def roomy(_settings: Settings) -> Memory:
     return Memory(None, 64 * GIB)
 
 
@@ -250,11 +252,23 @@ def test_more_instances_than_virtual_nodes_are_refused() -> None:
 
 def test_rings_that_do_not_fit_are_refused_before_the_start() -> None:
     with pytest.raises(ResourceError, match=r"budget|memory"):
-        plan(ride_hailing(), Settings(), 2, memory=lambda: Memory(1024**2, 64 * GIB))
+        plan(ride_hailing(), Settings(), 2, memory=lambda _settings: Memory(1024**2, 64 * GIB))
+
+
+def test_named_rings_must_fit_into_dev_shm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_shm_free_bytes", lambda _folder: 1024**2)
+    plan(ride_hailing(), Settings(), 2)
+    named = Settings().with_overrides({"transport.segment_kind": "named"})
+    with pytest.raises(ResourceError, match="25% of 1.0 MiB free in /dev/shm"):
+        plan(ride_hailing(), named, 2)
+    refusal = "only 0.2 MiB, 25% of 1.0 MiB free in /dev/shm"
+    assert refusal in str(explain(ride_hailing(), named, 2)).replace("\n", " ")
 
 
 def test_rings_shrink_until_they_fit() -> None:
-    laid = plan(ride_hailing(), Settings(), 2, memory=lambda: Memory(32 * 1024**2, 64 * GIB))
+    laid = plan(
+        ride_hailing(), Settings(), 2, memory=lambda _settings: Memory(32 * 1024**2, 64 * GIB)
+    )
     capacity = laid.rings[0].capacity_bytes
     assert capacity < Settings().transport.ring_bytes
     assert capacity & (capacity - 1) == 0
