@@ -24,6 +24,7 @@ from ...cli.running import (
 from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from .application import describe_result, render_result, traded_in
+from .calendar import SHANGHAI, TradingCalendar
 from .prepare import Comparison, Prepared, compare, input_paths, prepare
 from .settings import StockExchangeSettings
 from .topology import APPLICATION, build
@@ -52,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--symbols", type=int, default=6_649, help="to generate (default 6,649)")
     source.add_argument("--seed", type=int, default=1, help="of the generator (default 1)")
     shared.add_on_bad_rows(source, "rows of DIR")
+    source.add_argument(
+        "--calendar",
+        metavar="PHASES",
+        help=f"zone and phases of a day of DIR's exchange (default {str(SHANGHAI)!r})",
+    )
     books = parser.add_argument_group("books")
     books.add_argument(
         "--parallelism", type=int, default=16, help="matching instances (default 16)"
@@ -102,13 +108,14 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     if options.data is None and options.no_compare:
         msg = "--no-compare means nothing without --data; leave it out"
         raise UsageError(msg)
+    calendar = _calendar(options)
     division = StockExchangeSettings(matching_instances=options.parallelism)
     fills, volumes = (
         shared.parquet_sink(options, DEFAULT_OUTPUT, Path(options.output) / name)
         for name in ("fills", "volumes")
     )
     with ExitStack() as stack:
-        taken = _input(options, settings, stack)
+        taken = _input(options, settings, calendar, stack)
         topology = build(taken.source, fills, volumes, division)
         _say("streaming")
         job = start_job(topology, options, settings, _progress(taken.rows))
@@ -117,7 +124,21 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         return _report(options, division, command, taken, job)
 
 
-def _input(options: argparse.Namespace, settings: Settings, stack: ExitStack) -> _Input:
+def _calendar(options: argparse.Namespace) -> TradingCalendar:
+    if options.calendar is None:
+        return SHANGHAI
+    if options.data is None:
+        msg = "--calendar means nothing without --data: generated orders keep Shanghai's hours"
+        raise UsageError(msg)
+    return TradingCalendar.parse(options.calendar)
+
+
+def _input(
+    options: argparse.Namespace,
+    settings: Settings,
+    calendar: TradingCalendar,
+    stack: ExitStack,
+) -> _Input:
     if options.data is None:
         from .generator import GeneratorSettings, orders
 
@@ -130,7 +151,12 @@ def _input(options: argparse.Namespace, settings: Settings, stack: ExitStack) ->
     paths = input_paths(options.data)
     spark = stack.enter_context(_spark(options, settings))
     _say("Spark rebuilds the orders")
-    prepared = prepare(spark, paths, on_bad_rows=options.on_bad_rows)
+    prepared = prepare(spark, paths, calendar=calendar, on_bad_rows=options.on_bad_rows)
+    if not prepared.continuous:
+        _say(
+            f"no row lies in continuous trading of the calendar {str(calendar)!r}: the rows go from"
+            f" {prepared.span} there; give the exchange's own hours with --calendar"
+        )
     source = sources.spark(prepared.stream)
     if options.detach:
         path = Path(f"{options.output}-input").absolute()
@@ -184,6 +210,7 @@ def _report(
         more_settings={
             "symbols": None if options.data else options.symbols,
             "seed": None if options.data else options.seed,
+            "calendar": str(_calendar(options)),
         },
     )
     result = describe_result(

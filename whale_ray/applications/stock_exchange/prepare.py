@@ -22,6 +22,7 @@ from ..shared.preparing import (
     refuse_rejected,
     rejected_rows,
 )
+from .calendar import SHANGHAI, TradingCalendar
 from .rebuilding import COMPARISON, judge, rebuild
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class Prepared:
     """Input → rows read."""
     rejected: Mapping[str, int]
     """"input: reason" → rows left out; only reasons that occurred."""
+    continuous: int
+    """Rows of both inputs that lie in continuous trading and can be used."""
+    span: str
+    """From when to when the rows go, by the exchange's clock."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +122,23 @@ def input_paths(directory: str | Path) -> InputPaths:
 
 
 def prepare(
-    session: SparkSession, paths: InputPaths, *, on_bad_rows: OnBadRows = "drop"
+    session: SparkSession,
+    paths: InputPaths,
+    *,
+    calendar: TradingCalendar = SHANGHAI,
+    on_bad_rows: OnBadRows = "drop",
 ) -> Prepared:
     """Read both inputs, reject rows that cannot be used, and rebuild the stream of orders.
 
     Args:
         session: a session whose time zone is UTC.
         paths: the inputs.
+        calendar: when the exchange trades continuously, and when orders only collect.
         on_bad_rows: "drop" counts rows that cannot be used, "fail" refuses them.
 
     Raises:
-        InputError: a file or column is missing, a column has another type, or no order is left.
+        InputError: a file or column is missing, a column has another type, no order is left, or an
+            auction comes before the calendar's first time of collecting.
         BadRowError: rows cannot be used and `on_bad_rows` is "fail".
     """
     engine = _Spark(session)
@@ -135,10 +146,13 @@ def prepare(
         engine,
         open_parquet(session, "orders", paths.orders, _ORDER_TYPES),
         open_parquet(session, "trades", paths.trades, _TRADE_TYPES),
+        calendar,
     )
-    counts = {"orders": _count(judged.orders), "trades": _count(judged.trades)}
+    groups = {"orders": _groups(session, judged.orders), "trades": _groups(session, judged.trades)}
+    counts = {side: _rows_by_reason(of_side) for side, of_side in groups.items()}
     _check(counts, paths, on_bad_rows)
-    stream = rebuild(engine, judged)
+    usable = [one for of_side in groups.values() for one in of_side if one.reason is None]
+    stream = rebuild(engine, judged, calendar)
     return Prepared(
         stream=stream.selectExpr(
             "TIMESTAMP_MILLIS(ms) AS event_time",
@@ -148,6 +162,8 @@ def prepare(
         rows=stream.count(),
         rows_in={side: sum(of_side.values()) for side, of_side in counts.items()},
         rejected=rejected_rows(counts),
+        continuous=sum(one.rows for one in usable if one.continuous),
+        span=calendar.span(min(one.first_ms for one in usable), max(one.last_ms for one in usable)),
     )
 
 
@@ -158,6 +174,9 @@ class _Spark:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+
+    def local_millis(self, zone: str) -> str:
+        return f"UNIX_MILLIS(FROM_UTC_TIMESTAMP(CAST(event_time AS TIMESTAMP), '{zone}'))"
 
     def sql(self, query: str, frames: Mapping[str, DataFrame], *, keep: bool) -> DataFrame:
         used = {name: frames[name] for name in re.findall(r"\{(\w+)\}", query)}
@@ -178,9 +197,35 @@ def compare(session: SparkSession, prepared: Prepared, made: DataFrame) -> Compa
     return Comparison(row["compared"], row["equal"], row["surplus"], row["first_different"])
 
 
-def _count(judged: DataFrame) -> dict[str | None, int]:
+@dataclass(frozen=True)
+class _Group:
+    """Rows of one input with one reason to be left out (None: they pass), in or out of calls."""
+
+    reason: str | None
+    continuous: bool
+    rows: int
+    first_ms: int
+    last_ms: int
+
+
+def _groups(session: SparkSession, judged: DataFrame) -> list[_Group]:
+    counted = session.sql(
+        """
+        SELECT reason, COALESCE(continuous, FALSE) AS continuous, COUNT(*) AS rows,
+               COALESCE(MIN(ms), 0) AS first_ms, COALESCE(MAX(ms), 0) AS last_ms
+        FROM {judged} GROUP BY ALL
+        """,
+        judged=judged,
+    )
+    return [_Group(**row.asDict()) for row in counted.collect()]
+
+
+def _rows_by_reason(groups: Sequence[_Group]) -> dict[str | None, int]:
     """Return reason → rows, None being the reason of the rows that pass."""
-    return {row["reason"]: row["count"] for row in judged.groupBy("reason").count().collect()}
+    rows: dict[str | None, int] = {}
+    for group in groups:
+        rows[group.reason] = rows.get(group.reason, 0) + group.rows
+    return rows
 
 
 def _check(

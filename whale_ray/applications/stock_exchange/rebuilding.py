@@ -6,10 +6,9 @@ rebuilt by looking ahead: its trades, which follow one another, and after them t
 any. Its quantity is the sum of these, its limit is the rest's, else that of its worst trade; it
 stands where its first trade stood. Which orders it trades with, and in which order, is not told.
 
-Before 01:25:00 and from 06:57:00 UTC orders only collect. Where the uniform price of maximum volume
-gives exactly the exchange's fills of an auction, the stream asks the books for an auction; else it
-carries the exchange's own fills, to be applied. What rests just before is small, and looked at in
-plain Python.
+The calendar says when orders only collect. Where the uniform price of maximum volume gives exactly
+the exchange's fills of an auction, the stream asks the books for an auction; else it carries the
+exchange's own fills, to be applied. What rests just before is small, and looked at in plain Python.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from ...configs.errors import InputError
+from .calendar import TradingCalendar
 from .reference import Fill, Resting, uncross
 from .schemas import Action
 from .splitting import PRICE_MILLI_MAX, QTY_MAX
@@ -35,10 +36,7 @@ __all__ = [
 Frame = TypeVar("Frame")
 
 _DAY_MS = 86_400_000
-#: Of the day, in UTC: the opening auction, the end of continuous trading, the closing auction.
-_OPENING_MS = (1 * 60 + 25) * 60_000
-_CLOSING_CALL_MS = (6 * 60 + 57) * 60_000
-_CLOSING_MS = 7 * 60 * 60_000
+_DAY_MINUTES = 24 * 60
 
 
 class Engine(Protocol[Frame]):
@@ -46,6 +44,9 @@ class Engine(Protocol[Frame]):
 
     millis: str
     """SQL of `event_time` in ms since the epoch."""
+
+    def local_millis(self, zone: str) -> str:
+        """Return SQL of the ms that a clock of that zone shows at `event_time`, as if in UTC."""
 
     def sql(self, query: str, frames: Mapping[str, Frame], *, keep: bool) -> Frame:
         """Return the rows of a query, `{name}` being the rows of `frames`; keep them if asked."""
@@ -91,18 +92,19 @@ def _reason(rules: tuple[tuple[str, str], ...]) -> str:
     return f"CASE {cases} END"
 
 
-_DAY = f"CAST(FLOOR({{millis}} / {_DAY_MS}.0) AS BIGINT)"
+_DAY = f"CAST(FLOOR({{local_millis}} / {_DAY_MS}.0) AS BIGINT)"
 
 _JUDGED_ORDERS = f"""
 WITH dated AS (
-  SELECT {{millis}} AS ms, {_DAY} AS day, *, {_reason(ORDER_RULES)} AS first_reason
+  SELECT {{millis}} AS ms, {_DAY} AS day, {{continuous}} AS continuous, *,
+         {_reason(ORDER_RULES)} AS first_reason
   FROM {{orders}}),
 counted AS (
   SELECT *, SUM(CASE WHEN action = 'ADD' AND first_reason IS NULL THEN 1 ELSE 0 END)
               OVER (PARTITION BY day, symbol, order_no ORDER BY seq ROWS UNBOUNDED PRECEDING)
               AS adds
   FROM dated)
-SELECT ms, day, seq, symbol, action, side, price_milli, qty, order_no,
+SELECT ms, day, continuous, seq, symbol, action, side, price_milli, qty, order_no,
        CASE WHEN first_reason IS NOT NULL THEN first_reason
             WHEN action = 'ADD' AND adds > 1 THEN 'repeated order number'
             WHEN action = 'CANCEL' AND adds = 0 THEN 'cancel of an unknown order'
@@ -110,8 +112,8 @@ SELECT ms, day, seq, symbol, action, side, price_milli, qty, order_no,
 FROM counted
 """
 _JUDGED_TRADES = f"""
-SELECT {{millis}} AS ms, {_DAY} AS day, seq, symbol, aggressor, price_milli, qty, buy_order_no,
-       sell_order_no, {_reason(TRADE_RULES)} AS reason
+SELECT {{millis}} AS ms, {_DAY} AS day, {{continuous}} AS continuous, seq, symbol, aggressor,
+       price_milli, qty, buy_order_no, sell_order_no, {_reason(TRADE_RULES)} AS reason
 FROM {{trades}}
 """
 #: Whole orders: what they traded at once, and what came to rest.
@@ -143,11 +145,11 @@ WITH changes AS (
   UNION ALL
   SELECT day, symbol, sell_order_no, ms, seq, NULL, NULL, -qty, NULL
   FROM {trades} WHERE reason IS NULL AND aggressor <> 'SELL')
-SELECT a.day, a.symbol, opening, order_no, MAX(side) AS side, MAX(price_milli) AS price_milli,
+SELECT a.day, a.symbol, call, order_no, MAX(side) AS side, MAX(price_milli) AS price_milli,
        SUM(qty) AS qty, MAX(place) AS place
 FROM changes AS c JOIN {auctions} AS a ON a.day = c.day AND a.symbol = c.symbol
  AND (c.ms < a.ms OR (c.ms = a.ms AND c.seq < a.seq))
-GROUP BY a.day, a.symbol, opening, order_no
+GROUP BY a.day, a.symbol, call, order_no
 HAVING SUM(qty) > 0 AND MAX(place) IS NOT NULL
 """
 _STREAM = f"""
@@ -165,7 +167,7 @@ SELECT ms, seq, turn, symbol, CAST(action AS TINYINT) AS action,
        CAST(order_no AS BIGINT) AS order_no
 FROM rows ORDER BY ms, seq, turn, symbol
 """
-_AUCTION_COLUMNS = "day BIGINT, symbol STRING, opening BOOLEAN, ms BIGINT, seq BIGINT"
+_AUCTION_COLUMNS = "day BIGINT, symbol STRING, call INT, ms BIGINT, seq BIGINT"
 _STREAM_COLUMNS = (
     "ms BIGINT, seq BIGINT, turn INT, symbol STRING, action INT, side STRING, price_milli BIGINT,"
     " qty BIGINT, order_no BIGINT"
@@ -181,37 +183,56 @@ class Judged(Generic[Frame]):
     trades: Frame
 
 
-def judge(engine: Engine[Frame], orders: Frame, trades: Frame) -> Judged[Frame]:
-    """Find out which rows cannot be used."""
+def judge(
+    engine: Engine[Frame], orders: Frame, trades: Frame, calendar: TradingCalendar
+) -> Judged[Frame]:
+    """Find out which rows cannot be used, their local days, and which lie in continuous trading."""
+    local_millis = engine.local_millis(calendar.zone)
+    of_day = f"({local_millis} - {_DAY.format(local_millis=local_millis)} * {_DAY_MS})"
+    terms = {
+        "{millis}": engine.millis,
+        "{local_millis}": local_millis,
+        "{continuous}": calendar.continuous_sql(of_day),
+    }
+
+    def judged(query: str, name: str, rows: Frame) -> Frame:
+        for term, meant in terms.items():
+            query = query.replace(term, meant)
+        return engine.sql(query, {name: rows}, keep=True)
+
     return Judged(
-        engine.sql(
-            _JUDGED_ORDERS.replace("{millis}", engine.millis), {"orders": orders}, keep=True
-        ),
-        engine.sql(
-            _JUDGED_TRADES.replace("{millis}", engine.millis), {"trades": trades}, keep=True
-        ),
+        judged(_JUDGED_ORDERS, "orders", orders), judged(_JUDGED_TRADES, "trades", trades)
     )
 
 
-def rebuild(engine: Engine[Frame], judged: Judged[Frame]) -> Frame:
+def rebuild(engine: Engine[Frame], judged: Judged[Frame], calendar: TradingCalendar) -> Frame:
     """Return the stream: the columns of `schemas.ORDERS`, but `ms` for the time, in order."""
     frames = {"orders": judged.orders, "trades": judged.trades}
     frames["incoming"] = engine.sql(_INCOMING, frames, keep=True)
-    auctions = _auctions(engine, frames)
-    places = [(one.day, one.symbol, one.opening, one.ms, one.seq) for one in auctions]
+    days = [
+        (int(row["day"]), str(row["symbol"]))
+        for row in engine.rows(
+            engine.sql("SELECT DISTINCT day, symbol FROM {incoming}", frames, keep=False)
+        )
+    ]
+    auctions = _auctions(engine, frames, days, calendar)
+    places = [(one.day, one.symbol, one.call, one.ms, one.seq) for one in auctions]
     frames["auctions"] = engine.table(places, _AUCTION_COLUMNS)
-    resting: dict[tuple[int, str, bool], list[Resting]] = {}
+    resting: dict[tuple[int, str, int], list[Resting]] = {}
     for row in sorted(
         engine.rows(engine.sql(_RESTING, frames, keep=False)), key=lambda row: int(row["place"])
     ):
         order = Resting(
             row["order_no"], 1 if row["side"] == "BUY" else -1, row["price_milli"], int(row["qty"])
         )
-        resting.setdefault((row["day"], row["symbol"], row["opening"]), []).append(order)
+        resting.setdefault((row["day"], row["symbol"], row["call"]), []).append(order)
     more: list[_StreamRow] = []
     for auction in auctions:
-        orders = resting.get((auction.day, auction.symbol, auction.opening), [])
+        orders = resting.get((auction.day, auction.symbol, auction.call), [])
         more += _phase(auction, is_reproduced=uncross(auction.symbol, orders) == auction.fills)
+    for day, symbol in sorted({*days, *((one.day, one.symbol) for one in auctions)}):
+        end_ms = calendar.instant_ms(day, _DAY_MINUTES) - 1
+        more.append(_row((end_ms, 0), 0, symbol, Action.EXPIRE))
     frames["more"] = engine.table(more, _STREAM_COLUMNS)
     return engine.sql(_STREAM, frames, keep=True)
 
@@ -221,8 +242,12 @@ class _Auction:
     """One auction of one symbol, as the exchange reports it."""
 
     day: int
+    """Local days since 1970-01-01."""
     symbol: str
-    opening: bool
+    call: int
+    """Which of the calendar's calls it ends."""
+    begin_ms: int
+    """When that call begins."""
     ms: int
     seq: int
     """Where its first fill stands, if it has any."""
@@ -231,8 +256,13 @@ class _Auction:
     fills: list[Fill]
 
 
-def _auctions(engine: Engine[Frame], frames: Mapping[str, Frame]) -> list[_Auction]:
-    """Return two auctions for every symbol and day, with their fills."""
+def _auctions(
+    engine: Engine[Frame],
+    frames: Mapping[str, Frame],
+    days: Sequence[tuple[int, str]],
+    calendar: TradingCalendar,
+) -> list[_Auction]:
+    """Return the auctions of every symbol and day, with their fills."""
     reported = engine.rows(
         engine.sql(
             "SELECT * FROM {trades} WHERE reason IS NULL AND aggressor = 'AUCTION'",
@@ -240,22 +270,30 @@ def _auctions(engine: Engine[Frame], frames: Mapping[str, Frame]) -> list[_Aucti
             keep=False,
         )
     )
-    days = engine.rows(
-        engine.sql("SELECT DISTINCT day, symbol FROM {incoming}", frames, keep=False)
-    )
-    by_auction: dict[tuple[int, str, bool], list[Mapping[str, Any]]] = {}
+    by_auction: dict[tuple[int, str, int], list[Mapping[str, Any]]] = {
+        (day, symbol, call): [] for day, symbol in days for call in range(len(calendar.calls))
+    }
     for row in sorted(reported, key=lambda row: int(row["seq"])):
-        opening = row["ms"] < row["day"] * _DAY_MS + _CLOSING_CALL_MS
-        by_auction.setdefault((row["day"], row["symbol"], opening), []).append(row)
-    for row in days:
-        for opening in (True, False):
-            by_auction.setdefault((row["day"], row["symbol"], opening), [])
-    return [_auction(*key, rows) for key, rows in sorted(by_auction.items())]
+        call = calendar.call_at(int(row["day"]), int(row["ms"]))
+        if call is None:
+            msg = (
+                f"the trade of seq {row['seq']} is of an auction, and the calendar"
+                f" {str(calendar)!r} has no collecting before it: give the exchange's own"
+            )
+            raise InputError(msg)
+        by_auction.setdefault((int(row["day"]), row["symbol"], call), []).append(row)
+    return [
+        _auction(day, symbol, call, rows, calendar)
+        for (day, symbol, call), rows in sorted(by_auction.items())
+    ]
 
 
-def _auction(day: int, symbol: str, opening: bool, rows: list[Mapping[str, Any]]) -> _Auction:
+def _auction(
+    day: int, symbol: str, call: int, rows: list[Mapping[str, Any]], calendar: TradingCalendar
+) -> _Auction:
+    hours = calendar.calls[call]
     places = tuple((int(row["ms"]), int(row["seq"])) for row in rows)
-    usual = (day * _DAY_MS + (_OPENING_MS if opening else _CLOSING_MS), 0)
+    usual = (calendar.instant_ms(day, hours.end_minute), 0)
     fills = [
         Fill(
             symbol,
@@ -267,31 +305,31 @@ def _auction(day: int, symbol: str, opening: bool, rows: list[Mapping[str, Any]]
         )
         for row in rows
     ]
-    return _Auction(day, symbol, opening, *(places[0] if places else usual), places, fills)
+    begin_ms = calendar.instant_ms(day, hours.begin_minute)
+    first = places[0] if places else usual
+    return _Auction(day, symbol, call, begin_ms, *first, places, fills)
 
 
 def _phase(auction: _Auction, *, is_reproduced: bool) -> Iterator[_StreamRow]:
     """Yield the rows that begin and end a time of collecting."""
-
-    def row(place: tuple[int, int], turn: int, action: Action) -> _StreamRow:
-        return (*place, turn, auction.symbol, int(action), "", 0, 0, 0)
-
-    midnight_ms = auction.day * _DAY_MS
-    begin_ms = midnight_ms if auction.opening else midnight_ms + _CLOSING_CALL_MS
-    yield row((begin_ms, 0), 0, Action.COLLECT)
+    symbol = auction.symbol
+    yield _row((auction.begin_ms, 0), 0, symbol, Action.COLLECT)
     if is_reproduced:
-        yield row((auction.ms, auction.seq), 0, Action.AUCTION)
-    else:
-        for place, fill in zip(auction.places, auction.fills, strict=True):
-            for turn, side, order_no in ((0, "BUY", fill.buy), (1, "SELL", fill.sell)):
-                yield (
-                    *(*place, turn, auction.symbol, int(Action.FILL)),
-                    *(side, fill.price, fill.qty, order_no),
-                )
-        last = auction.places[-1] if auction.places else (auction.ms, auction.seq)
-        yield row(last, 2, Action.TRADE)
-    if not auction.opening:
-        yield row((midnight_ms + _DAY_MS - 1, 0), 0, Action.EXPIRE)
+        yield _row((auction.ms, auction.seq), 0, symbol, Action.AUCTION)
+        return
+    for place, fill in zip(auction.places, auction.fills, strict=True):
+        for turn, side, order_no in ((0, "BUY", fill.buy), (1, "SELL", fill.sell)):
+            yield (
+                *(*place, turn, symbol, int(Action.FILL)),
+                *(side, fill.price, fill.qty, order_no),
+            )
+    last = auction.places[-1] if auction.places else (auction.ms, auction.seq)
+    yield _row(last, 2, symbol, Action.TRADE)
+
+
+def _row(place: tuple[int, int], turn: int, symbol: str, action: Action) -> _StreamRow:
+    """Return a row that concerns a symbol as a whole."""
+    return (*place, turn, symbol, int(action), "", 0, 0, 0)
 
 
 #: What the run made happen against what the exchange did, fill by fill in the order of each symbol,

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.whale_ray.applications.emitted import Emitted, context
+from whale_ray.applications.stock_exchange.calendar import SHANGHAI
 from whale_ray.applications.stock_exchange.matcher import Matcher
 from whale_ray.applications.stock_exchange.rebuilding import COMPARISON, judge, rebuild
 from whale_ray.applications.stock_exchange.reference import Fill, OrderRow, ReferenceExchange
@@ -110,6 +111,9 @@ class DuckDB:
         self._made = 0
         database.execute("SET TimeZone = 'UTC'")
 
+    def local_millis(self, zone: str) -> str:
+        return f"EPOCH_MS(TIMEZONE('{zone}', CAST(event_time AS TIMESTAMPTZ)))"
+
     def load(self, rows: pa.Table | str) -> str:
         """Make a frame of a table, or of a Parquet file."""
         self._made += 1
@@ -160,8 +164,9 @@ class RealDay:
                 self._engine.load(str(folder / f"stock_{side}_sse_20230711.parquet"))
                 for side in ("orders", "trades")
             ),
+            SHANGHAI,
         )
-        self.rows = self._engine.stream(rebuild(self._engine, self._judged))
+        self.rows = self._engine.stream(rebuild(self._engine, self._judged, SHANGHAI))
 
     def compare(self, fills: pa.Table) -> dict:
         frames = {"trades": self._judged.trades, "made": self._engine.load(fills)}

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from tests.whale_ray.applications.stock_exchange.exchanges import DuckDB
+from whale_ray.applications.stock_exchange.calendar import SHANGHAI, TradingCalendar
 from whale_ray.applications.stock_exchange.rebuilding import judge, rebuild
 from whale_ray.applications.stock_exchange.schemas import Action
+from whale_ray.configs.errors import InputError
 
 TIME = pa.timestamp("ms", tz="UTC")
 ORDER_FIELDS = [
@@ -54,18 +56,21 @@ TRADES = [
     (at("01:30:02"), 8, "A", "SELL", 102, 1, 4, 5),
     (at("07:00:00.350"), 11, "A", "AUCTION", 102, 1, 4, 6),
 ]
-MIDNIGHT = at("00:00:00")
+MIDNIGHT = at("00:00:00") - timedelta(hours=8)  # in Shanghai
 
 
-def stream_of(orders: list[tuple], trades: list[tuple]) -> list[tuple]:
+def stream_of(
+    orders: list[tuple], trades: list[tuple], calendar: TradingCalendar = SHANGHAI
+) -> list[tuple]:
     with duckdb.connect() as database:
         engine = DuckDB(database)
         judged = judge(
             engine,
             engine.load(table(orders, ORDER_FIELDS)),
             engine.load(table(trades, TRADE_FIELDS)),
+            calendar,
         )
-        rows = engine.stream(rebuild(engine, judged)).to_pylist()
+        rows = engine.stream(rebuild(engine, judged, calendar)).to_pylist()
     return [tuple(row.values()) for row in rows]
 
 
@@ -76,6 +81,7 @@ def reasons_of(orders: list[tuple], trades: list[tuple]) -> tuple[list, list]:
             engine,
             engine.load(table(orders, ORDER_FIELDS)),
             engine.load(table(trades, TRADE_FIELDS)),
+            SHANGHAI,
         )
         return tuple(
             [row["reason"] for row in sorted(engine.rows(one), key=lambda row: row["order_key"])]
@@ -198,3 +204,46 @@ def test_order_numbers_may_come_again_the_next_day(days):
     rows = stream_of([*ORDERS[:2], *later][: 2 * days], [])
     assert [row[2] for row in rows].count(int(Action.EXPIRE)) == days
     assert [row[2] for row in rows].count(int(Action.ADD)) == 2 * days
+
+
+def test_another_exchange_has_its_own_day_and_phases():
+    """New York's winter day ends at 05:00 UTC; it begins trading at 14:30 and has one auction."""
+    calendar = TradingCalendar.parse("America/New_York: 00:00 collect, 09:30 trade")
+
+    def early(clock: str) -> datetime:
+        return datetime.fromisoformat(f"2023-01-11 {clock}").replace(tzinfo=UTC)
+
+    orders = [
+        (early("14:00:00"), 1, "A", "ADD", "BUY", 100, 5, 1),
+        (early("15:00:00"), 2, "A", "ADD", "SELL", 102, 5, 2),
+        (early("04:59:59") + timedelta(days=1), 3, "A", "ADD", "SELL", 103, 5, 3),
+        (early("05:00:00") + timedelta(days=1), 4, "A", "ADD", "SELL", 104, 5, 4),
+    ]
+    day = timedelta(days=1)
+    end = early("05:00:00") - timedelta(milliseconds=1)
+    assert stream_of(orders, [], calendar) == [
+        phase(early("05:00:00"), Action.COLLECT),
+        order(early("14:00:00"), 1, 100, 5, 1),
+        phase(early("14:30:00"), Action.AUCTION),
+        order(early("15:00:00"), -1, 102, 5, 2),
+        order(early("04:59:59") + day, -1, 103, 5, 3),
+        phase(end + day, Action.EXPIRE),
+        phase(early("05:00:00") + day, Action.COLLECT),
+        order(early("05:00:00") + day, -1, 104, 5, 4),
+        phase(early("14:30:00") + day, Action.AUCTION),
+        phase(end + 2 * day, Action.EXPIRE),
+    ]
+
+
+def test_an_exchange_without_auctions_only_ends_its_days():
+    calendar = TradingCalendar.parse("UTC: 00:00 trade")
+    assert stream_of(ORDERS[:1], [], calendar) == [
+        COLLECTED[1],
+        phase(at("23:59:59.999"), Action.EXPIRE),
+    ]
+
+
+def test_an_auction_that_no_collecting_comes_before_is_refused():
+    calendar = TradingCalendar.parse("UTC: 00:00 trade, 12:00 collect, 13:00 trade")
+    with pytest.raises(InputError, match=r"trade of seq 3 is of an auction, and the calendar 'UTC"):
+        stream_of(ORDERS, TRADES, calendar)
