@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import InputError
+from ..transport.compiling import njit
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -188,24 +189,24 @@ def _pool_and_offsets(column: Column) -> tuple[npt.NDArray[np.uint8], Integers]:
     return pool, np.arange(0, len(pool) + 1, width, dtype=np.int32)
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _rotate(value: Any, bits: Any) -> Any:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _lane(accumulator: Any, value: Any) -> Any:
     return _rotate(accumulator + value * _P2, 31) * _P1
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _avalanche(value: Any) -> Any:
     value = (value ^ (value >> np.uint64(33))) * _P2
     value = (value ^ (value >> np.uint64(29))) * _P3
     return value ^ (value >> np.uint64(32))
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _read(pool: Any, at: Any, width: Any) -> Any:
     """Read `width` bytes, little-endian; LLVM makes one load of it."""
     value = np.uint64(0)
@@ -219,16 +220,14 @@ _READ_ONLY_INT32 = numba.types.Array(numba.int32, 1, "C", readonly=True)
 _READ_ONLY_INT64 = numba.types.Array(numba.int64, 1, "C", readonly=True)
 
 
-@numba.njit(
-    numba.void(_READ_ONLY_INT64, numba.uint64[::1]), nogil=True, cache=True, boundscheck=False
-)
+@njit(numba.void(_READ_ONLY_INT64, numba.uint64[::1]), nogil=True, cache=True, boundscheck=False)
 def _chain_integers(values: Any, hashes: Any) -> Any:
     for row in range(len(values)):
         mixed = (hashes[row] + _P5 + np.uint64(8)) ^ _lane(np.uint64(0), np.uint64(values[row]))
         hashes[row] = _avalanche(_rotate(mixed, 27) * _P1 + _P4)
 
 
-@numba.njit(
+@njit(
     numba.void(_READ_ONLY_BYTES, _READ_ONLY_INT32, numba.uint64[::1]),
     nogil=True,
     cache=True,
@@ -269,7 +268,7 @@ def _chain_bytes(pool: Any, offsets: Any, hashes: Any) -> Any:
         hashes[row] = _avalanche(value)
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _reduce(value: Any) -> Any:
     """Return a 64-bit value modulo 2^61 - 1, where 2^61 counts as 1."""
     prime = np.uint64(_MERSENNE_61)
@@ -277,7 +276,7 @@ def _reduce(value: Any) -> Any:
     return value - prime if value >= prime else value
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _multiply(left: Any, right: Any) -> Any:
     """Return left * right modulo 2^61 - 1, for factors below it."""
     low_mask = np.uint64(0x7FFFFFFF)
@@ -292,7 +291,7 @@ def _multiply(left: Any, right: Any) -> Any:
     return _reduce(total)
 
 
-@numba.njit(numba.int64[::1](_READ_ONLY_INT64, numba.uint64), nogil=True, cache=True)
+@njit(numba.int64[::1](_READ_ONLY_INT64, numba.uint64), nogil=True, cache=True)
 def _decimal_residues(halves: Any, inverse_scale: Any) -> Any:
     prime = np.uint64(_MERSENNE_61)
     residues = np.empty(len(halves) // 2, dtype=np.int64)
@@ -306,7 +305,7 @@ def _decimal_residues(halves: Any, inverse_scale: Any) -> Any:
     return residues
 
 
-@numba.njit(
+@njit(
     numba.types.Tuple((numba.int64[::1], numba.int64[::1], numba.int64))(
         _READ_ONLY_INT64, numba.int64
     ),

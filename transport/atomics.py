@@ -24,9 +24,11 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from .compiling import njit
 
 IS_X86: Final = platform.machine() in {"x86_64", "AMD64"}
 

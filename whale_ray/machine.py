@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from .transport.compiling import kept_in
 from .transport.verbs.reports import DeviceReport
 
 PROBE_TIMEOUT_S = 20
@@ -128,7 +129,7 @@ def gather() -> Facts:
         spill_directory=spill_directory,
         spill_free_bytes=shutil.disk_usage(spill_directory).free,
         open_files_max=_open_files_max(),
-        kernel_cache=_kernel_cache(),
+        kernel_cache=kept_in(),
         java=java,
         java_refused=java_refused,
         requirements=_requirements(),
@@ -174,18 +175,6 @@ def _open_files_max() -> int:
 def _locked_memory_max() -> int | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
-
-
-def _kernel_cache() -> str | None:
-    """Return where numba keeps compiled kernels: its variable, beside the sources, or at home."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    sources = Path(__file__).parent
-    candidates = [Path(chosen)] if chosen else [sources, Path.home() / ".cache"]
-    for candidate in candidates:
-        existing = next(path for path in (candidate, *candidate.parents) if path.exists())
-        if os.access(existing, os.W_OK):
-            return str(candidate)
-    return None
 
 
 def _version(name: str) -> str | None:

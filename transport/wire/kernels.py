@@ -29,9 +29,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from ..compiling import njit
 
 DATA = 0
 OFFSETS = 1

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
+from ..compiling import njit
 from .kernels import (
     BYTES,
     DATA,

@@ -23,6 +23,7 @@ from ..configs.errors import ResourceError, UsageError
 from .addresses import resolve_address
 from .failures import explain_failure
 from .guard import refuse_while_importing
+from .tokens import provide_token
 
 LOGICAL_CPUS_MIN = 4
 """A Ray of our own counts at least so many processors.
@@ -167,6 +168,7 @@ def _check_same(address: str | None, *, started: bool) -> None:
 
 def _start(num_cpus: int | None, namespace: str | None, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)  # the new Ray's processes inherit it
+    provide_token()
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
     _initialize("a new Ray", address="local", num_cpus=cpus, namespace=namespace)
 

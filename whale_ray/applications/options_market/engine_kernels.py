@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ...transport.compiling import njit
 
 __all__ = ["CONTRACT", "decide"]
 

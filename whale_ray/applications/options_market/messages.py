@@ -27,8 +27,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from ...transport.compiling import njit
 from ...transport.wire.types import Schema
 from .schemas import TRADE as RECORD
 

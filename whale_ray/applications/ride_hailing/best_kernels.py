@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ...transport.compiling import njit
 
 __all__ = ["best_rows", "requests_of"]
 

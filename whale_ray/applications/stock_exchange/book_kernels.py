@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from ...transport.compiling import njit
 from .records import Books, Incoming, Int32s, Int64s, Records
 
 __all__ = ["reindex_books", "reindex_orders", "take_rows"]

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ...transport.compiling import njit
 
 __all__ = ["frozen", "pick_texts"]
 

@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ...transport.compiling import njit
 
 __all__ = ["CONTENT_WORDS", "TILE_ROWS", "touch"]
 

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ...configs.errors import UsageError
+from ...transport.compiling import njit
 
 Seconds: TypeAlias = npt.NDArray[np.float64]
 SLICES_MAX = 200_000_000

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from ...transport.compiling import njit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
