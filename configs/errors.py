@@ -17,6 +17,7 @@
     │   ├── AttemptLostError       a worker is not in the attempt it was asked about; internal
     │   │   └── NotInAttemptError  its process never was in it; internal
     │   ├── OutputError            the result could not be written or published
+    │   ├── SparkFailedError       Spark failed in preparing or comparing an application's rows
     │   ├── TransportError         a user's transport raised, or delivered what was not sent
     │   │   └── TransportGoneError its other side is gone; internal
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
@@ -141,6 +142,10 @@ class NotInAttemptError(AttemptLostError):
 
 class OutputError(JobError):
     """The result could not be written or published."""
+
+
+class SparkFailedError(JobError):
+    """Spark failed in what an application asked of it."""
 
 
 class TransportError(JobError):

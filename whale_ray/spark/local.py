@@ -18,6 +18,7 @@ from .driver import (
     without_py4j_logs,
 )
 from .java import use_java
+from .java_errors import kept_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,8 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
         session.sparkContext.setLogLevel("FATAL")
         give_back_interrupts(interrupts)
         try:
-            yield session
+            with kept_readable():
+                yield session
         finally:
             session.stop()
             builder._options.clear()  # pyspark would pass them on to the next session

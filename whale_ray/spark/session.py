@@ -38,6 +38,7 @@ from .java import (
     unopened_packages,
     use_java,
 )
+from .java_errors import kept_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,8 @@ def spark_on_ray(
         session = start_session(app_name, settings or SparkSettings(), ray_session)
         give_back_interrupts(interrupts)
         try:
-            yield session
+            with kept_readable():
+                yield session
         finally:
             stop_session(session)
 

@@ -22,6 +22,7 @@ from ..operators.sources.base import Source, SourceReader
 from ..ray_bridge.blocks import FileSource, ObjectRefs, ObjectSource
 from ..ray_bridge.dataset import quiet_ray_data
 from ..ray_bridge.folders import new_folder
+from .java_errors import reason_of
 from .session import Way, adopt_session, check_same_host
 from .types import columns_of
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ..operators.process import InstanceContext
     from ..transport.wire.types import Schema
 
-_RAISED = re.compile(r"(?:\w+\.)+\w*(?:Exception|Error): ")
 _PART = re.compile(r"part-(\d+)-.*\.parquet")
 
 
@@ -180,10 +180,4 @@ def _as_integers(columns: Schema) -> list[str]:
 
 
 def _why_not_evaluated(origin: str, error: Exception) -> str:
-    """Return one line with what was raised first, in whichever of Spark's processes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    told = causes[-1] if causes else " ".join(lines[:2])  # py4j's own line comes first
-    raised = list(_RAISED.finditer(told))
-    reason = told[raised[-1].start() :] if raised else told or repr(error)
-    return f"{origin}: Spark cannot evaluate it: {reason}"
+    return f"{origin}: Spark cannot evaluate it: {reason_of(error)}"

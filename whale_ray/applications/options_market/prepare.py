@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...configs.errors import InputError
+from ..shared.parquet_input import check_files
 from ..shared.preparing import (
     OnBadRows,
     in_brackets,
@@ -174,7 +175,8 @@ def input_paths(directory: str | Path) -> InputPaths:
     """Return the inputs in a folder.
 
     Raises:
-        InputError: there is no such folder, no input in it, or more than one of a kind.
+        InputError: there is no such folder, no input in it, more than one of a kind, or a damaged
+            file.
     """
     names = "options_daily*.parquet or options_universe*.parquet"
     folder = input_folder(directory, names)
@@ -190,7 +192,9 @@ def input_paths(directory: str | Path) -> InputPaths:
     if found == [None, None]:
         msg = f"{str(folder)!r} has no input: put {names} there"
         raise InputError(msg)
-    return InputPaths(*found)
+    inputs = InputPaths(*found)
+    check_files(asdict(inputs))
+    return inputs
 
 
 def prepare(

@@ -6,11 +6,12 @@ pyspark is not imported: everything goes through the session and the DataFrames 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
+from ..shared.parquet_input import check_files
 from ..shared.preparing import (
     OnBadRows,
     in_brackets,
@@ -79,11 +80,13 @@ def input_paths(directory: str | Path) -> InputPaths:
     """Return the two inputs in a folder.
 
     Raises:
-        InputError: there is no such folder, or no pair of inputs in it.
+        InputError: there is no such folder, no pair of inputs in it, or a damaged file.
     """
     wanted = " or ".join(f"{positions} and {requests}" for positions, requests in _FILE_PAIRS)
     positions, requests = pairs_of_inputs(input_folder(directory, wanted), _FILE_PAIRS, wanted)[0]
-    return InputPaths(str(positions), str(requests))
+    paths = InputPaths(str(positions), str(requests))
+    check_files(asdict(paths))
+    return paths
 
 
 def prepare(

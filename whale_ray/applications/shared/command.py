@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...configs.errors import SparkFailedError
 from .report import Run
 
 if TYPE_CHECKING:
@@ -131,17 +132,35 @@ def check_java() -> None:
 def spark_for(
     application: str, settings: Settings, *, on_ray: bool = False, address: str | None = None
 ) -> Iterator[SparkSession]:
-    """Start Spark, on Ray or here, and end it on leaving."""
+    """Start Spark, on Ray or here, and end it on leaving.
+
+    Raises:
+        SparkFailedError: what is asked of Spark fails; in one line, with the file if it is one.
+    """
     from ... import spark
 
     if on_ray:
         say(application, "starting Ray and Spark (15 to 40 s)")
-        with spark.spark_on_ray(application, settings.spark, address) as session:
-            yield session
+        started = spark.spark_on_ray(application, settings.spark, address)
     else:
         say(application, "starting Spark (5 to 15 s)")
-        with spark.spark_locally(application, settings.spark) as session:
-            yield session
+        started = spark.spark_locally(application, settings.spark)
+    with started as session, _told_in_one_line():
+        yield session
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """Turn errors of Java into one of ours, while Java can still be asked for their text."""
+    from ...spark.java_errors import is_of_java, reason_of
+
+    try:
+        yield
+    except Exception as error:
+        if not is_of_java(error):
+            raise
+        msg = f"Spark failed: {reason_of(error)}"
+        raise SparkFailedError(msg) from error
 
 
 def kept_as_files(frame: DataFrame, path: Path) -> Source:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ...configs.errors import BadRowError, InputError
+from .parquet_input import nanosecond_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,13 +72,21 @@ def open_parquet(
 ) -> DataFrame:
     """Open an input and check its columns, see `check_types`.
 
+    Timestamps in nanoseconds, which Spark does not read as such, are taken as microseconds.
+
     Raises:
-        InputError: there is no such file, or a column is missing or of another type.
+        InputError: there is no such file, one that is no whole Parquet file, or a column is missing
+            or of another type.
     """
-    if "://" not in path and not Path(path).exists():
-        msg = f"{side}: no file {path!r}: give the path of a Parquet file or folder"
-        raise InputError(msg)
+    nanoseconds = nanosecond_columns(side, path)
+    if nanoseconds:  # as plain numbers, which are turned into times here
+        session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     rows = session.read.parquet(path)
+    terms = [
+        f"{nanoseconds[name]} AS `{name}`" if name in nanoseconds else f"`{name}`"
+        for name in rows.columns
+    ]
+    rows = rows.selectExpr(*terms)
     check_types(side, path, dict(rows.dtypes), expected)
     return rows
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import InputError
+from ..shared.parquet_input import check_files
 from ..shared.preparing import (
     OnBadRows,
     in_brackets,
@@ -105,7 +106,8 @@ def input_paths(directory: str | Path) -> InputPaths:
     """Return the two inputs in a folder.
 
     Raises:
-        InputError: there is no such folder, no pair of inputs in it, or more than one.
+        InputError: there is no such folder, no pair of inputs in it, more than one, or a damaged
+            file.
     """
     wanted = f"{_ORDERS} and {_TRADES}, or stock_orders_NAME.parquet and stock_trades_NAME.parquet,"
     folder = input_folder(directory, wanted)
@@ -118,7 +120,9 @@ def input_paths(directory: str | Path) -> InputPaths:
         several = ", ".join(orders.name for orders, _ in whole)
         msg = f"{str(folder)!r} has several inputs ({several}): leave one of them there"
         raise InputError(msg)
-    return InputPaths(*map(str, whole[0]))
+    paths = InputPaths(*map(str, whole[0]))
+    check_files(asdict(paths))
+    return paths
 
 
 def prepare(
