@@ -7,11 +7,13 @@ operator may be followed by several fused ones (a tree). Everything else is an e
 A process always follows a grouping, so it is always the head of its stage; what is fused behind a
 per-worker process takes rows of all local instances at once, which only stateless operators and
 sinks ever do.
+
+What reads a union reads several streams, over an edge each, so it is the head of its stage, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from ..operators.groupings import (
@@ -27,6 +29,7 @@ from ..operators.groupings import (
 )
 from .logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from .physical import Edge
+from .unions import streams_of, united_streams
 
 DEFAULT_SOURCE_PARALLELISM = 1
 """One reader keeps the order of its input; more must be asked for."""
@@ -66,7 +69,8 @@ def resolve_parallelism(logical: LogicalPlan, workers: int) -> dict[str, int]:
 
     What the user wrote comes first. Else: a source runs once, whatever follows `global_()` once,
     a process once per worker, a sink and everything ungrouped as often as what feeds it, and a
-    stateless operator behind a grouping once per worker.
+    stateless operator behind a grouping once per worker. A union counts as often as the most
+    parallel of its streams runs.
     """
     resolved: dict[str, int] = {}
     for node in logical.nodes:
@@ -77,6 +81,8 @@ def resolve_parallelism(logical: LogicalPlan, workers: int) -> dict[str, int]:
 def _default_parallelism(node: OperatorNode, resolved: dict[str, int], workers: int) -> int:
     if node.kind is OperatorKind.SOURCE:
         return DEFAULT_SOURCE_PARALLELISM
+    if node.kind is OperatorKind.UNION:
+        return max(resolved[feed.upstream] for feed in node.inputs)
     groupings = [feed.grouping for feed in node.inputs]
     if any(isinstance(grouping, Global) for grouping in groupings):
         return 1
@@ -84,6 +90,49 @@ def _default_parallelism(node: OperatorNode, resolved: dict[str, int], workers: 
     if node.kind is OperatorKind.SINK or (ungrouped and not node.kind.is_stateful):
         return resolved[node.inputs[0].upstream]
     return workers
+
+
+@dataclass(frozen=True)
+class _Feed:
+    """A stream that an operator reads, and how its rows get there."""
+
+    stream: Input
+    grouping: Grouping
+    """The one that rows really take."""
+    reason: str
+    """Why they cannot stay where they are; empty if they can."""
+    first_source: int
+    timed: bool
+    """Whether the rows have event times there."""
+
+
+def _feeds(
+    logical: LogicalPlan,
+    node: OperatorNode,
+    parallelism: Mapping[str, int],
+    united: Mapping[str, tuple[Input, ...]],
+    at_once: Set[str],
+) -> tuple[_Feed, ...]:
+    """Return what an operator reads, each stream of a union by itself.
+
+    Operators in `at_once` send the rows of all of a worker's instances as one.
+    """
+    feeds = []
+    for feed in node.inputs:
+        union = feed.upstream if feed.upstream in united else ""
+        timed = logical.node(feed.upstream).has_event_time
+        first_source = 0
+        for stream in streams_of(feed, united):
+            count = parallelism[stream.upstream]
+            grouping, reason = _grouping_on_the_way(stream, count, parallelism[node.id])
+            if union and isinstance(grouping, Forward) and stream.upstream in at_once:
+                grouping = LocalOrShuffle()
+            if union:
+                reason = reason or "several streams come together"
+                reason += f", through union {union!r}"
+            feeds.append(_Feed(stream, grouping, reason, first_source, timed))
+            first_source += count
+    return tuple(feeds)
 
 
 def _grouping_on_the_way(
@@ -123,12 +172,13 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
     links: list[dict[str, list[str | int]]] = []
     edges: list[Edge] = []
     seeing = operators_that_see_time(logical)
+    united = united_streams(logical)
+    at_once: set[str] = set()
     for node in logical.nodes:
-        feeds = [
-            (feed, *_grouping_on_the_way(feed, parallelism[feed.upstream], parallelism[node.id]))
-            for feed in node.inputs
-        ]
-        if feeds and not any(reason for _, _, reason in feeds):
+        if node.id in united:
+            continue
+        feeds = _feeds(logical, node, parallelism, united, at_once)
+        if feeds and not any(feed.reason for feed in feeds):
             stage = stage_of[node.inputs[0].upstream]
             links[stage][node.inputs[0].upstream].append(node.id)
             members[stage].append(node.id)
@@ -137,27 +187,29 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
             members.append([node.id])
             links.append({})
         stage_of[node.id] = stage
+        if logical.node(members[stage][0]).per_worker:
+            at_once.add(node.id)
         links[stage][node.id] = []
-        for feed, grouping, reason in feeds:
-            if not reason:
+        for feed in feeds:
+            if not feed.reason:
                 continue
-            source_stage = stage_of[feed.upstream]
-            links[source_stage][feed.upstream].append(len(edges))
-            timed = logical.node(feed.upstream).has_event_time and node.id in seeing
+            source_stage = stage_of[feed.stream.upstream]
+            links[source_stage][feed.stream.upstream].append(len(edges))
             edges.append(
                 Edge(
                     id=len(edges),
-                    source_operator=feed.upstream,
+                    source_operator=feed.stream.upstream,
                     target_operator=node.id,
                     source_stage=source_stage,
                     target_stage=stage,
-                    port=feed.port,
-                    grouping=grouping,
-                    carries_time=timed,
+                    port=feed.stream.port,
+                    grouping=feed.grouping,
+                    carries_time=feed.timed and node.id in seeing,
                     ordered=node.event_time_order,
-                    on_null_key=feed.on_null_key,
-                    reason=reason,
-                    transport=feed.transport,
+                    on_null_key=feed.stream.on_null_key,
+                    reason=feed.reason,
+                    transport=feed.stream.transport,
+                    first_source=feed.first_source,
                 )
             )
     return StageGraph(

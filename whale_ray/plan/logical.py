@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..operators.transforms import Transform
     from ..transport.pairs.operators import Transport
 
-    Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink
+    Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink | "Union"
 
 OnBadRows: TypeAlias = Literal["fail", "drop"]
 
@@ -44,6 +44,8 @@ class OperatorKind(StrEnum):
     """Payload: a class or function without arguments that makes a `Process`."""
     CO_PROCESS = "co-process"
     """Payload: a class or function without arguments that makes a `CoProcess`."""
+    UNION = "union"
+    """Payload: a `Union`. It runs nowhere: what reads it reads its inputs (unions.py)."""
     SINK = "sink"
     """Payload: a `Sink`."""
 
@@ -51,6 +53,15 @@ class OperatorKind(StrEnum):
     def is_stateful(self) -> bool:
         """Tell whether instances keep state of the user's (both kinds of process)."""
         return self in (OperatorKind.PROCESS, OperatorKind.CO_PROCESS)
+
+
+@dataclass(frozen=True)
+class Union:
+    """All rows of several streams of equal columns; there is nothing to do."""
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        return "all rows of each"
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,8 @@ class OperatorNode:
     payload: Payload
     """See `OperatorKind`."""
     inputs: tuple[Input, ...] = ()
-    """Empty for a source; two for a `CO_PROCESS`; one for everything else."""
+    """Empty for a source; two for a `CO_PROCESS`; two or more, ungrouped, for a `UNION`; one for
+    everything else."""
     verb: str = ""
     """The method that made it, such as "map"."""
     parallelism: int | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..configs.errors import SettingsError
-from ..operators.groupings import All, LocalOrShuffle
+from ..operators.groupings import All, Forward, LocalOrShuffle
 from .explanation import Table, number_ranges
 
 if TYPE_CHECKING:
@@ -35,10 +35,15 @@ class PairSpec:
     consumer_worker: int
 
 
-def reached(edge: Edge, producer: int, consumers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the consuming workers to which a producing one sends rows of an edge."""
-    stays = isinstance(edge.grouping, LocalOrShuffle) and producer in consumers
-    return (producer,) if stays else consumers
+def reached(edge: Edge, producer: int, stages: Sequence[Stage]) -> tuple[int, ...]:
+    """Return the consuming workers to which a producing one sends rows of an edge, ascending."""
+    target = stages[edge.target_stage]
+    if isinstance(edge.grouping, Forward):
+        placed = stages[edge.source_stage].instance_worker
+        alike = zip(placed, target.instance_worker, strict=True)
+        return tuple(sorted({consumer for worker, consumer in alike if worker == producer}))
+    stays = isinstance(edge.grouping, LocalOrShuffle) and producer in target.workers
+    return (producer,) if stays else target.workers
 
 
 def lay_pairs(
@@ -66,9 +71,8 @@ def lay_pairs(
                 f" leave the setting at 'worker-oriented', or the transport out"
             )
             raise SettingsError(msg)
-        consumers = stages[edge.target_stage].workers
         for producer in stages[edge.source_stage].workers:
-            for consumer in reached(edge, producer, consumers):
+            for consumer in reached(edge, producer, stages):
                 if consumer != producer:
                     ends.append((edge.id, producer, consumer))
     return tuple(PairSpec(first_id + number, *pair) for number, pair in enumerate(ends))

@@ -61,7 +61,7 @@ class Edge:
     port: int
     """`LEFT` or `RIGHT` of the target operator."""
     grouping: Grouping
-    """Never `Forward()`: such an edge is fused, or became `LocalOrShuffle()`."""
+    """`Forward()` only from a stream of a union: all others are fused, or `LocalOrShuffle()`."""
     carries_time: bool
     """Whether the rows travel with their event times: a process downstream can see them."""
     ordered: bool
@@ -72,6 +72,9 @@ class Edge:
     """Why the two operators are not fused."""
     transport: Transport | None = None
     """The user's own, for rows that go from one worker to another (pairs.py)."""
+    first_source: int = 0
+    """The number of its instance 0 among all that feed the port: rows of equal time come in this
+    order. It is 0 but for the later streams of a union."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,11 @@ class PhysicalPlan(StreamPlan):
     def out_edges(self, stage_id: int) -> tuple[Edge, ...]:
         """Return the edges that leave a stage, in the order of their ids."""
         return tuple(edge for edge in self.edges if edge.source_stage == stage_id)
+
+    def is_united(self, edge: Edge) -> bool:
+        """Tell whether other edges feed the same port: the streams of a union."""
+        beside = self.in_edges(edge.target_stage)
+        return sum(other.port == edge.port for other in beside) > 1
 
     def source_ids(self, stage_id: int, worker: int) -> tuple[int, ...]:
         """Return the producer ids under which a stage sends from `worker`.

@@ -8,10 +8,12 @@ Sinks look at their outputs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import ExpressionError, TopologyError
-from .logical import LogicalPlan, OperatorKind
+from .logical import LogicalPlan, OperatorKind, OperatorNode
+from .unions import columns_of_schema, difference
 
 if TYPE_CHECKING:
     from ..operators.sinks.base import Sink
@@ -24,7 +26,8 @@ def preflight(logical: LogicalPlan) -> None:
     """Check expressions against their columns, and the outputs; changes nothing.
 
     Raises:
-        TopologyError: an expression does not fit the columns that its operator reads.
+        TopologyError: an expression does not fit the columns that its operator reads, or streams
+            of a union differ in theirs.
         OutputError: an output exists already or cannot be written.
     """
     schemas: dict[str, Schema | None] = {}
@@ -35,6 +38,8 @@ def preflight(logical: LogicalPlan) -> None:
             schema = schemas[node.inputs[0].upstream]
             transform = cast("Transform", node.payload)
             schemas[node.id] = _made(node.id, transform, schema)
+        elif node.kind is OperatorKind.UNION:
+            schemas[node.id] = _united(node, schemas)
         else:
             schemas[node.id] = None
             if node.kind is OperatorKind.SINK:
@@ -49,3 +54,19 @@ def _made(operator_id: str, transform: Transform, schema: Schema | None) -> Sche
     except ExpressionError as error:
         msg = f"operator {operator_id!r}: {error}"
         raise TopologyError(msg) from error
+
+
+def _united(union: OperatorNode, schemas: Mapping[str, Schema | None]) -> Schema | None:
+    first: tuple[str, Schema] | None = None
+    for feed in union.inputs:
+        schema = schemas[feed.upstream]
+        if schema is None:
+            continue
+        first = first or (feed.upstream, schema)
+        differs = difference(
+            first[0], columns_of_schema(first[1]), feed.upstream, columns_of_schema(schema)
+        )
+        if differs:
+            msg = f"operator {union.id!r}: {differs}"
+            raise TopologyError(msg)
+    return None if first is None else first[1]

@@ -7,6 +7,8 @@ all                   one per producing worker, read in place by every consuming
                       for instance-oriented addressing also one per pair, as below
 local or shuffle      one from each producing worker to itself if it hosts a consumer,
                       else one to every consuming worker
+forward               one from each producing worker to each that hosts an instance of the same
+                      number
 any other             one per pair of producing and consuming worker
 ====================  =====================================================================
 
@@ -43,19 +45,18 @@ def lay_rings(
     """
     rings: list[RingSpec] = []
     for edge in edges:
-        producers = stages[edge.source_stage].workers
-        consumers = stages[edge.target_stage].workers
-        for producer, readers, by_instance in _pairs(edge, producers, consumers, per_instance):
+        for producer, readers, by_instance in _pairs(edge, stages, per_instance):
             rings.append(RingSpec(len(rings), edge.id, producer, readers, 0, by_instance))
     return tuple(rings)
 
 
 def _pairs(
-    edge: Edge, producers: tuple[int, ...], consumers: tuple[int, ...], per_instance: bool
+    edge: Edge, stages: tuple[Stage, ...], per_instance: bool
 ) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-    for producer in producers:
+    consumers = stages[edge.target_stage].workers
+    for producer in stages[edge.source_stage].workers:
         to_all = isinstance(edge.grouping, All)
-        readers = reached(edge, producer, consumers)
+        readers = reached(edge, producer, stages)
         if edge.transport is not None:
             if producer in readers:
                 yield producer, (producer,), False

@@ -16,8 +16,9 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import HeldViewsError, ProtocolError
+from ..configs.errors import HeldViewsError, ProtocolError, TopologyError
 from ..plan.physical import Edge
+from ..plan.unions import columns_of_schema, difference
 from ..state.watermarks import WATERMARK_NONE
 from ..transport.channel import Channel, Frame
 from ..transport.wire.codec import decode
@@ -74,12 +75,39 @@ class Progress:
         return True
 
 
+class UnitedColumns:
+    """The columns that the streams of a union bring to one operator of this worker: the same."""
+
+    def __init__(self) -> None:
+        self._first: tuple[Edge, Schema] | None = None
+
+    def check(self, edge: Edge, schema: Schema) -> None:
+        """Compare the columns that a stream brings with those of the first stream.
+
+        Raises:
+            TopologyError: they differ.
+        """
+        self._first = self._first or (edge, schema)
+        first, columns = self._first
+        if edge.id == first.id:
+            return
+        differs = difference(
+            first.source_operator,
+            columns_of_schema(columns),
+            edge.source_operator,
+            columns_of_schema(schema),
+        )
+        if differs:
+            msg = f"operator {edge.target_operator!r}: {differs}"
+            raise TopologyError(msg)
+
+
 class EdgeReader:
     """This worker's end of one ring.
 
     `stream` is the ring's number, `units` are the target's local units by instance. With
     `per_instance` every message of rows is for one of these; `progress` is shared by the rings of
-    one edge from one worker.
+    one edge from one worker. `united` is shared by the streams of a union.
     """
 
     def __init__(
@@ -92,11 +120,13 @@ class EdgeReader:
         progress: Progress,
         *,
         per_instance: bool = False,
+        united: UnitedColumns | None = None,
     ) -> None:
         self.edge = edge
         self.channel = channel
         self._stream = stream
         self._per_instance = per_instance
+        self._united = united
         self._attempt = attempt
         self._by_instance = dict(units)
         self._units: Sequence[Unit] = tuple({id(unit): unit for unit in units.values()}.values())
@@ -190,6 +220,8 @@ class EdgeReader:
             return None
         if isinstance(message, SchemaMessage):
             message.register(self._schemas)
+            if self._united is not None:
+                self._united.check(self.edge, message.schema)
             return None
         return message
 
@@ -219,7 +251,7 @@ class EdgeReader:
             self._advance(self._units, header)
         elif instance is not None:
             unit = self._by_instance[instance]
-            unit.deliver_to(instance, self.edge.port, header.source, message.batch)
+            unit.deliver_to(instance, self.edge.port, self._place(header), message.batch)
             if instance == unit.instances[-1]:
                 self._advance([unit], header)
         else:
@@ -245,7 +277,7 @@ class EdgeReader:
                 unit.advance(self.edge.id, header.source, header.watermark_ns)
 
     def _deliver(self, message: WorkerMessage) -> None:
-        port, source = self.edge.port, message.header.source
+        port, source = self.edge.port, self._place(message.header)
         if message.destinations is None:
             for unit in self._units:
                 unit.deliver(port, source, message.batch)
@@ -254,6 +286,10 @@ class EdgeReader:
         else:
             for instance, batch in message.addressed(self._by_instance):
                 self._by_instance[instance].deliver(port, source, batch)
+
+    def _place(self, header: Header) -> int:
+        """Return the producer's number among all that feed the port."""
+        return self.edge.first_source + header.source
 
     def _raise_missing(self, header: Header) -> NoReturn:
         due = self._progress.due(header.source)

@@ -29,7 +29,7 @@ def make_partitioner(
         parallelism: instances of the target.
         virtual_nodes: how many a key is hashed to.
         local: the target's instances on the producing worker.
-        first: where a shuffle begins; the producers' numbers keep them from beginning alike.
+        first: the producer's number, to which rows are forwarded, and at which a shuffle begins.
 
     The partitioner raises BadRowError for a null key (where the edge refuses it) or an instance
     number that does not exist, and UserFunctionError for what a user's function raised.
@@ -43,6 +43,8 @@ def make_partitioner(
             return _custom(edge, function, parallelism)
         case groupings.Global():
             return lambda batch: (batch, np.zeros(batch.num_rows, dtype=np.int64), 0)
+        case groupings.Forward():
+            return lambda batch: (batch, np.full(batch.num_rows, first, dtype=np.int64), 0)
         case groupings.LocalOrShuffle() if local:
             return _in_turn(np.array(local, dtype=np.int64), first)
         case groupings.Shuffle() | groupings.LocalOrShuffle():

@@ -130,7 +130,7 @@ class UnitBuilder:
     ) -> ProcessNode:
         """Make a process or co-process and open it."""
         runtime = self._settings.runtime
-        ports = len(node.inputs)
+        ports = len(node.inputs)  # a union is one of them
         with naming_user_errors(context):
             process = make_process(cast("type[CoProcess]", node.payload))
         buffer = None

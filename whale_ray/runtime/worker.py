@@ -29,7 +29,7 @@ from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
 from ..transport.wire import codec
-from .edge_reader import EdgeReader, Progress
+from .edge_reader import EdgeReader, Progress, UnitedColumns
 from .fleet import Assignment
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer
@@ -64,6 +64,7 @@ class Worker:
         self._rings: RingSet | None = None
         self._units: list[Unit] = []
         self._readers: list[EdgeReader | ReceiverOperator | SenderOperator] = []
+        self._united: dict[tuple[int, int], UnitedColumns] = {}
         self._aborted = -1
         self._drained = -1
         self._draining = False
@@ -85,6 +86,7 @@ class Worker:
         """Begin an attempt; whatever an earlier one left is closed."""
         self.close()
         self._attempt = attempt
+        self._united = {}
         self._draining = False
         slots = len(watermark_slots(self._assignment.plan))
         self._rings = RingSet(self._assignment, self._index, attempt, slots, self._clock)
@@ -137,8 +139,18 @@ class Worker:
         # Every keyed ring is numbered by itself, but there is only one from a worker to another.
         shared = progress.setdefault((edge.id, spec.producer_worker), Progress(sources, units))
         one_each = isinstance(spec, RingSpec) and spec.per_instance
+        united = None
+        if plan.is_united(edge):
+            united = self._united.setdefault((edge.target_stage, edge.port), UnitedColumns())
         return EdgeReader(
-            edge, spec.id, channel, self._attempt, units, shared, per_instance=one_each
+            edge,
+            spec.id,
+            channel,
+            self._attempt,
+            units,
+            shared,
+            per_instance=one_each,
+            united=united,
         )
 
     def run(

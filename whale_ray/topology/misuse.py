@@ -22,7 +22,7 @@ GROUPINGS = (
 TRANSFORMS = ("map", "filter", "flat_map", "select", "with_column")
 """The methods that need no state."""
 
-STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink", "via"})
+STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink", "union", "via"})
 """All that can be called on some stream."""
 
 OTHER_NAMES: Mapping[str, str] = {
@@ -43,7 +43,10 @@ OTHER_NAMES: Mapping[str, str] = {
     "all": "broadcast",
     "join": "connect",
     "coGroup": "connect",
-    "union": "connect",
+    "unionAll": "union",
+    "unionByName": "union",
+    "concat": "union",
+    "merge": "union",
     "add_sink": "sink",
     "write": "sink",
 }
@@ -74,9 +77,19 @@ def on_ungrouped(name: str) -> str | None:
 
 def on_grouped(name: str, grouping: str) -> str | None:
     """Return what is wrong with a second grouping."""
+    if name == "union":
+        return grouped_before_union("this one", grouping)
     if name not in GROUPINGS:
         return None
     return f"the stream is grouped already ({grouping}): drop .{name}(…) or the grouping before it"
+
+
+def grouped_before_union(which: str, grouping: str) -> str:
+    """Return what is wrong with a grouped stream in a union."""
+    return (
+        f"union takes streams that are not grouped, and {which} is ({grouping}): group what union"
+        " returns, a.union(b).key_by('column')"
+    )
 
 
 def on_connected(name: str) -> str | None:

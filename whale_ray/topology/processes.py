@@ -37,7 +37,7 @@ def add_process(
     factory, per_worker = check_process(operator_id, operator, connected=connected)
     timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
     if event_time_order is None:
-        event_time_order = any(timed)
+        event_time_order = any(registry.some_event_time(feed.upstream) for feed in inputs)
     if event_time_order and not all(timed):
         untimed = registry.untimed_source(inputs[timed.index(False)].upstream)
         raise mistake(

@@ -93,6 +93,17 @@ class Registry:
         """Return what is known of the columns of an operator's output."""
         return self._columns[operator_id]
 
+    def some_event_time(self, operator_id: str) -> bool:
+        """Tell whether an operator's rows, or (behind a union) some of them, have event times."""
+        waiting = [operator_id]
+        while waiting:
+            node = self._nodes[waiting.pop()]
+            if node.has_event_time:
+                return True
+            if not node.kind.is_stateful:
+                waiting += [feed.upstream for feed in node.inputs]
+        return False
+
     def untimed_source(self, operator_id: str) -> str:
         """Return the id of a source without event times that feeds an operator."""
         node = self._nodes[operator_id]

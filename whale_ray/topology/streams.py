@@ -28,13 +28,14 @@ from ..operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
-from ..plan.logical import OnBadRows
+from ..plan.logical import LEFT, Input, OnBadRows
 from . import misuse
 from .checks import check_choice, check_function, mistake
 from .grouped import GroupedStream
 from .known import check_columns, kind_of_key
 from .readable import Readable
 from .registry import Registry
+from .unions import add_union, no_stream
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,6 +51,28 @@ class Stream(Readable):
 
     def __repr__(self) -> str:
         return f"Stream({self.id!r} of topology {self._registry.name!r})"
+
+    def union(self, *others: Stream, id: str | None = None) -> Stream:
+        """Return all rows of this stream and of others with equal columns.
+
+        A union costs nothing by itself: what reads it reads each of its streams. The rows of one
+        stream stay in its order; between streams there is none but that of event times, and rows
+        of equal time come in the order in which the streams are named here. The watermark is the
+        least of all.
+
+        Args:
+            others: streams of the same topology; their columns have the same names and types, in
+                the same order.
+            id: a name for the union; chosen if left out.
+
+        Raises:
+            TopologyError: what was passed is no such stream, or columns differ, as far as they are
+                known; the others are compared while the job runs.
+        """
+        union_id = self._registry.choose_id("union", id)
+        inputs = tuple(self._united(union_id, stream) for stream in (self, *others))
+        add_union(self._registry, union_id, inputs)
+        return Stream(self._registry, union_id)
 
     def key_by(self, *columns: str, on_null: OnBadRows = "fail") -> GroupedStream:
         """Send all rows of one key to one instance, in order.
@@ -111,6 +134,24 @@ class Stream(Readable):
         takes = ("batch", "parallelism")
         check_function(self.id, "partition_by", function, takes, "instance numbers")
         return self._grouped(lambda: Custom(function))
+
+    def _united(self, union_id: str, stream: object) -> Input:
+        """Return a stream as an input of a union, which spreads no rows itself."""
+        if not isinstance(stream, Readable):
+            raise no_stream(union_id, stream)
+        if not isinstance(stream, Stream):
+            raise mistake(
+                union_id,
+                misuse.grouped_before_union(repr(stream.id), stream._grouping.describe()),
+            )
+        if stream._registry is not self._registry:
+            raise mistake(
+                union_id,
+                f"union takes streams of one topology, but {stream.id!r} belongs to another one"
+                f" named {stream._registry.name!r}: make all with the same Topology",
+            )
+        own = None if stream._transport is self._registry.transport else stream._transport
+        return Input(stream.id, LEFT, Forward(), transport=own)
 
     def _grouped(
         self,

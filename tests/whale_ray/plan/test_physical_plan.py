@@ -25,7 +25,7 @@ from whale_ray.plan import memory
 from whale_ray.plan.explain import explain
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from whale_ray.plan.memory import Memory
-from whale_ray.plan.physical import PhysicalPlan
+from whale_ray.plan.physical import Edge, PhysicalPlan
 from whale_ray.plan.planner import lay_out, plan, worker_count
 
 GIB = 1024**3
@@ -57,7 +57,10 @@ def node(
         id=name,
         kind=kind,
         payload=Stub(name),  # type: ignore[arg-type] # the planner never looks into a payload
-        inputs=tuple(Input(up, port, grouping) for port, (up, grouping) in enumerate(feeds)),
+        inputs=tuple(
+            Input(up, 0 if kind is UNION else port, grouping)
+            for port, (up, grouping) in enumerate(feeds)
+        ),
         parallelism=parallelism,
         has_event_time=timed,
         event_time_order=timed and kind.is_stateful,
@@ -65,7 +68,7 @@ def node(
     )
 
 
-SOURCE, TRANSFORM, PROCESS, CO_PROCESS, SINK = OperatorKind
+SOURCE, TRANSFORM, PROCESS, CO_PROCESS, UNION, SINK = OperatorKind
 
 
 def ride_hailing(match_parallelism: int = 16, *, per_worker: bool = False) -> LogicalPlan:
@@ -297,17 +300,19 @@ GROUPINGS: list[Grouping] = [Key(("k",)), Shuffle(), All(), LocalOrShuffle(), Gl
 
 @st.composite
 def logical_plans(draw: st.DrawFn) -> LogicalPlan:
-    """Any graph that the builder could make: chains, branches, diamonds, joins."""
+    """Any graph that the builder could make: chains, branches, diamonds, joins, unions."""
     parallelism = st.none() | st.integers(1, 5)
     nodes = [node("n0", SOURCE, parallelism=draw(parallelism))]
     for number in range(1, draw(st.integers(2, 9))):
-        kind = draw(st.sampled_from((SOURCE, TRANSFORM, PROCESS, CO_PROCESS, SINK)))
+        kind = draw(st.sampled_from(tuple(OperatorKind)))
         if kind is SOURCE:
             feeds: list[tuple[str, Grouping]] = []
         else:
             open_ids = [earlier.id for earlier in nodes if earlier.kind is not SINK]
             allowed = GROUPINGS if kind.is_stateful else [Forward(), *GROUPINGS]
             count = 2 if kind is CO_PROCESS else 1
+            if kind is UNION:
+                allowed, count = [Forward()], draw(st.integers(2, 4))
             feeds = [
                 (draw(st.sampled_from(open_ids)), draw(st.sampled_from(allowed)))
                 for _ in range(count)
@@ -318,7 +323,7 @@ def logical_plans(draw: st.DrawFn) -> LogicalPlan:
                 f"n{number}",
                 kind,
                 *feeds,
-                parallelism=None if single else draw(parallelism),
+                parallelism=None if single or kind is UNION else draw(parallelism),
                 per_worker=kind.is_stateful and draw(st.booleans()),
             )
         )
@@ -337,11 +342,17 @@ def test_random_plans_hold_what_was_written(logical: LogicalPlan, workers: int) 
 
 def check_operators_run_once(laid: PhysicalPlan) -> None:
     run = Counter(operator for stage in laid.stages for operator in stage.operators)
-    assert run == Counter(node.id for node in laid.logical.nodes)
+    assert run == Counter(node.id for node in laid.logical.nodes if node.kind is not UNION)
 
 
 def check_links_equal_inputs(laid: PhysicalPlan) -> None:
-    written = Counter((f.upstream, n.id) for n in laid.logical.nodes for f in n.inputs)
+    written = Counter(
+        (stream, n.id)
+        for n in laid.logical.nodes
+        if n.kind is not UNION
+        for f in n.inputs
+        for stream in streams_behind(laid.logical, f.upstream)
+    )
     planned: Counter[tuple[str, str]] = Counter()
     for stage in laid.stages:
         for operator, followers in stage.links.items():
@@ -355,8 +366,36 @@ def check_links_equal_inputs(laid: PhysicalPlan) -> None:
                 else:
                     assert laid.edges[after].source_stage == stage.id
                     assert laid.edges[after].target_stage > stage.id
-                    assert laid.edges[after].grouping != Forward()
+                    check_edge(laid, laid.edges[after])
     assert planned == written
+
+
+def streams_behind(logical: LogicalPlan, operator: str) -> list[str]:
+    """Return an operator, or those that a union reads, directly or through other unions."""
+    if logical.node(operator).kind is not UNION:
+        return [operator]
+    feeds = logical.node(operator).inputs
+    return [stream for feed in feeds for stream in streams_behind(logical, feed.upstream)]
+
+
+def check_edge(laid: PhysicalPlan, edge: Edge) -> None:
+    """Only a union's rows are forwarded over an edge; the streams of a port are told apart."""
+    target = laid.operator(edge.target_operator)
+    (feed,) = (feed for feed in target.inputs if feed.port == edge.port)
+    streams = streams_behind(laid.logical, feed.upstream)
+    if edge.grouping == Forward():
+        assert len(streams) > 1
+        assert (
+            laid.stages[edge.source_stage].parallelism == laid.stages[edge.target_stage].parallelism
+        )
+    beside = [other for other in laid.in_edges(edge.target_stage) if other.port == edge.port]
+    assert [other.source_operator for other in beside] == streams
+    taken = [
+        other.first_source + instance
+        for other in beside
+        for instance in range(laid.stages[other.source_stage].parallelism)
+    ]
+    assert taken == list(range(len(taken)))
 
 
 def check_placement(laid: PhysicalPlan) -> None:
@@ -379,7 +418,10 @@ def check_rings(laid: PhysicalPlan) -> None:
         )
         assert set(paths.values()) == {1}
         every = {(p, c) for p in source.workers for c in target.workers}
-        if isinstance(edge.grouping, LocalOrShuffle):
+        if isinstance(edge.grouping, Forward):
+            alike = zip(source.instance_worker, target.instance_worker, strict=True)
+            assert set(paths) == set(alike)
+        elif isinstance(edge.grouping, LocalOrShuffle):
             assert set(paths) <= every
             assert {p for p, _ in paths} == set(source.workers)
         else:

@@ -83,6 +83,18 @@ def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any) -> None
     assert "finished" in job._repr_html_()
 
 
+def test_a_union_is_read_by_actors(cluster: Any) -> None:
+    topology = whale.Topology("union")
+    streams = [
+        topology.source(whale.sources.iterable([{"k": i % 13} for i in part]), id=f"rows-{n}")
+        for n, part in enumerate((range(0, 1000, 2), range(1000, 1500, 2), range(1500, 2000, 2)))
+    ]
+    united = streams[0].union(*streams[1:]).key_by("k").process(Count, id="count", parallelism=4)
+    united.sink(whale.sinks.collect(), id="out")
+    job = whale.submit(topology, workers=2).wait(120)
+    assert {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()} == EXPECTED
+
+
 def test_a_users_transport_carries_rows_between_actors(cluster: Any) -> None:
     topology = counting(transport=unix_transport(message_bytes=256, queue_length=4))
     job = whale.submit(topology, workers=3).wait(120)

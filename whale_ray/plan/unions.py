@@ -1,0 +1,79 @@
+"""Unions: streams of equal columns that are read as one.
+
+A union runs nowhere. What reads it reads each of its streams, over an edge of its own and on the
+same port, so that no row takes a step more than without it, and the watermark of the reader is the
+least of all streams'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from .logical import Input, LogicalPlan, OperatorKind
+
+if TYPE_CHECKING:
+    from ..transport.wire.types import DataType, Schema
+
+Columns: TypeAlias = "Mapping[str, DataType | None]"
+
+
+def united_streams(logical: LogicalPlan) -> Mapping[str, tuple[Input, ...]]:
+    """Return the streams of every union by its id, those of unions in unions included, in order."""
+    united: dict[str, tuple[Input, ...]] = {}
+    for node in logical.nodes:
+        if node.kind is OperatorKind.UNION:
+            united[node.id] = tuple(
+                stream for feed in node.inputs for stream in streams_of(feed, united)
+            )
+    return united
+
+
+def streams_of(feed: Input, united: Mapping[str, tuple[Input, ...]]) -> tuple[Input, ...]:
+    """Return what an input reads: one stream, or those of a union, each spread as the input is.
+
+    A transport of the user's that a stream was given before the union is kept.
+    """
+    if feed.upstream not in united:
+        return (feed,)
+    return tuple(
+        replace(feed, upstream=stream.upstream, transport=stream.transport or feed.transport)
+        for stream in united[feed.upstream]
+    )
+
+
+def columns_of_schema(schema: Schema) -> Columns:
+    """Return a schema's columns and their types."""
+    return {field.name: field.type for field in schema.fields}
+
+
+def difference(one: str, columns: Columns, other: str, others: Columns) -> str:
+    """Say how the columns of two streams, named by their operators, differ; "" if they do not.
+
+    A type of None is not known, and equals any.
+    """
+    needs = "union takes streams of equal columns, but"
+    for (name, own), (lacking, theirs) in (
+        ((one, columns), (other, others)),
+        ((other, others), (one, columns)),
+    ):
+        missing = next((column for column in own if column not in theirs), None)
+        if missing is not None:
+            return (
+                f"{needs} {name!r} has column {missing!r} and {lacking!r} has not (columns:"
+                f" {', '.join(theirs)}): select the same columns of both before union"
+            )
+    for column, kind in columns.items():
+        wanted = others[column]
+        if kind is not None and wanted is not None and kind != wanted:
+            return (
+                f"{needs} {column!r} is {kind.name} in {one!r} and {wanted.name} in {other!r}:"
+                f" cast one of them with with_column before union"
+            )
+    if list(columns) != list(others):
+        return (
+            f"{needs} {one!r} has them in the order {', '.join(columns)} and {other!r} in"
+            f" {', '.join(others)}: put them into one order with select before union"
+        )
+    return ""
