@@ -109,6 +109,13 @@ class RuntimeSettings:
         high=_HOUR_MS,
         why="time that a stopped job has to finish what its sources have read",
     )
+    output_lines_per_s: int = setting(
+        1000,
+        low=0,
+        high=1_000_000,
+        why="lines that users' functions in one worker may print a second, on average, and have "
+        "shown by the driver; more are counted; 0 leaves them where the worker runs",
+    )
     kill_grace_ms: int = setting(
         3000,
         low=0,

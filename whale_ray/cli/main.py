@@ -79,7 +79,8 @@ def _report(error: WhaleError) -> int:
     text = str(error)
     if not isinstance(error, UserFunctionError):
         text = f"whale-ray: {text}"
-    sys.stderr.write(text.rstrip() + "\n")
+    notes: list[str] = getattr(error, "__notes__", [])
+    sys.stderr.write("\n".join([text.rstrip(), *notes]) + "\n")
     return error.exit_code
 
 

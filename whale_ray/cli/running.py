@@ -184,6 +184,7 @@ def start_job(
     )
     if options.detach:
         sys.stdout.write(f"{job.id}\n")
+        sys.stderr.write(f"{job.logs}\n")
     else:
         job.wait(watch=sys.stderr, line=None if options.watch else line)
     return job

@@ -10,12 +10,14 @@ import importlib.metadata
 import os
 import pickle
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import cloudpickle
 
 from ..configs.errors import JobError, UsageError
 from ..plan.physical import watermark_slots
+from .capture import log_levels
 from .fleet import Assignment
 from .relay import RelayAssignment
 
@@ -34,6 +36,8 @@ class Envelope:
         workers: how many of the members are workers; those behind are relays.
         for_relays: what relays are told instead, pickled: nothing of the user's.
         kill_grace_ms: how long a member may take to end when its driver is gone.
+        output_lines_per_s: how many printed lines the driver takes of a worker; 0: none.
+        log_levels: of the driver's loggers, by name.
     """
 
     versions: dict[str, str]
@@ -43,6 +47,8 @@ class Envelope:
     workers: int
     for_relays: bytes = field(repr=False)
     kill_grace_ms: int
+    output_lines_per_s: int = 0
+    log_levels: Mapping[str, int] = field(default_factory=dict)
 
     def for_member(self, index: int) -> Envelope:
         """Return it without what is not for that worker or relay."""
@@ -62,8 +68,11 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def seal(assignment: Assignment) -> Envelope:
-    """Pack an assignment; raises UsageError for a function or an object that cannot travel."""
+def seal(assignment: Assignment, *, forward_output: bool = True) -> Envelope:
+    """Pack an assignment; raises UsageError for a function or an object that cannot travel.
+
+    `forward_output`: whether the driver prints what workers print.
+    """
     try:
         inside = cloudpickle.dumps(replace(assignment, secret=b""))
     except Exception as error:
@@ -74,6 +83,7 @@ def seal(assignment: Assignment) -> Envelope:
         )
         raise UsageError(msg) from error
     module_path = tuple(os.path.abspath(entry) for entry in sys.path)
+    runtime = assignment.settings.runtime
     return Envelope(
         versions=installed_versions(),
         working_directory=os.getcwd(),
@@ -81,7 +91,9 @@ def seal(assignment: Assignment) -> Envelope:
         inside=inside,
         workers=assignment.plan.workers,
         for_relays=pickle.dumps(relay_assignment(assignment)),
-        kill_grace_ms=assignment.settings.runtime.kill_grace_ms,
+        kill_grace_ms=runtime.kill_grace_ms,
+        output_lines_per_s=runtime.output_lines_per_s if forward_output else 0,
+        log_levels=log_levels(),
     )
 
 

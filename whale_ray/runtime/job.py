@@ -49,7 +49,13 @@ class JobRunner(ABC):
 
 
 class Job:
-    """A job that runs, or has run. Made by `submit` and `run`."""
+    """A job that runs, or has run. Made by `submit` and `run`.
+
+    Attributes:
+        id: its unique id.
+        name: its topology's name.
+        logs: one line that tells where the output of its workers is kept; "" without Ray.
+    """
 
     def __init__(
         self,
@@ -57,8 +63,10 @@ class Job:
         name: str,
         runner: JobRunner,
         release: Callable[[], None] | None = None,
+        logs: str = "",
     ) -> None:
         self.id = job_id
+        self.logs = logs
         self.name = name
         self._runner = runner
         self._release = release

@@ -13,11 +13,13 @@ from ..configs.errors import UsageError, UserFunctionError, WhaleError
 from ..operators.process import CoProcess, InstanceContext, Process, common_time
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
+from ..plan.explanation import number_ranges
 from ..state.event_time_buffer import EventTimeBuffer, Released
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.clock import Clock
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
+from .capture import enter, leave, running
 from .flow import Downstream
 from .metrics import InstanceMetrics, LatencyHistogram
 from .process_output import ProcessOutput
@@ -30,11 +32,13 @@ class Node:
         self.context = context
         self.metrics = InstanceMetrics(context.operator_id, context.instance, worker)
         self._clock: Clock = context.clock
+        self._place = place_of(context)
 
     @contextmanager
     def guard(self, *batches: Batch) -> Iterator[None]:
-        """Time the user's code and name the place of whatever it raises."""
+        """Time the user's code and name the place of whatever it raises or prints."""
         begin_ns = self._clock.monotonic_ns()
+        before = enter(self._place)
         try:
             yield
         except UsageError as error:
@@ -47,6 +51,7 @@ class Node:
         except (Exception, SystemExit) as error:
             raise self._user_error(error, _preview(batches)) from error
         finally:
+            leave(before)
             self.metrics.busy_ns += self._clock.monotonic_ns() - begin_ns
 
     def _naming_operator(self, error: UsageError) -> UsageError:
@@ -266,13 +271,19 @@ class ProcessNode(Node):
 def naming_user_errors(context: InstanceContext) -> Iterator[None]:
     """Turn what a user's source, factory or sink raises while opening into a named error."""
     try:
-        yield
+        with running(place_of(context)):
+            yield
     except WhaleError:
         raise
     except Exception as error:
         raise UserFunctionError.of(
             error, context.operator_id, context.instance, "none yet"
         ) from error
+
+
+def place_of(context: InstanceContext) -> str:
+    """Return the operator and its instance, or instances, as lines that it prints name them."""
+    return f"{context.operator_id}#{number_ranges(context.instances)}"
 
 
 def make_process(factory: Callable[[], object]) -> Process | CoProcess:

@@ -15,6 +15,7 @@ import socket
 import subprocess
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ from .fleet import Assignment, Fleet, FleetEvent
 from .fork_server import ForkServer, Launch
 from .members import LOCAL_ADDRESS
 from .message_socket import PatientSocket
+from .printed import PrintedLine
+from .printer import Printer
 from .tree_messages import TreeOrders
 
 _EVENTS_MAX = 4096
@@ -107,6 +110,7 @@ class ProcessFleet(Fleet):
         self._respawning: set[int] = set()
         self._servers: dict[Launch, ForkServer] = {}
         self._all_servers: list[ForkServer] = []
+        self._printer = Printer()
 
     def start(self, assignment: Assignment) -> None:
         """Start the processes; they report back when they are ready for calls."""
@@ -178,12 +182,11 @@ class ProcessFleet(Fleet):
 
     def _receive(self, index: int) -> FleetEvent | None:
         try:
-            data = self._members[index].socket.receive()
+            message = self._next_message(index)
         except (EOFError, OSError):
             return Died(index, self._bury(index, grace_s=1.0))
-        if data is None:
+        if message is None:
             return None
-        message = pickle.loads(data)  # noqa: S301  # from our own process
         if message == "ready":
             if index not in self._respawning:
                 return None
@@ -191,6 +194,19 @@ class ProcessFleet(Fleet):
             return Respawned(index)
         assert isinstance(message, FleetEvent)
         return message
+
+    def _next_message(self, index: int) -> object:
+        """Return the next message that is no printed lines, which are printed; None without one.
+
+        Raises EOFError, or OSError, if the process is gone.
+        """
+        while (data := self._members[index].socket.receive()) is not None:
+            message = pickle.loads(data)  # noqa: S301  # from our own process
+            if not isinstance(message, list):
+                return message
+            lines: list[PrintedLine] = message
+            self._printer.take(lines)
+        return None
 
     def _bury(self, index: int, grace_s: float) -> str:
         """End a worker's process; return how it died."""
@@ -202,9 +218,13 @@ class ProcessFleet(Fleet):
 
     def shutdown(self, grace_ns: int) -> None:
         """Close all sockets, upon which the workers end; kill those that do not."""
-        for member in self._members.values():
+        for index, member in self._members.items():
+            with suppress(EOFError, OSError):  # it is gone already
+                while self._next_message(index) is not None:
+                    pass  # only what it has printed is still of interest
             member.close()
         for index in list(self._members):
             self._bury(index, grace_ns / 1e9)
+        self._printer.close(grace_ns / 1e9)
         for server in self._all_servers:
             server.close(_KILL_TIMEOUT_S)

@@ -20,12 +20,15 @@ import threading
 from typing import Any
 
 from ..configs.errors import WhaleError
+from ..transport.clock import SystemClock
+from .capture import Capture
 from .controller_events import Raised
 from .envelope import Envelope
 from .fleet import SnapshotTaken, Told
 from .host import COMMANDS, WorkerHost, pack
 from .members import make_member
 from .message_socket import MessageSocket
+from .printed import PrintLimit
 
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
@@ -43,6 +46,7 @@ class ProcessWorker:
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None
         self._grace_s = 3.0
+        self._capture: Capture | None = None
 
     def serve(self) -> None:
         """Run until the driver's socket closes."""
@@ -53,10 +57,12 @@ class ProcessWorker:
             self._send(self._carry_out(*call))
         if self._host is not None:
             self._host.close()
+        self._flush_output()
 
     def _start(self, envelope: Envelope) -> None:
         try:
             self._grace_s = envelope.kill_grace_ms / 1000
+            self._capture_output(envelope)
             member = make_member(self._index, envelope, self._address, tell=self._tell)
             _show_name(f"whale {member.name}")
             self._host = WorkerHost(self._index, member)
@@ -67,7 +73,24 @@ class ProcessWorker:
         if self._host is None:
             assert self._refused is not None
             return Raised(self._index, attempt, method, self._refused)
-        return self._host.execute(attempt, method, arguments)
+        told = self._host.execute(attempt, method, arguments)
+        self._flush_output()
+        return told
+
+    def _capture_output(self, envelope: Envelope) -> None:
+        """Have the driver print what users' functions print here; relays call none."""
+        if self._index >= envelope.workers:
+            return
+        limit = PrintLimit(envelope.output_lines_per_s, "not shown")
+        forward = self._send if envelope.output_lines_per_s else None
+        self._capture = Capture(
+            f"worker {self._index}", forward, limit, SystemClock(), keep=forward is None
+        )
+        self._capture.install(envelope.log_levels)
+
+    def _flush_output(self) -> None:
+        if self._capture is not None:
+            self._capture.flush()
 
     def _listen(self) -> None:
         """Take the driver's messages until it is gone; without this thread nobody obeys it."""

@@ -19,11 +19,13 @@ from ..transport.clock import SystemClock
 from .envelope import unseal
 from .fleet import Assignment
 from .metrics import JobMetrics
+from .printed import Fetched
 from .ray_fleet import NAMESPACE, RayFleet, member_name
 from .ray_journal import RayJournal, fetch_envelope
+from .ray_output import ActorOutput
 from .supervisor import JobOutcome, Supervisor
 
-THREADS = 6
+THREADS = 8
 RESTARTS_MAX = 5
 """How often Ray restarts a controller that died; it resumes from its journal."""
 
@@ -45,8 +47,11 @@ class ControllerActor:
         self._refused: WhaleError | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._output: ActorOutput | None = None
         try:
-            self._supervisor = self._make_supervisor(unseal(fetch_envelope(job_id)))
+            envelope = fetch_envelope(job_id)
+            self._output = ActorOutput("controller", envelope)
+            self._supervisor = self._make_supervisor(unseal(envelope))
         except WhaleError as error:
             self._refused = error  # not raised: Ray would only tell that an actor died
         except Exception as error:  # noqa: BLE001  # as above
@@ -75,6 +80,14 @@ class ControllerActor:
             return cloudpickle.dumps(self._run())
         finally:
             self._ended.set()
+            if self._output is not None:
+                self._output.close()
+
+    def output(self, seen: int) -> Fetched:
+        """Return what sinks printed here; see `MemberActor.output`."""
+        if self._output is None:
+            return Fetched(seen, (), closed=True)
+        return self._output.fetch(seen)
 
     def _run(self) -> JobOutcome:
         if self._supervisor is not None:

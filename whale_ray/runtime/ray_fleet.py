@@ -34,7 +34,9 @@ from .envelope import Envelope
 from .fleet import Assignment, Fleet, FleetEvent, SnapshotTaken
 from .host import COMMANDS, StepThread, WorkerHost, pack
 from .members import Member, make_member
+from .printed import Fetched
 from .ray_journal import fetch_envelope
+from .ray_output import ActorOutput
 from .relay_process import RelayProcess
 
 NAMESPACE = "whale-ray"
@@ -64,8 +66,12 @@ class MemberActor:
         self._refused: WhaleError | None = None
         self._token = secrets.token_hex(8)
         self._steps = StepThread()
+        self._output: ActorOutput | None = None
         try:
-            self._host = WorkerHost(index, _make_member(index, fetch_envelope(job_id)))
+            envelope = fetch_envelope(job_id)
+            if index < envelope.workers:
+                self._output = ActorOutput(f"worker {index}", envelope)
+            self._host = WorkerHost(index, _make_member(index, envelope))
         except WhaleError as error:
             self._refused = error
 
@@ -81,6 +87,8 @@ class MemberActor:
         host = self._host
         given = pickle.loads(arguments)  # noqa: S301  # from our own controller
         told = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
+        if self._output is not None:
+            self._output.flush()
         return pack(told)
 
     def command(self, attempt: int, name: str, arguments: bytes) -> None:
@@ -94,6 +102,12 @@ class MemberActor:
         member = None if self._host is None else self._host.worker
         return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
 
+    def output(self, seen: int) -> Fetched:
+        """Return what was printed here, after the first `seen` lines; wait a while for some."""
+        if self._output is None:
+            return Fetched(seen, (), closed=True)
+        return self._output.fetch(seen)
+
     def snapshot(self) -> bytes:
         """Return the pickled counters."""
         unknown = SnapshotTaken(self._index, None)
@@ -104,6 +118,8 @@ class MemberActor:
         if self._host is not None:
             self._host.abort()
             self._steps.run(self._host.close)
+        if self._output is not None:
+            self._output.close()
 
 
 def _make_member(index: int, envelope: Envelope) -> Member:

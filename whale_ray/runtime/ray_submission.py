@@ -33,6 +33,7 @@ from .metrics import JobMetrics
 from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_name, job_of
 from .ray_fleet import NAMESPACE, create_members, kill_all
 from .ray_journal import forget, keep_envelope
+from .ray_output import OutputFollower, logs_place, ray_prints_output
 from .supervisor import JobOutcome
 from .tree_keeper import Wish
 
@@ -68,7 +69,8 @@ def submit_to_ray(
         undo.callback(release, assignment)
         if detach:
             _check_outlives(assignment)
-        keep_envelope(assignment.job_id, seal(assignment))
+        follows = not detach and not ray_prints_output()
+        keep_envelope(assignment.job_id, seal(assignment, forward_output=follows))
         undo.callback(forget, assignment.job_id)
         plan, ids = assignment.plan, [place.id for place in places]
         actors = create_members(plan, ids, assignment.job_id, session.worker_cpus, detach)
@@ -92,10 +94,10 @@ def submit_to_ray(
         runner = (
             DetachedRunner(assignment.job_id, controller)
             if detach
-            else RayRunner(assignment.job_id, controller, actors, plan.workers, session)
+            else RayRunner(assignment.job_id, controller, actors, plan.workers, session, follows)
         )
         undo.pop_all()
-    return Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
+    return Job(assignment.job_id, topology.name, runner, lambda: release(assignment), logs_place())
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class RayRunner(JobRunner):
         members: list[ActorHandle[Any]],
         workers: int,
         session: RaySession,
+        follows_output: bool,
     ) -> None:
         self._job_id = job_id
         self._controller = controller
@@ -184,6 +187,9 @@ class RayRunner(JobRunner):
         self._workers = workers
         self._session = session
         self._outcome: JobOutcome | None = None
+        self._logs_place = logs_place()
+        followed = [*members[:workers], controller] if follows_output else []
+        self._output = OutputFollower(followed)
         self._run = controller.run.remote()
         self._thread = threading.Thread(target=self._await_end, name="job's end", daemon=True)
         self._thread.start()
@@ -196,6 +202,9 @@ class RayRunner(JobRunner):
             reason = next(iter(str(error).splitlines()), repr(error))
             lost = WorkerDiedError(f"the job's controller is gone, and the job with it: {reason}")
             outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, self._workers, lost)
+        self._output.finish()
+        if outcome.error is not None and outcome.state == "failed":
+            outcome.error.add_note(self._logs_place)
         try:
             if ray.is_initialized():
                 kill_all([*self._members, self._controller])
@@ -321,7 +330,8 @@ def stop_job(job_id: str, drain: bool, address: str | None, timeout_s: float) ->
     with connect_ray(address or "auto"):
         controller = ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
         ray.get(controller.stop.remote(drain), timeout=_ANSWER_TIMEOUT_S)
-        waiting = controller.wait_for_end.remote()
+        # Retried, it would have Ray print that its actor is dead, which is what it waits for.
+        waiting = controller.wait_for_end.options(max_task_retries=0).remote()
         done, _ = ray.wait([waiting], timeout=timeout_s)
         if not done:
             msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"

@@ -21,6 +21,7 @@ from ..plan.logical import OperatorKind
 from ..transport.clock import Clock
 from . import controller as c
 from . import controller_events as e
+from .capture import running
 from .edge_metrics import edge_metrics
 from .fleet import Assignment, Fleet, SnapshotTaken, Told
 from .journal import Entry, Journal, NoJournal
@@ -408,9 +409,10 @@ def job_is_bounded(assignment: Assignment) -> bool:
 
 @contextmanager
 def _told_as_of(operator_id: str, preview: str) -> Iterator[None]:
-    """Tell what a sink raises in the block as its own error, whatever it is."""
+    """Tell what a sink raises, or prints, in the block as its own, whatever it is."""
     try:
-        yield
+        with running(operator_id):
+            yield
     except WhaleError:
         raise
     except OSError as error:

@@ -1,0 +1,145 @@
+"""Lines that users' functions print or log, on their way from a worker to the driver; without I/O.
+
+Everything here is bounded: a function that prints a line per row must neither fill a memory nor
+slow the job down to the speed of a terminal. What is left out is counted and told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LINE_CHARACTERS_MAX = 4096
+_BURST_S = 10
+_REPORT_INTERVAL_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class PrintedLine:
+    """One line, without its end.
+
+    Attributes:
+        place: who printed it, such as "count#2": the operator and its instance.
+        text: what was printed.
+        is_error: it was meant for standard error, as log messages are.
+    """
+
+    place: str
+    text: str
+    is_error: bool = False
+
+    def __str__(self) -> str:
+        return f"({self.place}) {self.text}"
+
+
+def cut(text: str) -> str:
+    """Return a line that is not too long to be passed on; what is missing is told."""
+    beyond = len(text) - LINE_CHARACTERS_MAX
+    if beyond <= 0:
+        return text
+    return f"{text[:LINE_CHARACTERS_MAX]}… ({beyond:,} characters more)"
+
+
+class PrintLimit:
+    """Decides which lines are passed on, and counts the others.
+
+    On average `lines_per_s` pass, and what would pass in 10 s may come at once. `elsewhere` says
+    where the lines that do not pass can be found.
+    """
+
+    def __init__(self, lines_per_s: int, elsewhere: str) -> None:
+        self._lines_per_s = lines_per_s
+        self._elsewhere = elsewhere
+        self._capacity = float(lines_per_s * _BURST_S)
+        self._credit = self._capacity
+        self._at_ns: int | None = None
+        self._reported_at_ns = 0
+        self._left_out: dict[str, int] = {}
+
+    def offer(self, line: PrintedLine, now_ns: int) -> list[PrintedLine]:
+        """Return the lines to pass on now: this one, unless there were too many, and reports."""
+        elapsed_ns = 0 if self._at_ns is None else now_ns - self._at_ns
+        self._at_ns = now_ns
+        self._credit = min(self._capacity, self._credit + elapsed_ns * self._lines_per_s / 1e9)
+        if self._credit < 1:
+            self._left_out[line.place] = self._left_out.get(line.place, 0) + 1
+            return []
+        self._credit -= 1
+        if now_ns - self._reported_at_ns < _REPORT_INTERVAL_NS:
+            return [line]
+        return [*self.report(now_ns), line]
+
+    def report(self, now_ns: int) -> list[PrintedLine]:
+        """Return a line for each place of which lines were left out since the last report."""
+        self._reported_at_ns = now_ns
+        left_out, self._left_out = self._left_out, {}
+        return [
+            PrintedLine(place, self._told(lines), is_error=True)
+            for place, lines in left_out.items()
+        ]
+
+    def _told(self, lines: int) -> str:
+        more = "1 line more" if lines == 1 else f"{lines:,} lines more"
+        return f"… {more}, {self._elsewhere} (runtime.output_lines_per_s={self._lines_per_s})"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What an `Outbox` hands over.
+
+    Attributes:
+        seen: how many lines there have been, to be named in the next question.
+        lines: those that have not been handed over before.
+        closed: there will be no more.
+    """
+
+    seen: int
+    lines: tuple[PrintedLine, ...]
+    closed: bool
+
+
+class Outbox:
+    """Lines that wait until they are fetched; each is kept until its receipt is confirmed.
+
+    Of more than `lines_max` the oldest are dropped, and counted.
+    """
+
+    def __init__(self, lines_max: int) -> None:
+        self._lines: deque[PrintedLine] = deque(maxlen=lines_max)
+        self._changed = threading.Condition()
+        self._count = 0
+        self._lost = 0
+        self._closed = False
+
+    def add(self, lines: Sequence[PrintedLine]) -> None:
+        """Take lines."""
+        with self._changed:
+            for line in lines:
+                self._lost += len(self._lines) == self._lines.maxlen
+                self._lines.append(line)
+            self._count += len(lines)
+            self._changed.notify_all()
+
+    def fetch(self, seen: int, timeout_s: float) -> Fetched:
+        """Return what came after the first `seen` lines; wait a while for the first of it.
+
+        A caller that has seen more than there were has asked a process before this one.
+        """
+        with self._changed:
+            if seen <= self._count:
+                while len(self._lines) > self._count - seen:
+                    self._lines.popleft()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._lines or self._closed, timeout_s)
+            lost, self._lost = self._lost, 0
+            told = [PrintedLine("output", f"… {lost:,} lines were not fetched in time", True)]
+            return Fetched(self._count, (*(told if lost else ()), *self._lines), self._closed)
+
+    def close(self, timeout_s: float) -> None:
+        """Say that there will be no more, and wait a while until all was received."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._lines, timeout_s)
