@@ -30,6 +30,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from types import TracebackType
 
@@ -178,3 +179,11 @@ class TruncatedMessageError(ProtocolError):
 
 class CorruptedMessageError(ProtocolError):
     """The message's checksum or inner lengths do not agree with its bytes."""
+
+
+def system_reason(error: OSError) -> str:
+    """Return in the system's words why a call failed, such as `No space left on device`.
+
+    Libraries put words of their own around them.
+    """
+    return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]

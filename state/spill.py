@@ -7,12 +7,13 @@ the wire format.
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
 
-from ..configs.errors import ResourceError
+from ..configs.errors import ResourceError, system_reason
 from ..transport.wire.batch import Batch
 from ..transport.wire.codec import decode, encode_into, message_size
 from ..transport.wire.messages import WorkerMessage
@@ -51,7 +52,7 @@ class SpillFile:
     ) -> None:
         self._owner = owner
         self._bytes_max = bytes_max
-        self._directory = directory or tempfile.gettempdir()
+        self._directory = directory
         self._page_bytes = page_bytes
         self._schemas: dict[int, Schema] = {}
         self._pages: dict[int, _Page] = {}
@@ -82,10 +83,11 @@ class SpillFile:
             page.file.flush()
         except OSError as error:
             msg = (
-                f"operator {self._owner!r} cannot spill to {self._directory}: {error.strerror}; "
-                "free space there, or name another folder in runtime.spill_directory"
+                f"operator {self._owner!r} cannot spill to {self._directory or tempfile.tempdir}: "
+                f"{system_reason(error)}; make room there or mend it, or name another folder in "
+                "runtime.spill_directory"
             )
-            raise ResourceError(msg) from error
+            raise ResourceError(msg) from None
         self._schemas[batch.schema.schema_id] = batch.schema
         record = SpillRecord(self._newest, page.end, length)
         page.end += length
@@ -114,7 +116,8 @@ class SpillFile:
     def close(self) -> None:
         """Give everything back to the kernel."""
         for page in self._pages.values():
-            page.file.close()
+            with suppress(OSError):  # what is written late and finds no room is dropped anyway
+                page.file.close()
         self._pages.clear()
 
     def _page(self) -> _Page:
@@ -123,7 +126,7 @@ class SpillFile:
         if page is None or page.end >= self._page_bytes:
             self._newest += 1
             page = _Page(
-                tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - until it is read
+                tempfile.TemporaryFile(dir=self._directory or None)  # noqa: SIM115 - until it is read
             )
             self._pages[self._newest] = page
         return page

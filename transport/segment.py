@@ -225,9 +225,11 @@ def _remove_if_stale(path: Path) -> bool:
         return False  # another user's, or gone meanwhile
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
-    except BlockingIOError:
-        return False  # its creator lives
+        if not os.path.samestat(os.fstat(fd), path.stat()):
+            return False  # given up and made anew under its name, before we held the old one
+        path.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        return False  # its creator lives, or has just removed it
     finally:
         os.close(fd)
     return True

@@ -10,15 +10,17 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...configs.errors import OutputError
+from ...configs.errors import OutputError, system_reason
 from .base import Sink, SinkResult, SinkWriter, Staged
 from .formats import CsvFormat, JsonLinesFormat, ParquetFormat, PartEncoder, PartFormat
+from .held_folders import FolderHold
+from .manifest import is_manifest, write_manifest
 from .shape import RowShape, common_schema
-from .staging import PART_PREFIX, FolderLock, OutputFolder, PartFile
+from .staging import PART_PREFIX, OutputFolder, PartFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +36,7 @@ class FileSink(Sink):
     folder: OutputFolder
     format: PartFormat
     given_path: str
+    remedy: str = "make room or mend the folder, or name another output"
 
     def check(self) -> None:
         """Raise `OutputError` if the output exists or cannot be written."""
@@ -41,9 +44,9 @@ class FileSink(Sink):
 
     def prepare(self, token: str, *, bounded: bool) -> None:
         """Remove what dead jobs left; for an unbounded job also the output to be overwritten."""
-        with _as_output_error(self.given_path):
-            self.folder.check()
+        with self._errors():
             self.folder.sweep()
+            self.folder.check()
             if not bounded:
                 self.folder.remove(token)
 
@@ -53,7 +56,7 @@ class FileSink(Sink):
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Give the folder of staged parts its name, in one rename."""
-        with _as_output_error(self.given_path):
+        with self._errors():
             schema = common_schema(staged, self.describe())
             parts = {
                 os.path.basename(part.path): part.inode for part in staged if part.path is not None
@@ -83,6 +86,9 @@ class FileSink(Sink):
         """Return format and path, as the user wrote it."""
         return f"{self.format.name} {self.given_path}"
 
+    def _errors(self) -> AbstractContextManager[None]:
+        return _as_output_error(self.given_path, self.remedy)
+
     def _is_published(self, parts: Mapping[str, int | None], empty: bytes | None) -> bool:
         """Tell whether a coordinator that died has carried out this very publication."""
         if empty is None:
@@ -91,20 +97,25 @@ class FileSink(Sink):
         return self.folder.holds_only(self._part_name(0), empty)
 
     def _publish(self, token: str, names: list[str], empty: bytes | None) -> None:
-        hidden = self.folder.make_hidden(token)
-        if empty is not None:
-            with open(os.path.join(hidden, names[0]), "wb") as stream:
-                stream.write(empty)
-                stream.flush()
-                os.fsync(stream.fileno())
-        found = sorted(os.listdir(hidden))
-        if found != names:
-            msg = (
-                f"the staged parts of {self.given_path!r} are {found} instead of {names}; "
-                "did something else write there?"
-            )
-            raise OutputError(msg)
-        self.folder.publish(token)
+        hold = self.folder.hold_hidden(token)
+        try:
+            hidden = self.folder.hidden(token)
+            if empty is not None:
+                with open(os.path.join(hidden, names[0]), "wb") as stream:
+                    stream.write(empty)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            found = sorted(name for name in os.listdir(hidden) if not is_manifest(name))
+            if found != names:
+                msg = (
+                    f"the staged parts of {self.given_path!r} are {found} instead of {names}; "
+                    "did something else write there?"
+                )
+                raise OutputError(msg)
+            write_manifest(hidden, names)
+            self.folder.publish(token)
+        finally:
+            hold.close()
 
     def _empty_part(self, schema: pa.Schema) -> bytes:
         stream = io.BytesIO()
@@ -128,13 +139,13 @@ class FileWriter(SinkWriter):
         self._rows = 0
         self._parts = 0
         self._staged: str | None = None
-        self._lock: FolderLock | None = None
+        self._hold: FolderHold | None = None
 
     def write(self, batch: Batch) -> None:
         """Encode the rows; see `SinkWriter.write`."""
         if self._sink.format.keeps_rows and not batch.owned:
             batch = batch.copy()
-        with _as_output_error(self._sink.given_path):
+        with self._sink._errors():
             record = self._shape.fit(batch)
             if not record.num_rows:
                 return
@@ -145,19 +156,18 @@ class FileWriter(SinkWriter):
 
     def stage(self) -> Staged:
         """Complete the part and link it into the hidden folder."""
-        with _as_output_error(self._sink.given_path):
+        with self._sink._errors():
             if self._finish() is None:
                 return self._receipt(None)
-            hidden = self._sink.folder.make_hidden(self._token)
-            self._lock = self._lock or FolderLock(hidden)
+            self._hold = self._hold or self._sink.folder.hold_hidden(self._token)
             name = self._sink._part_name(self._instance)
-            self._staged = os.path.join(hidden, name)
+            self._staged = os.path.join(self._sink.folder.hidden(self._token), name)
             self._link(self._staged)
             return self._receipt(self._staged)
 
     def publish_part(self) -> Staged | None:
         """Complete a part and link it into the output at once."""
-        with _as_output_error(self._sink.given_path):
+        with self._sink._errors():
             file = self._finish()
             if file is None:
                 return None
@@ -172,7 +182,9 @@ class FileWriter(SinkWriter):
 
     def abort(self) -> None:
         """Drop what was not published; the kernel frees a file without a name."""
-        self._encoder = None
+        if self._encoder is not None:
+            self._encoder.drop()
+            self._encoder = None
         self._drop_file()
         if self._staged is not None:
             with suppress(OSError):
@@ -180,9 +192,9 @@ class FileWriter(SinkWriter):
             self._staged = None
         with suppress(OSError):
             os.rmdir(self._sink.folder.hidden(self._token))
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
 
     def _start(self, schema: pa.Schema) -> PartEncoder:
         self._sink.format.check(schema)
@@ -221,22 +233,19 @@ class FileWriter(SinkWriter):
 
 
 @contextmanager
-def _as_output_error(path: str) -> Iterator[None]:
+def _as_output_error(path: str, remedy: str) -> Iterator[None]:
     """Turn what the file system or the format says into one line that names the output."""
     import pyarrow as pa
 
     try:
         yield
     except OSError as error:
-        msg = (
-            f"cannot write the output {path!r}: {error.strerror or error}; "
-            "make room or mend the folder, or name another output"
-        )
-        raise OutputError(msg) from error
+        msg = f"cannot write the output {path!r}: {system_reason(error)}; {remedy}"
+        raise OutputError(msg) from None  # the system's own line says all that there is to say
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0]
         msg = f"cannot write the output {path!r}: {reason}; cast the column, or use another format"
-        raise OutputError(msg) from error
+        raise OutputError(msg) from None
 
 
 def parquet(
@@ -244,12 +253,13 @@ def parquet(
 ) -> Sink:
     """Write a folder of Parquet files.
 
+    Beside the parts stands a list of them, `_whale-parts`, which readers of folders pass over.
     Nothing is visible before the job has ended well; then the folder appears as a whole. An
     unbounded job adds numbered parts to it as it runs, each of them complete.
 
     Args:
         path: the folder; those above it are made if missing.
-        overwrite: replace an output that exists (a folder of parts, nothing else).
+        overwrite: replace an output that exists, if it holds nothing but listed parts.
         compression: `zstd`, `snappy`, `gzip`, `lz4`, `brotli` or `none`.
 
     Raises:
@@ -277,8 +287,14 @@ def json_lines(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink
 
 def _file_sink(path: str | os.PathLike[str], format: PartFormat, overwrite: bool) -> FileSink:
     given = os.fspath(path)
-    if not given or "://" in given:
+    if not given or "://" in given or "\0" in given:
         msg = f"the output path {given!r} must be a folder on a local or mounted file system"
         raise OutputError(msg)
-    absolute = os.path.abspath(os.path.expanduser(given))
+    try:
+        absolute = os.path.abspath(os.path.expanduser(given))
+    except FileNotFoundError:
+        msg = f"the output path {given!r} is relative, and the current folder was removed"
+        raise OutputError(msg) from None
+    if os.path.isdir(absolute) and os.path.islink(absolute):
+        absolute = os.path.realpath(absolute)  # what it leads to is replaced, not the link
     return FileSink(OutputFolder(absolute, overwrite), format, given)

@@ -36,6 +36,10 @@ class PartEncoder(ABC):
     def close(self) -> None:
         """Write what is kept and the end of the file; the stream stays open."""
 
+    def drop(self) -> None:
+        """Forget what is kept: the file is given up, and there may be no room to end it."""
+        return
+
 
 @dataclass(frozen=True)
 class PartFormat(ABC):
@@ -116,6 +120,9 @@ class _ParquetEncoder(PartEncoder):
         if self._buffer.rows:
             self._flush()
         self._writer.close()
+
+    def drop(self) -> None:
+        self._writer.is_open = False  # else it writes the end of the file when it is freed
 
     def _flush(self) -> None:
         rows = self._buffer.rows

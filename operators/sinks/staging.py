@@ -8,16 +8,18 @@ An output `out/` of a job passes through these states::
     published   out/part-00000.parquet …                      one rename of the whole folder
 
 Where the file system has no nameless files, a part is written as `part-00000.parquet.open` in the
-hidden folder instead. Whoever stages holds a shared lock on the hidden folder until it is published
+hidden folder instead. Whoever stages holds the hidden folder (`held_folders`) until it is published
 or discarded; a folder that nobody holds belongs to a dead job, and the next job for the same output
 removes it.
+
+Beside the parts stands a list of them (`manifest`); only an output that holds nothing else is ever
+replaced.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Mapping
@@ -25,14 +27,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from ...configs.errors import OutputError
+from ...configs.errors import OutputError, system_reason
+from .held_folders import FolderHold, remove_unless_held
+from .manifest import add_to_manifest, has_manifest, is_manifest, not_ours
 
 PART_PREFIX = "part-"
-_SPARK_MARK = "SUCCESS"
 _OPEN_SUFFIX = ".open"
 _ASIDE_SUFFIX = "-old"
 _NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
+_LONGEST_TOKEN = 64
+"""Room in names for the token of an attempt."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -40,11 +45,13 @@ _RENAME_EXCHANGE = 2
 class PartFile:
     """A file being written that has no name, or none that matters, until it is linked."""
 
-    def __init__(self, stream: BinaryIO, path: str | None) -> None:
-        """Take an open stream; `path` is its name on file systems without nameless files."""
+    def __init__(
+        self, stream: BinaryIO, path: str | None = None, hold: FolderHold | None = None
+    ) -> None:
+        """Take an open stream, and on file systems without nameless files its name and a hold."""
         self.stream = stream
         self._path = path
-        self._lock = None if path is None else FolderLock(os.path.dirname(path))
+        self._hold = hold
 
     def link(self, path: str) -> None:
         """Make the bytes durable and give them a name.
@@ -69,15 +76,21 @@ class PartFile:
         finally:
             os.close(folder)
 
+    def size(self) -> int:
+        """Return how many bytes were written."""
+        self.stream.flush()
+        return os.fstat(self.stream.fileno()).st_size
+
     def close(self) -> None:
         """Drop the file, unless it was linked."""
-        self.stream.close()
+        with suppress(OSError):  # what it still had to write finds no room: it is dropped anyway
+            self.stream.close()
         if self._path is not None:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._path = None
-        if self._lock is not None:
-            self._lock.close()
+        if self._hold is not None:
+            self._hold.close()
 
 
 @dataclass(frozen=True)
@@ -98,16 +111,16 @@ class OutputFolder:
 
     def check(self) -> None:
         """Raise `OutputError` if the output exists or cannot be written."""
-        place = self._nearest_folder()
-        if not os.access(place, os.W_OK | os.X_OK):
-            msg = f"no permission to write in {place!r}; change its mode or name another output"
-            raise OutputError(msg)
+        self._check_place()
         if os.path.ismount(self.path):
             msg = (
                 f"the output {self.path!r} is a mount point, which cannot appear all at once; "
                 f"name a folder in it, such as {os.path.join(self.path, 'result')!r}"
             )
             raise OutputError(msg)
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            msg = f"the output {self.path!r} is {_kind_of(self.path)}, and must be a folder; "
+            raise OutputError(msg + "remove it or name another output")
         if not self._is_taken():
             return
         if not self.overwrite:
@@ -116,34 +129,43 @@ class OutputFolder:
                 "(overwrite=True, --overwrite)"
             )
             raise OutputError(msg)
-        stranger = self._stranger()
-        if stranger is not None:
-            msg = (
-                f"overwrite=True replaces only a folder of parts, but {stranger!r} is none; "
-                "remove it yourself or name another output"
-            )
-            raise OutputError(msg)
+        self._check_removable(self.path)
 
     def sweep(self) -> None:
-        """Remove what jobs that died left beside the output."""
+        """Remove what jobs that died left beside the output; give back what they put aside."""
         with suppress(OSError):
-            for name in os.listdir(self._parent):
-                if name.startswith(self._hidden_prefix):
-                    _remove_unless_held(os.path.join(self._parent, name))
+            names = os.listdir(self._parent)
+            found = [name for name in names if name.startswith(self._hidden_prefix)]
+            for name in sorted(found, reverse=True):  # what was put aside before what is staged
+                path = os.path.join(self._parent, name)
+                if not path.endswith(_ASIDE_SUFFIX) or not self._give_back(path):
+                    remove_unless_held(path)
+
+    def _give_back(self, aside: str) -> bool:
+        """Tell whether an old output is kept: its job lives, or died before the new one was there.
+
+        In the latter case it gets its name back.
+        """
+        hidden = aside.removesuffix(_ASIDE_SUFFIX)
+        if os.path.lexists(hidden) and not remove_unless_held(hidden):
+            return True
+        if os.path.lexists(self.path):
+            return False
+        os.rename(aside, self.path)
+        return True
 
     def new_file(self, token: str, name: str) -> PartFile:
         """Open a nameless file on the output's file system."""
         descriptor = _nameless(self._nearest_folder())
         if descriptor is not None:
-            return PartFile(os.fdopen(descriptor, "wb"), None)
-        path = os.path.join(self.make_hidden(token), name + _OPEN_SUFFIX)
-        return PartFile(open(path, "wb"), path)  # closed by PartFile
+            return PartFile(os.fdopen(descriptor, "wb"))
+        hold = self.hold_hidden(token)
+        path = os.path.join(self.hidden(token), name + _OPEN_SUFFIX)
+        return PartFile(open(path, "wb"), path, hold)  # closed by PartFile
 
-    def make_hidden(self, token: str) -> str:
-        """Make the hidden folder, and those above it, unless they are there."""
-        hidden = self.hidden(token)
-        os.makedirs(hidden, exist_ok=True)
-        return hidden
+    def hold_hidden(self, token: str) -> FolderHold:
+        """Make the hidden folder, and those above it, unless they are there, and hold it."""
+        return FolderHold.make(self.hidden(token))
 
     def publish(self, token: str) -> None:
         """Give the hidden folder the output's name; an old output is swapped out and removed.
@@ -151,15 +173,28 @@ class OutputFolder:
         Raises:
             OutputError: the output has come into being meanwhile.
         """
-        hidden = self.make_hidden(token)
+        hidden = self.hidden(token)
         _sync_folder(hidden)
         if self._is_taken():
             self.check()
-            _exchange(hidden, self.path)
+            self._replace(hidden)
         else:
             os.rename(hidden, self.path)
         _sync_folder(self._parent)
         self.discard(token)
+
+    def _replace(self, hidden: str) -> None:
+        """Swap the folders; back again if something was put into the old one meanwhile."""
+        old = _exchange(hidden, self.path)
+        try:
+            self._check_removable(old)
+        except OutputError:
+            if old == hidden:
+                _exchange(hidden, self.path)
+            else:
+                os.rename(self.path, hidden)
+                os.rename(old, self.path)
+            raise
 
     def discard(self, token: str) -> None:
         """Remove the hidden folder, and what is left of an old output that was swapped out.
@@ -179,21 +214,28 @@ class OutputFolder:
         A file keeps its inode when the folder around it is renamed, so another output with parts
         of the same names is not taken for this one.
         """
-        try:
-            return {one.name: one.stat().st_ino for one in os.scandir(self.path)} == parts
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        found = self._parts()
+        return found is not None and {one.name: one.inode() for one in found} == parts
 
     def holds_only(self, name: str, content: bytes) -> bool:
         """Tell whether the output is just one file with this content."""
-        path = os.path.join(self.path, name)
-        try:
-            if os.listdir(self.path) != [name] or os.path.getsize(path) != len(content):
-                return False
-        except (FileNotFoundError, NotADirectoryError):
+        found = self._parts()
+        if found is None or [one.name for one in found] != [name]:
             return False
-        with open(path, "rb") as stream:
+        if found[0].stat().st_size != len(content):
+            return False
+        with open(found[0].path, "rb") as stream:
             return stream.read() == content
+
+    def _parts(self) -> list[os.DirEntry[str]] | None:
+        """Return what a published output holds; None if there is none."""
+        try:
+            entries = list(os.scandir(self.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not any(is_manifest(entry.name) for entry in entries):
+            return None
+        return [entry for entry in entries if not is_manifest(entry.name)]
 
     def add_part(self, file: PartFile, instance: int, suffix: str, number: int) -> tuple[str, int]:
         """Link a part straight into the output, under the first free number; return both."""
@@ -201,22 +243,27 @@ class OutputFolder:
         while True:
             name = f"{PART_PREFIX}{instance:05d}-{number:06d}{suffix}"
             path = os.path.join(self.path, name)
-            try:
-                file.link(path)
-            except FileExistsError:
-                number += 1
-                continue
-            _sync_folder(self.path)
-            return path, number
+            if not os.path.lexists(path):
+                add_to_manifest(self.path, instance, name, file.size())
+                with suppress(FileExistsError):
+                    file.link(path)
+                    _sync_folder(self.path)
+                    return path, number
+            number += 1
 
     def remove(self, token: str) -> None:
         """Remove an existing output at once, as far as anybody can see."""
         if not self._is_taken():
             return
         self.check()
-        hidden = self.hidden(token) + _ASIDE_SUFFIX
-        os.rename(self.path, hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+        aside = self.hidden(token) + _ASIDE_SUFFIX
+        os.rename(self.path, aside)
+        try:
+            self._check_removable(aside)
+        except OutputError:  # something was put there meanwhile
+            os.rename(aside, self.path)
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
 
     @property
     def _parent(self) -> str:
@@ -228,9 +275,36 @@ class OutputFolder:
 
     def _nearest_folder(self) -> str:
         place = self._parent
-        while not os.path.isdir(place):
+        while not os.path.lexists(place):
             place = os.path.dirname(place)
         return place
+
+    def _check_place(self) -> None:
+        """Raise `OutputError` if no folder can be made where the output shall be."""
+        place = self._nearest_folder()
+        if not os.path.isdir(place):
+            msg = (
+                f"the output {self.path!r} lies below {place!r}, which is {_kind_of(place)}; "
+                "remove that or name another output"
+            )
+            raise OutputError(msg)
+        names = os.path.relpath(self.path, place).split(os.sep)
+        longest = max(len(os.fsencode(name)) for name in [*names, self._hidden_prefix])
+        limit = os.pathconf(place, "PC_NAME_MAX") - _LONGEST_TOKEN
+        if longest > limit:
+            msg = f"a name in the output {self.path!r} is too long; use at most {limit - 8} bytes"
+            raise OutputError(msg)
+        try:
+            descriptor = _nameless(place)
+        except OSError as error:
+            why = system_reason(error)
+            msg = f"cannot write in {place!r}: {why}; mend that or name another output"
+            raise OutputError(msg) from None
+        if descriptor is not None:
+            os.close(descriptor)
+        elif not os.access(place, os.W_OK | os.X_OK):
+            msg = f"no permission to write in {place!r}; change its mode or name another output"
+            raise OutputError(msg)
 
     def _is_taken(self) -> bool:
         """Whether an output is in the way; an empty folder is not."""
@@ -239,30 +313,29 @@ class OutputFolder:
         with os.scandir(self.path) as entries:
             return any(True for _ in entries)
 
-    def _stranger(self) -> str | None:
-        """Return a path in the output that no sink wrote: nothing but parts is ever removed."""
-        if not os.path.isdir(self.path) or os.path.islink(self.path):
-            return self.path
-        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
-            ours = entry.name.lstrip("._").startswith((PART_PREFIX, _SPARK_MARK))
-            if not ours or not entry.is_file(follow_symlinks=False):
-                return entry.path
-        return None
+    def _check_removable(self, folder: str) -> None:
+        """Raise `OutputError` unless a folder holds only what a sink has listed there."""
+        if not has_manifest(folder):
+            msg = (
+                f"overwrite=True replaces only what whale-ray wrote, and {self.path!r} holds no "
+                "list of such parts; remove it yourself or name another output"
+            )
+            raise OutputError(msg)
+        stranger = not_ours(folder)
+        if stranger is not None:
+            shown = os.path.join(self.path, os.path.basename(stranger))
+            msg = (
+                f"overwrite=True replaces only what whale-ray wrote, and {shown!r} is something "
+                "else, or was changed; move it away or name another output"
+            )
+            raise OutputError(msg)
 
 
-class FolderLock:
-    """A shared hold on a hidden folder, which the kernel drops with the process."""
-
-    def __init__(self, folder: str) -> None:
-        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        with suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-
-    def close(self) -> None:
-        """Let go; may be called twice."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+def _kind_of(path: str) -> str:
+    """Return in words what stands at a path that is no folder."""
+    if os.path.islink(path) and not os.path.exists(path):
+        return "a link that leads nowhere"
+    return "a file" if os.path.isfile(path) else "no folder"
 
 
 def _nameless(folder: str) -> int | None:
@@ -279,38 +352,26 @@ def _nameless(folder: str) -> int | None:
     return None
 
 
-def _exchange(one: str, other: str) -> None:
-    """Swap two folders in one step; where the file system cannot, put `other` aside of `one`."""
+def _exchange(new: str, path: str) -> str:
+    """Put a folder in the place of another, in one step where possible; return the other's name."""
     libc = ctypes.CDLL(None, use_errno=True)
     renameat2 = getattr(libc, "renameat2", None)
     if renameat2 is not None:
-        paths = os.fsencode(one), os.fsencode(other)
+        paths = os.fsencode(new), os.fsencode(path)
         if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
-            return
+            return new
         code = ctypes.get_errno()
         if code not in _NO_EXCHANGE:
-            raise OSError(code, os.strerror(code), other)
-    os.rename(other, one + _ASIDE_SUFFIX)
-    os.rename(one, other)
+            raise OSError(code, os.strerror(code), path)
+    aside = new + _ASIDE_SUFFIX
+    os.rename(path, aside)
+    os.rename(new, path)
+    return aside
 
 
 def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_unless_held(folder: str) -> None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
@@ -235,3 +236,24 @@ def closing_all():
             yield opened
 
     return manage()
+
+
+def test_a_segment_made_anew_while_it_is_swept_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its owner gives it up and makes it again between the sweep's opening and its lock."""
+    job = f"anew-{os.getpid()}"
+    segments = [Segment.create(4096, "ring", job, "named")]
+    lock = fcntl.flock
+
+    def make_anew_first(fd: int, operation: int) -> None:
+        if operation & fcntl.LOCK_NB and len(segments) == 1:
+            segments[0].close()
+            segments.append(Segment.create(4096, "ring", job, "named"))
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", make_anew_first)
+    assert sweep_stale(job) == []
+    Segment.attach(segments[1].handle).close()
+    segments[1].close()
+    assert not Path(segments[1].handle.path).exists()

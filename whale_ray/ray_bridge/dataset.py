@@ -10,8 +10,8 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..configs.errors import InputError, UsageError
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
@@ -20,7 +20,7 @@ from ..operators.sources.arrow_reader import carried
 from ..operators.sources.base import Source, SourceReader
 from .blocks import FileSource, ObjectRefs, ObjectSource
 from .failures import root_of
-from .folders import new_folder
+from .folders import REMEDY, new_folder, writing_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..configs.settings import Settings
     from ..operators.process import InstanceContext
+    from ..operators.sinks.files import FileSink
     from ..transport.wire.types import Schema
 
 _BLOCK_BYTES = 64 << 20
@@ -166,7 +167,9 @@ def _as_files(refs: Sequence[Any], columns: Schema, origin: str) -> FileSource:
     folder = new_folder("dataset")
     names = tuple(f"{number:05d}.parquet" for number in range(len(refs)))
     for name, ref in zip(names, refs, strict=True):
-        pq.write_table(ray.get(ref), os.path.join(folder, name), compression="zstd")
+        block = ray.get(ref)
+        with writing_there():
+            pq.write_table(block, os.path.join(folder, name), compression="zstd")
     return FileSource(folder, names, columns, origin)
 
 
@@ -235,7 +238,8 @@ class HandoverSink(Sink):
     def configured(self, settings: Settings) -> HandoverSink:
         """Make the folder: called by the submitting process."""
         folder = os.path.join(new_folder("result"), "rows")
-        return type(self)(self.target, self.result, parquet(folder).configured(settings))
+        files = replace(cast("FileSink", parquet(folder)), remedy=REMEDY)
+        return type(self)(self.target, self.result, files.configured(settings))
 
     def prepare(self, token: str, *, bounded: bool) -> None:
         """See `Sink.prepare`."""

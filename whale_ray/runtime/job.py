@@ -127,7 +127,8 @@ class Job:
                     raise TimeoutError(msg)
             lines.tell_restarts(self.name, outcome.restarts)
         if outcome.error is not None:
-            raise outcome.error
+            # How it travelled through the runtime says nothing to whoever waits for the job.
+            raise outcome.error.with_traceback(None)
         return self
 
     def results(self, sink_id: str | None = None) -> SinkResult:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import UsageError
 from ..configs.settings import SparkSettings
-from ..ray_bridge.folders import new_folder
+from ..ray_bridge.folders import new_folder, writing_there
 from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     """Return Spark's own settings for a session of ours: quiet, in UTC, with the Java flags."""
     folder = new_folder("spark")
     logs = os.path.join(folder, "log4j2.properties")
-    with open(logs, "w", encoding="utf-8") as file:
+    with writing_there(), open(logs, "w", encoding="utf-8") as file:
         file.write(_LOG_CONFIGURATION)
     options = " ".join(JAVA_OPTIONS)
     return {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..configs.errors import OutputError, UsageError
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from ..ray_bridge.dataset import HandoverSink
-from ..ray_bridge.folders import new_folder
+from ..ray_bridge.folders import new_folder, writing_there
 from .session import adopt_session, check_same_host
 from .types import spark_schema, to_spark_values
 
@@ -130,7 +130,10 @@ def _write(table: pa.Table) -> str:
     import pyarrow.parquet as pq
 
     path = os.path.join(new_folder("table"), "rows.parquet")
-    with pq.ParquetWriter(path, _for_spark(table.schema), compression="zstd") as writer:
+    with (
+        writing_there(),
+        pq.ParquetWriter(path, _for_spark(table.schema), compression="zstd") as writer,
+    ):
         for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
             writer.write_batch(to_spark_values(batch))
     return path

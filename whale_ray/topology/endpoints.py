@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterable
 from pathlib import PurePath
 
@@ -30,10 +31,11 @@ def check_sink(operator_id: str, sink: object, earlier: Iterable[OperatorNode]) 
         raise mistake(operator_id, _instead(sink, "sink", _path_call(sink)))
     output = _output_path(sink)
     for node in earlier:
-        if output is not None and output == _output_path(node.payload):
+        taken = _output_path(node.payload)
+        if output is not None and taken is not None and _overlap(output, taken):
             raise mistake(
                 operator_id,
-                f"sink {node.id!r} writes to {output} already: give each sink its own folder",
+                f"sink {node.id!r} writes to {taken} already: give each sink its own folder",
             )
 
 
@@ -47,6 +49,11 @@ def check_transport(where: str, transport: object) -> None:
 def _output_path(payload: object) -> str | None:
     """Return the folder that a sink writes, None for one that writes no files."""
     return payload.folder.path if isinstance(payload, FileSink) else None
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two folders are the same, or one lies in the other."""
+    return os.path.commonpath((one, other)) in (one, other)
 
 
 def _instead(passed: object, wanted: str, call: str) -> str:

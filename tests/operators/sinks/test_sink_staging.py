@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,15 +20,22 @@ import pytest
 from whale_ray.configs.errors import OutputError
 from whale_ray.operators import sinks
 from whale_ray.operators.sinks import staging
+from whale_ray.operators.sinks.files import FileSink
 from whale_ray.testing import instance_context, write_all
 from whale_ray.transport.wire.batch import Batch
 
 BATCH = Batch.from_pydict({"id": np.arange(3)})
 
+
+def parts_in(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not name.startswith("_whale-parts"))
+
+
 CHILD = """
 import sys, numpy as np
 from whale_ray.operators import sinks
 from whale_ray.operators.sinks import staging
+from whale_ray.operators.sinks.files import FileSink
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 path, mode, names = sys.argv[1:]
@@ -149,7 +157,7 @@ def test_attempts_do_not_see_each_other(tmp_path: Path) -> None:
     assert result.rows == 3
     first.abort()
     assert os.listdir(tmp_path) == ["out"]
-    assert os.listdir(tmp_path / "out") == ["part-00000.csv"]
+    assert parts_in(tmp_path / "out") == ["part-00000.csv"]
 
 
 def put_old(out: Path) -> None:
@@ -178,8 +186,9 @@ def test_an_existing_output_is_refused_early_and_late(tmp_path: Path) -> None:
             call()
         assert str(error.value) == message
     writer.abort()
+    sink.discard("t")
     assert os.listdir(tmp_path) == ["out"]
-    assert sorted(os.listdir(out)) == ["part-00000.parquet", "part-00001.parquet"]
+    assert parts_in(out) == ["part-00000.parquet", "part-00001.parquet"]
 
 
 @pytest.mark.parametrize("exchange", [True, False])
@@ -192,7 +201,7 @@ def test_overwriting_swaps_the_folders(
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     write_all(sinks.csv(out, overwrite=True), [BATCH])
     assert os.listdir(tmp_path) == ["out"]
-    assert os.listdir(out) == ["part-00000.csv"]
+    assert parts_in(out) == ["part-00000.csv"]
 
 
 class DiedError(BaseException):
@@ -208,11 +217,12 @@ class Mortal:
         for module, name in ((os, "rename"), (staging, "_exchange"), (shutil, "rmtree")):
             monkeypatch.setattr(module, name, self._mortal(getattr(module, name)))
 
-    def _mortal(self, function: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: Any, **options: Any) -> None:
+    def _mortal(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
             self._step()
-            function(*arguments, **options)
+            result = function(*arguments, **options)
             self._step()
+            return result
 
         return call
 
@@ -250,7 +260,7 @@ def test_a_publication_that_died_anywhere_is_carried_out_by_the_next_coordinator
         writer.abort()
         sink.discard("t")
         assert os.listdir(out.parent) == ["out"]
-        assert os.listdir(out) == ["part-00000.csv"]
+        assert parts_in(out) == ["part-00000.csv"]
         dies_at += 1
     assert mortal.steps > 4
 
@@ -273,7 +283,7 @@ def test_an_old_output_comes_back_if_the_new_one_never_does(
     writer.abort()
     sink.discard("t")
     assert os.listdir(tmp_path) == ["out"]
-    assert len(os.listdir(out)) == 2
+    assert len(parts_in(out)) == 2
 
 
 def test_another_output_with_the_same_parts_is_not_taken_for_this_one(tmp_path: Path) -> None:
@@ -297,30 +307,13 @@ def test_a_failing_job_leaves_the_old_output(tmp_path: Path) -> None:
     writer.abort()
     sink.discard("t")
     assert os.listdir(tmp_path) == ["out"]
-    assert len(os.listdir(out)) == 2
-
-
-def test_overwriting_removes_nothing_but_parts(tmp_path: Path) -> None:
-    out = tmp_path / "home"
-    put_old(out)
-    (out / "_SUCCESS").touch()  # Spark's mark does not hinder
-    (out / ".part-00000.parquet.crc").touch()
-    sinks.parquet(out, overwrite=True).check()
-    (out / "thesis.tex").touch()
-    with pytest.raises(OutputError) as error:
-        sinks.parquet(out, overwrite=True).check()
-    assert str(error.value) == (
-        f"overwrite=True replaces only a folder of parts, but '{out}/thesis.tex' is none; "
-        "remove it yourself or name another output"
-    )
-    with pytest.raises(OutputError, match="thesis.tex' is none"):
-        sinks.parquet(out / "thesis.tex", overwrite=True).check()
+    assert len(parts_in(out)) == 2
 
 
 def test_an_empty_folder_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     write_all(sinks.csv(tmp_path / "out"), [BATCH])
-    assert os.listdir(tmp_path / "out") == ["part-00000.csv"]
+    assert parts_in(tmp_path / "out") == ["part-00000.csv"]
 
 
 def test_folders_above_are_made_when_staging(tmp_path: Path) -> None:
@@ -348,18 +341,27 @@ def test_foreign_files_among_the_parts_are_noticed(tmp_path: Path) -> None:
     sink.discard("t")
 
 
-def test_places_that_cannot_be_written_are_refused(
+def test_a_sweep_between_making_and_holding_a_folder_harms_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(OutputError) as error:
-        sinks.csv("/proc").check()
-    assert str(error.value) == (
-        "the output '/proc' is a mount point, which cannot appear all at once; "
-        "name a folder in it, such as '/proc/result'"
-    )
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    with pytest.raises(OutputError) as error:
-        sinks.csv(tmp_path / "out").check()
-    assert str(error.value) == (
-        f"no permission to write in '{tmp_path}'; change its mode or name another output"
-    )
+    """Another job for the same output sweeps right before the folder is locked, three times."""
+    sink = cast("FileSink", sinks.csv(tmp_path / "out"))
+    sweeps = []
+    lock = fcntl.flock
+
+    def sweep_first(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_SH and len(sweeps) < 3:
+            sweeps.append(operation)
+            sink.folder.sweep()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    for nameless in (True, False):
+        sweeps.clear()
+        with monkeypatch.context() as patched:
+            if not nameless:
+                patched.setattr(staging, "_nameless", lambda folder: None)
+            again = sinks.csv(tmp_path / "out", overwrite=not nameless)
+            assert write_all(again, [BATCH]).rows == 3
+            assert len(sweeps) == 3 if nameless else sweeps
+    assert os.listdir(tmp_path) == ["out"]
