@@ -125,8 +125,9 @@ class SpillFile:
         page = self._pages.get(self._newest)
         if page is None or page.end >= self._page_bytes:
             self._newest += 1
+            folder = self._directory or None
             page = _Page(
-                tempfile.TemporaryFile(dir=self._directory or None)  # noqa: SIM115 - until it is read
+                tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - until it is read
             )
             self._pages[self._newest] = page
         return page
