@@ -130,6 +130,9 @@ def everything_else(stream: whale.Stream, frame: pa.Table) -> None:
     topology.source(whale.sources.arrow(frame), on_bad_rows="drop")
     stream.map(lambda row: {"speed": row["m"] / row["s"]}).map(kilometres, parallelism=2)
     stream.map(kilometres, schema={"km": "float64"}).map(dict, schema=whale.Schema.of(km="float64"))
+    stream.map(kilometres, schema={"km": float}).map(
+        dict, schema=whale.Schema.of(km=float, n="long")
+    )
     stream.filter(moving).filter(lambda row: bool(row["m"] > 0)).flat_map(doubled)
     stream.select("m", (whale.col("m") / 1000).alias("km")).with_column("one", whale.lit(1))
     stream.with_column("kind", whale.when(whale.col("m") > 9, "far").otherwise("near"))

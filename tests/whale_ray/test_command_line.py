@@ -98,10 +98,10 @@ MISTAKES = {
     "--wath": "unknown option --wath; see whale-ray --help",
     "run": "the following arguments are required: APP; see whale-ray run --help",
     "run ride-hialing": "unknown application 'ride-hialing' (did you mean ride-hailing?), "
-    "or name your own: file.py:topology",
+    "or name your own: file.py or file.py:topology",
     "explain quux": "unknown application 'quux'; there is ride-hailing, stock-exchange, "
-    "options-market, or name your own: file.py:topology",
-    "run mine.py": "mine.py may hold several topologies; name one: mine.py:topology",
+    "options-market, or name your own: file.py or file.py:topology",
+    "run mine.py": "mine.py: no such file; write path/to/file.py",
     "run mine.py:topology": "mine.py: no such file; write path/to/file.py:topology",
     "run ride-hailing --wrokers 3": "unknown option --wrokers (did you mean --workers?); "
     "see whale-ray run ride-hailing --help",

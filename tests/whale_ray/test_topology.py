@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import whale_ray as whale
@@ -24,6 +27,7 @@ from whale_ray.operators.groupings import (
 )
 from whale_ray.operators.sources.base import Source, SourceReader
 from whale_ray.plan.logical import LogicalPlan, OperatorKind
+from whale_ray.topology import misuse
 from whale_ray.transport.wire.types import Schema
 
 
@@ -306,7 +310,8 @@ def test_what_things_look_like() -> None:
         ("withColumn", "with_column"),
         ("where", "filter"),
         ("groupBy", "key_by"),
-        ("join", "connect"),
+        ("keyby", "key_by"),
+        ("unionAll", "union"),
     ],
 )
 def test_names_from_elsewhere_are_translated(name: str, ours: str) -> None:
@@ -317,6 +322,57 @@ def test_names_from_elsewhere_are_translated(name: str, ours: str) -> None:
         assert str(caught.value).endswith(f"no attribute {name!r}: whale-ray calls it {ours}")
     with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
         stream.nonsense  # noqa: B018 - the attribute access is the test
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("window", r"windows do not exist yet: write stream.key_by\('column'\).process"),
+        ("reduce", r"aggregates do not exist yet: write stream.key_by\('column'\).process"),
+        ("agg", "aggregates do not exist yet"),
+        ("join", r"joins do not exist yet: write left.key_by\('id'\).connect"),
+        ("drop", r"write select\('a', 'b'\) with the columns to keep"),
+        ("show", r"end it with .sink\(whale.sinks.collect\(\), id='out'\)"),
+        ("toPandas", r"whale.run\(topology\).results\('out'\).to_pandas\(\)"),
+        ("withWatermark", "max_out_of_order_ms"),
+        ("selct", "did you mean select"),
+    ],
+)
+def test_what_there_is_not_is_told_with_what_to_write_instead(name: str, instead: str) -> None:
+    stream: Any = whale.Topology("t").source(Rows())
+    for kind in (stream, stream.shuffle(), stream.shuffle().connect(stream.broadcast())):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{instead}"):
+            getattr(kind, name)
+
+
+def test_no_hint_names_a_method_that_there_is_not() -> None:
+    """Every `stream.verb(` and `.verb(` of the hints is one that streams, sinks or results have."""
+    from whale_ray.operators.expressions import Expression
+    from whale_ray.operators.sinks.base import SinkResult
+
+    known = {*misuse.STREAM_METHODS, "source", "explain", "run", "submit", "results", "col"}
+    known |= {"lit", "parquet", "collect", "sort_values", *vars(SinkResult), *vars(Expression)}
+    known |= set(whale.functions.__all__)
+    texts = [*misuse.INSTEAD.values(), *misuse.OTHER_NAMES.values(), *misuse.ON_TOPOLOGY.values()]
+    named = {verb for text in texts for verb in re.findall(r"\.(\w+)\(", text)}
+    assert named <= known
+    assert not set(misuse.STREAM_METHODS) & (set(misuse.INSTEAD) | set(misuse.OTHER_NAMES))
+
+
+def test_a_stream_is_no_table() -> None:
+    topology: Any = whale.Topology("t")
+    stream = topology.source(whale.sources.pandas(pandas.DataFrame({"km": [1.0]})), id="rows")
+    with pytest.raises(whale.errors.TopologyError, match=r"write whale.col\('km'\)"):
+        stream["km"]
+    with pytest.raises(whale.errors.TopologyError, match="no rows before its topology runs"):
+        list(stream.shuffle())
+    with pytest.raises(AttributeError, match=r"write whale.col\('km'\) for the column"):
+        stream.km  # noqa: B018 - the attribute access is the test
+    with pytest.raises(AttributeError, match=r"write whale.run\(topology\)"):
+        topology.run()
+    with pytest.raises(AttributeError, match="streams have such methods"):
+        topology.map(dict)
+    assert copy.copy(stream.shuffle()).id == "rows"
 
 
 def test_streams_can_be_inspected_without_mistakes() -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...configs.errors import CorruptedMessageError, InputError
+from .type_names import name_of_type
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -191,8 +192,15 @@ class Schema:
         return self.schema_id
 
     @classmethod
-    def of(cls, **types: str | DataType) -> Schema:
-        """Return a schema of nullable columns: ``Schema.of(vehicle_id="string", lat="int32")``."""
+    def of(cls, **types: str | type | DataType) -> Schema:
+        """Return a schema of nullable columns: ``Schema.of(vehicle_id="string", lat="int32")``.
+
+        Types are named as whale-ray or Spark does ("int64" or "bigint"; "int" has 32 bits), or are
+        Python's (`int` has 64 bits), numpy's, pyarrow's or pyspark's.
+
+        Raises:
+            InputError: whale-ray carries no such type, and which it carries.
+        """
         return cls(tuple(Field(name, as_type(kind)) for name, kind in types.items()))
 
     @classmethod
@@ -370,9 +378,9 @@ def shared_schema(fields: tuple[Field, ...]) -> Schema:
     return Schema(fields)
 
 
-def as_type(kind: str | DataType) -> DataType:
-    """Return a type given as its name or as itself."""
-    return kind if isinstance(kind, DataType) else DataType.parse(kind)
+def as_type(kind: str | type | DataType) -> DataType:
+    """Return a type as users give it: itself, a name, or a type of Python's or numpy's."""
+    return kind if isinstance(kind, DataType) else DataType.parse(name_of_type(kind))
 
 
 def _read_fields(data: bytes) -> Iterator[Field]:

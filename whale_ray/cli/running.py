@@ -1,8 +1,8 @@
 """`whale-ray run APP` and `whale-ray explain APP`.
 
-APP is an application that comes with whale-ray, or a topology of the user's own as
-`path/to/file.py:name`. Both take the same options behind it, so that what is explained is what
-would run.
+APP is an application that comes with whale-ray, or a topology of the user's own: `path/to/file.py`,
+or `path/to/file.py:name` where it has several. Both take the same options behind it, so that what
+is explained is what would run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _add_app(
     command.set_defaults(function=function)
 
 
-_APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py:topology"
+_APP_HELP = f"one of {', '.join(APPLICATIONS)}, or file.py, or file.py:topology"
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
@@ -234,20 +234,24 @@ def _command_of(app: str) -> Any:
 
 
 def load_topology(app: str) -> Topology:
-    """Return the topology that `file.py:name` names.
+    """Return the topology that `file.py:name` names, or the only one of `file.py`.
 
     Raises:
-        UsageError: there is no such file or topology, or the file itself fails.
+        UsageError: there is no such file or topology, or there are several, or the file itself
+            fails.
     """
     from ..topology import Topology
 
     path, colon, name = app.rpartition(":")
-    if not colon:
+    if not colon and not app.endswith(".py"):
         raise UsageError(_no_application(app))
+    path = path or app
     if not Path(path).is_file():
-        msg = f"{path}: no such file; write path/to/file.py:{name}"
+        msg = f"{path}: no such file; write path/to/file.py{':' + name if colon else ''}"
         raise UsageError(msg)
     named = {key: value for key, value in _run_file(path).items() if isinstance(value, Topology)}
+    if not colon:
+        return _only_topology(path, named)
     if name not in named:
         remedy = f"it has {', '.join(named)}" if named else "assign whale.Topology(...) to it"
         msg = f"{path} has no topology called {name!r}; {remedy}"
@@ -255,11 +259,22 @@ def load_topology(app: str) -> Topology:
     return named[name]
 
 
+def _only_topology(path: str, named: dict[str, Topology]) -> Topology:
+    """Return the topology of a file that has one, by whatever names; raises UsageError."""
+    distinct = {id(topology): topology for topology in named.values()}
+    if not distinct:
+        msg = f"{path} has no topology; assign whale.Topology(...) to a name"
+        raise UsageError(msg)
+    if len(distinct) > 1:
+        names = " or ".join(f"{path}:{name}" for name in named)
+        msg = f"{path} has several topologies; name one: {names}"
+        raise UsageError(msg)
+    return next(iter(distinct.values()))
+
+
 def _no_application(app: str) -> str:
-    if app.endswith(".py"):
-        return f"{app} may hold several topologies; name one: {app}:topology"
     near = did_you_mean(app, APPLICATIONS) or f"; there is {', '.join(APPLICATIONS)}"
-    return f"unknown application {app!r}{near}, or name your own: file.py:topology"
+    return f"unknown application {app!r}{near}, or name your own: file.py or file.py:topology"
 
 
 def _run_file(path: str) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import InputError
 from ..plan.logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
+from . import misuse
 from .checks import check_choice, check_name, describe_value, mistake
 from .endpoints import check_source, check_transport
 from .known import KnownColumns, check_columns, columns_of
@@ -54,6 +55,11 @@ class Topology:
         if transport is not None:
             check_transport(f"topology {name!r}: transport=", transport)
         self._registry = Registry(name, transport)
+
+    if not TYPE_CHECKING:  # a type checker knows what is missing; everybody else is told the fix
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(misuse.on_topology(name))
 
     @property
     def name(self) -> str:

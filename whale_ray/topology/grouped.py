@@ -79,10 +79,12 @@ class GroupedStream(Readable):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # such as what `copy` looks for before there is a grouping
+                raise AttributeError(misuse.other_name("GroupedStream", name))
             text = misuse.on_grouped(name, self._grouping.describe())
             if text:
                 raise mistake(self.id, text)
-            raise AttributeError(misuse.other_name("GroupedStream", name))
+            raise AttributeError(misuse.other_name("GroupedStream", name, self._columns() or ()))
 
 
 class ConnectedStream:

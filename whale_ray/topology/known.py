@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..transport.wire.types import DataType, Schema
 
 KnownColumns: TypeAlias = "Mapping[str, DataType | None]"
-SchemaLike: TypeAlias = "Schema | Mapping[str, str]"
+SchemaLike: TypeAlias = "Schema | Mapping[str, str] | Mapping[str, str | type]"
 
 
 def columns_of(schema: Schema | None) -> KnownColumns | None:

@@ -6,7 +6,8 @@ a method looks it up here and answers with the fix, instead of a bare `Attribute
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 
 GROUPINGS = (
     "key_by",
@@ -27,6 +28,8 @@ STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink
 
 OTHER_NAMES: Mapping[str, str] = {
     "withColumn": "with_column",
+    "with_columns": "with_column",
+    "withColumns": "with_column",
     "assign": "with_column",
     "where": "filter",
     "flatMap": "flat_map",
@@ -34,30 +37,150 @@ OTHER_NAMES: Mapping[str, str] = {
     "apply": "map",
     "map_batches": "map(whale.columns(function))",
     "mapInPandas": "map(whale.columns(function))",
+    "mapInArrow": "map(whale.columns(function))",
+    "flat_map_batch": "flat_map(whale.columns(function))",
     "groupBy": "key_by",
     "groupby": "key_by",
     "group_by": "key_by",
     "keyBy": "key_by",
+    "keyby": "key_by",
+    "key_on": "key_by",
     "rebalance": "shuffle",
+    "redistribute": "shuffle",
     "repartition": "shuffle",
     "all": "broadcast",
-    "join": "connect",
     "coGroup": "connect",
     "unionAll": "union",
     "unionByName": "union",
     "concat": "union",
     "merge": "union",
+    "stateful_map": "key_by('column').process(…)",
+    "foreach": "sink",
+    "for_each": "sink",
     "add_sink": "sink",
+    "addSink": "sink",
+    "output": "sink",
     "write": "sink",
+    "writeStream": "sink",
+    "write_parquet": "sink(whale.sinks.parquet('folder'))",
 }
-"""What the same thing is called in Spark, pandas, Flink and elsewhere."""
+"""What the same thing is called in Spark, pandas, Flink, Bytewax, Ray and elsewhere."""
+
+_AGGREGATES = (
+    "aggregates do not exist yet: write stream.key_by('column').process(Total), where Total derives"
+    " from whale.Process and keeps a value for each key"
+)
+_WINDOWS = (
+    "windows do not exist yet: write stream.key_by('column').process(Hours), where Hours derives"
+    " from whale.Process, keeps a value for each window of row's times, and emits what has ended in"
+    " on_watermark"
+)
+_JOINS = (
+    "joins do not exist yet: write left.key_by('id').connect(right.key_by('id')).process(Match),"
+    " where Match derives from whale.CoProcess and keeps the rows that wait for others"
+)
+_DISTINCT = (
+    "it does not exist yet: write stream.key_by('column').process(First), where First derives from"
+    " whale.Process and keeps the keys that it has seen"
+)
+_ROWS = (
+    "a stream has no rows before its topology runs: end it with .sink(whale.sinks.collect(),"
+    " id='out'), then whale.run(topology).results('out').to_pandas()"
+)
+_DROP = "write select('a', 'b') with the columns to keep"
+_NULLS = "write filter(whale.col('a').is_not_null())"
+_TIMES = "write topology.source(…, event_time='column', max_out_of_order_ms=…)"
+_ORDER = (
+    "a stream has no end to wait for: rows reach a process in the order of their event times; sort"
+    " results, whale.run(topology).results('out').to_pandas().sort_values('column')"
+)
+_TWICE = "there is nothing to do: any number of operators may read a stream"
+
+INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("agg", "aggregate", "reduce", "reduceByKey", "reduce_by_key", "fold", "sum", "count"),
+        _AGGREGATES,
+    ),
+    **dict.fromkeys(
+        ("min", "max", "mean", "avg", "top_n", "reduce_final", "count_final"), _AGGREGATES
+    ),
+    **dict.fromkeys(
+        ("window", "session_window", "windowAll", "collect_window", "fold_window", "time_window"),
+        _WINDOWS,
+    ),
+    **dict.fromkeys(
+        ("join", "join_asof", "join_table", "join_window", "crossJoin", "interval_join"), _JOINS
+    ),
+    **dict.fromkeys(("distinct", "drop_duplicates", "dropDuplicates", "unique"), _DISTINCT),
+    **dict.fromkeys(
+        (
+            *("show", "head", "take", "take_all", "first", "limit", "collect", "toPandas"),
+            *("to_pandas", "to_arrow", "display", "iter_rows", "toLocalIterator"),
+        ),
+        _ROWS,
+    ),
+    "drop": _DROP,
+    "dropna": _NULLS,
+    "dropNa": _NULLS,
+    "fillna": "write with_column('a', whale.functions.coalesce(whale.col('a'), whale.lit(0)))",
+    "withColumnRenamed": "write select(whale.col('a').alias('b'), …)",
+    "rename": "write select(whale.col('a').alias('b'), …)",
+    "withWatermark": _TIMES,
+    "assign_timestamps_and_watermarks": _TIMES,
+    **dict.fromkeys(("sort", "orderBy", "order_by", "sort_values"), _ORDER),
+    **dict.fromkeys(("cache", "persist"), _TWICE),
+    "print": "write sink(whale.sinks.collect(), id='out'), or print in a function that map calls",
+    "printSchema": "write print(topology.explain())",
+    "explain": "write print(topology.explain())",
+}
+"""What to write where there is no such method."""
 
 
-def other_name(kind: str, name: str) -> str:
-    """Return the text of an `AttributeError` for a method that no stream has."""
-    ours = OTHER_NAMES.get(name)
-    hint = f": whale-ray calls it {ours}" if ours else ""
+def other_name(kind: str, name: str, columns: Collection[str] = ()) -> str:
+    """Return the text of an `AttributeError` for a method that no stream has.
+
+    `columns` are those of the stream, as far as they are known.
+    """
+    if name in INSTEAD:
+        hint = f": {INSTEAD[name]}"
+    elif name in OTHER_NAMES:
+        hint = f": whale-ray calls it {OTHER_NAMES[name]}"
+    elif name in columns:
+        hint = f": write whale.col({name!r}) for the column"
+    else:
+        near = get_close_matches(name, STREAM_METHODS, n=1)
+        hint = f": did you mean {near[0]}?" if near else ""
     return f"{kind!r} object has no attribute {name!r}{hint}"
+
+
+_RUN = "write whale.run(topology), or whale.submit(topology, on='processes') to go on meanwhile"
+_READ = "write topology.source(whale.sources.parquet('folder')), or another of whale.sources"
+
+ON_TOPOLOGY: Mapping[str, str] = {
+    **dict.fromkeys(("run", "execute", "start", "submit", "awaitTermination"), _RUN),
+    **dict.fromkeys(
+        ("read", "readStream", "input", "add_source", "addSource", "from_collection"), _READ
+    ),
+    "sink": "call .sink(…) on a stream, such as what topology.source(…) returns",
+}
+"""What to write for what a topology has not."""
+
+
+def on_topology(name: str) -> str:
+    """Return the text of an `AttributeError` for a method that no topology has."""
+    hint = ""
+    if name in ON_TOPOLOGY:
+        hint = f": {ON_TOPOLOGY[name]}"
+    elif name in STREAM_METHODS or name in OTHER_NAMES or name in INSTEAD:
+        hint = ": streams have such methods; topology.source(…) returns one"
+    return f"'Topology' object has no attribute {name!r}{hint}"
+
+
+def subscript(key: object) -> str:
+    """Return what is wrong with `stream[key]`, and with a loop over a stream."""
+    if isinstance(key, str):
+        return f"a stream has no columns to take: write whale.col({key!r}) in an expression"
+    return _ROWS
 
 
 def on_ungrouped(name: str) -> str | None:

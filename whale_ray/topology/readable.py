@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..operators.groupings import Grouping
 from ..plan.logical import LEFT, Input, OnBadRows, OperatorKind, OperatorNode
+from . import misuse
+from .checks import mistake
 from .endpoints import check_sink, check_transport
 from .functions import ColumnFunction
 from .known import KnownColumns
@@ -197,6 +199,11 @@ class Readable:
         check_sink(operator_id, sink, self._registry.nodes)
         self._add(operator_id, "sink", OperatorKind.SINK, sink, parallelism, None)
         return SinkHandle(self._registry, operator_id)
+
+    if not TYPE_CHECKING:  # a type checker knows that a stream is no container
+
+        def __getitem__(self, key: object) -> Any:
+            raise mistake(self.id, misuse.subscript(key))
 
     def _columns(self) -> KnownColumns | None:
         return self._registry.columns(self._upstream)

@@ -173,4 +173,5 @@ class Stream(Readable):
             text = misuse.on_ungrouped(name)
             if text:
                 raise mistake(self.id, text)
-            raise AttributeError(misuse.other_name("Stream", name))
+            columns = () if name.startswith("_") else self._columns() or ()
+            raise AttributeError(misuse.other_name("Stream", name, columns))

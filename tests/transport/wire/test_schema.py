@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -164,3 +167,45 @@ def test_types_need_neither_numba_nor_arrow():
         "assert not {'numba', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "carried"),
+    [
+        ("bigint", "int64"),
+        ("long", "int64"),
+        ("int", "int32"),
+        ("integer", "int32"),
+        ("smallint", "int16"),
+        ("tinyint", "int8"),
+        ("boolean", "bool"),
+        ("timestamp", "timestamp[us, tz=UTC]"),
+        ("timestamp_ntz", "timestamp[us]"),
+        ("decimal(12,3)", "decimal128(12, 3)"),
+        (int, "int64"),
+        (float, "float64"),
+        (str, "string"),
+        (bool, "bool"),
+        (bytes, "binary"),
+        (datetime.date, "date32"),
+        (datetime.datetime, "timestamp[us]"),
+        (datetime.timedelta, "duration[us]"),
+        (np.int16, "int16"),
+        (np.dtype("float32"), "float32"),
+        (np.dtype("datetime64[ms]"), "timestamp[ms]"),
+        (np.str_, "string"),
+        (pa.int8(), "int8"),
+        (pa.timestamp("ns", tz="Asia/Tokyo"), "timestamp[ns, tz=Asia/Tokyo]"),
+        (pa.decimal128(12, 3), "decimal128(12, 3)"),
+    ],
+    ids=str,
+)
+def test_types_by_the_names_and_classes_that_users_know(given: Any, carried: str) -> None:
+    assert Schema.of(x=given) == Schema.of(x=carried)
+    assert Schema.of(x=given).fields[0].type.name == carried
+
+
+@pytest.mark.parametrize("given", [list, 7, None, object(), "list<int>", pa.list_(pa.int8())])
+def test_what_is_no_type_is_refused_with_what_there_is(given: Any) -> None:
+    with pytest.raises(InputError, match="it carries bool, int8|pass a name such as 'int64'"):
+        Schema.of(x=given)

@@ -10,6 +10,7 @@ from pyspark.sql import types as spark
 
 from whale_ray.errors import InputError, OutputError
 from whale_ray.spark.types import columns_of, spark_schema, to_spark_values
+from whale_ray.transport.wire.types import Schema
 
 
 def frame(**kinds: spark.DataType) -> spark.StructType:
@@ -160,3 +161,20 @@ def test_what_spark_cannot_hold_is_refused(column: Any, message: str) -> None:
     with pytest.raises(OutputError) as raised:
         to_spark_values(batch(column))
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("named", [str, type, object])
+def test_spark_types_are_known_to_schemas_as_pyspark_says(named: type) -> None:
+    """By name ("bigint", "long"), class and object; Arrow's type is the one that PySpark takes."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    kinds = (
+        *(spark.BooleanType, spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType),
+        *(spark.FloatType, spark.DoubleType, spark.StringType, spark.BinaryType, spark.DateType),
+        *(spark.TimestampType, spark.TimestampNTZType),
+    )
+    for kind in kinds:
+        names = {str: [kind().simpleString(), kind.typeName()], type: [kind], object: [kind()]}
+        for given in names[named]:
+            found = Schema.of(x=given).to_arrow().field("x").type
+            assert found == to_arrow_type(kind())

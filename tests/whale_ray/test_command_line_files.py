@@ -1,0 +1,48 @@
+"""`whale-ray run file.py`: which topology of a user's file is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whale_ray.cli.main import main
+
+BUILD = """
+import whale_ray as whale
+
+def build(name):
+    topology = whale.Topology(name)
+    rows = topology.source(whale.sources.iterable([{"v": i} for i in range(10)]), id="rows")
+    rows.sink(whale.sinks.collect(), id="out")
+    return topology
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: Any) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_only_topology_of_a_file_needs_no_name(capsys: Any) -> None:
+    Path("stocks.py").write_text(f"{BUILD}\nstocks = alias = build('stocks')\n")
+    assert main(["run", "stocks.py", "--on", "inline"]) == 0
+    assert "out: 10 rows" in capsys.readouterr().out
+    assert main(["explain", "stocks.py"]) == 0
+    assert "topology stocks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("a, b = build('a'), build('b')", "stocks.py has several topologies; name one:"
+         " stocks.py:a or stocks.py:b"),
+        ("a = 5", "stocks.py has no topology; assign whale.Topology(...) to a name"),
+    ],
+)  # fmt: skip
+def test_a_file_with_none_or_several(code: str, told: str, capsys: Any) -> None:
+    Path("stocks.py").write_text(f"{BUILD}\n{code}\n")
+    assert main(["run", "stocks.py", "--on", "inline"]) == 2
+    assert capsys.readouterr().err == f"whale-ray: {told}\n"
