@@ -42,5 +42,10 @@ class SparkSettings:
         why="partitions of a Spark shuffle; its own default of 200 is for large clusters",
     )
 
+    quick_start: bool = setting(
+        True,
+        why="Java compiles quickly rather than well, which halves a start; off for long queries",
+    )
+
     def __post_init__(self) -> None:
         check_section("spark", self)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import UsageError
 from ..configs.settings import SparkSettings
 from ..ray_bridge.folders import new_folder, writing_there
-from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS
+from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS, QUICK_START_OPTION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +119,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     logs = os.path.join(folder, "log4j2.properties")
     with writing_there(), open(logs, "w", encoding="utf-8") as file:
         file.write(_LOG_CONFIGURATION)
-    options = " ".join(JAVA_OPTIONS)
+    options = " ".join([*JAVA_OPTIONS, *([QUICK_START_OPTION] if settings.quick_start else [])])
     return {
         **dict.fromkeys(JAVA_OPTION_KEYS, options),
         "spark.driver.memory": f"{settings.driver_memory_mb}m",

@@ -7,6 +7,7 @@ opened: without `JAVA_OPTIONS` the first DataFrame handed to Ray kills RayDP's m
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -46,6 +47,9 @@ JAVA_OPTIONS = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package 
 
 For a session of your own, give `" ".join(JAVA_OPTIONS)` to each of `JAVA_OPTION_KEYS`.
 """
+
+QUICK_START_OPTION = "-XX:TieredStopAtLevel=1"
+"""Without Java's second compiler, which most of the processor time of a start goes to."""
 
 DRIVER_OPTION_KEY = "spark.driver.extraJavaOptions"
 
@@ -149,6 +153,7 @@ def _candidates() -> Iterator[Java]:
         yield Java(Path(found).resolve().parent.parent, "PATH")
 
 
+@functools.cache  # asking takes a tenth of a second
 def _version(home: Path) -> int | None:
     """Ask a Java for its major version; None if it is none or does not run."""
     try:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from whale_ray.configs.settings import SparkSettings
 from whale_ray.errors import ResourceError
 from whale_ray.spark import JAVA_OPTIONS, find_java, java_environment, use_java
-from whale_ray.spark.java import JAVA_PACKAGES, unopened_packages
+from whale_ray.spark.driver import configuration
+from whale_ray.spark.java import (
+    DRIVER_OPTION_KEY,
+    JAVA_OPTION_KEYS,
+    JAVA_PACKAGES,
+    QUICK_START_OPTION,
+    unopened_packages,
+)
 
 
 def pretend_java(home: Path, version: str) -> Path:
@@ -98,3 +107,15 @@ def test_closed_packages_are_found() -> None:
     assert unopened_packages("-Xmx1g") == list(JAVA_PACKAGES)
     spaced = " ".join(option.replace("=java.base", " java.base") for option in JAVA_OPTIONS[1:])
     assert unopened_packages(spaced) == ["java.lang"]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_java_process_is_told_how_to_compile_and_no_flag_is_unknown(quick: bool) -> None:
+    values = configuration(SparkSettings(quick_start=quick))
+    for key in JAVA_OPTION_KEYS:
+        assert (QUICK_START_OPTION in values[key].split()) is quick
+    program = find_java().home / "bin" / "java"
+    done = subprocess.run(
+        [program, *values[DRIVER_OPTION_KEY].split(), "-version"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
