@@ -45,6 +45,13 @@ class WhaleError(Exception):
     exit_code = EXIT_FAILURE
 
 
+class Interrupted(KeyboardInterrupt):
+    """The user insists on the end, by a second Ctrl-C: not to be taken for a function's own error.
+
+    Whatever else user code raises is its error, also KeyboardInterrupt and SystemExit.
+    """
+
+
 class UsageError(WhaleError):
     """Something that the caller wrote or passed is wrong."""
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..configs.errors import WhaleError
+from ..configs.errors import Interrupted, WhaleError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -264,9 +264,9 @@ def _each_row(call: Callable[[Row, Output], None], batch: Batch, out: Output) ->
             out.time_ns = int(times[index])
         try:
             call(Row(columns, index), out)
-        except WhaleError:
+        except (WhaleError, Interrupted):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise RowFailure(index, batch.preview(index)) from error
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ..configs.errors import ExpressionError, InputError, UsageError
+from ..configs.errors import ExpressionError, InputError, Interrupted, UsageError
 from ..transport.wire.types import DataType, Field, Schema
 from .rows import Row, RowColumns, RowFailure
 
@@ -386,9 +386,9 @@ class FlatMapRows(_Learning):
                 before = len(made)
                 made.extend(self._rows_of(self._function(Row(columns, index))))
                 counts[index] = len(made) - before
-        except UsageError:
+        except (UsageError, Interrupted):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise RowFailure(index, batch.preview(index)) from error
         if not made:
             return None
@@ -410,7 +410,9 @@ def _call_each(function: Callable[[Row], Any], batch: Batch) -> list[Any]:
     try:
         for index in range(batch.num_rows):
             add(function(Row(columns, index)))
-    except Exception as error:
+    except Interrupted:
+        raise
+    except BaseException as error:
         failed = len(answers)
         raise RowFailure(failed, batch.preview(failed)) from error
     return answers

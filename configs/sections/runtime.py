@@ -134,6 +134,12 @@ class RuntimeSettings:
         high=24 * _HOUR_MS,
         why="time between two published parts of an unbounded job's output",
     )
+    partial_output: Literal["beside", "replace"] = setting(
+        "beside",
+        choices=("beside", "replace"),
+        why="where a bounded job publishes that was stopped before its input had ended: beside its "
+        "output, as OUTPUT.partial, or in its place",
+    )
     on_loss: Literal["fail", "restart-at-least-once"] = setting(
         "fail",
         choices=("fail", "restart-at-least-once"),

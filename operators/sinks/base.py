@@ -68,6 +68,7 @@ class SinkResult:
         format: the name of the files' format, such as `parquet`.
         schema: the serialized Arrow schema, None if no row was seen.
         load_line: a line of Python that loads the output.
+        partial: whether the input was not read to its end, so that rows may be missing.
         table: the rows of a sink without files, else None.
     """
 
@@ -78,6 +79,7 @@ class SinkResult:
     format: str = ""
     schema: bytes | None = None
     load_line: str = ""
+    partial: bool = False
     table: pyarrow.Table | None = field(default=None, repr=False)
 
     def to_arrow(self) -> pyarrow.Table:
@@ -179,6 +181,22 @@ class Sink(ABC):
         Raises:
             OutputError: the parts do not fit together or cannot be published; nothing is visible.
         """
+
+    def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Make visible what a job staged whose input was not read to its end: the user stopped it.
+
+        An output that an earlier job published is not replaced. Everything else is as `publish` has
+        it. A sink that replaces nothing, such as one that appends, may do what `publish` does.
+
+        Raises:
+            OutputError: as `publish`; this sink publishes complete outputs only.
+        """
+        msg = (
+            f"{type(self).__name__} publishes complete outputs only, and the job was stopped before"
+            " its input had ended: give it publish_partial(), or let publish() do the same with "
+            "runtime.partial_output=replace"
+        )
+        raise OutputError(msg)
 
     def discard(self, token: str) -> None:
         """Remove whatever an attempt that will not be published left; may be called twice."""

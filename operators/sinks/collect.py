@@ -58,6 +58,10 @@ class CollectSink(Sink):
         serialized = schema.serialize().to_pybytes()
         return SinkResult(table.num_rows, table.nbytes, schema=serialized, table=table)
 
+    def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Put together what there is."""
+        return replace(self.publish(token, staged), partial=True)
+
     def describe(self) -> str:
         """Return the limit, if one was given."""
         return "collect" if self.max_bytes is None else f"collect up to {_size(self.max_bytes)}"

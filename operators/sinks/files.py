@@ -8,10 +8,11 @@ one empty part if its columns are known. Missing folders above the output are ma
 from __future__ import annotations
 
 import io
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...configs.errors import OutputError, system_reason
@@ -27,6 +28,25 @@ if TYPE_CHECKING:
 
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of all instances; `empty` is the only one's content where there is no row."""
+
+    names: list[str]
+    inodes: Mapping[str, int | None]
+    empty: bytes | None
+    rows: int
+    nbytes: int
+    schema: bytes | None
+
+    def are_in(self, folder: OutputFolder) -> bool:
+        """Tell whether just these parts were published there."""
+        if self.empty is None:
+            return folder.holds(self.inodes)
+        # A part without rows is made by whoever publishes: it is known by its bytes.
+        return folder.holds_only(self.names[0], self.empty)
 
 
 @dataclass(frozen=True)
@@ -46,6 +66,7 @@ class FileSink(Sink):
         """Remove what dead jobs left; for an unbounded job also the output to be overwritten."""
         with self._errors():
             self.folder.sweep()
+            self.folder.partial(1).sweep()
             self.folder.check()
             if not bounded:
                 self.folder.remove(token)
@@ -57,30 +78,25 @@ class FileSink(Sink):
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Give the folder of staged parts its name, in one rename."""
         with self._errors():
-            schema = common_schema(staged, self.describe())
-            parts = {
-                os.path.basename(part.path): part.inode for part in staged if part.path is not None
-            }
-            empty = None if parts or schema is None else self._empty_part(schema)
-            names = sorted(parts) if empty is None else [self._part_name(0)]
-            if self._is_published(parts, empty):
-                self.folder.discard(token)
-            else:
-                self._publish(token, names, empty)
-        path = self.folder.path
-        return SinkResult(
-            rows=sum(part.rows for part in staged),
-            nbytes=sum(part.nbytes for part in staged) if empty is None else len(empty),
-            path=path,
-            parts=tuple(os.path.join(path, name) for name in names),
-            format=self.format.name,
-            schema=None if schema is None else schema.serialize().to_pybytes(),
-            load_line=self.format.load_line(path),
-        )
+            return self._publish(token, self._parts(staged), self.folder)
+
+    def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Publish beside the output: as `out.partial`, or under the next name that is free."""
+        with self._errors():
+            parts = self._parts(staged)
+            places = map(self.folder.partial, itertools.count(1))
+            place = next(one for one in places if one.is_free or parts.are_in(one))
+            self.folder.hand_over(token, place)
+            try:
+                return replace(self._publish(token, parts, place), partial=True)
+            except BaseException:
+                place.discard(token)
+                raise
 
     def discard(self, token: str) -> None:
         """Remove what an attempt staged."""
         self.folder.discard(token)
+        self.folder.partial(1).discard(token)  # the only partial output that is ever replaced
 
     def describe(self) -> str:
         """Return format and path, as the user wrote it."""
@@ -89,31 +105,55 @@ class FileSink(Sink):
     def _errors(self) -> AbstractContextManager[None]:
         return _as_output_error(self.given_path, self.remedy)
 
-    def _is_published(self, parts: Mapping[str, int | None], empty: bytes | None) -> bool:
-        """Tell whether a coordinator that died has carried out this very publication."""
-        if empty is None:
-            return self.folder.holds(parts)
-        # A part without rows is made by whoever publishes: it is known by its bytes.
-        return self.folder.holds_only(self._part_name(0), empty)
+    def _parts(self, staged: Sequence[Staged]) -> _Parts:
+        schema = common_schema(staged, self.describe())
+        inodes = {
+            os.path.basename(part.path): part.inode for part in staged if part.path is not None
+        }
+        empty = None if inodes or schema is None else self._empty_part(schema)
+        return _Parts(
+            names=sorted(inodes) if empty is None else [self._part_name(0)],
+            inodes=inodes,
+            empty=empty,
+            rows=sum(part.rows for part in staged),
+            nbytes=sum(part.nbytes for part in staged) if empty is None else len(empty),
+            schema=None if schema is None else schema.serialize().to_pybytes(),
+        )
 
-    def _publish(self, token: str, names: list[str], empty: bytes | None) -> None:
-        hold = self.folder.hold_hidden(token)
+    def _publish(self, token: str, parts: _Parts, folder: OutputFolder) -> SinkResult:
+        """Publish as `folder`, unless a coordinator that died has done so."""
+        if parts.are_in(folder):
+            folder.discard(token)
+        else:
+            self._rename(token, parts, folder)
+        return SinkResult(
+            rows=parts.rows,
+            nbytes=parts.nbytes,
+            path=folder.path,
+            parts=tuple(os.path.join(folder.path, name) for name in parts.names),
+            format=self.format.name,
+            schema=parts.schema,
+            load_line=self.format.load_line(folder.path),
+        )
+
+    def _rename(self, token: str, parts: _Parts, folder: OutputFolder) -> None:
+        hold = folder.hold_hidden(token)
         try:
-            hidden = self.folder.hidden(token)
-            if empty is not None:
-                with open(os.path.join(hidden, names[0]), "wb") as stream:
-                    stream.write(empty)
+            hidden = folder.hidden(token)
+            if parts.empty is not None:
+                with open(os.path.join(hidden, parts.names[0]), "wb") as stream:
+                    stream.write(parts.empty)
                     stream.flush()
                     os.fsync(stream.fileno())
             found = sorted(name for name in os.listdir(hidden) if not is_manifest(name))
-            if found != names:
+            if found != parts.names:
                 msg = (
-                    f"the staged parts of {self.given_path!r} are {found} instead of {names}; "
-                    "did something else write there?"
+                    f"the staged parts of {self.given_path!r} are {found} instead of "
+                    f"{parts.names}; did something else write there?"
                 )
                 raise OutputError(msg)
-            write_manifest(hidden, names)
-            self.folder.publish(token)
+            write_manifest(hidden, parts.names)
+            folder.publish(token)
         finally:
             hold.close()
 

@@ -7,6 +7,10 @@ An output `out/` of a job passes through these states::
     staged      .out.whale-<token>/part-00000.parquet …       linked there when complete
     published   out/part-00000.parquet …                      one rename of the whole folder
 
+Under the output's own name there are complete outputs only. What a job had read that was stopped
+goes beside it, as `out.partial/`; never in the place of anything, unless overwriting was asked for:
+then in the place of an earlier `out.partial/`, else as `out.partial-2/`, and so on.
+
 Where the file system has no nameless files, a part is written as `part-00000.parquet.open` in the
 hidden folder instead. Whoever stages holds the hidden folder (`held_folders`) until it is published
 or discarded; a folder that nobody holds belongs to a dead job, and the next job for the same output
@@ -34,6 +38,7 @@ from .manifest import add_to_manifest, has_manifest, is_manifest, not_ours
 PART_PREFIX = "part-"
 _OPEN_SUFFIX = ".open"
 _ASIDE_SUFFIX = "-old"
+_PARTIAL_SUFFIX = ".partial"
 _NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 _LONGEST_TOKEN = 64
@@ -105,6 +110,12 @@ class OutputFolder:
     path: str
     overwrite: bool
 
+    def partial(self, number: int) -> OutputFolder:
+        """Return the folder for rows of an input that was not read to its end; 1 is the first."""
+        if number == 1:
+            return OutputFolder(self.path + _PARTIAL_SUFFIX, self.overwrite)
+        return OutputFolder(f"{self.path}{_PARTIAL_SUFFIX}-{number}", overwrite=False)
+
     def hidden(self, token: str) -> str:
         """Return the folder in which an attempt stages."""
         return os.path.join(self._parent, f"{self._hidden_prefix}{token}")
@@ -130,6 +141,17 @@ class OutputFolder:
             )
             raise OutputError(msg)
         self._check_removable(self.path)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the output may be published here without a loss."""
+        if not self._is_taken():
+            return True
+        try:
+            self._check_removable(self.path)
+        except OutputError:
+            return False
+        return self.overwrite
 
     def sweep(self) -> None:
         """Remove what jobs that died left beside the output; give back what they put aside."""
@@ -166,6 +188,11 @@ class OutputFolder:
     def hold_hidden(self, token: str) -> FolderHold:
         """Make the hidden folder, and those above it, unless they are there, and hold it."""
         return FolderHold.make(self.hidden(token))
+
+    def hand_over(self, token: str, other: OutputFolder) -> None:
+        """Let what was staged for this output be published as another one."""
+        with suppress(FileNotFoundError):  # nothing was, or it was handed over before
+            os.rename(self.hidden(token), other.hidden(token))
 
     def publish(self, token: str) -> None:
         """Give the hidden folder the output's name; an old output is swapped out and removed.

@@ -290,7 +290,7 @@ def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
     assert told == {
         "topology": "mileage",
         "state": "finished",
-        "outputs": {"out": {"rows": 7, "path": str(folder / "out")}},
+        "outputs": {"out": {"rows": 7, "path": str(folder / "out"), "partial": False}},
         "workers": 1,
         "restarts": 0,
         "edges": told["edges"],
@@ -401,10 +401,13 @@ def test_ctrl_c_drains_the_output_is_whole_and_nothing_is_left(endless: Any, fol
     told, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    values = sorted(pq.read_table("out")["v"].to_pylist())
+    values = sorted(pq.read_table("out.partial")["v"].to_pylist())
     assert values == list(range(len(values))) and values
-    assert told == f"out: {len(values):,} rows in {folder / 'out'}\n"
-    assert [path.name for path in folder.iterdir()] == ["out"]
+    assert told == (
+        f"out: {len(values):,} rows in {folder / 'out.partial'} "
+        "(partial: the input was not read to its end)\n"
+    )
+    assert [path.name for path in folder.iterdir()] == ["out.partial"]
 
 
 def test_a_second_ctrl_c_cancels_even_a_function_that_does_not_return(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn, ParamSpec, TypeVar
 
-from ...configs.errors import TransportError, TransportGoneError, user_traceback
+from ...configs.errors import Interrupted, TransportError, TransportGoneError, user_traceback
 from ..clock import Clock
 from .operators import Receiver, Sender, TransportContext
 
@@ -41,9 +41,9 @@ class OperatorCalls:
                     return function(*args, **kwargs)
                 finally:
                     self.busy_ns += self._clock.monotonic_ns() - begin_ns
-        except (BlockingIOError, ConnectionError):
+        except (BlockingIOError, ConnectionError, Interrupted):
             raise
-        except Exception as error:
+        except BaseException as error:
             msg = f"{user_traceback(error).rstrip()}\nin {self.name}"
             raise TransportError(msg) from error
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ..runtime.supervisor import JobOutcome
     from ..topology import Topology
 
+NOT_READ = " (partial: the input was not read to its end)"
+"""Behind an output of a job that was stopped."""
+
 APPLICATIONS = ("ride-hailing", "stock-exchange", "options-market")
 
 
@@ -150,7 +153,8 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
         return 0
     outcome = job.outcome()
     for name, result in outcome.results.items():
-        sys.stdout.write(f"{name}: {result.rows:,} rows in {result.path or 'memory'}\n")
+        where = f"{result.path or 'memory'}{NOT_READ if result.partial else ''}"
+        sys.stdout.write(f"{name}: {result.rows:,} rows in {where}\n")
     if outcome.restarts:
         sys.stdout.write(f"restarts: {outcome.restarts}\n")
     if outcome.metrics.relays:
@@ -198,7 +202,7 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
         "topology": name,
         "state": outcome.state,
         "outputs": {
-            sink: {"rows": result.rows, "path": result.path}
+            sink: {"rows": result.rows, "path": result.path, "partial": result.partial}
             for sink, result in outcome.results.items()
         },
         "workers": outcome.workers,

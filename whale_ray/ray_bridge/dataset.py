@@ -251,7 +251,13 @@ class HandoverSink(Sink):
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Publish the parts."""
-        published = self._files().publish(token, staged)
+        return self._result_of(self._files().publish(token, staged))
+
+    def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Publish the parts of an input that was not read to its end."""
+        return self._result_of(self._files().publish_partial(token, staged))
+
+    def _result_of(self, published: SinkResult) -> SinkResult:
         return self.result(**{one.name: getattr(published, one.name) for one in fields(SinkResult)})
 
     def discard(self, token: str) -> None:

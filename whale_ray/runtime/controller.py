@@ -22,6 +22,10 @@ worker dies before that, the others are aborted, the dead one is replaced, what 
 discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker). A
 relay that dies while the job runs is replaced within the attempt: it rejoins, and runs. Once all
 workers have ended, those that die, or do not finish, are done without.
+
+A drain ends the sources where they are. Asked for before the workers run, there is nothing to
+drain: the job is cancelled. A job that loses its attempt once it is to drain fails: another attempt
+would begin at the start of the sources, and end there.
 """
 
 from __future__ import annotations
@@ -56,6 +60,7 @@ from .controller_events import (
     Tick,
     WorkerResult,
 )
+from .member_names import MemberNames
 from .progress import Progress
 
 
@@ -79,6 +84,8 @@ REJOIN = "rejoin"
 
 _TAKE_RESULTS = ("link", "connect")
 """The steps that take what the step before them returned on all workers."""
+
+_DRAINING = "it was to drain, and what it had read and not published is lost; run it again"
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class JobController:
         self._arguments: tuple[object, ...] = ()
         self._workers = workers
         self._members = workers + relays
-        self._names = names or tuple(f"worker {member}" for member in range(workers + relays))
+        self._names = MemberNames(workers, relays, names)
         self._limits = limits
         self._results: dict[int, WorkerResult] = {}
         self._made: tuple[tuple[WorkerResult, ...], ...] = ()
@@ -121,7 +128,7 @@ class JobController:
         self._aborting = False
         self._deadline_ns: int | None = None
         self._stop: StopAsked | None = None
-        self._drained = False
+        self._failing = False  # for good: also once it has ended
         self._error: WhaleError | None = None
 
     @property
@@ -136,18 +143,17 @@ class JobController:
     @property
     def progress(self) -> Progress:
         """Where it is, as `resume` takes it."""
-        step = len(STEPS) if self.phase is Phase.PUBLISHING else self._step
-        ran = self.phase in (Phase.STAGING, Phase.PUBLISHING)
-        draining = self._drained if ran else self.draining
+        staged = self.phase in (Phase.PUBLISHING, Phase.ENDED)
+        step = len(STEPS) if staged else self._step
         return Progress(
             self.attempt,
             step,
             self._arguments,
-            draining,
+            self.draining,
             self._made,
             frozenset(self._repairing),
             frozenset(self._repaired),
-            self.phase is Phase.FAILING,
+            self._failing,
             self._error,
         )
 
@@ -160,7 +166,6 @@ class JobController:
         """
         self.attempt = progress.attempt
         self._stop = StopAsked(drain=True) if progress.draining else None
-        self._drained = progress.draining
         self._made = progress.made
         if progress.failing:
             self._busy = set(range(self._members))
@@ -222,7 +227,6 @@ class JobController:
 
     def _open(self, now_ns: int) -> list[Action]:
         self.phase = Phase.STARTING
-        self._drained = False
         self._made = ()
         self._repairs = 0
         self._repaired.clear()
@@ -235,7 +239,7 @@ class JobController:
         self._arguments = arguments
         self._results.clear()
         if STEPS[step] == "stage":
-            self._results |= {relay: {} for relay in range(self._workers, self._members)}
+            self._results |= dict.fromkeys(range(self._workers, self._members))
         self._busy = set(range(self._members)) - set(self._results) - set(self._repairing)
         return [Call(m, self.attempt, STEPS[step], arguments) for m in sorted(self._busy)]
 
@@ -305,7 +309,7 @@ class JobController:
             if self.phase is Phase.RUNNING and self._repairs < self._limits.repairs_max:
                 return [*self._repair(event.worker, now_ns)[:1], *self._rejoin(event.worker)]
         if is_lost:
-            lost = f"{self._names[event.worker]} lost attempt {event.attempt}: {event.error}"
+            lost = f"{self._names.of(event.worker)} lost attempt {event.attempt}: {event.error}"
             return self._begin_anew(lost, set(), now_ns)
         return self._fail(event.error, now_ns)
 
@@ -319,7 +323,7 @@ class JobController:
             return [Respawn(event.worker)]
         if self._is_relay(event.worker) and self._have_workers_ended:
             return self._depart(event.worker, now_ns)
-        died = f"{self._names[event.worker]} died ({event.detail})"
+        died = f"{self._names.of(event.worker)} died ({event.detail})"
         if self._is_relay(event.worker) and self.phase is Phase.RUNNING:
             if self._repairs < self._limits.repairs_max:
                 return self._repair(event.worker, now_ns)
@@ -373,7 +377,7 @@ class JobController:
 
     def _begin_anew(self, reason: str, dead: set[int], now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
-        refused = self._limits.restart_refused
+        refused = _DRAINING if self.draining else self._limits.restart_refused
         if refused is None and self.attempt >= self._limits.max_restarts:
             refused = f"it was restarted {self.attempt} times already (runtime.max_restarts)"
         if refused is not None:
@@ -409,9 +413,13 @@ class JobController:
         return [*actions, *self._open(now_ns)]
 
     def _stop_asked(self, event: StopAsked, now_ns: int) -> list[Action]:
-        if self.phase in (Phase.PUBLISHING, Phase.FAILING):
-            return []  # too late to change the outcome
-        if not event.drain:
+        if self.phase is Phase.FAILING:
+            return []
+        if self.phase is Phase.PUBLISHING:  # too late to change the outcome
+            self._stop = StopAsked(drain=True)  # but no successor shall begin anew
+            return []
+        has_nothing_to_drain = self.phase in (Phase.STARTING, Phase.RESTARTING)
+        if has_nothing_to_drain or not event.drain:
             return self._fail(None, now_ns)
         self._stop = event
         return self._drain_if_asked(now_ns)
@@ -419,7 +427,6 @@ class JobController:
     def _drain_if_asked(self, now_ns: int) -> list[Action]:
         if not self.draining or self.phase is not Phase.RUNNING:
             return []
-        self._drained = True  # unlike when it was asked after the inputs had ended
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
         return [Call(worker, self.attempt, "drain") for worker in sorted(self._busy)]
 
@@ -428,11 +435,11 @@ class JobController:
             self.phase = Phase.ENDED
             return [Discard(self.attempt), End("failed", event.error)]
         self.phase = Phase.ENDED
-        return [End("drained" if self._drained else "finished")]
+        return [End("drained" if event.cut_short else "finished")]
 
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
         """Abort everything; without an error, because the user asked for it."""
-        self.phase = Phase.FAILING
+        self.phase, self._failing = Phase.FAILING, True
         self._repairing.clear()
         self._error = error
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
@@ -450,7 +457,7 @@ class JobController:
         late = [relay for relay, late_ns in self._repairing.items() if now_ns >= late_ns]
         if late and self.phase is Phase.RUNNING:
             absent = set(late) & self._unspawned  # others rejoin, and are aborted
-            return self._begin_anew(self._not_in_time(late, "come back"), absent, now_ns)
+            return self._begin_anew(self._names.not_in_time(late, "come back"), absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
         self._deadline_ns = None
@@ -459,7 +466,7 @@ class JobController:
             self._busy.clear()
             return self._end_when_quiet()
         if self.phase is Phase.RESTARTING and not self._aborting:
-            return self._fail(ResourceError(self._not_in_time(late, "come back")), now_ns)
+            return self._fail(ResourceError(self._names.not_in_time(late, "come back")), now_ns)
         if self.phase is Phase.RESTARTING:
             return self._replace_hanging(now_ns)
         if self.phase is Phase.RUNNING and self._have_workers_ended:
@@ -470,22 +477,8 @@ class JobController:
             # Relays do not drain: they wait for the workers that are late.
             late = [member for member in late if member < self._workers] or late
             msg = (
-                f"{self._told(late)} did not drain in time: raise runtime.drain_timeout_ms, or "
-                "cancel with a second Ctrl-C"
+                f"{self._names.told(late)} did not drain in time: raise runtime.drain_timeout_ms, "
+                "or cancel with a second Ctrl-C"
             )
             return self._fail(WorkerDiedError(msg), now_ns)
-        return self._fail(ResourceError(self._not_in_time(late, "start")), now_ns)
-
-    def _told(self, members: list[int]) -> str:
-        """Name members: "workers 1, 2 and relay of host-0"."""
-        workers = [str(member) for member in members if member < self._workers]
-        named = [self._names[member] for member in members if member >= self._workers]
-        if workers:
-            named.insert(0, f"worker{'s' if len(workers) > 1 else ''} {', '.join(workers)}")
-        return " and ".join(named)
-
-    def _not_in_time(self, members: list[int], what: str) -> str:
-        return (
-            f"{self._told(members)} did not {what} in time: free processors or memory, "
-            "use fewer --workers, or raise runtime.start_timeout_ms"
-        )
+        return self._fail(ResourceError(self._names.not_in_time(late, "start")), now_ns)

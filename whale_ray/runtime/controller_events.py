@@ -62,9 +62,13 @@ class StopAsked:
 
 @dataclass(frozen=True)
 class Published:
-    """Event: the output of all sinks is where the user wants it, or `error` says why not."""
+    """Event: the output of all sinks is where the user wants it, or `error` says why not.
+
+    `cut_short` says that a source was drained before its end.
+    """
 
     error: WhaleError | None = None
+    cut_short: bool = False
 
 
 @dataclass(frozen=True)

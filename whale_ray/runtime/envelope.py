@@ -127,7 +127,7 @@ def unseal(envelope: Envelope) -> Assignment:
     except ImportError as error:
         msg = f"a worker cannot import what the topology uses: {error}; install it on every host"
         raise JobError(msg) from error
-    except Exception as error:
+    except BaseException as error:  # of the user's objects
         kind = type(error).__name__
         msg = (
             f"a worker cannot unpack the topology: {kind}: {error}; what it uses has to be found "

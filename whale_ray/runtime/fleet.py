@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..configs.settings import Settings
+from ..operators.sinks.base import Staged
 from ..plan.physical import PhysicalPlan
 from .controller_events import Event
 from .metrics import WorkerSnapshot
@@ -33,6 +35,14 @@ class Assignment:
     plan: PhysicalPlan
     settings: Settings
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
+
+
+@dataclass(frozen=True)
+class StagedOutput:
+    """What a worker's sinks staged, by operator id; `cut_short` if a source of it was drained."""
+
+    parts: Mapping[str, Sequence[Staged]]
+    cut_short: bool
 
 
 @dataclass(frozen=True)

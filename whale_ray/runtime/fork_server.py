@@ -32,6 +32,7 @@ from typing import Any
 
 from ..configs.errors import ResourceError
 from ..transport.clock import SystemClock
+from .signals import leave_stops_to_the_controller, stops_deferred
 
 _MESSAGE_BYTES_MAX = 1 << 16
 _GONE_TIMEOUT_S = 1.0
@@ -60,7 +61,7 @@ class ForkServer:
         self._statuses: dict[int, int] = {}
         self._serial = 0
         self._lost = False
-        with theirs:
+        with theirs, stops_deferred():
             # A process group of its own: Ctrl-C reaches the driver alone, which drains the job.
             command = [sys.executable, "-m", "whale_ray.runtime.fork_server"]
             self._process = launch(
@@ -219,9 +220,10 @@ class _Server:
     def _fork(self, serial: int, connection: int, index: int, address: str) -> None:
         for stream in _FLUSHED:
             stream.flush()
-        pid = os.fork()
-        if pid == 0:
-            self._become(connection, index, address)
+        with stops_deferred():
+            pid = os.fork()
+            if pid == 0:
+                self._become(connection, index, address)
         os.close(connection)
         pidfd = os.pidfd_open(pid)
         self._children[pidfd] = serial, pid
@@ -277,7 +279,7 @@ def child_environment() -> dict[str, str]:
 
 def main() -> None:
     """Load everything, then serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    leave_stops_to_the_controller()
     from ..transport.wire import codec
     from . import worker  # noqa: F401  # loaded for the children
     from .process_worker import run_member

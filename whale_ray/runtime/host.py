@@ -15,6 +15,7 @@ import cloudpickle
 
 from ..configs.errors import (
     AttemptLostError,
+    Interrupted,
     JobError,
     NotInAttemptError,
     ResourceError,
@@ -87,7 +88,9 @@ class WorkerHost:
         except MemoryError as error:
             text = f"{self.worker.name} ran out of memory in {method}: {error}"
             return Raised(self._index, attempt, method, ResourceError(text))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the driver must learn of it
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever it is: the driver must know
             return Raised(self._index, attempt, method, _internal(self.worker.name, method, error))
         return Returned(self._index, attempt, method, result)
 
@@ -166,7 +169,7 @@ def _outdated(term: int, newer: int) -> str:
     return f"a controller of term {term} is outdated: term {newer} leads the job"
 
 
-def _internal(name: str, method: str, error: Exception) -> JobError:
+def _internal(name: str, method: str, error: BaseException) -> JobError:
     """Wrap an error that is not ours, with its traceback, in one that can travel."""
     text = "".join(traceback.format_exception(error)).rstrip()
     return JobError(f"{text}\nin {name}, while it was to {method}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..configs.errors import UsageError, UserFunctionError, WhaleError
+from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
 from ..operators.process import CoProcess, InstanceContext, Process, common_time
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
@@ -43,12 +43,12 @@ class Node:
             yield
         except UsageError as error:
             raise self._naming_operator(error) from error
-        except WhaleError:
+        except (WhaleError, Interrupted):
             raise
         except RowFailure as failure:
             cause = failure.__cause__ or failure
             raise self._user_error(cause, failure.preview) from failure
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise self._user_error(error, _preview(batches)) from error
         finally:
             leave(before)
@@ -136,7 +136,8 @@ class SinkNode(Node):
 
     def close(self) -> None:
         """Drop what was not published."""
-        self._writer.abort()
+        with self.guard():
+            self._writer.abort()
 
 
 class ProcessNode(Node):
@@ -273,9 +274,9 @@ def naming_user_errors(context: InstanceContext) -> Iterator[None]:
     try:
         with running(place_of(context)):
             yield
-    except WhaleError:
+    except (WhaleError, Interrupted):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise UserFunctionError.of(
             error, context.operator_id, context.instance, "none yet"
         ) from error

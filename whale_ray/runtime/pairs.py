@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import cloudpickle
 
-from ..configs.errors import TransportError
+from ..configs.errors import Interrupted, TransportError
 from ..plan.pairs import PairSpec
 from ..plan.physical import PhysicalPlan
 from ..transport.clock import Clock
@@ -190,6 +190,8 @@ class PairSet:
 def _pickled(address: object, context: TransportContext) -> bytes:
     try:
         return cloudpickle.dumps(address)
-    except Exception as error:
+    except Interrupted:
+        raise
+    except BaseException as error:
         msg = f"{context.describe()} has an address that cannot travel: {address!r}: {error}"
         raise TransportError(msg) from error

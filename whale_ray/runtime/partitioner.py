@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import BadRowError, UserFunctionError
+from ..configs.errors import BadRowError, Interrupted, UserFunctionError
 from ..operators import groupings, keys
 from ..plan.physical import Edge
 from ..transport.wire.batch import Batch
@@ -129,7 +129,9 @@ def _custom(edge: Edge, function: Callable[[Batch, int], object], parallelism: i
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
         try:
             named = np.asarray(function(batch, parallelism))
-        except Exception as error:
+        except Interrupted:
+            raise
+        except BaseException as error:
             preview = batch.preview(0)
             raise UserFunctionError.of(error, edge.source_operator, 0, preview) from error
         if named.shape != (batch.num_rows,) or named.dtype.kind not in "iu":

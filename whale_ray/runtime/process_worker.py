@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import signal
 import socket
 import sys
 import threading
@@ -29,6 +28,7 @@ from .host import COMMANDS, WorkerHost, pack
 from .members import make_member
 from .message_socket import MessageSocket
 from .printed import PrintLimit
+from .signals import leave_stops_to_the_controller
 
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
@@ -140,7 +140,7 @@ def _show_name(name: str) -> None:
 
 def run_member(connection: int, index: int, address: str) -> None:
     """Serve the driver's socket, file descriptor `connection`, then end the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    leave_stops_to_the_controller()
     ProcessWorker(MessageSocket(socket.socket(fileno=connection)), index, address).serve()
     # What user code left behind (threads that do not end) must not keep the process.
     sys.stdout.flush()

@@ -23,6 +23,7 @@ from .printed import Fetched
 from .ray_fleet import NAMESPACE, RayFleet, member_name
 from .ray_journal import RayJournal, fetch_envelope
 from .ray_output import ActorOutput
+from .signals import leave_stops_to_the_controller
 from .supervisor import JobOutcome, Supervisor
 
 THREADS = 8
@@ -39,6 +40,7 @@ class ControllerActor:
     """
 
     def __init__(self, job_id: str, detached: bool, nodes: Sequence[str]) -> None:
+        leave_stops_to_the_controller()  # its driver tells it what to do
         self._job_id = job_id
         self._nodes = nodes
         self._name = job_id

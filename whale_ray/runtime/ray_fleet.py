@@ -38,6 +38,7 @@ from .printed import Fetched
 from .ray_journal import fetch_envelope
 from .ray_output import ActorOutput
 from .relay_process import RelayProcess
+from .signals import leave_stops_to_the_controller
 
 NAMESPACE = "whale-ray"
 """Ray's namespace of all our actors' names."""
@@ -61,6 +62,7 @@ class MemberActor:
     """A worker inside a Ray actor, or a relay beside one; see `WorkerHost`."""
 
     def __init__(self, index: int, job_id: str) -> None:
+        leave_stops_to_the_controller()
         self._index = index
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None

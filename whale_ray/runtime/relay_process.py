@@ -26,6 +26,7 @@ from .fleet import SnapshotTaken, Told
 from .fork_server import child_environment
 from .message_socket import MessageSocket
 from .metrics import WorkerSnapshot
+from .signals import stops_deferred
 
 _SNAPSHOT_TIMEOUT_S = 5.0
 _ANSWERS_MAX = 64
@@ -50,7 +51,7 @@ class RelayProcess:
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
         self._connection = MessageSocket(ours)
-        with theirs:
+        with theirs, stops_deferred():
             command = [sys.executable, "-m", "whale_ray.runtime.process_worker"]
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(index), address],

@@ -29,7 +29,8 @@ class WatermarkBoard(Protocol):
 class SourceNode(Node):
     """Reads one instance of a source.
 
-    `slot` is its place on the board, None without event time.
+    `slot` is its place on the board, None without event time; `cut_short` tells whether it was
+    drained before it had read everything.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class SourceNode(Node):
         self._board: WatermarkBoard | None = None
         self._draining = False
         self.ended = False
+        self.cut_short = False
         self.waits_for_others = False
         self.ready_at_ns: int | None = None
 
@@ -70,6 +72,7 @@ class SourceNode(Node):
             if not (self._draining and not self.ended):
                 return False
         if self._draining or self._reader.finished:
+            self.cut_short = not self._reader.finished
             self._end()
             return True
         self.waits_for_others = self._ahead()
@@ -79,7 +82,8 @@ class SourceNode(Node):
 
     def close(self) -> None:
         """Close the reader."""
-        self._reader.close()
+        with self.guard():
+            self._reader.close()
 
     def _ahead(self) -> bool:
         if self._board is None or self._slot is None:

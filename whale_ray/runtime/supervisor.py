@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..configs.errors import (
+    Interrupted,
     JobError,
     OutputError,
     UsageError,
@@ -23,7 +24,7 @@ from . import controller as c
 from . import controller_events as e
 from .capture import running
 from .edge_metrics import edge_metrics
-from .fleet import Assignment, Fleet, SnapshotTaken, Told
+from .fleet import Assignment, Fleet, SnapshotTaken, StagedOutput, Told
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
 from .progress import Progress
@@ -349,9 +350,10 @@ class Supervisor:
 
     def _publish(self, attempt: int, staged: tuple[object, ...]) -> e.Published:
         by_sink: dict[str, list[Staged]] = {name: [] for name in self._sinks()}
-        for of_worker in staged:
-            assert isinstance(of_worker, dict)
-            for name, parts in of_worker.items():
+        outputs = [one for one in staged if isinstance(one, StagedOutput)]  # relays have none
+        cut_short = any(one.cut_short for one in outputs)
+        for output in outputs:
+            for name, parts in output.parts.items():
                 by_sink[name].extend(parts)
         try:
             if self._bounded:
@@ -359,11 +361,22 @@ class Supervisor:
                     if name in self._results:
                         continue  # a controller before this one did it
                     with _told_as_of(name, "what its instances staged"):
-                        self._results[name] = sink.publish(self._token(attempt), by_sink[name])
+                        result = self._publish_through(sink, attempt, by_sink[name], cut_short)
+                    self._results[name] = result
                     self._write_down()
         except Exception as error:  # noqa: BLE001  # the job ends in order all the same
             return e.Published(_as_whale_error(error))
-        return e.Published()
+        return e.Published(cut_short=cut_short)
+
+    def _publish_through(
+        self, sink: Sink, attempt: int, staged: list[Staged], cut_short: bool
+    ) -> SinkResult:
+        token = self._token(attempt)
+        if not cut_short:
+            return sink.publish(token, staged)
+        if self._assignment.settings.runtime.partial_output == "replace":
+            return replace(sink.publish(token, staged), partial=True)
+        return sink.publish_partial(token, staged)
 
     def _discard(self, attempt: int) -> None:
         for name, sink in self._sinks().items():
@@ -413,12 +426,12 @@ def _told_as_of(operator_id: str, preview: str) -> Iterator[None]:
     try:
         with running(operator_id):
             yield
-    except WhaleError:
+    except (WhaleError, Interrupted):
         raise
     except OSError as error:
         msg = f"the output of {operator_id!r} cannot be published: {error}"
         raise OutputError(msg) from error
-    except Exception as error:
+    except BaseException as error:
         raise UserFunctionError.of(error, operator_id, 0, preview) from error
 
 
@@ -427,7 +440,9 @@ def _logged(what: str) -> Iterator[None]:
     """Go on after whatever the block raises: the job's own end matters more."""
     try:
         yield
-    except Exception:  # noqa: BLE001  # whatever a user's sink or a dead Ray raises
+    except Interrupted:
+        raise
+    except BaseException:  # noqa: BLE001  # whatever a user's sink or a dead Ray raises
         _log.exception("cannot %s", what)
 
 

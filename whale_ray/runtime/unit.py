@@ -16,11 +16,11 @@ from .source_node import SourceNode
 
 def close_all(closings: Iterable[Callable[[], None]]) -> None:
     """Call all of them, whatever some of them raise; then raise the first of their errors."""
-    first: Exception | None = None
+    first: BaseException | None = None
     for close in closings:
         try:
             close()
-        except Exception as error:  # noqa: BLE001  # the others must be closed, too
+        except BaseException as error:  # noqa: BLE001  # the others must be closed, too
             first = first or error
     if first is not None:
         raise first

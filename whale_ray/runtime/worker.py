@@ -30,7 +30,7 @@ from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
 from ..transport.wire import codec
 from .edge_reader import EdgeReader, Progress, UnitedColumns
-from .fleet import Assignment
+from .fleet import Assignment, StagedOutput
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer
 from .pairs import POLL_NS, PairSet
@@ -172,15 +172,16 @@ class Worker:
                 self._sleep(now_ns, stop_at_ns)
         return self.snapshot()
 
-    def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> dict[str, list[Staged]]:
-        """Finish the output of its sinks, by operator id."""
+    def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
+        """Finish the output of its sinks."""
+        readers = [unit.reader for unit in self._units if unit.reader is not None]
+        cut_short = any(reader.cut_short for reader in readers)
         staged: dict[str, list[Staged]] = {}
-        if not self._bounded:
-            return staged
-        for unit in self._units:
-            for sink in unit.sinks:
-                staged.setdefault(sink.context.operator_id, []).append(sink.stage())
-        return staged
+        if self._bounded:
+            for unit in self._units:
+                for sink in unit.sinks:
+                    staged.setdefault(sink.context.operator_id, []).append(sink.stage())
+        return StagedOutput(staged, cut_short)
 
     def drain(self, attempt: int) -> None:
         """Let the sources end where they are; everything read so far still comes out."""

@@ -86,7 +86,13 @@ class CollectingSink(Sink):
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Keep the rows, where the sink that the test holds finds them."""
-        result = self._sink.publish(token, staged)
+        return self._keep(self._sink.publish(token, staged))
+
+    def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Keep the rows of an input that was not read to its end."""
+        return self._keep(self._sink.publish_partial(token, staged))
+
+    def _keep(self, result: SinkResult) -> SinkResult:
         holder = _HOLDERS.get(self._key)
         if holder is not None:
             holder.result = result

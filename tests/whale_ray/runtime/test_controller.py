@@ -295,14 +295,49 @@ def test_a_failure_aborts_the_others_and_keeps_its_error() -> None:
     assert aborted == [Discard(0), End("failed", failure)]
 
 
-def test_draining_before_the_workers_run_waits_until_they_do() -> None:
+@pytest.mark.parametrize("step", ["open", "link", "connect"])
+def test_a_drain_before_the_workers_run_cancels_since_nothing_was_read(step: str) -> None:
     controller = JobController(2, LIMITS)
-    actions = controller.start(0)
-    assert controller.handle(StopAsked(drain=True), 0) == []
-    actions = complete(controller, actions, "run")
-    assert actions[2:] == [Call(0, 0, "drain"), Call(1, 0, "drain")]
-    actions = complete(controller, actions[:2], "never")
-    assert controller.handle(Published(), 0) == [End("drained")]
+    complete(controller, controller.start(0), step)
+    aborts = [Call(0, 0, "abort"), Call(1, 0, "abort")]
+    assert controller.handle(StopAsked(drain=True), 0) == aborts
+    controller.handle(Returned(0, 0, step, None), 0)
+    aborted = Raised(1, 0, step, JobError("aborted"))
+    assert controller.handle(aborted, 0) == [Discard(0), End("cancelled")]
+
+
+def test_a_drain_while_the_job_begins_anew_cancels_since_what_was_read_is_lost() -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(0, "signal 9"), 0)
+    assert controller.handle(StopAsked(drain=True), 0) == [Call(1, 0, "abort")]
+    aborted = Raised(1, 0, "run", JobError("aborted"))
+    assert controller.handle(aborted, 0) == [Discard(0), End("cancelled")]
+
+
+@pytest.mark.parametrize("until", ["run", "stage"])
+def test_a_worker_that_dies_after_a_stop_fails_the_job_which_publishes_nothing(until: str) -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), until)
+    controller.handle(StopAsked(drain=True), 0)
+    assert controller.handle(Died(0, "signal 15"), 0) == [Call(1, 0, "abort")]
+    discard, end = controller.handle(Raised(1, 0, until, JobError("aborted")), 0)
+    assert discard == Discard(0)
+    assert isinstance(end, End) and isinstance(end.error, WorkerDiedError)
+    assert str(end.error) == (
+        "worker 0 died (signal 15); the job is not restarted: it was to drain, and what it had "
+        "read and not published is lost; run it again"
+    )
+
+
+def test_what_was_drained_before_its_end_is_told_from_what_had_ended() -> None:
+    for cut_short, state in ((True, "drained"), (False, "finished")):
+        controller = JobController(2, LIMITS)
+        actions = complete(controller, controller.start(0), "run")
+        told = controller.handle(StopAsked(drain=True), 0)
+        assert told == [Call(0, 0, "drain"), Call(1, 0, "drain")]
+        complete(controller, actions, "never")
+        assert controller.handle(Published(cut_short=cut_short), 0) == [End(state)]
 
 
 def test_a_stop_after_the_inputs_have_ended_leaves_a_finished_job() -> None:
@@ -314,18 +349,6 @@ def test_a_stop_after_the_inputs_have_ended_leaves_a_finished_job() -> None:
     for one in (controller, successor):
         complete(one, actions, "")
         assert one.handle(Published(), 0) == [End("finished")]
-
-
-def test_a_stop_while_output_is_staged_holds_for_the_next_attempt() -> None:
-    controller = JobController(2, LIMITS)
-    complete(controller, controller.start(0), "stage")
-    controller.handle(StopAsked(drain=True), 0)
-    controller.handle(Died(0, "killed"), 0)
-    controller.handle(Returned(1, 0, "stage", None), 0)
-    actions = complete(controller, controller.handle(Respawned(0), 0)[1:], "run")
-    assert actions[2:] == [Call(0, 1, "drain"), Call(1, 1, "drain")]
-    complete(controller, actions[:2], "")
-    assert controller.handle(Published(), 0) == [End("drained")]
 
 
 def test_a_drain_that_takes_too_long_fails() -> None:

@@ -23,6 +23,7 @@ from whale_ray.runtime.controller_events import (
     Respawn,
     Respawned,
     Returned,
+    StopAsked,
     Tick,
 )
 from whale_ray.runtime.progress import Progress
@@ -39,6 +40,7 @@ class Member:
     attempt: int = -1
     alive: bool = True
     hangs: bool = False
+    cut_short: bool = False
     under_way: tuple[int, str] | None = None
     told: dict[tuple[int, str], Returned | Raised] = field(default_factory=dict)
 
@@ -56,6 +58,7 @@ class Member:
             if method == "abort":
                 return self._tell(Raised(self.index, attempt, "run", AttemptLostError("aborted")))
             if method == {True: "finish", False: "drain"}[self.is_relay]:
+                self.cut_short = method == "drain"
                 return self.end_run()
         return []
 
@@ -86,6 +89,8 @@ class Member:
 class Story:
     """One job, and what may happen: "worker" and "relay" die, relays "hang", "lead" is taken over.
 
+    The user asks for a "drain", once.
+
     With `from_running` members live until the job runs.
     """
 
@@ -107,6 +112,7 @@ class Story:
         self.now_ns = 0
         self.troubles = 6
         self.from_running = from_running
+        self.stopped_in: int | None = None  # the attempt in which the user asked for the end
 
     def play(self) -> End:
         actions = self.controller.start(0)
@@ -122,6 +128,9 @@ class Story:
             if self.ended is not None:
                 return self.ended
             self._trouble()
+            if self.stopped_in is None and self._happens("drain", 0.02):
+                self.stopped_in = self.controller.attempt
+                actions += self.controller.handle(StopAsked(drain=True), self.now_ns)
             actions += self.controller.handle(self._next_event(), self.now_ns)
         msg = f"it does not end: {self.controller.phase}, {self.members}"
         raise AssertionError(msg)
@@ -148,8 +157,10 @@ class Story:
                 self.events = [e for e in self.events if getattr(e, "worker", None) != worker]
                 self.members[worker] = Member(worker, worker >= self.workers)
                 self.events.append(Respawned(worker))
-            case Publish():
-                self.events.append(Published())
+            case Publish(attempt):
+                assert self.stopped_in in (None, attempt), "what another attempt read"
+                cut_short = any(member.cut_short for member in self.members)
+                self.events.append(Published(cut_short=cut_short))
             case End():
                 self.ended = action
 
@@ -202,3 +213,17 @@ def test_whoever_dies_it_ends(seed, workers, relays):
 def test_a_relay_that_hangs_is_replaced_or_done_without(seed, workers, relays):
     story = Story(seed, workers, relays, ("hang", "relay", "lead"))
     assert story.play().state in {"finished", "failed"}
+
+
+@given(seed=SEEDS, workers=st.integers(1, 3), relays=st.integers(0, 3))
+def test_whoever_dies_around_a_drain_no_other_attempt_begins(seed, workers, relays):
+    """What was drained is published by the attempt that read it, or not at all."""
+    story = Story(seed, workers, relays, ("drain", "worker", "relay", "lead"))
+    end = story.play()
+    if story.stopped_in is None:
+        assert end.state in {"finished", "failed"}
+        return
+    assert story.controller.attempt == story.stopped_in
+    assert end.state in {"finished", "drained", "cancelled", "failed"}
+    if end.state in {"finished", "drained"}:
+        assert (end.state == "drained") == any(member.cut_short for member in story.members)

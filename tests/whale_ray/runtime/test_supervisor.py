@@ -19,6 +19,7 @@ import pytest
 import whale_ray as whale
 from whale_ray.configs.errors import (
     AttemptLostError,
+    Interrupted,
     JobError,
     ResourceError,
     SegmentGoneError,
@@ -136,7 +137,7 @@ def test_collected_rows_are_not_written_into_the_journal(no_leaks: None) -> None
 
 def test_an_interrupt_while_it_runs_discards_and_goes_on_up(no_leaks: None) -> None:
     def interrupt(row: Any) -> Any:
-        raise KeyboardInterrupt
+        raise Interrupted
 
     sink, clock = Trouble("nowhere"), VirtualClock()
     supervisor = Supervisor(assignment_of(sink, interrupt), LocalFleet(clock), clock)
@@ -237,7 +238,12 @@ def test_the_state_says_what_the_job_does(phase: Phase, told: str) -> None:
     assert supervisor.state == told
     assert told in ALIVE
     supervisor._controller.handle(StopAsked(drain=True), 0)
-    assert supervisor.state == ("draining" if phase is Phase.RUNNING else told)
+    drained = {
+        Phase.RUNNING: "draining",
+        Phase.STARTING: "finishing",
+        Phase.RESTARTING: "finishing",
+    }
+    assert supervisor.state == drained.get(phase, told)
 
 
 def explode() -> None:

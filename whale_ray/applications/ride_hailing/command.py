@@ -193,7 +193,7 @@ def _report(
     )
     result = describe_result(run, question, rows_out=published.rows, output=published.path)
     if job.state == "drained":
-        _say("stopped early: the output answers what had been read until then")
+        shared.say_stopped(APPLICATION, published)
     shared.tell(result, render_result(result, first, published.load_line), as_json=options.json)
     return 0 if job.state == "finished" else EXIT_INTERRUPTED
 

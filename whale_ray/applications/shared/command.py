@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ...configs.settings import Settings
-    from ...operators.sinks.base import Sink
+    from ...operators.sinks.base import Sink, SinkResult
     from ...operators.sources.base import Source
     from ...runtime.metrics import JobMetrics, OperatorMetrics
     from ...runtime.supervisor import JobOutcome
@@ -36,6 +36,7 @@ __all__ = [
     "progress",
     "run_of",
     "say",
+    "say_stopped",
     "spark_for",
     "tell",
 ]
@@ -69,6 +70,12 @@ def say(application: str, step: str) -> None:
     """Tell what comes next."""
     sys.stderr.write(f"{application}: {step}\n")
     sys.stderr.flush()
+
+
+def say_stopped(application: str, *results: SinkResult) -> None:
+    """Tell that a job was stopped before it had read its input, and where what it had read is."""
+    places = " and ".join(result.path for result in results if result.path is not None)
+    say(application, f"stopped early: what had been read until then is in {places or 'memory'}")
 
 
 def tell(result: Mapping[str, Any], shown: str, *, as_json: bool) -> None:

@@ -222,7 +222,7 @@ def _report(
         output=options.output,
     )
     if not finished:
-        _say("stopped early: the output answers what had been read until then")
+        shared.say_stopped(APPLICATION, fills, volumes)
     shown = render_result(result, volumes.preview(5), fills.load_line)
     shared.tell(result, shown, as_json=options.json)
     if not finished:

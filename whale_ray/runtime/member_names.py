@@ -1,0 +1,30 @@
+"""What messages call a job's members, and those that are late."""
+
+from __future__ import annotations
+
+
+class MemberNames:
+    """Names workers 0 … n − 1 and the relays behind them; without `names`, all are workers."""
+
+    def __init__(self, workers: int, relays: int, names: tuple[str, ...] = ()) -> None:
+        self._workers = workers
+        self._names = names or tuple(f"worker {member}" for member in range(workers + relays))
+
+    def of(self, member: int) -> str:
+        """Return the name of one member."""
+        return self._names[member]
+
+    def told(self, members: list[int]) -> str:
+        """Name several: "workers 1, 2 and relay of host-0"."""
+        workers = [str(member) for member in members if member < self._workers]
+        named = [self._names[member] for member in members if member >= self._workers]
+        if workers:
+            named.insert(0, f"worker{'s' if len(workers) > 1 else ''} {', '.join(workers)}")
+        return " and ".join(named)
+
+    def not_in_time(self, members: list[int], what: str) -> str:
+        """Say that members did not do something in time, and the remedy."""
+        return (
+            f"{self.told(members)} did not {what} in time: free processors or memory, "
+            "use fewer --workers, or raise runtime.start_timeout_ms"
+        )
