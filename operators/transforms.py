@@ -68,6 +68,11 @@ class Transform(ABC):
         """
         return None
 
+    @property
+    def declared(self) -> Schema | None:
+        """The columns it makes of whatever comes, if its user declared them."""
+        return None
+
     def instance(self) -> Transform:
         """Return an object for one operator instance alone, which may learn as it goes."""
         return copy.copy(self)
@@ -228,6 +233,11 @@ class _Learning(Transform):
 
     def output_schema(self, schema: Schema) -> Schema | None:
         """Return the declared columns, if they are."""
+        return self.declared
+
+    @property
+    def declared(self) -> Schema | None:
+        """The columns it makes of whatever comes, if its user declared them."""
         return self._schema if self._declared else None
 
     def _refuse(self, reason: object) -> NoReturn:

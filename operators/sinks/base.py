@@ -41,7 +41,9 @@ class Staged:
         instance: the sink's instance.
         rows: rows written.
         nbytes: bytes of the file or payload.
-        schema: the serialized Arrow schema of the rows, None if the writer saw no batch.
+        schema: the serialized Arrow schema of the rows, None if the writer saw no batch. Where no
+            writer of a sink did, the coordinator fills in the columns that the rows would have had,
+            if it knows them.
         path: the file, None if there is none (no rows, or a sink without files).
         payload: the rows themselves as an Arrow IPC stream, for sinks without files.
         inode: the file's number in its file system, which it keeps when it is published.

@@ -2,7 +2,8 @@
 
 The output is always a folder of parts, one per sink instance that had rows, as with Spark:
 `out/part-00003.parquet` is instance 3's. All parts have the same schema. A result without rows is
-one empty part if its columns are known. Missing folders above the output are made at the end.
+one empty part; only if nothing tells its columns there is no part at all. Missing folders above the
+output are made at the end.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class FileSink(Sink):
             parts=tuple(os.path.join(folder.path, name) for name in parts.names),
             format=self.format.name,
             schema=parts.schema,
-            load_line=self.format.load_line(folder.path),
+            load_line=self.format.load_line(folder.path) if parts.names else "",
         )
 
     def _rename(self, token: str, parts: _Parts, folder: OutputFolder) -> None:

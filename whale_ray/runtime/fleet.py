@@ -14,6 +14,7 @@ from typing import Any
 from ..configs.settings import Settings
 from ..operators.sinks.base import Staged
 from ..plan.physical import PhysicalPlan
+from ..transport.wire.types import Schema
 from .controller_events import Event
 from .metrics import WorkerSnapshot
 
@@ -39,10 +40,17 @@ class Assignment:
 
 @dataclass(frozen=True)
 class StagedOutput:
-    """What a worker's sinks staged, by operator id; `cut_short` if a source of it was drained."""
+    """What a worker hands over when all rows are written.
+
+    Attributes:
+        parts: what its sinks staged, by operator id.
+        cut_short: whether a source of it was drained.
+        columns: those of what its operators made, by operator id.
+    """
 
     parts: Mapping[str, Sequence[Staged]]
     cut_short: bool
+    columns: Mapping[str, Schema] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,13 @@ class Node:
         self.context = context
         self.metrics = InstanceMetrics(context.operator_id, context.instance, worker)
         self._clock: Clock = context.clock
+        self._columns: Schema | None = None
         self._place = place_of(context)
+
+    @property
+    def columns(self) -> Schema | None:
+        """The columns of what it passed on, or would have; None if it has seen no row."""
+        return self._columns
 
     @contextmanager
     def guard(self, *batches: Batch) -> Iterator[None]:
@@ -79,7 +85,10 @@ class TransformNode(Node):
         with self.guard(batch):
             result = self._transform.apply(batch)
         self.metrics.rows_in += batch.num_rows
-        if result is not None and result.num_rows:
+        if result is None:
+            return
+        self._columns = result.schema
+        if result.num_rows:
             self.metrics.rows_out += result.num_rows
             self._output.emit(result)
 
@@ -168,6 +177,11 @@ class ProcessNode(Node):
         self.one_by_one = process.one_by_one and buffer is None
         with self.guard():
             process.open(context)
+
+    @property
+    def columns(self) -> Schema | None:
+        """The columns of what it emitted, or those that it declares."""
+        return self._output.columns
 
     def accept(self, port: int, source: int, batch: Batch, instance: int | None = None) -> None:
         """Take rows of producer `source`; a port's first rows tell its schema.

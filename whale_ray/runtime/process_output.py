@@ -26,7 +26,8 @@ from .row_gatherer import RowGatherer
 class ProcessOutput(Output):
     """The output of one process instance; rows that are emitted one by one are gathered.
 
-    `needs_times` says whether anything downstream uses event times.
+    `needs_times` says whether anything downstream uses event times; `columns` are those of what was
+    emitted, else the declared ones.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ProcessOutput(Output):
         self._rows = RowGatherer(metrics.operator_id, schema)
         self._emitted: list[Batch] = []
         self._origin_ns = 0
+        self.columns = schema
 
     @property
     def holds_rows(self) -> bool:
@@ -89,6 +91,7 @@ class ProcessOutput(Output):
     def _add(self, rows: Batch) -> None:
         if not rows.origin_ns and self._origin_ns:
             rows = rows.with_origin(self._origin_ns)
+        self.columns = rows.schema
         self._emitted.append(rows)
 
     def _deliver(self) -> None:

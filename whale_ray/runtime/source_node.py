@@ -111,6 +111,7 @@ class SourceNode(Node):
             with self.guard():
                 batch, dropped = self._assigner.assign(batch)
             self.metrics.drop(dropped)
+        self._columns = batch.schema
         if batch.num_rows:
             self.metrics.rows_out += batch.num_rows
             self._output.emit(batch)

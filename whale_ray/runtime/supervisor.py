@@ -27,6 +27,7 @@ from .edge_metrics import edge_metrics
 from .fleet import Assignment, Fleet, SnapshotTaken, StagedOutput, Told
 from .journal import Entry, Journal, NoJournal
 from .metrics import JobMetrics, WorkerSnapshot, summarize
+from .outputs import staged_of, tell_if_bare
 from .progress import Progress
 from .tree_keeper import Goal, Wish
 from .tree_lead import TreeLead
@@ -349,20 +350,18 @@ class Supervisor:
                 self._finish(action)
 
     def _publish(self, attempt: int, staged: tuple[object, ...]) -> e.Published:
-        by_sink: dict[str, list[Staged]] = {name: [] for name in self._sinks()}
         outputs = [one for one in staged if isinstance(one, StagedOutput)]  # relays have none
         cut_short = any(one.cut_short for one in outputs)
-        for output in outputs:
-            for name, parts in output.parts.items():
-                by_sink[name].extend(parts)
         try:
             if self._bounded:
                 for name, sink in self._sinks().items():
                     if name in self._results:
                         continue  # a controller before this one did it
                     with _told_as_of(name, "what its instances staged"):
-                        result = self._publish_through(sink, attempt, by_sink[name], cut_short)
+                        parts = staged_of(name, outputs, self._assignment.plan.logical)
+                        result = self._publish_through(sink, attempt, parts, cut_short)
                     self._results[name] = result
+                    tell_if_bare(name, result)
                     self._write_down()
         except Exception as error:  # noqa: BLE001  # the job ends in order all the same
             return e.Published(_as_whale_error(error))

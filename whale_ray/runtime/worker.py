@@ -29,6 +29,7 @@ from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
 from ..transport.doorbell import BoardHandle
 from ..transport.wire import codec
+from ..transport.wire.types import Schema
 from .edge_reader import EdgeReader, Progress, UnitedColumns
 from .fleet import Assignment, StagedOutput
 from .metrics import WorkerSnapshot, cpu_time_ns
@@ -176,12 +177,17 @@ class Worker:
         """Finish the output of its sinks."""
         readers = [unit.reader for unit in self._units if unit.reader is not None]
         cut_short = any(reader.cut_short for reader in readers)
+        if not self._bounded:
+            return StagedOutput({}, cut_short)
         staged: dict[str, list[Staged]] = {}
-        if self._bounded:
-            for unit in self._units:
-                for sink in unit.sinks:
-                    staged.setdefault(sink.context.operator_id, []).append(sink.stage())
-        return StagedOutput(staged, cut_short)
+        columns: dict[str, Schema] = {}
+        for unit in self._units:
+            for sink in unit.sinks:
+                staged.setdefault(sink.context.operator_id, []).append(sink.stage())
+            for node in unit.nodes:
+                if node.columns is not None:
+                    columns[node.context.operator_id] = node.columns
+        return StagedOutput(staged, cut_short, columns)
 
     def drain(self, attempt: int) -> None:
         """Let the sources end where they are; everything read so far still comes out."""

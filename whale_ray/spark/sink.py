@@ -8,7 +8,8 @@ floats and lose digits. Types are those of `types`; what Spark cannot hold is re
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..configs.errors import OutputError, UsageError
@@ -54,6 +55,14 @@ class SparkSink(HandoverSink):
         """Open one instance's part."""
         return _SparkWriter(super().open(context, token))
 
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """Publish the parts; an output without rows has Spark's types, too."""
+        return super().publish(token, [_with_spark_types(part) for part in staged])
+
+    def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        """See `Sink.publish_partial`."""
+        return super().publish_partial(token, [_with_spark_types(part) for part in staged])
+
 
 class _SparkWriter(SinkWriter):
     """Turns rows into Spark's types on their way into a file."""
@@ -79,6 +88,15 @@ class _SparkWriter(SinkWriter):
     def publish_part(self) -> Staged | None:
         """See `SinkWriter.publish_part`."""
         return self._file.publish_part()
+
+
+def _with_spark_types(part: Staged) -> Staged:
+    import pyarrow as pa
+
+    if part.rows or part.schema is None:
+        return part
+    schema = _for_spark(pa.ipc.read_schema(pa.py_buffer(part.schema)))
+    return replace(part, schema=schema.serialize().to_pybytes())
 
 
 def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -> DataFrame:

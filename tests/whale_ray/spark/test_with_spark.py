@@ -130,6 +130,23 @@ def test_a_result_without_rows_keeps_its_columns(spark: Any) -> None:
         assert frame.count() == 0
 
 
+def test_outputs_without_rows_have_columns_in_spark(spark: Any, tmp_path: Path) -> None:
+    """Also where no row reached the sink; Spark passes over the list of parts beside them."""
+    topology = whale.Topology("none")
+    table = whale.sources.iterable([{"id": 1, "at": b"x"}, {"id": 2, "at": b"y"}])
+    found = topology.source(table, id="rows").filter(whale.col("id") > 5)
+    found.sink(spark_sink(), id="frame")
+    found.sink(whale.sinks.parquet(tmp_path / "parquet"), id="parquet")
+    found.select("id").sink(whale.sinks.csv(tmp_path / "csv"), id="csv")
+    job = whale.run(topology)
+    frame = job.results("frame").to_spark(spark)
+    assert (frame.dtypes, frame.count()) == ([("id", "bigint"), ("at", "binary")], 0)
+    read = spark.read.parquet(f"file://{tmp_path}/parquet")
+    assert (read.dtypes, read.count()) == (frame.dtypes, 0)
+    read = spark.read.option("header", "true").csv(f"file://{tmp_path}/csv")
+    assert (read.columns, read.count()) == (["id"], 0)
+
+
 def test_names_of_any_kind(spark: Any) -> None:
     table = pa.table({"a.b": [1], "c d": [2], "`e`": [3], "f,;{}()=": [4], "é": [5]})
     frame = to_spark(table, spark)
