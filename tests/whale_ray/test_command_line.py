@@ -327,7 +327,10 @@ def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:
     assert main(["run", MILEAGE, "--json"]) == 0
     printed = capsys.readouterr()
     why = "a worker or host was lost; the sources are read again from their start"
-    assert printed.err == f"fares: restart 1: {why}\nfares: restart 2: {why}\n"
+    assert printed.err == (
+        f"fares: running\nfares: restart 1: {why}\nfares: restart 2: {why}\n"
+        "fares: finished in 1.0 s\n"
+    )
     first, last = printed.out.splitlines()
     assert first == "restarts: 2"
     assert json.loads(last)["restarts"] == 2
@@ -335,8 +338,8 @@ def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:
 
 def test_one_process_has_one_host(capsys: Any) -> None:
     assert main(["run", MILEAGE, "--on", "inline", "--set", "runtime.hosts=4"]) == 0
-    assert capsys.readouterr().err == (
-        "whale-ray: runtime.hosts=4 means nothing with --on inline: one process has one host\n"
+    assert capsys.readouterr().err.splitlines()[0] == (
+        "whale-ray: runtime.hosts=4 means nothing with --on inline: one process has one host"
     )
 
 

@@ -135,7 +135,8 @@ def printed(cell: Any) -> str:
 
 def shown(cell: Any) -> dict[str, str]:
     """Return what a cell's last expression is shown as, by media type."""
-    (found,) = (one for one in cell.outputs if one.output_type == "execute_result")
+    kinds = ("execute_result", "display_data")
+    (found,) = (one for one in cell.outputs if one.output_type in kinds)
     return dict(found.data)
 
 
@@ -208,6 +209,33 @@ CHECK = """
     values = job.results().to_arrow()["v"].to_pylist()
     print(job.state, len(values) > 0, sorted(values) == [100 * i for i in range(len(values))])
 """
+
+
+def test_the_table_of_a_job_lives_while_it_runs(notebook: Notebook, no_leaks: None) -> None:
+    submit = f'job = whale.submit(endless(), on="processes", workers=1, settings={FAST})'
+    cell = notebook.execute(f"{submit}\njob")
+    (output,) = cell.outputs
+    assert output.output_type == "display_data"
+    assert re.search("</code>: (starting|running)<table>", output.data["text/html"])
+    notebook.await_worker(None)
+    notebook.execute(
+        """
+        import threading
+        job.stop()
+        for thread in threading.enumerate():
+            if thread.name == "show endless":
+                thread.join()  # it has shown the end
+        """
+    )
+    (output,) = cell.outputs
+    assert "</code>: drained<table>" in output.data["text/html"]
+    assert "drained" in output.data["text/plain"]
+
+
+def test_metrics_are_shown_as_a_table(notebook: Notebook) -> None:
+    data = shown(notebook.execute("whale.run(fares()).metrics()"))
+    assert "<tr><td>trips</td><td>1</td><td>10</td><td>10</td>" in data["text/html"]
+    assert data["text/plain"].startswith("JobMetrics(")
 
 
 def test_an_interrupt_drains_the_job_that_the_cell_waits_for(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import EXIT_INTERRUPTED, UsageError, WhaleError
 from .parser import Parser, did_you_mean
+from .tables import preview
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
@@ -99,7 +100,7 @@ def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
     """
     given = {"--detach": parsed.detach, "--address": parsed.address is not None}
     if parsed.on == "inline":
-        given |= {"--workers": parsed.workers is not None, "--watch": parsed.watch}
+        given |= {"--workers": parsed.workers is not None}
     for option, is_given in given.items():
         if is_given and parsed.on != "ray":
             msg = f"{option} means nothing with --on {parsed.on}; leave one of them out"
@@ -148,13 +149,15 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
 
     settings = settings_of(options)
     check_placement(options, settings)
-    job = start_job(load_topology(app), options, settings, lambda _metrics: "")
+    job = start_job(load_topology(app), options, settings)
     if options.detach:
         return 0
     outcome = job.outcome()
     for name, result in outcome.results.items():
         where = f"{result.path or 'memory'}{NOT_READ if result.partial else ''}"
         sys.stdout.write(f"{name}: {result.rows:,} rows in {where}\n")
+        if result.path is None:
+            sys.stdout.write(preview(result))
     if outcome.restarts:
         sys.stdout.write(f"restarts: {outcome.restarts}\n")
     if outcome.metrics.relays:
@@ -168,16 +171,19 @@ def start_job(
     topology: Topology,
     options: argparse.Namespace,
     settings: Settings,
-    line: Callable[[JobMetrics], str],
+    line: Callable[[JobMetrics], str] | None = None,
 ) -> Job:
     """Start a job where the options say, and wait for it; of a detached one write the id.
 
-    `line` makes the progress line, unless `--watch` asks for more.
+    `line` makes the progress line, unless `--watch` asks for more; without it the line tells what
+    the sources have read and the sinks have written.
     """
     from ..runtime.api import run, submit
+    from ..runtime.metrics import JobMetrics
 
+    line = None if options.watch else line or JobMetrics.progress_line
     if options.on == "inline":
-        return run(topology, settings=settings)
+        return run(topology, settings=settings, watch=sys.stderr, line=line)
     job = submit(
         topology,
         on=options.on,
@@ -190,7 +196,7 @@ def start_job(
         sys.stdout.write(f"{job.id}\n")
         sys.stderr.write(f"{job.logs}\n")
     else:
-        job.wait(watch=sys.stderr, line=None if options.watch else line)
+        job.wait(watch=sys.stderr, line=line)
     return job
 
 

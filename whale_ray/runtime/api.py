@@ -6,10 +6,10 @@ import atexit
 import re
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
@@ -27,6 +27,7 @@ from .local_fleet import LocalFleet
 from .metrics import JobMetrics
 from .signals import draining_signals
 from .supervisor import ALIVE, JobOutcome, Supervisor
+from .watch import Watch, watching
 
 if TYPE_CHECKING:
     from ..topology import Topology
@@ -36,16 +37,32 @@ if TYPE_CHECKING:
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
 
+_WATCH_S = 1.0
+
 _active: dict[str, Job] = {}
 """Jobs that end with this process, by id. Held until their end is known: a notebook's cell may
 submit a job and keep nothing of it."""
 
 
-def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | None = None) -> Job:
+def run(
+    topology: Topology,
+    *,
+    settings: SettingsLike = None,
+    clock: Clock | None = None,
+    watch: TextIO | None = None,
+    line: Callable[[JobMetrics], str] | None = None,
+) -> Job:
     """Run a topology to its end in the calling thread, without Ray or Java, and return the job.
 
     The quickest way to try and to test. All instances share one worker. Ctrl-C drains: the
     sources end, what was read comes out. With a virtual clock waiting takes no time.
+
+    Args:
+        topology: what to run.
+        settings: settings, or a mapping of overrides.
+        clock: where time comes from; the system's if left out.
+        watch: a stream such as `sys.stderr`; lines on it tell how far the job is, as in `Job.wait`.
+        line: makes these lines of the metrics; by default they tell of every operator.
 
     Raises:
         WhaleError: what the job failed with.
@@ -54,15 +71,17 @@ def run(topology: Topology, *, settings: SettingsLike = None, clock: Clock | Non
     resolved = _settings(settings).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     assignment = _assign(topology, resolved, 1, needs_cluster=False)
-    supervisor = Supervisor(assignment, LocalFleet(clock), clock)
+    here = _Here(Supervisor(assignment, LocalFleet(clock), clock))
+    job = Job(assignment.job_id, topology.name, here, lambda: release(assignment))
+    lines = Watch(topology.name, watch, _WATCH_S)
+    looking = nullcontext() if watch is None else watching(lines, lambda: job.look(lines, line))
     try:
-        with draining_signals(supervisor.stop, interrupt=True):
-            outcome = supervisor.run()
+        with draining_signals(here.stop, interrupt=True), closing(lines), looking:
+            here.run()
     except BaseException:
         release(assignment)
         raise
-    job = Job(assignment.job_id, topology.name, _Ended(outcome), lambda: release(assignment))
-    return job.wait()
+    return job.wait(watch=watch, line=line)
 
 
 def submit(
@@ -214,26 +233,33 @@ def _end_with_the_driver() -> None:
                 job.abandon()
 
 
-class _Ended(JobRunner):
-    """A job that has ended already."""
+class _Here(JobRunner):
+    """A job that runs in the calling thread; other threads may ask how far it is."""
 
-    def __init__(self, outcome: JobOutcome) -> None:
-        self._outcome = outcome
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._outcome: JobOutcome | None = None
+
+    def run(self) -> None:
+        """Run it to its end."""
+        self._outcome = self._supervisor.run()
 
     def state(self) -> str:
-        """Return how it ended."""
-        return self._outcome.state
+        """See `JobRunner.state`."""
+        return self._supervisor.state
 
     def metrics(self) -> JobMetrics:
-        """Return the last counters."""
-        return self._outcome.metrics
+        """See `JobRunner.metrics`."""
+        return self._supervisor.metrics()
 
     def stop(self, drain: bool) -> None:
-        """Do nothing."""
+        """See `JobRunner.stop`."""
+        self._supervisor.stop(drain)
 
     def wish(self, wish: Wish) -> None:
-        """Do nothing."""
+        """See `JobRunner.wish`."""
+        self._supervisor.wish(wish)
 
-    def join(self, timeout_s: float) -> JobOutcome:
-        """Return how it ended."""
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """Return how it ended; nobody else waits for it."""
         return self._outcome

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from html import escape
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..configs.errors import JobCancelledError, UsageError
 from .metrics import JobMetrics
 from .signals import draining_signals
+from .tables import metrics_html
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..operators.sinks.base import SinkResult
@@ -22,6 +23,31 @@ if TYPE_CHECKING:
     from .tree_messages import Addressing
 
 _POLL_S = 0.2
+
+
+_INSTEAD = {
+    **{
+        name: f"job.results('out').{ours}, with the id of a sink"
+        for name, ours in {
+            "to_pandas": "to_pandas()",
+            "toPandas": "to_pandas()",
+            "to_arrow": "to_arrow()",
+            "to_spark": "to_spark()",
+            "to_ray_dataset": "to_ray_dataset()",
+            "collect": "to_arrow().to_pylist()",
+            "show": "preview()",
+            "head": "preview()",
+            "take": "preview()",
+            "preview": "preview()",
+        }.items()
+    },
+    **dict.fromkeys(("result", "output", "get"), "job.results('out'), with the id of a sink"),
+    **dict.fromkeys(("join", "awaitTermination", "await_termination"), "job.wait()"),
+    **dict.fromkeys(("cancel", "kill", "terminate"), "job.stop(drain=False)"),
+    **dict.fromkeys(("isActive", "is_running", "done"), "job.state"),
+    "lastProgress": "job.metrics()",
+}
+"""What to write for what a job has not."""
 
 
 class JobRunner(ABC):
@@ -86,9 +112,10 @@ class Job:
         """Return the state and one line on what every operator does."""
         return self._told(self.metrics())
 
-    def _told(self, metrics: JobMetrics) -> str:
-        parts = [f"{self.name}: {self.state}", metrics.watch_line()]
-        return " | ".join(part for part in parts if part)
+    def _told(self, metrics: JobMetrics, line: Callable[[JobMetrics], str] | None = None) -> str:
+        text = metrics.watch_line() if line is None else line(metrics)
+        took = "" if self._outcome is None else f" in {self._outcome.seconds:,.1f} s"
+        return " | ".join(part for part in (f"{self.name}: {self.state}{took}", text) if part)
 
     def metrics(self) -> JobMetrics:
         """Return rate, lag, busiest instance and back-pressure, per operator."""
@@ -106,30 +133,42 @@ class Job:
 
         Ctrl-C (and SIGTERM) drain the job: its sources end, what was read comes out. A second
         one cancels it. With `watch` (a stream such as `sys.stderr`), print a line every
-        `interval_s`: what `line` makes of the metrics, by default rate, lag and back-pressure of
-        every operator; nothing where that is empty. A line of its own tells when the job begins
-        anew.
+        `interval_s` and one at the end: the state, and what `line` makes of the metrics, by default
+        rate, lag and back-pressure of every operator; on a stream that is no terminal only what has
+        changed. Lines of their own tell when the job drains or begins anew.
 
         Raises:
             WhaleError: what the job failed with.
             TimeoutError: it has not ended within `timeout_s`; it goes on.
         """
         waited_s = 0.0
-        with draining_signals(self.stop_from_signal), closing(_Watch(watch, interval_s)) as lines:
+        lines = Watch(self.name, watch, interval_s)
+        with draining_signals(self.stop_from_signal), closing(lines):
             while (outcome := self._join(_POLL_S)) is None:
                 waited_s += _POLL_S
                 if lines.due(waited_s):
-                    metrics = self.metrics()
-                    lines.tell_restarts(self.name, metrics.attempt)
-                    lines.show(self._told(metrics) if line is None else line(metrics))
+                    self.look(lines, line)
                 if timeout_s is not None and waited_s >= timeout_s:
                     msg = f"job {self.name!r} has not ended within {timeout_s:g} s; it goes on"
                     raise TimeoutError(msg)
-            lines.tell_restarts(self.name, outcome.restarts)
+            if outcome.error is None:
+                self.look(lines, line)
+            else:
+                lines.tell_restarts(outcome.restarts)
         if outcome.error is not None:
             # How it travelled through the runtime says nothing to whoever waits for the job.
             raise outcome.error.with_traceback(None)
         return self
+
+    def look(self, watch: Watch, line: Callable[[JobMetrics], str] | None = None) -> None:
+        """Let a watch tell how far the job is; `line` as in `wait`."""
+        from .supervisor import ALIVE
+
+        state, metrics = self.state, self.metrics()
+        if state not in ALIVE and self._outcome is None:
+            return  # it has ended this moment; the last line will tell how
+        watch.tell_restarts(metrics.attempt)
+        watch.show(state, self._told(metrics, line))
 
     def results(self, sink_id: str | None = None) -> SinkResult:
         """Wait, and return what a sink published; the id may be left out if there is one sink.
@@ -225,80 +264,22 @@ class Job:
 
     def _repr_html_(self) -> str:
         """Return tables of the operators, what joins them, and relays' links, for notebooks."""
-        metrics = self.metrics()
         title = f"<b>{escape(self.name)}</b> <code>{escape(self.id)}</code>: {self.state}"
-        edges = _table(_EDGE_HEAD, _edge_rows(metrics)) if metrics.edges else ""
-        links = _table(_LINK_HEAD, _link_rows(metrics)) if metrics.relays else ""
-        operators = _table(_OPERATOR_HEAD, _operator_rows(metrics))
-        return f"<div>{title}{operators}{edges}{links}</div>"
+        return f"<div>{title}{metrics_html(self.metrics())}</div>"
 
+    def _ipython_display_(self) -> None:
+        """Show the tables, anew every second while the job runs."""
+        from .notebook import show_while_it_runs
 
-_OPERATOR_HEAD = (
-    "operator",
-    "instances",
-    "rows in",
-    "rows out",
-    "rows/s",
-    "lag ms",
-    "busy",
-    "blocked",
-)
-_EDGE_HEAD = ("from", "to", "carried by")
-_LINK_HEAD = (
-    "host",
-    "peer",
-    "link",
-    "MB sent",
-    "MB received",
-    "broken",
-    "waited",
-    "not by verbs because",
-)
+        if not show_while_it_runs(self):
+            raise NotImplementedError  # IPython then takes the representations above
 
+    if not TYPE_CHECKING:  # a type checker knows what is missing; everybody else is told the fix
 
-def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
-    return [
-        (
-            m.operator_id,
-            str(m.instances),
-            f"{m.rows_in:,}",
-            f"{m.rows_out:,}",
-            f"{m.rate_per_s:,.0f}",
-            "" if m.lag_ms is None else f"{m.lag_ms:,.0f}",
-            f"{m.busy:.0%}",
-            f"{m.back_pressured:.0%}",
-        )
-        for m in metrics.operators
-    ]
-
-
-def _edge_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
-    return [(edge.source, edge.target, edge.carried_by) for edge in metrics.edges]
-
-
-def _link_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
-    return [
-        (
-            relay.host,
-            link.host,
-            link.way if link.up else "down",
-            f"{link.bytes_sent / 1e6:,.1f}",
-            f"{link.bytes_received / 1e6:,.1f}",
-            f"{sum(link.failures.values()):,}",
-            f"{link.back_pressured:,}",
-            link.without_verbs,
-        )
-        for relay in metrics.relays
-        for link in relay.links
-    ]
-
-
-def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
-    cells = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    header = "".join(f"<th>{name}</th>" for name in head)
-    return f"<table><tr>{header}</tr>{cells}</table>"
+        def __getattr__(self, name: str) -> Any:
+            hint = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
+            msg = f"'Job' object has no attribute {name!r}{hint}"
+            raise AttributeError(msg)
 
 
 class ThreadRunner(JobRunner):
@@ -351,53 +332,3 @@ class ThreadRunner(JobRunner):
         if self._crash is not None:
             raise self._crash
         return self._outcome
-
-
-class _Watch:
-    """Prints lines that tell how far the job is; on a terminal, each over the one before."""
-
-    def __init__(self, stream: TextIO | None, interval_s: float) -> None:
-        self._stream = stream
-        self._interval_s = interval_s
-        self._next_s = interval_s
-        self._unfinished = False
-        self._restarts = 0
-
-    def due(self, waited_s: float) -> bool:
-        """Tell whether it is time for the next line."""
-        if self._stream is None or waited_s < self._next_s:
-            return False
-        self._next_s += self._interval_s
-        return True
-
-    def tell_restarts(self, name: str, restarts: int) -> None:
-        """Print a line that stays if the job began anew since the last call."""
-        if self._stream is None or restarts <= self._restarts:
-            return
-        self._restarts = restarts
-        self.close()
-        self._stream.write(
-            f"{name}: restart {restarts}: a worker or host was lost; "
-            "the sources are read again from their start\n"
-        )
-        self._stream.flush()
-
-    def show(self, line: str) -> None:
-        """Print a line, unless it is empty."""
-        assert self._stream is not None
-        if not line:
-            return
-        if self._stream.isatty():
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\033[K{line[:width]}")
-            self._unfinished = True
-        else:
-            self._stream.write(f"{line}\n")
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Leave the last line standing."""
-        if self._unfinished and self._stream is not None:
-            self._stream.write("\n")
-            self._stream.flush()
-            self._unfinished = False

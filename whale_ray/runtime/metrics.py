@@ -221,6 +221,28 @@ class JobMetrics:
                 return metrics
         raise KeyError(operator_id)
 
+    def _repr_html_(self) -> str:
+        """Return tables of the operators, what joins them, and relays' links, for notebooks."""
+        from .tables import metrics_html
+
+        return f"<div>{metrics_html(self)}</div>"
+
+    def progress_line(self) -> str:
+        """Return what the sources have read and the sinks have written; "" before they begin."""
+        read = {edge.target for edge in self.edges}
+        reading = {edge.source for edge in self.edges}
+        parts = [
+            f"{metrics.operator_id} {metrics.rows_in:,} rows read, {_short(metrics.rate_per_s)}/s"
+            for metrics in self.operators
+            if metrics.operator_id not in read
+        ]
+        parts += [
+            f"{metrics.operator_id} {metrics.rows_in:,} rows"
+            for metrics in self.operators
+            if metrics.operator_id not in reading
+        ]
+        return " | ".join(parts)
+
     def watch_line(self) -> str:
         """Return one line that answers "why is it slow": rate, lag, busiest, back-pressured.
 
@@ -356,9 +378,9 @@ def _operator(operator_id: str, entries: _Entries, frontier_ns: int) -> Operator
         if last is None or elapsed_ns <= 0:
             shares.append((0.0, metrics.instance))
             continue
-        rate += (metrics.rows_in - last.rows_in) / elapsed_ns * 1e9
-        shares.append(((metrics.busy_ns - last.busy_ns) / elapsed_ns, metrics.instance))
-        blocked = max(blocked, (metrics.blocked_ns - last.blocked_ns) / elapsed_ns)
+        rate += max(0, metrics.rows_in - last.rows_in) / elapsed_ns * 1e9
+        shares.append((_share(metrics.busy_ns - last.busy_ns, elapsed_ns), metrics.instance))
+        blocked = max(blocked, _share(metrics.blocked_ns - last.blocked_ns, elapsed_ns))
     busy, busiest = max(shares)
     slowest = min(metrics.watermark_ns for metrics, _, _ in entries)
     known = slowest not in (_NO_TIME, _ENDED) and frontier_ns != _NO_TIME
@@ -379,6 +401,14 @@ def _operator(operator_id: str, entries: _Entries, frontier_ns: int) -> Operator
         latency_p50_ms=latency.quantile_ms(0.5),
         latency_p99_ms=latency.quantile_ms(0.99),
     )
+
+
+def _share(part_ns: float, elapsed_ns: float) -> float:
+    """Return a share of a time, 0 to 1.
+
+    A call is charged when it ends, so more may be charged than has passed since the last look.
+    """
+    return min(1.0, max(0.0, part_ns / elapsed_ns))
 
 
 def _short(value: float) -> str:

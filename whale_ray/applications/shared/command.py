@@ -184,12 +184,12 @@ def progress(
     """Return what writes the progress line.
 
     Args:
-        needed: the operators that it speaks of; until all have begun, it says so.
+        needed: the operators that it speaks of; until all have begun, it says nothing.
         shown: makes the line of operator → what it has done.
     """
 
     def line(metrics: JobMetrics) -> str:
         by_id = {operator.operator_id: operator for operator in metrics.operators}
-        return shown(by_id) if by_id.keys() >= set(needed) else "starting the workers"
+        return shown(by_id) if by_id.keys() >= set(needed) else ""
 
     return line

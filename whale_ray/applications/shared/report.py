@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ...cli.tables import table
 
 __all__ = ["Run", "head", "left_out", "line", "speed", "table"]
 
@@ -75,23 +77,3 @@ def speed(result: Mapping[str, Any]) -> list[str]:
 def line(label: str, text: str) -> str:
     """Return a line of the table."""
     return f"  {label:<{_LABEL_WIDTH}}{text}"
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return rows of the output, below the names of their columns."""
-    if not rows:
-        return ["  (no row)"]
-    names = list(rows[0])
-    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
-    widths = [max(len(of[column]) for of in cells) for column in range(len(names))]
-    return [
-        "  "
-        + "  ".join(f"{cell:<{width}}" for cell, width in zip(of, widths, strict=True)).rstrip()
-        for of in cells
-    ]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)

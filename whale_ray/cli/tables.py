@@ -1,0 +1,49 @@
+"""Rows as people read them in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..operators.sinks.base import SinkResult
+
+PREVIEW_ROWS = 5
+_CELL_WIDTH_MAX = 40
+
+
+def preview(result: SinkResult) -> str:
+    """Return the first rows of a result, and how many more there are; "" without rows."""
+    if not result.rows:
+        return ""
+    lines = table(result.preview(PREVIEW_ROWS), ".6g")
+    if result.rows > PREVIEW_ROWS:
+        lines.append(f"  … and {result.rows - PREVIEW_ROWS:,} more")
+    return "\n".join(lines) + "\n"
+
+
+def table(rows: Sequence[Mapping[str, Any]], floats: str = ".1f") -> list[str]:
+    """Return rows of the output, below the names of their columns; `floats` are formatted so."""
+    if not rows:
+        return ["  (no row)"]
+    names = list(rows[0])
+    cells = [[_clipped(name) for name in names]]
+    cells += [[_cell(row[name], floats) for name in names] for row in rows]
+    widths = [max(len(of[column]) for of in cells) for column in range(len(names))]
+    return [
+        "  "
+        + "  ".join(f"{cell:<{width}}" for cell, width in zip(of, widths, strict=True)).rstrip()
+        for of in cells
+    ]
+
+
+def _cell(value: Any, floats: str) -> str:
+    if value is None:
+        return "-"
+    return format(value, floats) if isinstance(value, float) else _clipped(str(value))
+
+
+def _clipped(text: str) -> str:
+    """Return a text in one line, and not too wide."""
+    text = " ".join(text.split())
+    return text if len(text) <= _CELL_WIDTH_MAX else f"{text[: _CELL_WIDTH_MAX - 1]}…"
