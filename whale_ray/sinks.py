@@ -1,18 +1,36 @@
 """Where rows go: pass one of these to `sink` at the end of a stream.
 
-Files (`parquet`, `csv`, `json_lines`: a folder), the caller's memory (`collect`), and what Ray and
-Spark hold (`ray_dataset`, `spark`). A sink of your own derives from `Sink`.
+Files (`parquet`, `csv`, `json_lines`: a folder), the caller's memory (`collect`), what Ray and
+Spark hold (`ray_dataset`, `spark`), standard output (`print`) and a function of your own (`each`).
+A sink of your own derives from `Sink`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .operators.sinks import Sink, SinkResult, SinkWriter, Staged, collect, csv, json_lines, parquet
+from .configs.errors import UsageError
+from .operators.sinks import (
+    EachBatch,
+    EachRow,
+    Sink,
+    SinkResult,
+    SinkWriter,
+    Staged,
+    collect,
+    csv,
+    json_lines,
+    parquet,
+    print,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .operators.rows import Row
     from .ray_bridge import ray_dataset_sink as ray_dataset
     from .spark import spark_sink as spark
+    from .topology.functions import ColumnFunction
 
 __all__ = [
     "Sink",
@@ -21,11 +39,39 @@ __all__ = [
     "Staged",
     "collect",
     "csv",
+    "each",
     "json_lines",
     "parquet",
+    "print",
     "ray_dataset",
     "spark",
 ]
+
+
+def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
+    """Call a function with every row, or with every batch if it is marked with `whale.columns`.
+
+    It is called where the sink's instances are, in workers, as rows come: **at least once** for
+    every row, and again for those of an attempt that failed. So let it do what may be done twice,
+    such as to set a value by a key. What it returns is ignored; what it raises ends the job and is
+    told with the operator and the row. A batch is read-only and valid during the call. For a
+    connection to be opened and closed, write a sink of your own instead.
+
+    Raises:
+        UsageError: it is no function of one argument.
+    """
+    from .topology.checks import accepts, describe_value, name_of
+    from .topology.functions import ColumnFunction
+
+    if isinstance(function, ColumnFunction):
+        return EachBatch(function)
+    if not callable(function) or isinstance(function, type):
+        msg = f"each takes a function of a row, not {describe_value(function)}"
+        raise UsageError(msg)
+    if not accepts(function, 1):
+        msg = f"each calls {name_of(function)}(row): it must take one argument"
+        raise UsageError(msg)
+    return EachRow(function)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,9 +6,12 @@ heavy library imported until rows arrive.
 
 from .base import Sink, SinkResult, SinkWriter, Staged
 from .collect import collect
+from .each import EachBatch, EachRow, print
 from .files import csv, json_lines, parquet
 
 __all__ = [
+    "EachBatch",
+    "EachRow",
     "Sink",
     "SinkResult",
     "SinkWriter",
@@ -17,4 +20,5 @@ __all__ = [
     "csv",
     "json_lines",
     "parquet",
+    "print",
 ]

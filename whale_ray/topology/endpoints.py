@@ -62,10 +62,17 @@ def _instead(passed: object, wanted: str, call: str) -> str:
         return f"this is a {other}: {wanted} takes one of whale.{wanted}s"
     if isinstance(passed, type) and issubclass(passed, (Source, Sink)):
         return f"{wanted} takes an object, not the class: call it, {passed.__name__}(…)"
+    if inspect.isroutine(passed) and wanted == "sink" and not _is_ours(passed):
+        call = "print()" if passed is print else f"each({name_of(passed)})"
+        return f"sink takes a sink, not the function {name_of(passed)}: pass whale.sinks.{call}"
     if inspect.isroutine(passed):
         return f"{wanted} takes what a function makes: call it, {name_of(passed)}(…)"
     fix = f"whale.{wanted}s.{call}" if call else f"one of whale.{wanted}s"
     return f"{wanted} takes a {wanted}, not {describe_value(passed)}: pass {fix}"
+
+
+def _is_ours(function: object) -> bool:
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "whale_ray"
 
 
 def _path_call(value: object) -> str:

@@ -1,0 +1,145 @@
+"""Sinks that hand rows to a function, or print them: every row, in order, and errors with names."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whale_ray as whale
+import whale_ray.testing as whale_testing
+from whale_ray.errors import OutputError, TopologyError, UsageError, UserFunctionError
+
+ROWS = [{"x": 1, "s": "a"}, {"x": 2, "s": None}, {"x": 3, "s": "ä\n"}]
+
+
+def run(sink: whale.sinks.Sink) -> whale.sinks.SinkResult:
+    topology = whale.Topology("each")
+    topology.source(whale.sources.iterable(ROWS), id="rows").sink(sink, id="out")
+    return whale.run(topology).results("out")
+
+
+def test_every_row_goes_to_the_function_in_order() -> None:
+    seen: list[dict[str, Any]] = []
+    result = run(whale.sinks.each(lambda row: seen.append(dict(row))))
+    assert seen == ROWS
+    assert (result.rows, result.preview()) == (3, [])
+    for take in (result.to_arrow, result.to_pandas):
+        with pytest.raises(UsageError, match=r"kept none; .* whale\.sinks\.collect\(\)"):
+            take()
+
+
+def test_a_function_on_columns_gets_batches() -> None:
+    seen: list[int] = []
+    run(whale.sinks.each(whale.columns(lambda batch: seen.extend(batch["x"].tolist()))))
+    assert seen == [1, 2, 3]
+
+
+def test_an_unbounded_job_hands_over_every_row() -> None:
+    """Parts come and go while rows are handed over as before, and the job ends well."""
+    seen: list[int] = []
+    items: list[Any] = [*({"x": i} for i in range(100)), whale_testing.EndOfInput()]
+    topology = whale.Topology("endless")
+    source = whale_testing.ListSource(items, bounded=False, batch_rows=10)
+    source.bounded = False
+    topology.source(source, id="rows").sink(
+        whale.sinks.each(lambda row: seen.append(row.x)), id="out"
+    )
+    settings = {"runtime.commit_interval_ms": 1}
+    job = whale.run(topology, settings=settings, clock=whale_testing.VirtualClock())
+    assert job.state == "finished"
+    assert seen == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("sink", "where"),
+    [
+        (whale.sinks.each(lambda row: 1 // (row.x - 2)), "row {x=2, s=None}"),
+        (whale.sinks.print(lambda row: 1 // (row.x - 2)), "row {x=2, s=None}"),
+        (whale.sinks.each(whale.columns(lambda batch: 1 // 0)), "(first of 3 rows)"),
+    ],
+    ids=["row", "print", "batch"],
+)
+def test_what_a_function_raises_names_operator_and_row(sink: whale.sinks.Sink, where: str) -> None:
+    with pytest.raises(UserFunctionError) as error:
+        run(sink)
+    assert "ZeroDivisionError" in str(error.value)
+    assert "'out'" in str(error.value)
+    assert where in str(error.value)
+
+
+def test_rows_are_printed_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
+    run(whale.sinks.print())
+    lines = capfd.readouterr().out.splitlines()
+    assert [ast.literal_eval(line) for line in lines] == ROWS
+    run(whale.sinks.print(lambda row: f"{row.x}: {row.s!r}"))
+    assert capfd.readouterr().out.splitlines() == ["1: 'a'", "2: None", "3: 'ä\\n'"]
+
+
+def test_in_another_process_functions_write_what_they_like_and_prints_reach_the_driver(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "rows"
+
+    def append(row: Any) -> None:
+        with written.open("a") as file:
+            file.write(f"{row.x}\n")
+
+    topology = whale.Topology("each")
+    rows = topology.source(whale.sources.iterable(ROWS), id="rows")
+    rows.sink(whale.sinks.each(append), id="append", parallelism=1)
+    rows.sink(whale.sinks.print(lambda row: row.x), id="shown", parallelism=1)
+    job = whale.submit(topology, on="processes", workers=1).wait()
+    assert (job.results("append").rows, job.results("shown").rows) == (3, 3)
+    assert written.read_text() == "1\n2\n3\n"
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines] == ["1", "2", "3"]
+    assert all("shown" in line for line in lines)
+
+
+def test_a_closed_output_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    with pytest.raises(OutputError) as error:
+        run(whale.sinks.print())
+    assert str(error.value) == "sink 'out' cannot print: Broken pipe"
+
+
+def test_mistakes_are_told_while_building() -> None:
+    for function, message in (
+        (3, "each takes a function of a row, not 3"),
+        (list, "each takes a function of a row, not the class list"),
+        (lambda: None, "each calls lambda(row): it must take one argument"),
+    ):
+        with pytest.raises(UsageError) as error:
+            whale.sinks.each(function)  # type: ignore[arg-type]  # that is the mistake
+        assert str(error.value) == message
+    with pytest.raises(UsageError, match=r"print\(format='x'\) must be a function of a row"):
+        whale.sinks.print("x")  # type: ignore[arg-type]  # that is the mistake
+
+
+def test_functions_in_the_place_of_sinks_are_told_what_makes_one() -> None:
+    def store(row: Any) -> None:
+        """Do nothing."""
+
+    rows = whale.Topology("t").source(whale.sources.iterable(ROWS), id="rows")
+    for passed, fix in (
+        (print, "not the function print: pass whale.sinks.print()"),
+        (store, "not the function store: pass whale.sinks.each(store)"),
+        (whale.sinks.collect, "call it, collect(…)"),
+        (whale.sinks.print, "call it, print(…)"),
+    ):
+        with pytest.raises(TopologyError) as error:
+            rows.sink(passed)  # type: ignore[arg-type]  # that is the mistake
+        assert fix in str(error.value)
+
+
+def test_descriptions() -> None:
+    assert whale.sinks.print().describe() == "print"
+    assert whale.sinks.each(whale.columns(run)).describe() == ("each batch to run")
