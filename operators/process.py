@@ -21,13 +21,14 @@ during the call: keep `batch.copy()`, not `batch`.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from ..configs.errors import Interrupted, WhaleError
+from ..configs.errors import Interrupted, UsageError, WhaleError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,18 @@ if TYPE_CHECKING:
     from ..transport.wire.types import Schema
     from .rows import Row
 
-__all__ = ["CoProcess", "InstanceContext", "Output", "Process", "common_time", "merged_runs"]
+__all__ = [
+    "CoProcess",
+    "InstanceContext",
+    "Output",
+    "Process",
+    "call_method",
+    "common_time",
+    "instead_of_returning",
+    "merged_runs",
+]
+
+RowCall: TypeAlias = "Callable[[Row, Output], object]"
 
 
 @dataclass(frozen=True)
@@ -200,15 +212,17 @@ class CoProcess:
             order: which input comes next, shape (left.num_rows + right.num_rows,); False = left.
             out: where results go.
 
-        The default cuts both into runs and calls `on_left` and `on_right` in turn.
+        The default calls `on_left_row` and `on_right_row` in turn; where one of them is not what
+        the class defines, it cuts both inputs into runs and calls `on_left` and `on_right`.
         """
+        cls = type(self)
+        if cls.on_left is CoProcess.on_left and cls.on_right is CoProcess.on_right:
+            _each_merged_row((self.on_left_row, self.on_right_row), (left, right), order, out)
+            return
         for from_right, start, stop in merged_runs(order):
             run = (right if from_right else left).slice(start, stop)
             out.time_ns = common_time(run)
-            if from_right:
-                self.on_right(run, out)
-            else:
-                self.on_left(run, out)
+            call_method(self.on_right if from_right else self.on_left, run, out)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Learn that all rows of both inputs with event time ≤ `watermark_ns` have come."""
@@ -254,20 +268,79 @@ def common_time(batch: Batch) -> int | None:
     return int(times[0])
 
 
-def _each_row(call: Callable[[Row, Output], None], batch: Batch, out: Output) -> None:
+def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
     """Call for every row, the output's time set to the row's own; name the row if that raises."""
-    from .rows import Row, RowColumns, RowFailure
+    from .rows import RowFailure, rows_for
 
-    columns, times = RowColumns(batch), batch.times
-    for index in range(batch.num_rows):
-        if times is not None:
-            out.time_ns = int(times[index])
-        try:
-            call(Row(columns, index), out)
-        except (WhaleError, Interrupted):
-            raise
-        except BaseException as error:
-            raise RowFailure(index, batch.preview(index)) from error
+    index = 0
+    times = repeat(None) if batch.times is None else iter(batch.times.tolist())
+    try:
+        for time_ns, row in zip(times, rows_for(call, batch), strict=False):
+            if time_ns is not None:
+                out.time_ns = time_ns
+            if (answer := call(row, out)) is not None:
+                check_nothing(call, answer)
+            index += 1
+    except (WhaleError, Interrupted):
+        raise
+    except BaseException as error:
+        raise RowFailure(index, batch.preview(index)) from error
+
+
+def _each_merged_row(
+    calls: tuple[RowCall, RowCall],
+    batches: tuple[Batch, Batch],
+    order: npt.NDArray[np.bool_],
+    out: Output,
+) -> None:
+    """Call for every row of two inputs in their merge order, as `_each_row` does for one."""
+    from .rows import RowFailure, rows_for
+
+    rows = [rows_for(call, batch) for call, batch in zip(calls, batches, strict=True)]
+    times = [repeat(None) if b.times is None else iter(b.times.tolist()) for b in batches]
+    taken = [0, 0]
+    side = False
+    try:
+        for side in order.tolist():
+            out.time_ns = next(times[side])
+            if (answer := calls[side](next(rows[side]), out)) is not None:
+                check_nothing(calls[side], answer)
+            taken[side] += 1
+    except (WhaleError, Interrupted):
+        raise
+    except BaseException as error:
+        raise RowFailure(taken[side], batches[side].preview(taken[side])) from error
+
+
+def call_method(method: Callable[..., object], *arguments: object) -> None:
+    """Call a user's method; raise UsageError if it returns anything."""
+    check_nothing(method, method(*arguments))
+
+
+def check_nothing(call: Callable[..., object], answer: object) -> None:
+    """Refuse what a user's method returned: nobody takes it.
+
+    Raises:
+        UsageError: it returned something; the message says what to do instead.
+    """
+    if answer is None:
+        return
+    kind = type(answer).__name__
+    if inspect.iscoroutine(answer):
+        answer.close()  # or Python complains that nobody awaited it
+    owner = type(getattr(call, "__self__", call)).__name__
+    msg = (
+        f"{owner}.{call.__name__} returned {'an' if kind[0] in 'aeiou' else 'a'} {kind}, which"
+        f" nobody takes: {instead_of_returning(call.__name__)}"
+    )
+    raise UsageError(msg)
+
+
+def instead_of_returning(method: str) -> str:
+    """Return what a method does where a user expected that its results are taken."""
+    if method == "open":
+        return "open prepares the instance and has no rows to send; return nothing"
+    return "send rows on with out.emit_row(column=value, …), and return nothing"
 
 
 def merged_runs(order: npt.NDArray[np.bool_]) -> Iterator[tuple[bool, int, int]]:

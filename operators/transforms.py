@@ -8,24 +8,22 @@
     flat map                       FlatMapBatches         FlatMapRows
 
 Each row keeps its event time, and each batch the instant at which its oldest row was read; a flat
-map's rows have their parent's. The columns that a function makes are declared (`schema`), or learnt
-from its first rows and then fixed. What a user's function raises passes through as it is, from a
+map's rows have their parent's. What a user's function raises passes through as it is, from a
 function per row as the cause of a `RowFailure`; what it returns amiss is a UsageError.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..configs.errors import ExpressionError, InputError, Interrupted, UsageError
+from ..configs.errors import ExpressionError, Interrupted, UsageError
 from ..transport.wire.types import DataType, Field, Schema
-from .rows import Row, RowColumns, RowFailure
+from .rows import Row, RowFailure, rows_for
+from .transform_bases import Learning, MakesRows, Transform, a_kind, name_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,35 +45,6 @@ __all__ = [
     "RowFailure",
     "Transform",
 ]
-
-
-class Transform(ABC):
-    """A stateless operator."""
-
-    @abstractmethod
-    def apply(self, batch: Batch) -> Batch | None:
-        """Return what becomes of the rows, or None if nothing is left."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return the few words that `explain` prints."""
-
-    def output_schema(self, schema: Schema) -> Schema | None:
-        """Return the columns it makes of rows of this schema, or None if only rows will tell.
-
-        Raises:
-            ExpressionError: an expression does not fit the schema.
-        """
-        return None
-
-    @property
-    def declared(self) -> Schema | None:
-        """The columns it makes of whatever comes, if its user declared them."""
-        return None
-
-    def instance(self) -> Transform:
-        """Return an object for one operator instance alone, which may learn as it goes."""
-        return copy.copy(self)
 
 
 class MapExpressions(Transform):
@@ -179,9 +148,9 @@ class FilterColumns(Transform):
         if mask.dtype != np.bool_ or mask.shape != (batch.num_rows,):
             got = f"{mask.dtype} of shape {mask.shape}"
             if mask.dtype == np.object_ and mask.shape == ():
-                got = _a(answer)
+                got = a_kind(answer)
             msg = (
-                f"filter function {_name(self._function)} returned {got}: return one boolean per"
+                f"filter function {name_of(self._function)} returned {got}: return one boolean per"
                 f" row, shape ({batch.num_rows},), such as batch['speed'] > 0"
             )
             raise UsageError(msg)
@@ -189,7 +158,7 @@ class FilterColumns(Transform):
 
     def describe(self) -> str:
         """Return the few words that `explain` prints."""
-        return f"filter by {_name(self._function)} (columns)"
+        return f"filter by {name_of(self._function)} (columns)"
 
     def output_schema(self, schema: Schema) -> Schema | None:
         """Return the same columns."""
@@ -209,92 +178,14 @@ class FilterRows(Transform):
 
     def describe(self) -> str:
         """Return the few words that `explain` prints."""
-        return f"filter by {_name(self._function)} (rows)"
+        return f"filter by {name_of(self._function)} (rows)"
 
     def output_schema(self, schema: Schema) -> Schema | None:
         """Return the same columns."""
         return schema
 
 
-class _Learning(Transform):
-    """A transform whose columns are declared, or learnt from the first rows and then fixed."""
-
-    _verb = ""
-    _takes = ""
-
-    def __init__(self, function: Callable[[Any], Any], schema: Schema | None = None) -> None:
-        self._function = function
-        self._declared = schema is not None
-        self._schema = schema
-
-    def describe(self) -> str:
-        """Return the few words that `explain` prints."""
-        return f"{self._verb} by {_name(self._function)} ({self._takes})"
-
-    def output_schema(self, schema: Schema) -> Schema | None:
-        """Return the declared columns, if they are."""
-        return self.declared
-
-    @property
-    def declared(self) -> Schema | None:
-        """The columns it makes of whatever comes, if its user declared them."""
-        return self._schema if self._declared else None
-
-    def _refuse(self, reason: object) -> NoReturn:
-        """Raise the error that says what the function returned amiss."""
-        msg = f"{self._verb.replace(' ', '_')} function {_name(self._function)}: {reason}"
-        raise UsageError(msg) from None
-
-    def _refuse_columns(self, error: InputError) -> NoReturn:
-        """Raise the error for columns that do not fit the schema, or tell none."""
-        if self._schema is None or self._declared:
-            self._refuse(error)
-        self._refuse(
-            f"{error} (the columns were learnt from its first rows: {self._schema}; declare them"
-            " with schema=whale.Schema.of(…))"
-        )
-
-    def _of_columns(self, result: Any) -> Batch:
-        """Return a function's result as a batch of the schema, which is learnt if need be."""
-        from ..transport.wire.batch import Batch
-
-        if isinstance(result, Batch) and self._schema in (None, result.schema):
-            self._schema = result.schema
-            return result
-        times = result.times if isinstance(result, Batch) else None
-        if isinstance(result, Batch):
-            result = dict(zip(result.schema.names, result.columns, strict=True))
-        if not isinstance(result, Mapping):
-            fix = "return a Batch or a mapping of column name → array"
-            self._refuse(f"it returned {_a(result)}; {fix}")
-        for name, values in result.items():
-            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
-                fix = f"give one value per row, such as np.full(len(batch), {values!r})"
-                self._refuse(f"column {name!r} is {_a(values)}; {fix}")
-        try:
-            made = Batch.from_pydict(result, self._schema)
-        except InputError as error:
-            self._refuse_columns(error)
-        self._schema = made.schema
-        return made if times is None else made.with_times(times)
-
-    def _of_rows(self, rows: list[Any], batch: Batch) -> Batch:
-        """Return a function's rows as a batch of the schema, which is learnt if need be."""
-        from ..transport.wire.batch import Batch
-
-        for row in rows:
-            if type(row) is not dict and not isinstance(row, Mapping):
-                fix = "return a mapping of column name → value, such as {**row, 'speed': 0}"
-                self._refuse(f"it returned {_a(row)} for a row; {fix}")
-        try:
-            if self._schema is None:
-                self._schema = _learn(rows, batch)
-            return Batch.from_rows(rows, self._schema)
-        except InputError as error:
-            self._refuse_columns(error)
-
-
-class MapBatches(_Learning):
+class MapBatches(Learning):
     """Make columns of columns: batch → `Batch` or mapping of column name → array, as many rows."""
 
     _verb, _takes = "map", "columns"
@@ -312,14 +203,14 @@ class MapBatches(_Learning):
         return _inherit(result, batch, batch.times)
 
 
-class MapRows(_Learning):
+class MapRows(MakesRows):
     """Make a row of each row: row → mapping of column name → value.
 
-    Learnt columns are int64, float64, bool, or as `Batch.from_rows` has them; text, times and
+    Learnt columns are int64, float64, bool, or as `transport.wire.values` has them; text, times and
     decimals that keep the name of an input column keep its type too.
     """
 
-    _verb, _takes = "map", "rows"
+    _verb = "map"
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that the function makes.
@@ -329,12 +220,10 @@ class MapRows(_Learning):
             UsageError: it returned no mapping, or other columns than before.
         """
         rows = _call_each(self._function, batch)
-        if not rows:
-            return None
-        return _inherit(self._of_rows(rows, batch), batch, batch.times)
+        return self._batch_of(rows, batch.times, batch) if rows else None
 
 
-class FlatMapBatches(_Learning):
+class FlatMapBatches(Learning):
     """Make any number of rows of a batch.
 
     The function returns a `Batch` or a mapping of column name → array; a pair of either and the
@@ -380,46 +269,45 @@ class FlatMapBatches(_Learning):
         return None if batch.times is None else batch.times[parents]
 
 
-class FlatMapRows(_Learning):
+class FlatMapRows(MakesRows):
     """Make any number of rows of each row: row → iterable of mappings, or None for none."""
 
-    _verb, _takes = "flat map", "rows"
+    _verb = "flat map"
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that the function makes; raise as `MapRows.apply`."""
         made: list[Any] = []
-        counts = np.zeros(batch.num_rows, np.int64)
-        columns = RowColumns(batch)
-        index = 0
+        ends: list[int] = []
+        function, extend = self._function, made.extend
         try:
-            for index in range(batch.num_rows):
-                before = len(made)
-                made.extend(self._rows_of(self._function(Row(columns, index))))
-                counts[index] = len(made) - before
+            for row in rows_for(function, batch):
+                answer = function(row)
+                extend(answer if type(answer) is list else self._rows_of(answer))
+                ends.append(len(made))
         except (UsageError, Interrupted):
             raise
         except BaseException as error:
-            raise RowFailure(index, batch.preview(index)) from error
+            failed = len(ends)
+            raise RowFailure(failed, batch.preview(failed)) from error
         if not made:
             return None
-        times = None if batch.times is None else np.repeat(batch.times, counts)
-        return _inherit(self._of_rows(made, batch), batch, times)
+        times = None if batch.times is None else np.repeat(batch.times, np.diff(ends, prepend=0))
+        return self._batch_of(made, times, batch)
 
     def _rows_of(self, answer: Any) -> Iterable[Any]:
         if answer is None:
             return ()
         if isinstance(answer, (Mapping, str, bytes)) or not isinstance(answer, Iterable):
-            self._refuse(f"it returned {_a(answer)}; return a list of rows, or yield them")
+            self._refuse(f"it returned {a_kind(answer)}; return a list of rows, or yield them")
         return answer
 
 
 def _call_each(function: Callable[[Row], Any], batch: Batch) -> list[Any]:
-    columns = RowColumns(batch)
     answers: list[Any] = []
     add = answers.append
     try:
-        for index in range(batch.num_rows):
-            add(function(Row(columns, index)))
+        for row in rows_for(function, batch):
+            add(function(row))
     except Interrupted:
         raise
     except BaseException as error:
@@ -440,46 +328,6 @@ def _inherit(result: Batch, batch: Batch, times: npt.NDArray[np.int64] | None) -
     return result.with_times(times).with_origin(batch.origin_ns)
 
 
-def _learn(rows: list[Mapping[str, Any]], batch: Batch) -> Schema:
-    """Infer the columns of a function's first rows."""
-    from ..transport.wire.conversion import column_of
-
-    names = tuple(rows[0])
-    kinds = []
-    for name in names:
-        values = [row.get(name) for row in rows]
-        own = batch.schema.field(name).type if name in batch.schema else None
-        if own is not None and all(value is None for value in values):
-            kinds.append(own)
-            continue
-        try:
-            kind = column_of(values, what=f"column {name!r}").type
-        except InputError as error:
-            msg = f"{error} with schema=whale.Schema.of(…)"
-            raise InputError(msg) from None
-        kinds.append(own if own is not None and _same_kind(kind, own) else kind)
-    return _schema_of(names, tuple(kinds))
-
-
-def _same_kind(learnt: DataType, own: DataType) -> bool:
-    """Tell whether values that look like `learnt` may as well stay what they were."""
-    if own.storage.kind in "iuf" and own.unit is None and not own.family.startswith("date"):
-        return False
-    text_or_bytes = own.kind == learnt.kind == "bytes" and own.is_text == learnt.is_text
-    same_family = own.family == learnt.family or {own.family, learnt.family} <= {"time32", "time64"}
-    zoned = (own.timezone is None) == (learnt.timezone is None)
-    return text_or_bytes or (same_family and zoned) or own.family == "date64"
-
-
 @functools.lru_cache(maxsize=256)
 def _schema_of(names: tuple[str, ...], kinds: tuple[DataType, ...]) -> Schema:
     return Schema(tuple(Field(name, kind) for name, kind in zip(names, kinds, strict=True)))
-
-
-def _name(function: Any) -> str:
-    return getattr(function, "__name__", type(function).__name__)
-
-
-def _a(value: Any) -> str:
-    kind = type(value).__name__
-    return "None" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import BadRowError, InputError, WhaleError
+from ..learnt_schema import LearntSchema
 from .bad_rows import Good, separate
 from .base import BadRows, Source, SourceReader
 from .text_source import check_policy, take_schema
@@ -86,37 +87,66 @@ class RowReader(SourceReader):
     ) -> None:
         self._all_rows = rows
         self._rows = islice(rows, context.instance, None, context.parallelism)
-        self._schema = schema
+        self._learnt = LearntSchema(schema, skips_misfits=True)
         self._policy = policy
         self._clock = context.clock
-        self._finished = False
-        self._taken = 0
+        self._ended = False
+        self._waiting: list[Any] = []
+        self._passed_on = 0
         self._rejected: dict[str, int] = {}
 
     def read(self, max_rows: int) -> Batch | None:
-        """Take rows until `max_rows`, the end, or a None, which means nothing now."""
+        """Take rows until `max_rows`, the end, or a None, which means nothing now.
+
+        More are taken while the types of their columns are not known.
+        """
         from ...transport.wire.batch import Batch
 
-        taken: list[Row] = []
-        self._finished = True
-        for row in islice(self._rows, max_rows):
-            if row is None:
-                self._finished = False
-                break
-            taken.append(row)
-        else:
-            self._finished = len(taken) < max_rows
-        first = self._taken
-        self._taken += len(taken)
-        good = list(self._convert(taken, first))
+        if not self._waiting or self._learnt.known is None:
+            self._take(max_rows)
+        if self._learnt.known is None:
+            return None
+        rows, self._waiting = self._waiting[:max_rows], self._waiting[max_rows:]
+        first = self._passed_on
+        self._passed_on += len(rows)
+        good = list(self._convert(rows, first))
         if not good:
             return None
         return good[0] if len(good) == 1 else Batch.concat(good)
 
+    def _take(self, max_rows: int) -> None:
+        """Take rows until those that wait may be passed on, or there are no more now."""
+        is_enough = False
+        while not is_enough:
+            taken = []
+            self._ended = True
+            for row in islice(self._rows, max_rows):
+                if row is None:
+                    self._ended = False
+                    break
+                taken.append(row)
+            else:
+                self._ended = len(taken) < max_rows
+            self._waiting += taken
+            is_enough = self._learn(taken) or len(taken) < max_rows
+
+    def _learn(self, taken: Sequence[Any]) -> bool:
+        """Learn the columns from rows just taken; return whether they are known."""
+        try:
+            if not self._learnt.look(taken) and self._ended:
+                self._learnt.settle()
+        except InputError as error:
+            row = self._learnt.misfit_row
+            self._reject(self._passed_on + row, self._waiting[row], error, len(self._waiting))
+            self._passed_on += len(self._waiting)
+            self._waiting = []
+            self._learnt = LearntSchema(skips_misfits=True)
+        return self._learnt.known is not None
+
     @property
     def finished(self) -> bool:
         """Whether the iterator has ended."""
-        return self._finished
+        return self._ended and not self._waiting
 
     def next_ready_ns(self) -> int | None:
         """Return a moment shortly from now: a None was yielded, or all rows read were bad."""
@@ -133,28 +163,25 @@ class RowReader(SourceReader):
         if close is not None:
             close()
 
-    def _convert(self, rows: Sequence[Row], first: int) -> Iterator[Batch]:
-        from ...transport.wire.batch import Batch
-
-        def convert(some: Sequence[Row]) -> Batch:
-            batch = Batch.from_rows(list(some), self._schema)
-            self._schema = self._schema or batch.schema
-            return batch
-
+    def _convert(self, rows: Sequence[Any], first: int) -> Iterator[Batch]:
         errors = (WhaleError, TypeError, ValueError, OverflowError, KeyError)
-        for part in separate(rows, convert, errors, first):
+        for part in separate(rows, self._learnt.batch, errors, first):
             if isinstance(part, Good):
                 yield part.value
-            elif self._policy == "drop":
-                reason = "row does not fit the schema"
-                self._rejected[reason] = self._rejected.get(reason, 0) + 1
             else:
-                msg = (
-                    f"row {part.index}: {part.error}: {_preview(rows[part.index - first])}; "
-                    "correct it, pass schema=, or pass on_bad_rows='drop' to leave such rows out "
-                    "and count them"
-                )
-                raise BadRowError(msg) from part.error
+                self._reject(part.index, rows[part.index - first], part.error, 1)
+
+    def _reject(self, index: int, row: object, error: Exception, rows: int) -> None:
+        """Count rows that do not fit, or refuse them by showing the first."""
+        if self._policy == "drop":
+            reason = "row does not fit the schema"
+            self._rejected[reason] = self._rejected.get(reason, 0) + rows
+            return
+        msg = (
+            f"row {index}: {error}: {_preview(row)}; correct it, pass schema=, or pass "
+            "on_bad_rows='drop' to leave such rows out and count them"
+        )
+        raise BadRowError(msg) from error
 
 
 def _preview(row: object) -> str:
@@ -178,7 +205,8 @@ def iterable(
         rows: a list or other collection of rows, or a function without arguments that returns an
             iterable of rows. A row is a mapping of column name to value, or, with `schema`, a
             tuple.
-        schema: the columns and their types; inferred from the first rows read if left out.
+        schema: the columns and their types; if left out, the first row tells the columns and the
+            first value of each its type.
         bounded: whether the rows end.
 
     Raises:

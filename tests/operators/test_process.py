@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.configs.errors import TopologyError
+from whale_ray.configs.errors import TopologyError, UsageError
 from whale_ray.operators.process import CoProcess, Output, Process, common_time, merged_runs
 from whale_ray.operators.rows import RowFailure
 from whale_ray.transport.wire.batch import Batch
@@ -138,3 +138,96 @@ def test_what_is_missing_is_said_when_called_all_the_same() -> None:
     with pytest.raises(RowFailure) as caught:
         Half().on_right(_batch([1]), Collected())
     assert str(caught.value.__cause__) == "Half lacks on_right"
+
+
+class BothByRow(CoProcess):
+    """Emits the rows of both inputs, and fails for the right one's 0."""
+
+    def on_left_row(self, row: Any, out: Output) -> None:
+        out.emit_row(left=row.n)
+
+    def on_right_row(self, row: Any, out: Output) -> None:
+        out.emit_row(right=60 // row["n"])
+
+
+class BothByBatch(CoProcess):
+    """The same, by batches."""
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        out.emit_rows([{"left": row["n"]} for row in batch.rows()])
+
+    def on_right(self, batch: Batch, out: Output) -> None:
+        out.emit_rows([{"right": 60 // row["n"]} for row in batch.rows()])
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 4)), max_size=40))
+def test_merged_rows_by_row_are_those_by_run(merged: list[tuple[bool, int]]) -> None:
+    sides: list[list[int]] = [[], []]
+    times: list[list[int]] = [[], []]
+    now = 0
+    for from_right, step in merged:
+        now += step
+        sides[from_right].append(step)
+        times[from_right].append(now)
+    batches = [_batch(values, at) for values, at in zip(sides, times, strict=True)]
+    order = np.array([from_right for from_right, _ in merged], np.bool_)
+    by_row, by_batch = Collected(), Collected()
+    BothByRow().on_merged(*batches, order, by_row)
+    BothByBatch().on_merged(*batches, order, by_batch)
+    assert [row for _, row in by_row.rows] == [row for _, row in by_batch.rows]
+    assert [time for time, _ in by_row.rows] == sorted(times[0] + times[1])
+
+
+def test_a_raising_merged_row_is_named() -> None:
+    with pytest.raises(RowFailure) as caught:
+        BothByRow().on_merged(
+            _batch([7], [1]), _batch([5, 0], [2, 3]), np.array([False, True, True]), Collected()
+        )
+    assert (caught.value.row_index, caught.value.preview) == (1, "{n=0}")
+
+
+def _answer(self: Any, *arguments: Any) -> Any:
+    return {"n": 1}
+
+
+def _later(self: Any, *arguments: Any) -> Any:
+    async def answer() -> None:
+        """Take nothing."""
+
+    return answer()
+
+
+_ANSWERS = [
+    ("on_row", _answer, "a dict"),
+    ("on_row", _later, "a coroutine"),
+    ("on_row", lambda self, row, out: iter([row]), "a list_iterator"),
+]
+
+
+@pytest.mark.parametrize(("method", "function", "what"), _ANSWERS)
+@pytest.mark.parametrize("times", [None, [1]])
+def test_what_a_method_returns_is_refused(
+    method: str, function: Any, what: str, times: list[int] | None
+) -> None:
+    function.__name__ = method
+    operator = type("Answers", (Process,), {method: function})()
+    with pytest.raises(UsageError) as caught:
+        operator.on_batch(_batch([1], times), Collected())
+    assert str(caught.value) == (
+        f"Answers.on_row returned {what}, which nobody takes: send rows on with"
+        " out.emit_row(column=value, …), and return nothing"
+    )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["", "_row"])
+def test_what_a_side_returns_is_refused(side: str, kind: str) -> None:
+    def answer(self: Any, rows: Any, out: Any) -> int:
+        return 7
+
+    answer.__name__ = f"on_{side}{kind}"
+    operator = type("Answers", (CoProcess,), {answer.__name__: answer})()
+    batches = _batch([1], [1]), _batch([], [])
+    order = np.array([side == "right"])
+    with pytest.raises(UsageError, match=rf"^Answers\.on_{side}{kind} returned an int, which"):
+        operator.on_merged(*(batches if side == "left" else batches[::-1]), order, Collected())

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import copy
 import datetime
+import functools
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from whale_ray.operators.rows import Row, RowColumns
+from whale_ray.operators.rows import Row, RowColumns, rows_for
+from whale_ray.testing.strategies import batches
 from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.column import Column
 from whale_ray.transport.wire.types import Schema
 
 _BATCH = Batch.from_pydict(
@@ -67,3 +74,109 @@ def test_shown_and_copied() -> None:
     assert repr(row) == "Row(id='a', speed=1.5, day=datetime.date(2008, 5, 17), items=7)"
     assert pickle.loads(pickle.dumps(row)) == dict(row)
     assert copy.deepcopy(row) == dict(row)
+
+
+# ---- rows as functions get them ------------------------------------------------------------------
+
+
+def _each(function: Callable[[Any], Any], batch: Batch) -> list[Any]:
+    return [function(row) for row in rows_for(function, batch)]
+
+
+@given(batches(max_rows=40), st.data())
+def test_rows_hold_what_the_columns_hold(batch: Batch, data: st.DataObject) -> None:
+    """Whatever a function reads, by attribute or name, and whether it has read it before or not."""
+    names = st.sampled_from(batch.schema.names)
+    reads = iter(data.draw(st.lists(st.lists(names), min_size=2 * len(batch))))
+
+    def read(row: Row) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        chosen = next(reads)
+        attributes = [getattr(row, name) for name in chosen if not hasattr(Row, name)]
+        return attributes, [row[name] for name in chosen], dict(row)
+
+    expected = batch.to_pylist()
+    for _ in range(2):
+        for row, (attributes, items, whole) in zip(expected, _each(read, batch), strict=True):
+            assert repr(whole) == repr(row)
+            assert all(any(repr(v) == repr(w) for w in row.values()) for v in attributes + items)
+
+
+def test_what_a_function_reads_by_attribute_is_the_same_everywhere() -> None:
+    batch = Batch.from_pydict({"n": np.arange(3000), "m": np.arange(3000) * 2})
+
+    def read(row: Any) -> int:
+        return row.n + (row.m if row.n % 700 == 699 else row["m"])
+
+    assert _each(read, batch) == [3 * n for n in range(3000)]
+    assert _each(read, batch.slice(10, 2990)) == [3 * n for n in range(10, 2990)]
+
+
+def test_columns_that_no_row_is_asked_for_are_never_converted(monkeypatch: Any) -> None:
+    converted = []
+    to_pylist = Column.to_pylist
+    monkeypatch.setattr(
+        Column, "to_pylist", lambda self: converted.append(self.type.name) or to_pylist(self)
+    )
+    assert _each(lambda row: row.speed, _BATCH) == [1.5, 2.5, 3.5]
+    assert converted == ["float32"]
+
+
+def test_a_row_is_read_only() -> None:
+    def write(row: Any) -> None:
+        assert row.speed
+        for name in ("speed", "day", "unknown"):
+            with pytest.raises(AttributeError):
+                setattr(row, name, 1)
+            with pytest.raises(AttributeError):
+                delattr(row, name)
+        with pytest.raises(TypeError):
+            row["speed"] = 1
+
+    for _ in range(2):
+        _each(write, _BATCH)
+
+
+def test_rows_that_are_kept_stay_as_they_are() -> None:
+    keep: Callable[[Any], Any] = lambda row: (row.id, row)[1]  # noqa: E731 - a lambda is meant
+    for _ in range(2):
+        kept = _each(keep, _BATCH)
+        assert kept == _BATCH.to_pylist()
+        assert [row.id for row in kept] == ["a", None, "c"]
+        assert pickle.loads(pickle.dumps(kept)) == _BATCH.to_pylist()
+        assert repr(kept[0]) == repr(_row(0))
+        assert isinstance(kept[0], Row)
+
+
+def test_columns_called_as_nothing_in_python_can_be() -> None:
+    names = ("keys", "items", "class", "_row", "_0", "__class__", "two words", "ﬁ", "")
+    batch = Batch.from_pydict({name: [position] * 2 for position, name in enumerate(names)})
+
+    def read(row: Any) -> list[Any]:
+        return [row[name] for name in names] + [getattr(row, "class"), getattr(row, "two words")]
+
+    for _ in range(2):
+        assert _each(read, batch) == [[*range(9), 2, 6]] * 2
+
+
+class Unhashable:
+    """A function without a hash, as users may well make one."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # that is the case tested
+
+    def __call__(self, row: Any) -> Any:
+        return row.items
+
+
+@pytest.mark.parametrize("function", [Unhashable(), functools.partial(getattr, name="x"), len])
+def test_any_callable_gets_rows(function: Any) -> None:
+    assert [row.id for row in rows_for(function, _BATCH)] == ["a", None, "c"]
+
+
+def test_text_that_is_not_utf8_is_said_to_be_that() -> None:
+    batch = Batch.from_pydict({"text": [b"\xff"]})
+    (column,) = batch.columns
+    schema = Schema.of(text="string")
+    wrong = Batch(schema, [Column(schema.fields[0].type, column.data, column.offsets)])
+    with pytest.raises(Exception, match="row 0 of a string column is not UTF-8"):
+        _each(lambda row: row["text"], wrong)

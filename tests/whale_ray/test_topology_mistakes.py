@@ -54,6 +54,19 @@ class Match(whale.CoProcess):
         pass
 
 
+class Yields(whale.Process):
+    def on_row(self, row: Any, out: Any) -> Any:
+        yield {"n": 1}
+
+
+class AsyncOpen(whale.Process):
+    async def open(self, context: Any) -> None:  # type: ignore[override]  # the mistake tested
+        """Prepare nothing."""
+
+    def on_row(self, row: Any, out: Any) -> None:
+        """Take nothing."""
+
+
 class HalfMatch(whale.CoProcess):
     def on_left(self, batch: whale.Batch, out: whale.Output) -> None:
         pass
@@ -391,6 +404,16 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     "a class that lacks on_batch": (
         lambda rig: rig.fixes.shuffle().process(NoBatch, id="m"),
         "operator 'm': NoBatch does not define on_batch or on_row",
+    ),
+    "a method that yields": (
+        lambda rig: rig.fixes.shuffle().process(Yields, id="m"),
+        "operator 'm': Yields.on_row contains yield, so calling it would run none of it: write it"
+        " with def; send rows on with out.emit_row(column=value, …), and return nothing",
+    ),
+    "an async method": (
+        lambda rig: rig.fixes.shuffle().process(AsyncOpen, id="m"),
+        "operator 'm': AsyncOpen.open is an async function, so calling it would run none of it:"
+        " write it with def; open prepares the instance and has no rows to send; return nothing",
     ),
     "a class that lacks on_right": (
         lambda rig: rig.fixes.shuffle().connect(rig.timed.shuffle()).process(HalfMatch, id="m"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
+import zoneinfo
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
@@ -158,8 +160,8 @@ class Column:
             values = self.data.tolist()
         elif _is_python_time(self):
             values = _typed(self).tolist()
-            if self.type.timezone is not None:
-                values = [value.replace(tzinfo=datetime.UTC) for value in values]
+        elif (zone := _zone_of(self)) is not None:
+            values = _zoned(self, zone)
         else:
             from .arrow import column_to_arrow
 
@@ -362,10 +364,39 @@ def _typed(column: Column) -> Array:
 
 def _is_python_time(column: Column) -> bool:
     """Whether numpy turns the values into the same objects as Arrow, only faster."""
+    return column.type.timezone is None and _fits_python(column)
+
+
+def _fits_python(column: Column) -> bool:
     limit = _PYTHON_TIMES_MAX.get((column.type.family, column.type.unit))
-    if limit is None or column.type.timezone not in (None, "UTC"):
+    if limit is None:
         return False
     return not len(column) or bool(column.data.min() > -limit and column.data.max() < limit)
+
+
+def _zone_of(column: Column) -> datetime.tzinfo | None:
+    """Return the zone that Arrow's values would have, None where Arrow has to make them itself."""
+    name = column.type.timezone
+    if name is None or not _fits_python(column):
+        return None
+    return datetime.UTC if name == "UTC" else _zone(name)
+
+
+@functools.lru_cache(maxsize=64)
+def _zone(name: str) -> datetime.tzinfo | None:
+    from pyarrow.lib import string_to_tzinfo
+
+    try:
+        zone = string_to_tzinfo(name)
+    except Exception:  # noqa: BLE001  # a zone unknown here: Arrow says so when it makes the values
+        return None
+    return zone if isinstance(zone, datetime.timezone | zoneinfo.ZoneInfo) else None
+
+
+def _zoned(column: Column, zone: datetime.tzinfo) -> list[Any]:
+    since_epoch = column.data.view(f"m8[{column.type.unit}]").tolist()
+    instants = map(datetime.datetime(1970, 1, 1, tzinfo=zone).__add__, since_epoch)
+    return list(instants if zone is datetime.UTC else map(zone.fromutc, instants))
 
 
 def _raw_values(column: Column) -> Array:
@@ -388,7 +419,22 @@ def _python_bytes(column: Column) -> list[Any]:
     if pool.isascii():
         text = pool.decode("ascii")
         return [text[a:b] for a, b in pairs]
-    return [_text(pool[a:b], row) for row, (a, b) in enumerate(pairs)]
+    return _python_text(pool, column.offsets - np.int32(first)) or [
+        _text(pool[a:b], row) for row, (a, b) in enumerate(pairs)
+    ]
+
+
+def _python_text(pool: bytes, offsets: npt.NDArray[np.int32]) -> list[Any] | None:
+    """Return the values of a UTF-8 pool, decoded at once; None if one of them is not UTF-8."""
+    begins_letter = (np.frombuffer(pool, np.uint8) & 0xC0) != 0x80
+    if not begins_letter[offsets[offsets < len(pool)]].all():
+        return None
+    try:
+        text = pool.decode()
+    except UnicodeDecodeError:
+        return None
+    letters = np.concatenate([[0], np.cumsum(begins_letter)])
+    return [text[a:b] for a, b in itertools.pairwise(letters[offsets].tolist())]
 
 
 def _text(raw: bytes, row: int) -> str:

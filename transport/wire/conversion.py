@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from .arrow import column_from_arrow, column_to_arrow, type_from_arrow, type_to_
 from .batch import Batch
 from .column import BytesView, Column, is_frozen
 from .types import DataType, Field, Schema, as_type, shared_schema
+from .values import fitted
 
 _NUMBERS = "?biuf"
 _FRACTIONS = (float, np.floating, decimal.Decimal)
@@ -55,9 +57,12 @@ def batch_of_columns(columns: Mapping[str, Any], schema: Schema | None) -> Batch
 
 
 def batch_of_rows(
-    rows: Sequence[Mapping[str, Any] | Sequence[Any]], schema: Schema | None
+    rows: Sequence[Mapping[str, Any] | Sequence[Any]],
+    schema: Schema | None,
+    *,
+    learnt: bool = False,
 ) -> Batch:
-    """See `Batch.from_rows`."""
+    """See `Batch.from_rows`; of a `learnt` schema all values must be of the kind that it says."""
     if not rows:
         if schema is None:
             msg = "no row to tell the columns from; give a schema"
@@ -71,9 +76,15 @@ def batch_of_rows(
         raise InputError(msg)
     else:
         names = schema.names
-    keys: Sequence[Any] = names if isinstance(first, Mapping) else range(len(names))
+    by_name = learnt or isinstance(first, Mapping)
+    keys: Sequence[Any] = names if by_name else range(len(names))
     values = _transposed(rows, keys, names)
     kinds = [None] * len(names) if schema is None else [one.type for one in schema]
+    if learnt:
+        values = [
+            fitted(one, field.type, f"column {field.name!r}")
+            for one, field in zip(values, schema or (), strict=True)
+        ]
     columns = [
         column_of(one, kind, f"column {name!r}")
         for name, one, kind in zip(names, values, kinds, strict=True)
@@ -84,11 +95,13 @@ def batch_of_rows(
     return Batch(schema, columns, len(rows))
 
 
-def _transposed(rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
+def _transposed(
+    rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]
+) -> Sequence[Sequence[Any]]:
     """Return the values by column; rows are mappings by name or tuples by position."""
     try:
-        values = [[row[key] for row in rows] for key in keys]
-        widths = {len(row) for row in rows}
+        values = [list(map(operator.itemgetter(key), rows)) for key in keys]
+        widths = set(map(len, rows))
     except (KeyError, IndexError, TypeError):
         raise InputError(_odd_row(rows, names)) from None
     if widths != {len(names)}:
@@ -130,7 +143,12 @@ def _column_through_arrow(values: Any, kind: DataType | None, what: str) -> Colu
         array = _arrow_array(values, wanted)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         what = f"{what}, {kind}" if kind is not None else what
-        msg = f"{what}: {str(error).splitlines()[0]}; declare the type that its values have"
+        remedy = "declare the type that its values have"
+        problem = str(error).splitlines()[0]
+        if isinstance(error, OverflowError) and (beyond := _beyond(values, kind)) is not None:
+            problem = f"{beyond} does not fit"
+            remedy = "declare decimal128(38, 0), or string and pass text"
+        msg = f"{what}: {problem}; {remedy}"
         raise InputError(msg) from error
     if kind is None and pa.types.is_null(array.type):
         msg = f"{what} holds nothing but nulls; declare its type"
@@ -140,6 +158,16 @@ def _column_through_arrow(values: Any, kind: DataType | None, what: str) -> Colu
         # Arrow shares the memory of what it converts where it can, and that may still change.
         return Column(column.type, column.data.copy(), None, column.validity)
     return column
+
+
+def _beyond(values: Any, kind: DataType | None) -> int | None:
+    """Return the first integer that the type does not hold."""
+    storage = np.dtype(np.int64) if kind is None else kind.storage
+    if storage.kind not in "iu":
+        return None
+    limits = np.iinfo(storage)
+    whole = (value for value in values if isinstance(value, int))
+    return next((value for value in whole if not limits.min <= value <= limits.max), None)
 
 
 def _arrow_array(values: Any, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
@@ -179,6 +207,8 @@ def _check_names(columns: Mapping[str, Any], schema: Schema, what: str) -> None:
 def _odd_row(rows: Sequence[Any], names: Sequence[str]) -> str:
     for index, row in enumerate(rows):
         if isinstance(row, Mapping):
+            if other := [name for name in row if not isinstance(name, str)]:
+                return f"row {index} has the key {other[0]!r}; the names of columns are text"
             missing = [name for name in names if name not in row]
             unknown = [name for name in row if name not in names]
             if missing:

@@ -182,6 +182,11 @@ class Schema:
         if len(self.fields) > _COLUMNS_MAX:
             msg = f"a schema of {len(self.fields)} columns; at most {_COLUMNS_MAX} are carried"
             raise InputError(msg)
+        for one in self.fields:
+            if not isinstance(one.name, str):
+                kind = type(one.name).__name__
+                msg = f"a column is called {one.name!r}, {kind}: names are text, {str(one.name)!r}"
+                raise InputError(msg)
         if len(self._positions) < len(self.fields):
             names = [one.name for one in self.fields]
             twice = next(name for name in names if names.count(name) > 1)

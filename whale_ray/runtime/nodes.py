@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
-from ..operators.process import CoProcess, InstanceContext, Process, common_time
+from ..operators.process import (
+    CoProcess,
+    InstanceContext,
+    Process,
+    call_method,
+    common_time,
+)
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
 from ..plan.explanation import number_ranges
@@ -85,22 +91,30 @@ class TransformNode(Node):
         with self.guard(batch):
             result = self._transform.apply(batch)
         self.metrics.rows_in += batch.num_rows
+        self._pass_on(result)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Pass a watermark on, unless rows are kept back; the next one covers it."""
+        self.metrics.watermark_ns = watermark_ns
+        if not self._transform.waiting_rows:
+            self._output.advance(watermark_ns)
+
+    def end(self) -> None:
+        """Pass on what was kept back, and the end."""
+        with self.guard():
+            result = self._transform.finish()
+        self._pass_on(result)
+        self.metrics.watermark_ns = WATERMARK_END
+        self._output.end()
+
+    def _pass_on(self, result: Batch | None) -> None:
+        self.metrics.buffered_rows = self._transform.waiting_rows
         if result is None:
             return
         self._columns = result.schema
         if result.num_rows:
             self.metrics.rows_out += result.num_rows
             self._output.emit(result)
-
-    def advance(self, watermark_ns: int) -> None:
-        """Pass a watermark on."""
-        self.metrics.watermark_ns = watermark_ns
-        self._output.advance(watermark_ns)
-
-    def end(self) -> None:
-        """Pass the end on."""
-        self.metrics.watermark_ns = WATERMARK_END
-        self._output.end()
 
 
 class SinkNode(Node):
@@ -176,7 +190,7 @@ class ProcessNode(Node):
         self._output.instances = context.instances
         self.one_by_one = process.one_by_one and buffer is None
         with self.guard():
-            process.open(context)
+            call_method(process.open, context)
 
     @property
     def columns(self) -> Schema | None:
@@ -194,6 +208,7 @@ class ProcessNode(Node):
             self.metrics.rows_in += batch.num_rows
         if self._empty[port] is None:
             self._empty[port] = Batch.empty(batch.schema)
+            self._output.know_inputs([known.schema for known in self._empty if known is not None])
         if self._buffer is not None:
             self._buffer.add(port, source, batch)
             return
@@ -208,7 +223,7 @@ class ProcessNode(Node):
         self._release(watermark_ns)
         self.metrics.watermark_ns = watermark_ns
         with self._output.during(watermark_ns, 0), self.guard():
-            self._process.on_watermark(watermark_ns, self._output)
+            call_method(self._process.on_watermark, watermark_ns, self._output)
         if not self._output.holds_rows:
             self._passed_on_ns = watermark_ns
             self._downstream.advance(watermark_ns)
@@ -224,7 +239,7 @@ class ProcessNode(Node):
             last_ns = max(last_ns, self._passed_on_ns + 1)
         self.metrics.watermark_ns = WATERMARK_END
         with self._output.during(last_ns, 0), self.guard():
-            self._process.close(self._output)
+            call_method(self._process.close, self._output)
         self._output.finish()
         self._downstream.end()
 
@@ -254,7 +269,7 @@ class ProcessNode(Node):
         process, ports = self._process, released.ports
         if isinstance(process, Process):
             assert ports[0] is not None
-            process.on_batch(ports[0], self._output)
+            self._call(0, ports[0])
             return
         left, right = (
             known if batch is None else batch
@@ -266,20 +281,19 @@ class ProcessNode(Node):
             left, right = (
                 Batch.empty(Schema(())) if batch is None else batch for batch in (left, right)
             )
-            process.on_merged(left, right, released.order, self._output)
+            call_method(process.on_merged, left, right, released.order, self._output)
         elif left is not None:
-            process.on_left(left, self._output)
+            self._call(0, left)
         elif right is not None:
-            process.on_right(right, self._output)
+            self._call(1, right)
 
     def _call(self, port: int, batch: Batch) -> None:
         process = self._process
         if isinstance(process, Process):
-            process.on_batch(batch, self._output)
-        elif port == 0:
-            process.on_left(batch, self._output)
+            call = process.on_batch
         else:
-            process.on_right(batch, self._output)
+            call = process.on_right if port else process.on_left
+        call_method(call, batch, self._output)
 
 
 @contextmanager

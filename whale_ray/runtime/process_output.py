@@ -75,8 +75,20 @@ class ProcessOutput(Output):
 
     def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """See `Output.emit_rows`."""
-        if rows and self._rows.add(rows, self._time()):
+        if rows and self._rows.add_all(rows, self._time()):
             self._gather(final=False)
+
+    def emit_row(self, **values: Any) -> None:
+        """See `Output.emit_row`."""
+        time_ns = self.time_ns
+        if time_ns is None:
+            time_ns = self._time()
+        if self._rows.add(values, time_ns):
+            self._gather(final=False)
+
+    def know_inputs(self, schemas: Sequence[Schema]) -> None:
+        """Take the columns of the operator's inputs: they tell those of columns without a value."""
+        self._rows.inputs = schemas
 
     def finish(self) -> None:
         """Pass on what was held back until its columns' types were known."""

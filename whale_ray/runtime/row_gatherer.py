@@ -1,7 +1,7 @@
 """Gathers rows that a process emits one by one into batches of one schema.
 
-The columns' types are declared, or learnt from the first rows and then fixed. A column that has
-held nothing but nulls so far keeps its rows waiting, up to a limit, until a value tells its type.
+The columns' types are declared, or learnt from the rows and then fixed (`operators.learnt_schema`):
+until all of them are known the rows wait here.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from typing import Any
 import numpy as np
 
 from ..configs.errors import InputError, TopologyError
+from ..operators.learnt_schema import LearntSchema
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 
 ROWS_MAX = 8192
 """A batch is passed on when it has so many rows, also in the middle of a call."""
 
-WAITING_ROWS_MAX = 65_536
-"""So many rows may wait for their columns' types."""
-
 
 class RowGatherer:
-    """Rows of one operator instance, `operator_id`; `schema` if it is declared."""
+    """Rows of one operator instance, `operator_id`; `schema` if it is declared.
+
+    `inputs` are the columns of the operator's inputs, as far as they are known.
+    """
 
     def __init__(self, operator_id: str, schema: Schema | None) -> None:
+        self.inputs: Sequence[Schema] = ()
         self._operator_id = operator_id
         self._declared = schema is not None
-        self._schema = schema
-        self._rows: list[dict[str, Any]] = []
+        self._learnt = LearntSchema(schema)
+        self._seen = 0
+        self._rows: list[Mapping[str, Any]] = []
         self._times: list[int | None] = []
 
     @property
@@ -37,11 +40,17 @@ class RowGatherer:
         """Whether rows wait here."""
         return bool(self._rows)
 
-    def add(self, rows: Sequence[Mapping[str, Any]], time_ns: int | None) -> bool:
-        """Take rows of one event time; return whether there are enough to pass on."""
-        self._rows.extend(dict(row) for row in rows)
+    def add(self, row: dict[str, Any], time_ns: int | None) -> bool:
+        """Take a row, which is handed over; return whether there are enough to pass on."""
+        self._rows.append(row)
+        self._times.append(time_ns)
+        return len(self._rows) - self._seen >= ROWS_MAX
+
+    def add_all(self, rows: Sequence[Mapping[str, Any]], time_ns: int | None) -> bool:
+        """Take copies of rows of one event time; return whether there are enough to pass on."""
+        self._rows.extend(map(dict, rows))
         self._times.extend([time_ns] * len(rows))
-        return len(self._rows) >= ROWS_MAX
+        return len(self._rows) - self._seen >= ROWS_MAX
 
     def take(self, final: bool) -> Batch | None:
         """Return the rows as a batch, or None if there are none or their types are not known yet.
@@ -51,31 +60,27 @@ class RowGatherer:
         """
         if not self._rows:
             return None
-        if self._schema is None and not self._learn(final):
-            return None
         try:
-            batch = Batch.from_rows(self._rows, self._schema)
+            if not self._has_learnt(final):
+                return None
+            batch = self._learnt.batch(self._rows)
         except InputError as error:
             raise TopologyError(self._advice(error)) from error
         times = self._times
-        self._rows, self._times = [], []
-        if all(time is not None for time in times):
+        self._rows, self._times, self._seen = [], [], 0
+        if None not in times:
             batch = batch.with_times(np.array(times, dtype=np.int64))
         return batch
 
-    def _learn(self, final: bool) -> bool:
-        """Fix the schema from the rows at hand; return whether that was possible."""
-        names = list(self._rows[0])
-        untold = [name for name in names if all(row.get(name) is None for row in self._rows)]
-        if untold and not final and len(self._rows) < WAITING_ROWS_MAX:
-            return False
-        if untold:
-            raise TopologyError(self._advice(f"column {untold[0]!r} holds nothing but nulls"))
-        try:
-            self._schema = Batch.from_rows(self._rows).schema
-        except InputError as error:
-            raise TopologyError(self._advice(error)) from error
-        return True
+    def _has_learnt(self, final: bool) -> bool:
+        """Learn from the rows that were not seen yet; return whether the schema is known."""
+        if self._learnt.known is None:
+            self._learnt.inputs = tuple(self.inputs)
+            self._learnt.look(self._rows[self._seen :])
+            self._seen = len(self._rows)
+            if final:
+                self._learnt.settle()
+        return self._learnt.known is not None
 
     def _advice(self, problem: object) -> str:
         remedy = (

@@ -8,12 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from ..operators.groupings import Key
-from ..operators.process import CoProcess, Process
+from ..operators.process import CoProcess, Process, instead_of_returning
 from ..plan.logical import Input, OperatorKind, OperatorNode
 from .checks import accepts, describe_value, mistake, name_of
 from .known import kind_of_key
 from .locations import caller_location
 from .registry import Registry
+
+_CALLED = (
+    *("open", "on_batch", "on_row", "on_left", "on_right", "on_left_row", "on_right_row"),
+    *("on_merged", "on_watermark", "close"),
+)
+"""The methods of a process that a worker calls, without a use for what they return."""
 
 Factory = Callable[[], Process | CoProcess]
 
@@ -155,6 +161,24 @@ def _check_class(operator_id: str, made_class: type, *, connected: bool) -> None
     missing = made_class.missing()
     if missing:
         raise mistake(operator_id, f"{name} does not define {missing}")
+    for method in _CALLED:
+        _check_called(operator_id, made_class, method)
+
+
+def _check_called(operator_id: str, made_class: type, method: str) -> None:
+    """Refuse a method that would not run when it is called, but return something that would."""
+    function = getattr(made_class, method, None)
+    if inspect.isgeneratorfunction(function):
+        wrong = "contains yield"
+    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        wrong = "is an async function"
+    else:
+        return
+    raise mistake(
+        operator_id,
+        f"{made_class.__name__}.{method} {wrong}, so calling it would run none of it: write it with"
+        f" def; {instead_of_returning(method)}",
+    )
 
 
 def _check_no_arguments(operator_id: str, factory: Callable[..., Any]) -> None:

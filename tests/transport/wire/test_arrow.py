@@ -182,3 +182,36 @@ def test_more_than_two_gib_of_text_is_refused():
         assert str(error.value) == (
             "column 'text' would hold more than 2 GiB of text in one batch; make smaller batches"
         )
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "+02:00", "-03:30"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@given(data=st.data())
+def test_instants_are_the_datetimes_that_arrow_makes(
+    zone: str, unit: str, data: st.DataObject
+) -> None:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6}[unit]
+    autumn = 1_603_584_000  # Berlin's clock strikes two twice
+    seconds = st.integers(autumn - 7200, autumn + 7200) | st.integers(-(61 * 10**9), 61 * 10**9)
+    values = data.draw(st.lists(st.none() | seconds.map(lambda s: s * per_second), max_size=8))
+    array = pa.array(values, pa.timestamp(unit, zone))
+    ours = Column.of(array).to_pylist()
+    theirs = array.to_pylist()
+    assert ours == theirs
+    assert [v and (v.utcoffset(), v.fold) for v in ours] == [
+        v and (v.utcoffset(), v.fold) for v in theirs
+    ]
+
+
+@given(st.lists(st.none() | st.text(max_size=6), max_size=12))
+def test_text_is_what_arrow_makes_of_it(values: list[str | None]) -> None:
+    column = Column.of(pa.array(["é", *values, "z"], pa.string()))
+    assert column.to_pylist() == ["é", *values, "z"]
+    assert column.slice(1, len(values) + 1).to_pylist() == values
+
+
+def test_a_letter_that_is_cut_by_a_value_is_no_text() -> None:
+    offsets = np.array([0, 1, 2], np.int32)
+    column = Column(DataType.parse("string"), np.frombuffer("é".encode(), np.uint8), offsets)
+    with pytest.raises(InputError, match="row 0 of a string column is not UTF-8"):
+        column.to_pylist()

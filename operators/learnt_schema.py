@@ -1,0 +1,186 @@
+"""The columns of rows that Python makes one by one: declared, or learnt from the rows themselves.
+
+The first row tells the names, the first value of a column that is not null its type
+(`transport.wire.values`). Rows wait until all types are known, however they are cut into batches. A
+column that holds nothing but nulls in all rows, or in the first `WAITING_ROWS_MAX`, has the type of
+the input's column of the same name; if there is none, the user must declare it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ..configs.errors import InputError
+from ..transport.wire.types import DataType, Field, Schema, shared_schema
+
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+
+_FLOAT64 = DataType.parse("float64")
+
+WAITING_ROWS_MAX: Final = 65_536
+"""So many rows may wait for the types of their columns."""
+
+
+class LearntSchema:
+    """The schema of one operator instance's rows; pure, so the caller keeps the rows that wait.
+
+    Args:
+        declared: the schema, if it need not be learnt.
+        keeps_input_types: whether text, times and decimals that keep the name of an input column
+            keep its type too, and whole numbers that of floats, decimals and uint64.
+        skips_misfits: whether a value that no type holds tells nothing, instead of being an error.
+
+    Attributes:
+        known: the schema, None until it is known.
+        inputs: the columns of the input, most important first; only of use until it is known.
+    """
+
+    def __init__(
+        self,
+        declared: Schema | None = None,
+        *,
+        keeps_input_types: bool = False,
+        skips_misfits: bool = False,
+    ) -> None:
+        self.known = declared
+        self.inputs: tuple[Schema, ...] = ()
+        self._is_declared = declared is not None
+        self._keeps_input_types = keeps_input_types
+        self._skips_misfits = skips_misfits
+        self._types: dict[str, DataType | None] | None = None  # by name, once names are known
+        self._rows = 0
+        self._misfit: tuple[int, InputError] | None = None
+
+    @property
+    def misfit_row(self) -> int:
+        """The number of the row that `settle` raised for, 0 if for no row in particular."""
+        return self._misfit[0] if self._misfit is not None else 0
+
+    def look(self, rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Learn from the next rows; each is looked at once. Return whether the schema is known.
+
+        Raises:
+            InputError: a name is no text, a value is of no type that is carried, or the types are
+                still unknown after `WAITING_ROWS_MAX` rows.
+        """
+        if self.known is not None:
+            return True
+        rows = rows[: WAITING_ROWS_MAX - self._rows]
+        first_row = self._rows
+        self._rows += len(rows)
+        if self._types is None:
+            skipped = self._take_names(rows, first_row)
+            rows, first_row = rows[skipped:], first_row + skipped
+        types = self._types or {}
+        for name in [name for name, kind in types.items() if kind is None]:
+            types[name] = self._type_of_first(name, rows, first_row)
+        if self._types is not None and None not in types.values():
+            self._fix()
+        elif self._rows >= WAITING_ROWS_MAX:
+            self.settle()
+        return self.known is not None
+
+    def settle(self) -> None:
+        """Fix the schema without further rows, if there were any.
+
+        Raises:
+            InputError: a column has held nothing but nulls, and no input column has its name.
+        """
+        if self.known is not None or not self._rows:
+            return
+        types = self._types or {}
+        types.update({name: kind or self._input_type(name) for name, kind in types.items()})
+        untold = [name for name, kind in types.items() if kind is None]
+        if self._misfit is not None and (untold or self._types is None):
+            raise self._misfit[1]
+        if untold:
+            msg = f"column {untold[0]!r} holds nothing but nulls; declare its type"
+            raise InputError(msg)
+        self._fix()
+
+    def batch(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
+        """Return rows as a batch, once the schema is known.
+
+        Raises:
+            InputError: a row has other columns, or a value does not fit its column.
+        """
+        from ..transport.wire.conversion import batch_of_rows
+
+        assert self.known is not None
+        return batch_of_rows(rows, self.known, learnt=not self._is_declared)
+
+    def _take_names(self, rows: Sequence[Mapping[str, Any]], first_row: int) -> int:
+        """Take the columns' names from the first row that has any; return how many came before."""
+        for skipped, row in enumerate(rows):
+            try:
+                self._types = dict.fromkeys(_names_of(row))
+            except InputError as error:
+                if not self._skips_misfits:
+                    raise
+                self._misfit = self._misfit or (first_row + skipped, error)
+            else:
+                return skipped
+        return len(rows)
+
+    def _type_of_first(
+        self, name: str, rows: Sequence[Mapping[str, Any]], first_row: int
+    ) -> DataType | None:
+        from ..transport.wire.values import is_null, type_of_value
+
+        for row, values in enumerate(rows, first_row):
+            value = values.get(name) if isinstance(values, Mapping) else None
+            if value is None or is_null(value):
+                continue
+            try:
+                return self._kept(name, type_of_value(value, f"column {name!r}"))
+            except InputError as error:
+                if not self._skips_misfits:
+                    raise
+                self._misfit = self._misfit or (row, error)
+        return None
+
+    def _kept(self, name: str, learnt: DataType) -> DataType:
+        own = self._input_type(name) if self._keeps_input_types else None
+        return learnt if own is None else _kept_type(learnt, own)
+
+    def _input_type(self, name: str) -> DataType | None:
+        return next((one.field(name).type for one in self.inputs if name in one), None)
+
+    def _fix(self) -> None:
+        types = self._types or {}
+        self.known = shared_schema(tuple(Field(n, kind) for n, kind in types.items() if kind))
+
+
+def _names_of(row: object) -> Sequence[str]:
+    """Return the names of a row's columns; InputError if it has none, or not of text."""
+    if not isinstance(row, Mapping):
+        msg = "rows without names; give a schema, or mappings by column name"
+        raise InputError(msg)
+    for name in row:
+        if not isinstance(name, str):
+            kind = type(name).__name__
+            msg = f"a column is called {name!r}, {kind}: names are text, {str(name)!r}"
+            raise InputError(msg)
+    return tuple(row)
+
+
+def _kept_type(learnt: DataType, own: DataType) -> DataType:
+    """Return the type of values that look like `learnt`, in a column that was `own` in the input.
+
+    Numbers have room to grow: an int32 becomes int64, a float32 float64.
+    """
+    if learnt.name == "int64":
+        if own.storage.kind == "f":
+            return _FLOAT64
+        return own if own.name == "uint64" or own.family == "decimal128" else learnt
+    if learnt.family in ("bool", "float64"):
+        return learnt
+    text_or_bytes = own.kind == learnt.kind == "bytes" and own.is_text == learnt.is_text
+    times = (_family(own), own.timezone is None) == (_family(learnt), learnt.timezone is None)
+    return own if text_or_bytes or times else learnt
+
+
+def _family(kind: DataType) -> str:
+    return kind.family.rstrip("0123456789")

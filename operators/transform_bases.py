@@ -1,0 +1,218 @@
+"""What all transforms are, and the bases of those whose function makes the columns.
+
+The columns that a function makes are declared (`schema`), or learnt and then fixed: from its first
+batch, or row by row (`learnt_schema`), so that rows may have to wait for their types.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ..configs.errors import InputError, UsageError
+from .learnt_schema import LearntSchema
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..transport.wire.batch import Batch
+    from ..transport.wire.types import Schema
+
+
+class Transform(ABC):
+    """A stateless operator."""
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> Batch | None:
+        """Return what becomes of the rows, or None if nothing is left."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the columns it makes of rows of this schema, or None if only rows will tell.
+
+        Raises:
+            ExpressionError: an expression does not fit the schema.
+        """
+        return None
+
+    @property
+    def declared(self) -> Schema | None:
+        """The columns it makes of whatever comes, if its user declared them."""
+        return None
+
+    def instance(self) -> Transform:
+        """Return an object for one operator instance alone, which may learn as it goes.
+
+        It may keep rows back until it has learnt enough; the object itself never does.
+        """
+        return copy.copy(self)
+
+    @property
+    def waiting_rows(self) -> int:
+        """How many rows are kept back; they come out with later ones, or with `finish`."""
+        return 0
+
+    def finish(self) -> Batch | None:
+        """Return the rows that were kept back, after the last of the input."""
+        return None
+
+
+class Learning(Transform):
+    """A transform whose columns are declared, or learnt from the first rows and then fixed.
+
+    `function` is what the user wrote, `_verb` what the user called to pass it.
+    """
+
+    _verb = ""
+    _takes = ""
+
+    def __init__(self, function: Callable[[Any], Any], schema: Schema | None = None) -> None:
+        self._function = function
+        self._declared = schema is not None
+        self._schema = schema
+
+    def describe(self) -> str:
+        """Return the few words that `explain` prints."""
+        return f"{self._verb} by {name_of(self._function)} ({self._takes})"
+
+    def output_schema(self, schema: Schema) -> Schema | None:
+        """Return the declared columns, if they are."""
+        return self.declared
+
+    @property
+    def declared(self) -> Schema | None:
+        """The columns it makes of whatever comes, if its user declared them."""
+        return self._schema if self._declared else None
+
+    def _refuse(self, reason: object) -> NoReturn:
+        """Raise the error that says what the function returned amiss."""
+        msg = f"{self._verb.replace(' ', '_')} function {name_of(self._function)}: {reason}"
+        raise UsageError(msg) from None
+
+    def _refuse_columns(self, error: InputError) -> NoReturn:
+        """Raise the error for columns that do not fit the schema, or tell none."""
+        if self._schema is None and str(error).endswith("declare its type"):
+            self._refuse(f"{error} with schema=whale.Schema.of(…)")
+        if self._schema is None or self._declared:
+            self._refuse(error)
+        self._refuse(
+            f"{error} (the columns were learnt from its first rows: {self._schema}; declare them"
+            " with schema=whale.Schema.of(…))"
+        )
+
+    def _of_columns(self, result: Any) -> Batch:
+        """Return a function's result as a batch of the schema, which is learnt if need be."""
+        from ..transport.wire.batch import Batch
+
+        if isinstance(result, Batch) and self._schema in (None, result.schema):
+            self._schema = result.schema
+            return result
+        times = result.times if isinstance(result, Batch) else None
+        if isinstance(result, Batch):
+            result = dict(zip(result.schema.names, result.columns, strict=True))
+        if not isinstance(result, Mapping):
+            fix = "return a Batch or a mapping of column name → array"
+            self._refuse(f"it returned {a_kind(result)}; {fix}")
+        for name, values in result.items():
+            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+                fix = f"give one value per row, such as np.full(len(batch), {values!r})"
+                self._refuse(f"column {name!r} is {a_kind(values)}; {fix}")
+        try:
+            made = Batch.from_pydict(result, self._schema)
+        except InputError as error:
+            self._refuse_columns(error)
+        self._schema = made.schema
+        return made if times is None else made.with_times(times)
+
+
+class MakesRows(Learning):
+    """A transform whose function makes rows, which may have to wait for their columns' types."""
+
+    _takes = "rows"
+
+    def __init__(self, function: Callable[[Any], Any], schema: Schema | None = None) -> None:
+        super().__init__(function, schema)
+        self._learnt = LearntSchema(schema, keeps_input_types=True)
+        self._waiting: list[Mapping[str, Any]] = []
+        self._inputs: list[tuple[npt.NDArray[np.int64] | None, int]] = []
+        self._may_wait = False
+
+    def instance(self) -> Transform:
+        """Return an object for one operator instance alone; see `Transform.instance`."""
+        one = type(self)(self._function, self._schema if self._declared else None)
+        one._may_wait = True
+        return one
+
+    @property
+    def waiting_rows(self) -> int:
+        """How many rows wait for the types of their columns."""
+        return len(self._waiting)
+
+    def finish(self) -> Batch | None:
+        """Return the rows that wait; raise UsageError if their columns' types are not known."""
+        try:
+            self._learnt.settle()
+        except InputError as error:
+            self._refuse_columns(error)
+        self._schema = self._learnt.known
+        return self._gathered([])
+
+    def _batch_of(
+        self, rows: list[Any], times: npt.NDArray[np.int64] | None, batch: Batch
+    ) -> Batch | None:
+        """Return a function's rows, with what waited before them; None if they have to wait."""
+        for kind in set(map(type, rows)):
+            if not issubclass(kind, Mapping):
+                wrong = next(row for row in rows if type(row) is kind)
+                fix = "return a mapping of column name → value, such as {**row, 'speed': 0}"
+                self._refuse(f"it returned {a_kind(wrong)} for a row; {fix}")
+        self._inputs.append((times, batch.origin_ns))
+        if self._schema is None and not self._has_learnt(rows, batch):
+            # A row that refers to its batch would keep the memory of a ring.
+            self._waiting += [row if type(row) is dict else dict(row) for row in rows]
+            return None
+        return self._gathered(rows)
+
+    def _has_learnt(self, rows: list[Any], batch: Batch) -> bool:
+        self._learnt.inputs = (batch.schema,)
+        try:
+            if not self._learnt.look(rows) and not self._may_wait:
+                self._learnt.settle()
+        except InputError as error:
+            self._refuse_columns(error)
+        self._schema = self._learnt.known
+        return self._schema is not None
+
+    def _gathered(self, rows: list[Any]) -> Batch | None:
+        """Return the rows that wait and these as one batch."""
+        (waiting, inputs), (self._waiting, self._inputs) = (self._waiting, self._inputs), ([], [])
+        if waiting:
+            rows = waiting + rows
+        if not rows:
+            return None
+        try:
+            made = self._learnt.batch(rows)
+        except InputError as error:
+            self._refuse_columns(error)
+        times = [one for one, _ in inputs if one is not None]
+        if len(times) == len(inputs):
+            made = made.with_times(times[0] if len(times) == 1 else np.concatenate(times))
+        return made.with_origin(min((origin for _, origin in inputs if origin), default=0))
+
+
+def name_of(function: Any) -> str:
+    """Return what to call a user's function."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def a_kind(value: Any) -> str:
+    """Return the kind of a value with its article."""
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
