@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
-import csv as std_csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
 from .arrow_reader import carried, check_carried, wanted_columns
 from .base import Source
+from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
-from .text_blocks import Block, BlockParser, read_blocks, split_records
-from .text_source import TextSource, first_block, take_schema, widen
+from .inference import has_fractions, number_type, refuse_beyond_range, widen
+from .text_blocks import Block, read_blocks
+from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
+from .text_source import TextSource, take_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from .text_source import SchemaLike
 
 _REMEDY = "correct it, pass schema= with another type"
-_REMEDY_LINES = _REMEDY + ", or newlines_in_values=True if values hold line ends"
+_BLOCK_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class CsvSource(TextSource):
 
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
-    newlines_in_values: bool = False
+    newlines_in_values: bool = True
 
     def describe(self) -> str:
         """Return the paths as the user wrote them."""
@@ -39,7 +41,10 @@ class CsvSource(TextSource):
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Yield a file in blocks of whole records."""
-        return read_blocks(path, quoted=self.newlines_in_values)
+        from .quoted_records import Quoting
+
+        quoting = Quoting(self.delimiter, self.newlines_in_values)
+        return read_blocks(path, quoting, self.encoding, self.block_bytes)
 
     def _arrow_schema(self, files: list[str]) -> pa.Schema:
         if self.given_schema is not None:
@@ -48,82 +53,161 @@ class CsvSource(TextSource):
             schema = carried(self.given_schema.to_arrow())
             names = wanted_columns(schema.names, self.columns, "schema=")
             return pa.schema([schema.field(name) for name in names])
-        path, block = first_block(self, files)
-        names, body = self._header(path, block)
+        path, names, body = self._first_rows(files)
         wanted = wanted_columns(names, self.columns, path)
         schema = widen(carried(self._infer(path, names, wanted, body)), path)
         check_carried(schema, path)
         return schema
+
+    def _first_rows(self, files: list[str]) -> tuple[str, list[str], Block]:
+        """Return the first file that holds a row, its header, and the first block of rows."""
+        headed: str | None = None
+        for path in files:
+            names: list[str] | None = None
+            for block in self.blocks(path):
+                body = block
+                if names is None:
+                    names, body = self._header(path, block)
+                    headed = headed or path
+                if body.data.strip():
+                    return path, names, body
+        what = "has a header but no rows" if headed else "is empty"
+        msg = (
+            f"{headed or files[0]}: the file {what}, so its columns' types are unknown; "
+            "pass schema=, or leave the file out"
+        )
+        raise InputError(msg)
 
     def _parser(
         self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
     ) -> tuple[BlockParser, Block]:
         names, body = self._header(path, block)
         wanted_columns(names, schema.names, path)
+        if self.given_schema is None and self.columns is None:
+            self._refuse_another_column(path, names, schema)
 
         def parse(data: bytes) -> pa.Table:
             return self._parse(data, names, schema)
 
-        remedy = _REMEDY if self.newlines_in_values else _REMEDY_LINES
-        quoted = self.newlines_in_values
-        return BlockParser(parse, self.on_bad_rows, remedy, quoted, rejected), body
+        return BlockParser(parse, self.on_bad_rows, _REMEDY, self.encoding, rejected), body
+
+    def _refuse_another_column(self, path: str, names: list[str], schema: pa.Schema) -> None:
+        for name in names:
+            if name not in schema.names:
+                msg = (
+                    f"{path}: the column {name!r} is missing in the first file; "
+                    "name the columns= wanted, or pass schema="
+                )
+                raise InputError(msg)
 
     def _header(self, path: str, block: Block) -> tuple[list[str], Block]:
         """Take the header line off a file's first block."""
-        header = split_records(block.data, self.newlines_in_values)[0]
-        try:
-            text = header.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-        except UnicodeDecodeError:
-            msg = f"{path}: the header is not UTF-8; convert the file"
-            raise InputError(msg) from None
-        names = next(iter(std_csv.reader([text.strip("\r\n")], delimiter=self.delimiter)), [])
-        if not names:
+        import pyarrow as pa
+        import pyarrow.csv as pc
+
+        header, bad_quotes, rest = block.split_first()
+        if undecodable(header):
+            msg = (
+                f"{path}: the header is not {self.encoding.upper()}; "
+                f"{encoding_remedy(self.encoding)}"
+            )
+            raise InputError(msg)
+        if not header.strip(b"\r\n"):
             msg = f"{path}: the header line is empty; name the columns there"
             raise InputError(msg)
-        rest = Block(block.data[len(header) :], block.first_line + header.count(b"\n"))
-        return names, rest
+        if bad_quotes:
+            msg = f"{path}: the header has a quote that is not closed as it must; correct it"
+            raise InputError(msg)
+        read = pc.ReadOptions(use_threads=False, block_size=len(header) + 1)
+        line = pa.BufferReader(header.rstrip(b"\r\n") + b"\n")
+        table = pc.read_csv(line, read, self._layout(0))
+        return table.column_names, rest
 
     def _infer(self, path: str, names: list[str], wanted: list[str], body: Block) -> pa.Schema:
         import pyarrow as pa
-        import pyarrow.csv as pc
 
-        options = self._convert(pc.ConvertOptions(include_columns=wanted))
-        parse = self._layout(names)
-        # A line of another length must not stop the inference: the policy deals with it later.
-        parse.invalid_row_handler = lambda row: "skip"
-        read = pc.ReadOptions(column_names=names, use_threads=False, block_size=1 << 30)
-        try:
-            return pc.read_csv(pa.BufferReader(body.data), read, parse, options).schema
-        except pa.ArrowException as error:
-            msg = f"{path}: cannot infer the columns ({error}); pass schema="
-            raise InputError(msg) from error
+        data = body.data
+        if body.has_bad_quotes or undecodable(data):
+            records, bad_quotes = body.split()
+            pairs = zip(records, bad_quotes, strict=True)
+            good = [not (bad or undecodable(one)) for one, bad in pairs]
+            data = b"".join(compress(records, good))
+            if not data.strip():
+                fault = Fault.of(records[0], self.encoding, Fault(BAD_QUOTES, "correct it"))
+                raise InputError(no_line(path, body.first_line, records[0], fault))
+        table = self._read(data, names, {}, wanted, lenient=True)
+        if not table.num_rows:
+            msg = (
+                f"{path}: no line of the first block has {len(names)} fields, as the header has; "
+                f"correct it, or pass the delimiter= (now {self.delimiter!r})"
+            )
+            raise InputError(msg)
+        numbers = [
+            field.name
+            for field in table.schema
+            if pa.types.is_integer(field.type)
+            or (pa.types.is_floating(field.type) and not has_fractions(table.column(field.name)))
+        ]
+        if not numbers:
+            return table.schema
+        types = dict.fromkeys(numbers, pa.string())
+        texts = self._read(data, names, types, numbers, lenient=True)
+        schema = table.schema
+        for name in numbers:
+            column = f"{path}: the column {name!r}"
+            kind = number_type(texts.column(name), schema.field(name).type, column)
+            schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
+        return schema
 
     def _parse(self, data: bytes, names: list[str], schema: pa.Schema) -> pa.Table:
         import pyarrow as pa
-        import pyarrow.csv as pc
+        import pyarrow.compute as pc
 
         if not data:
             return schema.empty_table()
-        read = pc.ReadOptions(column_names=names, use_threads=False, block_size=1 << 30)
         types = {field.name: _readable(field.type) for field in schema}
-        convert = self._convert(pc.ConvertOptions(column_types=types, include_columns=schema.names))
-        table = pc.read_csv(pa.BufferReader(data), read, self._layout(names), convert)
-        return table.cast(schema)
+        table = self._read(data, names, types, schema.names).cast(schema)
+        for field in schema:
+            column = table.column(field.name)
+            if pa.types.is_floating(field.type) and pc.any(pc.is_inf(column)).as_py():
+                texts = self._read(data, names, {field.name: pa.string()}, [field.name])
+                refuse_beyond_range(column, field.name, texts.column(0))
+        return table
 
-    def _convert(self, options: pc.ConvertOptions) -> pc.ConvertOptions:
-        options.null_values = list(self.null_values)
-        options.strings_can_be_null = True
-        options.quoted_strings_can_be_null = False
-        return options
+    def _read(
+        self,
+        data: bytes,
+        names: list[str],
+        types: dict[str, pa.DataType],
+        wanted: list[str],
+        *,
+        lenient: bool = False,
+    ) -> pa.Table:
+        """Read whole records; `lenient` skips those of another length than the header."""
+        import pyarrow as pa
+        import pyarrow.csv as pc
 
-    def _layout(self, names: list[str]) -> pc.ParseOptions:
+        layout = self._layout(len(names))
+        if lenient:
+            layout.invalid_row_handler = lambda row: "skip"
+        convert = pc.ConvertOptions(
+            column_types=types,
+            include_columns=wanted,
+            null_values=list(self.null_values),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        read = pc.ReadOptions(column_names=names, use_threads=False, block_size=_BLOCK_BYTES_MAX)
+        return pc.read_csv(pa.BufferReader(data), read, layout, convert)
+
+    def _layout(self, columns: int) -> pc.ParseOptions:
         import pyarrow.csv as pc
 
         return pc.ParseOptions(
             delimiter=self.delimiter,
             newlines_in_values=self.newlines_in_values,
             # With a single column an empty line is a row that holds a null.
-            ignore_empty_lines=len(names) > 1,
+            ignore_empty_lines=columns > 1,
         )
 
 
@@ -141,12 +225,25 @@ def csv(
     *,
     delimiter: str = ",",
     null_values: Sequence[str] = ("",),
-    newlines_in_values: bool = False,
+    newlines_in_values: bool = True,
+    encoding: str = UTF_8,
 ) -> Source:
-    """Read CSV files in UTF-8 with a header line each.
+    r"""Read CSV files with a header line each.
 
-    Types are inferred from the first MiB of the first file unless `schema` gives them. An empty
-    field is a null, a quoted empty field an empty text. Files are dealt out whole to instances.
+    Types are inferred from the first MiB of the first file with rows, unless `schema` gives them;
+    a later value of another type makes its line malformed. Integers of more than 64 bits become
+    decimal128(38, 0), never floats. A column whose integers have a leading zero, a plus or 0x is
+    text, since `007` and `+4930…` are codes; where the type is an integer, `007` is 7 and `0x1f` is
+    31. A column with fractions or exponents is float64. `nan` and `inf` are floats, a number beyond
+    its type's range is malformed, and spaces around numbers do not count.
+
+    An empty field is a null, a quoted empty field an empty text. Quotes are as in RFC 4180: two
+    within a quoted field are one, a quote inside of an unquoted field is a character, and a line
+    whose quote is not closed, or is followed by more than the field's end, is malformed. So is a
+    line with more or fewer fields than the header. Lines end with LF, CR LF or CR; empty lines are
+    skipped, or nulls if there is one column. Files are dealt out whole to instances. Later files
+    may order their columns otherwise, but must have the same ones, unless `schema` or `columns`
+    says which are wanted.
 
     Args:
         path: a file, a folder (its `.csv` files), a pattern, or a list of these; names ending in
@@ -155,22 +252,26 @@ def csv(
             `{"vehicle_id": "string", "event_time": "timestamp[ms]"}`; columns of the files that
             it does not name are left out.
         columns: the columns to read, in this order; all if left out.
-        delimiter: the one character between fields.
+        delimiter: the one ASCII character between fields.
         null_values: unquoted fields that mean null, such as `("", "NA")`.
-        newlines_in_values: quoted fields may hold line ends.
+        newlines_in_values: quoted fields may hold line ends. Without, every line is a row, so a
+            quote that is left open spoils no other line.
+        encoding: the files' encoding as Python names it, such as "latin-1". A line that cannot be
+            decoded is malformed.
 
     Raises:
         InputError: a missing file or column; raised when planning or when the file is reached.
         BadRowError: while running: a malformed line, unless `Topology.source` got
             `on_bad_rows="drop"`.
     """
-    if len(delimiter) != 1:
-        msg = f"delimiter={delimiter!r} must be one character, such as ';' or '\\t'"
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        msg = f"delimiter={delimiter!r} must be one ASCII character, such as ';' or '\\t'"
         raise InputError(msg)
     return CsvSource(
         FileSet.of(path, "CSV", (".csv",)),
         take_schema(schema),
         None if columns is None else tuple(columns),
+        encoding=check_encoding(encoding),
         delimiter=delimiter,
         null_values=tuple(null_values),
         newlines_in_values=newlines_in_values,

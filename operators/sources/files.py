@@ -16,7 +16,7 @@ from ...configs.errors import InputError
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
-_COMPRESSED = (".gz", ".bz2", ".zst")
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,8 @@ class FileSet:
         raise InputError(msg)
 
     def _has_suffix(self, name: str) -> bool:
-        lower = name.lower()
-        for compressed in _COMPRESSED:
-            lower = lower.removesuffix(compressed)
-        return lower.endswith(self.suffixes)
+        root, suffix = os.path.splitext(name.lower())
+        return (root if suffix in _COMPRESSIONS else name.lower()).endswith(self.suffixes)
 
 
 def _nearest_folder(path: str) -> str:
@@ -130,6 +128,11 @@ def _nearest_folder(path: str) -> str:
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)
     return f" (it exists as far as {parent!r})"
+
+
+def compression_of(path: str) -> str | None:
+    """Return how a text file is compressed, as Arrow names it; its name tells."""
+    return _COMPRESSIONS.get(os.path.splitext(path.lower())[1])
 
 
 def share(units: int, instance: int, parallelism: int) -> range:

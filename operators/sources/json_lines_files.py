@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from ...configs.errors import InputError
 from .arrow_reader import carried, check_carried, wanted_columns
-from .bad_rows import Good, separate
+from .bad_rows import Bad, separate
 from .base import Source
+from .block_parser import BlockParser, Fault, no_line, reason_of
 from .files import FileSet, PathLike
+from .inference import has_fractions, number_type, refuse_beyond_range, text_type, widen
 from .json_values import readable, restore
-from .text_blocks import Block, BlockParser, split_records
-from .text_source import TextSource, first_block, take_schema, widen
+from .text_blocks import Block
+from .text_encoding import UTF_8, check_encoding, undecodable
+from .text_source import TextSource, take_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 
 _REMEDY = "each line must hold one JSON object that fits schema=; correct it"
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
+_INFERRED_PARTS_MAX = 256
+"""Inference takes a block apart at most so far, where lines do not fit one another."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +48,25 @@ class JsonLinesSource(TextSource):
         if self.given_schema is not None:
             where, schema = "schema=", carried(self.given_schema.to_arrow())
         else:
-            where, block = first_block(self, files)
-            schema = carried(_infer(where, block))
+            where, block = self._first_rows(files)
+            schema = carried(_infer(where, block, self.encoding))
         names = wanted_columns(schema.names, self.columns, where)
         schema = pa.schema([schema.field(name) for name in names])
         if self.given_schema is None:
             schema = widen(schema, where)
             check_carried(schema, where)
         return schema
+
+    def _first_rows(self, files: list[str]) -> tuple[str, Block]:
+        for path in files:
+            for block in self.blocks(path):
+                if block.data.strip():
+                    return path, block
+        msg = (
+            f"{files[0]}: the file is empty, so its columns' types are unknown; "
+            "pass schema=, or leave the file out"
+        )
+        raise InputError(msg)
 
     def _parser(
         self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
@@ -56,64 +76,152 @@ class JsonLinesSource(TextSource):
         def parse(data: bytes) -> pa.Table:
             return _parse(data, schema, "ignore" if chosen else "error")
 
-        return BlockParser(parse, self.on_bad_rows, _REMEDY, rejected=rejected), block
+        return BlockParser(parse, self.on_bad_rows, _REMEDY, self.encoding, rejected), block
 
 
-def _parse(
-    data: bytes, schema: pa.Schema | None, unexpected: Literal["ignore", "error", "infer"]
+def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not data.strip():
+        return schema.empty_table()
+    known = pa.schema([pa.field(one.name, readable(one.type)) for one in schema])
+    raw = _read(data, known, unexpected)
+    columns = [restore(raw.column(field.name), field.type) for field in schema]
+    table = pa.Table.from_arrays(columns, schema=schema)
+    for field in schema:
+        column = table.column(field.name)
+        if pa.types.is_floating(field.type) and pc.any(pc.is_inf(column)).as_py():
+            double = pa.schema([pa.field(field.name, pa.float64())])
+            wider = _read(data, double, "ignore").column(0)
+            refuse_beyond_range(column, field.name, wider)
+    return table
+
+
+def _read(
+    data: bytes, known: pa.Schema | None, unexpected: Literal["ignore", "error", "infer"]
 ) -> pa.Table:
+    """Read whole lines, each of which must hold one object."""
     import pyarrow as pa
     import pyarrow.json as pj
 
-    if schema is not None and not data.strip():
-        return schema.empty_table()
-    known = schema and pa.schema([pa.field(one.name, readable(one.type)) for one in schema])
+    if undecodable(data):
+        msg = "not UTF-8"
+        raise pa.ArrowInvalid(msg)
     read = pj.ReadOptions(use_threads=False, block_size=max(len(data), 1))
     options = pj.ParseOptions(explicit_schema=known, unexpected_field_behavior=unexpected)
     table = pj.read_json(pa.BufferReader(data), read, options)
-    if schema is None:
-        return table
-    columns = [restore(table.column(field.name), field.type) for field in schema]
-    return pa.Table.from_arrays(columns, schema=schema)
+    if not _one_object_per_line(data, table.num_rows):
+        msg = "a line holds more or less than one JSON object"
+        raise pa.ArrowInvalid(msg)
+    return table
 
 
-def _infer(path: str, block: Block) -> pa.Schema:
+def _one_object_per_line(data: bytes, objects: int) -> bool:
+    """Whether each line holds one of so many valid objects, which Arrow would find anywhere.
+
+    A line that begins with a brace begins with an object if the line before ends with one: within
+    an object or a list something else would stand between. So as many objects as such lines means
+    one in each.
+    """
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text[:-1] == ord("\n"))
+    if objects == len(ends) + 1 and len(ends) == np.count_nonzero(text[ends + 1] == ord("{")):
+        before = text[ends - 1]
+        before = np.where(before == ord("\r"), text[ends - 2], before)
+        if np.count_nonzero(before == ord("}")) == len(ends):
+            return True
+    lines = [line for one in data.splitlines() if (line := one.strip())]
+    braces = all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
+    return braces and len(lines) == objects
+
+
+def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
     """Infer from the block's lines; what does not fit the lines before is left to the policy."""
     import pyarrow as pa
 
-    def parse(records: Sequence[bytes]) -> pa.Schema:
-        return _parse(b"".join(records), None, "infer").schema
+    def parse(records: Sequence[bytes]) -> tuple[pa.Schema, Sequence[bytes]]:
+        return _read(b"".join(records), None, "infer").schema, records
 
-    error: Exception | None = None
+    fault: Fault | None = None
     schema: pa.Schema | None = None
-    records = [one for one in split_records(block.data, quoted=False) if one.strip()]
-    for part in separate(records, parse, (pa.ArrowException,)):
-        if not isinstance(part, Good):
-            error = error or part.error
-        elif schema is None:
-            schema = part.value
+    good: list[bytes] = []
+    records = [one for one in block.split()[0] if one.strip()]
+    parts = separate(records, parse, (pa.ArrowException,))
+    for part in itertools.islice(parts, _INFERRED_PARTS_MAX):
+        if isinstance(part, Bad):
+            no_json = Fault(reason_of(part.error), "is it a JSON-lines file?")
+            fault = fault or Fault.of(records[part.index], encoding, no_json)
+            continue
+        found, lines = part.value
+        if schema is None:
+            schema = found
         else:
             with suppress(pa.ArrowException):
-                schema = pa.unify_schemas([schema, part.value], promote_options="permissive")
+                schema = pa.unify_schemas([schema, found], promote_options="permissive")
+        good += lines
     if schema is None:
-        msg = (
-            f"{path}: no line of the first block holds a JSON object ({error}); "
-            "is it a JSON-lines file?"
-        )
+        assert fault is not None
+        raise InputError(no_line(path, block.first_line, records[0], fault))
+    if not schema.names:
+        msg = f"{path}: the objects of the first block have no fields; pass schema="
         raise InputError(msg)
-    return schema
+    return _without_loss(schema, good, path)
+
+
+class _Number(str):
+    """A number as it stands in the file."""
+
+    __slots__ = ()
+
+
+def _without_loss(schema: pa.Schema, lines: list[bytes], path: str) -> pa.Schema:
+    """Return the schema with types for numbers and times that lose nothing."""
+    import pyarrow as pa
+
+    texts = [
+        one for one in schema if pa.types.is_timestamp(one.type) or pa.types.is_string(one.type)
+    ]
+    floats = [one for one in schema if pa.types.is_floating(one.type)]
+    types = {one.name: pa.string() for one in texts} | {one.name: one.type for one in floats}
+    if not types:
+        return schema
+    table = _read(b"".join(lines), pa.schema(types), "ignore")
+    for field in texts:
+        types[field.name] = text_type(table.column(field.name))
+    doubtful = [one for one in floats if not has_fractions(table.column(one.name))]
+    values = list(_values(lines)) if doubtful else []
+    for field in doubtful:
+        numbers = [one for row in values if isinstance(one := row.get(field.name), _Number)]
+        column = pa.chunked_array([pa.array(map(str, numbers), pa.string())])
+        types[field.name] = number_type(column, field.type, f"{path}: the column {field.name!r}")
+    return pa.schema([(one.name, types.get(one.name, one.type)) for one in schema])
+
+
+def _values(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+    for line in lines:
+        yield decoder.decode(line.decode("utf-8"))
 
 
 def json_lines(
     path: PathLike | Sequence[PathLike],
     schema: SchemaLike | None = None,
     columns: Sequence[str] | None = None,
+    *,
+    encoding: str = UTF_8,
 ) -> Source:
     """Read files with one JSON object per line.
 
-    Types are inferred from the first MiB of the first file unless `schema` gives them; then a
-    later line with another field is malformed. With `schema` or `columns`, other fields are
-    ignored. A field that a line lacks is null. Files are dealt out whole to instances.
+    Types are inferred from the first MiB of the first file with rows, unless `schema` gives them;
+    a later value of another type, or another field, makes its line malformed. Integers of more
+    than 64 bits become decimal128(38, 0), never floats; a column with fractions or exponents is
+    float64, and a number beyond its type's range is malformed. Texts that all are ISO 8601 dates,
+    times or timestamps become such, as in CSV. With `schema` or `columns`, other fields are
+    ignored. A field that a line lacks is null; one that it has twice makes it malformed. NaN and
+    infinities are as Python's json writes them. Lists and objects within objects are refused, but
+    for fields that are ignored. Lines end with LF, CR LF or CR; empty ones are skipped. Files are
+    dealt out whole to instances.
 
     Args:
         path: a file, a folder (its `.jsonl`, `.ndjson` and `.json` files), a pattern, or a list of
@@ -121,6 +229,8 @@ def json_lines(
         schema: the columns and their types, as a `Schema`, an Arrow schema or a mapping such as
             `{"vehicle_id": "string", "event_time": "timestamp[ms]"}`. Times are ISO 8601 text.
         columns: the columns to read, in this order; all if left out.
+        encoding: the files' encoding as Python names it, such as "latin-1". A line that cannot be
+            decoded is malformed.
 
     Raises:
         InputError: a missing file or column; raised when planning or when the file is reached.
@@ -131,4 +241,5 @@ def json_lines(
         FileSet.of(path, "JSON-lines", _SUFFIXES),
         take_schema(schema),
         None if columns is None else tuple(columns),
+        encoding=check_encoding(encoding),
     )

@@ -40,7 +40,9 @@ def readable(kind: pa.DataType) -> pa.DataType:
         return pa.float32()
     if pa.types.is_duration(kind):
         return pa.int64()
-    if pa.types.is_time(kind) or pa.types.is_date(kind) or is_binary(kind):
+    # Arrow would take a timestamp's zone off without a word, or add one.
+    is_moment = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind)
+    if is_moment or is_binary(kind):
         return pa.string()
     return kind
 

@@ -1,26 +1,28 @@
-"""Text files in blocks of whole lines, and the lines of a block that cannot be read.
+"""Text files in blocks of whole records.
 
-Both text formats are parsed by Arrow a block at a time. Arrow rejects a block as a whole, without
-saying reliably where; so a block that fails is taken apart until its bad lines are known by number.
+A block ends where a record ends, so a reader that parses blocks one by one sees the same records
+whatever the size of a block.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ...configs.errors import BadRowError, InputError
-from .bad_rows import Good, separate
-from .base import BadRows
+import numpy as np
+
+from ...configs.errors import InputError
+from .files import compression_of
+from .text_encoding import UTF_8, utf8_pieces
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from .quoted_records import Quoting
 
 BLOCK_BYTES = 1 << 20
-LINE_BYTES_MAX = 16 << 20
-_PREVIEW_BYTES = 80
+RECORD_BYTES_MAX = 16 << 20
+_FIRST_RECORD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -28,149 +30,138 @@ class Block:
     """Whole records of a file.
 
     Attributes:
-        data: the bytes, ending with a line end except at the end of the file.
+        data: the bytes in UTF-8, ending with a line end except at the end of the file.
         first_line: the number of the first line, counted from 1.
+        quoting: how quotes may hide line ends; None if every line is a record.
+        has_bad_quotes: whether a record is known to be bad without parsing it.
     """
 
     data: bytes
     first_line: int
+    quoting: Quoting | None = None
+    has_bad_quotes: bool = False
+
+    def split(self) -> tuple[list[bytes], list[bool]]:
+        """Return the records, each with its line end, and which of them have bad quotes."""
+        if self.quoting is None:
+            lines = self.data.splitlines(keepends=True)
+            return lines, [False] * len(lines)
+        from .quoted_records import find_records
+
+        records = find_records(self.data, self.quoting, len(self.data), complete=True)
+        bounds = pairwise([0, *records.ends.tolist()])
+        return [self.data[start:end] for start, end in bounds], records.bad.tolist()
+
+    def split_first(self) -> tuple[bytes, bool, Block]:
+        """Return the first record, whether its quotes are bad, and the block without it."""
+        if self.has_bad_quotes:
+            records, bad = self.split()
+            first, is_bad, bad_follow = records[0], bad[0], any(bad[1:])
+        else:
+            first, is_bad, bad_follow = self._first(), False, False
+        line = self.first_line + count_lines(first)
+        return first, is_bad, Block(self.data[len(first) :], line, self.quoting, bad_follow)
+
+    def _first(self) -> bytes:
+        """Return the first record of a block without bad ones, without going through all."""
+        most = _FIRST_RECORD_BYTES
+        while most < len(self.data):
+            start = Block(self.data[: _last_line_end(self.data[:most])], 1, self.quoting)
+            records, bad = start.split()
+            if records and not bad[0]:
+                return records[0]
+            most *= 4  # not bad, but longer than that
+        return self.split()[0][0]
+
+
+def count_lines(data: bytes) -> int:
+    """Return the number of line ends: LF, CR LF or CR."""
+    text = np.frombuffer(data, np.uint8)
+    feeds = text == ord("\n")
+    count = np.count_nonzero(feeds)
+    if b"\r" in data:
+        returns = text == ord("\r")
+        count += np.count_nonzero(returns) - np.count_nonzero(returns[:-1] & feeds[1:])
+    return int(count)
 
 
 def read_blocks(
     path: str,
-    quoted: bool = False,
+    quoting: Quoting | None = None,
+    encoding: str = UTF_8,
     block_bytes: int = BLOCK_BYTES,
-    most_bytes: int = LINE_BYTES_MAX,
+    most_bytes: int = RECORD_BYTES_MAX,
 ) -> Iterator[Block]:
     """Read a file (compressed if its name ends in .gz, .bz2 or .zst) in blocks of whole records.
 
     Args:
         path: the file.
-        quoted: a record may go over several lines inside double quotes.
+        quoting: how quotes hide line ends; without, every line is a record.
+        encoding: the file's, as Python names it.
         block_bytes: how much to read at once.
-        most_bytes: the longest record accepted, which bounds memory.
+        most_bytes: the longest record accepted, which bounds memory; a quote that is not closed
+            within that distance is taken as one that never is.
 
     Raises:
-        InputError: the file cannot be read, or holds a longer record.
+        InputError: the file cannot be read, is no text, or holds a longer line.
     """
     import pyarrow as pa
 
     line = 1
     rest = b""
     try:
-        with pa.input_stream(path, compression="detect") as stream:
-            while piece := stream.read(block_bytes):
+        with pa.input_stream(path, compression=compression_of(path)) as stream:
+            for piece, last in utf8_pieces(stream, path, encoding, block_bytes):
                 rest += piece
-                cut = _last_record_end(rest, quoted)
-                if cut:
-                    yield Block(rest[:cut], line)
-                    line += rest.count(b"\n", 0, cut)
-                    rest = rest[cut:]
+                end, hidden, bad = _whole_records(rest, quoting, last, most_bytes)
+                if end:
+                    block = Block(rest[:end], line, hidden, bad)
+                    yield block
+                    line += count_lines(block.data)
+                    rest = rest[end:]
                 elif len(rest) > most_bytes:
-                    raise InputError(_too_long(path, line, most_bytes, quoted))
-    except (pa.ArrowException, OSError) as error:
-        msg = f"{path}: cannot be read beyond line {line} ({error}); copy or write it again"
+                    raise InputError(_too_long(path, line, most_bytes))
+    except (pa.ArrowException, OSError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        msg = f"{path}: cannot be read beyond line {line} ({reason}); copy or write it again"
         raise InputError(msg) from error
-    if rest:
-        yield Block(rest, line)
 
 
-def _too_long(path: str, line: int, most_bytes: int, quoted: bool) -> str:
-    cause = "an unclosed quote, or " if quoted else ""
+def _too_long(path: str, line: int, most_bytes: int) -> str:
     return (
         f"{path}, line {line}: no end within {most_bytes >> 20} MiB; "
-        f"is this {cause}not a text file of one record per line?"
+        "is this not a text file of one record per line?"
     )
 
 
-def _last_record_end(data: bytes, quoted: bool) -> int:
-    """Return the index after the last line end outside of quotes, 0 if there is none."""
-    end = data.rfind(b"\n")
-    quotes = data.count(b'"', 0, end) if quoted and end >= 0 else 0
-    while quotes % 2:
-        later = end
-        end = data.rfind(b"\n", 0, later)
-        quotes = quotes - data.count(b'"', end, later) if end >= 0 else 0
-    return end + 1
+def _whole_records(
+    data: bytes, quoting: Quoting | None, last: bool, most_bytes: int
+) -> tuple[int, Quoting | None, bool]:
+    """Return the index behind the last whole record, the quoting if it matters, and if one is bad.
 
-
-def split_records(data: bytes, quoted: bool) -> list[bytes]:
-    """Return the records of a block, each with its line end."""
-    records: list[bytes] = []
-    lines: list[bytes] = []
-    quotes = 0
-    for line in io.BytesIO(data):
-        lines.append(line)
-        quotes += line.count(b'"') if quoted else 0
-        if quotes % 2 == 0:
-            records.append(b"".join(lines))
-            lines = []
-    return [*records, b"".join(lines)] if lines else records
-
-
-@dataclass
-class BlockParser:
-    """Turns blocks into record batches and deals with the records that cannot be read.
-
-    Attributes:
-        parse: turns whole records into a table, raising `pyarrow.ArrowException`.
-        policy: `fail` refuses the first bad record, `drop` counts it and goes on.
-        remedy: what a user can do about a bad record, for the message.
-        quoted: a record may go over several lines inside double quotes.
-        rejected: rows left out, by reason.
+    Without a quote every line is a record. With quotes, one pass from quote to quote proves that
+    all are as they must be; only if they are not, records are looked at one by one.
     """
+    stop = len(data) if last else _last_line_end(data)
+    if quoting is None or data.find(b'"', 0, stop) < 0:
+        return stop, None, False
+    from .quoted_records import find_records, last_record_end
 
-    parse: Callable[[bytes], pa.Table]
-    policy: BadRows
-    remedy: str
-    quoted: bool = False
-    rejected: dict[str, int] = field(default_factory=dict)
-
-    def batches(self, path: str, block: Block) -> Iterator[pa.RecordBatch]:
-        """Yield the block's good rows in order.
-
-        Raises:
-            BadRowError: a record cannot be read and the policy is `fail`; it names the line.
-        """
-        import pyarrow as pa
-
-        try:
-            table = self.parse(block.data)
-        except pa.ArrowException:
-            records = split_records(block.data, self.quoted)
-            yield from self._salvage(path, block.first_line, records)
-        else:
-            yield from table.to_batches()
-
-    def _salvage(
-        self, path: str, first_line: int, records: Sequence[bytes]
-    ) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        def parse(some: Sequence[bytes]) -> pa.Table:
-            return self.parse(b"".join(some))
-
-        for part in separate(records, parse, (pa.ArrowException,)):
-            if isinstance(part, Good):
-                yield from part.value.to_batches()
-            elif self.policy == "drop":
-                self.rejected["malformed line"] = self.rejected.get("malformed line", 0) + 1
-            else:
-                line = first_line + sum(one.count(b"\n") for one in records[: part.index])
-                msg = (
-                    f"{path}, line {line}: {_reason(part.error)}: "
-                    f"{_preview(records[part.index])}; {self.remedy}, "
-                    "or pass on_bad_rows='drop' to leave such lines out and count them"
-                )
-                raise BadRowError(msg)
+    proven = last_record_end(data, quoting, stop)
+    if proven is not None and (proven == stop or (not last and len(data) - proven <= most_bytes)):
+        return proven, quoting, False
+    end, bad = 0, False
+    for complete in (last, True):
+        records = find_records(data, quoting, stop, complete)
+        end, bad = int(records.ends[-1]) if len(records.ends) else 0, bool(records.bad.any())
+        if len(data) - end <= most_bytes:
+            break
+    return end, quoting, bad
 
 
-def _reason(error: Exception) -> str:
-    """Return Arrow's reason without the row numbers, which count within the piece parsed."""
-    text = str(error).splitlines()[0].removesuffix(" in row 0").removeprefix("JSON parse error: ")
-    return text.replace(" Row #1:", "").rstrip(".")
+def _last_line_end(data: bytes) -> int:
+    """Return the index behind the last line, 0 if there is none.
 
-
-def _preview(record: bytes) -> str:
-    text = record.rstrip(b"\r\n").decode("utf-8", "replace")
-    return repr(text if len(text) <= _PREVIEW_BYTES else text[:_PREVIEW_BYTES] + "…")
+    A CR that is the last byte may be the first half of a line end.
+    """
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, max(len(data) - 1, 0))) + 1

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...configs.errors import InputError
 from .arrow_reader import ArrowReader
 from .base import BadRows, Source
+from .block_parser import BlockParser
 from .files import FileSet, share
-from .text_blocks import Block, BlockParser, read_blocks
+from .text_blocks import BLOCK_BYTES, Block, read_blocks
+from .text_encoding import UTF_8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +30,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextSource(Source):
-    """Text files of one record per line; the unit dealt out to instances is a file."""
+    """Text files of one record per line; the unit dealt out to instances is a file.
+
+    Attributes:
+        paths: the files.
+        given_schema: the columns and their types; None to infer them from the first block of rows.
+        columns: the columns to read, None for all.
+        on_bad_rows: what becomes of malformed lines.
+        encoding: the files', as Python names it.
+        block_bytes: how much is read and parsed at once; no row depends on it.
+    """
 
     paths: FileSet
     given_schema: Schema | None
     columns: tuple[str, ...] | None
     on_bad_rows: BadRows = "fail"
+    encoding: str = UTF_8
+    block_bytes: int = BLOCK_BYTES
 
     def check(self) -> None:
         """Raise `InputError` if a path is missing or matches no file."""
@@ -71,7 +84,7 @@ class TextSource(Source):
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Yield a file in blocks of whole records."""
-        return read_blocks(path)
+        return read_blocks(path, None, self.encoding, self.block_bytes)
 
     @abstractmethod
     def _arrow_schema(self, files: list[str]) -> pa.Schema:
@@ -82,48 +95,6 @@ class TextSource(Source):
         self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
     ) -> tuple[BlockParser, Block]:
         """Return the parser of a file and its first block without any header."""
-
-
-def first_block(source: TextSource, files: list[str]) -> tuple[str, Block]:
-    """Return the first file that holds anything, and its first block.
-
-    Raises:
-        InputError: all files are empty.
-    """
-    for path in files:
-        for block in source.blocks(path):
-            if block.data.strip():
-                return path, block
-    msg = (
-        f"{files[0]}: the file is empty, so its columns are unknown; "
-        "pass schema=, or leave the file out"
-    )
-    raise InputError(msg)
-
-
-def widen(schema: pa.Schema, where: str) -> pa.Schema:
-    """Return an inferred schema with room for what later lines may hold.
-
-    Times inferred to the second are read to the microsecond.
-
-    Raises:
-        InputError: a column held only nulls, so its type is unknown.
-    """
-    import pyarrow as pa
-
-    fields = []
-    for field in schema:
-        kind = field.type
-        if pa.types.is_null(kind):
-            msg = (
-                f"{where}: the column {field.name!r} holds only nulls in the first block, so its "
-                "type is unknown; pass schema= (or the columns= wanted)"
-            )
-            raise InputError(msg)
-        if pa.types.is_timestamp(kind) and kind.unit == "s":
-            kind = pa.timestamp("us", kind.tz)
-        fields.append(pa.field(field.name, kind))
-    return pa.schema(fields)
 
 
 def take_schema(schema: SchemaLike | None) -> Schema | None:

@@ -156,12 +156,13 @@ def test_a_field_that_appears_late_is_not_lost_silently(tmp_path: Path) -> None:
 def test_files_that_are_no_json_lines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("<xml/>\n")
-    message = message_of(InputError, sources.json_lines(path))
-    assert message.startswith(f"{path}: no line of the first block holds a JSON object (")
-    assert message.endswith("); is it a JSON-lines file?")
+    assert message_of(InputError, sources.json_lines(path)) == (
+        f"{path}, line 1 and all others of the first block: Invalid value: '<xml/>'; "
+        "is it a JSON-lines file?"
+    )
     path.write_text("\n\n")
     assert message_of(InputError, sources.json_lines(path)) == (
-        f"{path}: the file is empty, so its columns are unknown; "
+        f"{path}: the file is empty, so its columns' types are unknown; "
         "pass schema=, or leave the file out"
     )
     put(path, {"x": None})

@@ -1,0 +1,144 @@
+"""The types of columns, from texts of the first block; one rule for CSV and JSON lines.
+
+Arrow's own inference is kept but where it would lose something::
+
+    integers beyond 64 bits      decimal128(38, 0), never float64; beyond 38 digits refused
+    a leading zero, +, 0x        CSV: text, since 007, +4930… and 0x1f are codes, not amounts
+    numbers, some with a         float64: each is read as the nearest double
+    fraction or an exponent
+    ISO 8601 times               alike in both formats, with a zone if all values have one
+
+What comes later must fit the types learnt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...configs.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INTEGER = r"^[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)$"
+_CODE = r"^(\+[0-9]|[+-]?0[0-9xX])"
+_FRACTION = r"^[+-]?[0-9]*(\.|[0-9][eE])"
+_INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
+_TIME = r"^[0-9][0-9TZ .:+-]{0,39}$"
+_DECIMAL_DIGITS = 38
+_EXACT_DIGITS = len(str(2**53))
+"""Any integer with fewer digits is a float64 of its own."""
+
+
+def has_fractions(numbers: pa.ChunkedArray) -> bool:
+    """Whether float values say by themselves that their column is no column of integers."""
+    import pyarrow.compute as pc
+
+    finite = numbers.filter(pc.fill_null(pc.is_finite(numbers), False))
+    return bool(pc.any(pc.not_equal(pc.floor(finite), finite)).as_py())
+
+
+def number_type(texts: pa.ChunkedArray, inferred: pa.DataType, column: str) -> pa.DataType:
+    """Return the type of a column that Arrow took for `inferred`, an int64 or a float64.
+
+    Args:
+        texts: its values as they stand in the file; nulls do not count.
+        inferred: Arrow's choice.
+        column: where it stands, for the message.
+
+    Raises:
+        InputError: no type holds all values without loss.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_float = pa.types.is_floating(inferred)
+    texts = pc.utf8_trim_whitespace(texts.drop_null())
+    if is_float and pc.any(pc.match_substring_regex(texts, _FRACTION)).as_py():
+        return inferred
+    integers = texts.filter(pc.match_substring_regex(texts, _INTEGER)) if is_float else texts
+    if pc.any(pc.match_substring_regex(integers, _CODE)).as_py():
+        return pa.string()
+    if not is_float:
+        return inferred
+    digits = pc.max(pc.utf8_length(pc.utf8_ltrim(integers, "-"))).as_py() or 0
+    beside = len(integers) < len(texts)
+    if not beside and digits <= _DECIMAL_DIGITS:
+        return pa.decimal128(_DECIMAL_DIGITS, 0)
+    if digits < _EXACT_DIGITS:
+        return inferred  # beside NaN or infinities
+    sample = max(integers.to_pylist(), key=len)
+    msg = (
+        f"{column} holds integers that no type takes without loss, such as {sample}"
+        f"{' beside values that are no integers' if beside else ''}; "
+        "pass schema= with the type that it shall have"
+    )
+    raise InputError(msg)
+
+
+def text_type(texts: pa.ChunkedArray) -> pa.DataType:
+    """Return the type of a column of JSON texts: a date, a time, a timestamp, or text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv
+
+    texts = texts.drop_null()
+    if not len(texts) or not pc.all(pc.match_substring_regex(texts, _TIME)).as_py():
+        return pa.string()
+    lines = "\n".join(["x", *texts.to_pylist()]).encode()
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    inferred = pyarrow.csv.read_csv(pa.BufferReader(lines), read).schema.field(0).type
+    return inferred if pa.types.is_temporal(inferred) else pa.string()
+
+
+def widen(schema: pa.Schema, where: str) -> pa.Schema:
+    """Return an inferred schema with room for what later lines may hold.
+
+    Times inferred to the second are read to the microsecond.
+
+    Raises:
+        InputError: a column held only nulls, so its type is unknown.
+    """
+    import pyarrow as pa
+
+    fields = []
+    for field in schema:
+        kind = field.type
+        if pa.types.is_null(kind):
+            msg = (
+                f"{where}: the column {field.name!r} holds only nulls in the first block, so its "
+                "type is unknown; pass schema= (or the columns= wanted)"
+            )
+            raise InputError(msg)
+        if pa.types.is_timestamp(kind) and kind.unit == "s":
+            kind = pa.timestamp("us", kind.tz)
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def refuse_beyond_range(column: pa.ChunkedArray, name: str, wider: pa.ChunkedArray) -> None:
+    """Refuse finite numbers that became infinite in a float column.
+
+    Args:
+        column: what was read.
+        name: its name.
+        wider: the same values in a form that holds them: text, or float64.
+
+    Raises:
+        pyarrow.ArrowInvalid: a number is beyond the column's range.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ...transport.wire.types import DataType
+
+    suspects = wider.filter(pc.fill_null(pc.is_inf(column), False))
+    if pa.types.is_string(suspects.type):
+        finite = pc.invert(pc.match_substring_regex(suspects, _INFINITE))
+    else:
+        finite = pc.is_finite(suspects)
+    if pc.any(finite).as_py():
+        first = suspects.filter(finite)[0].as_py()
+        kind = DataType.parse(str(column.type))
+        msg = f"column {name!r}: {first} is beyond the range of {kind}"
+        raise pa.ArrowInvalid(msg)

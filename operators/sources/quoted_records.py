@@ -1,0 +1,215 @@
+"""Where the records of CSV text end, if quoted fields may hold line ends.
+
+As in RFC 4180, a quote opens a field only at the field's start, two of them within it are one, and
+behind the closing one the field must end. Elsewhere a quote is a character as any other. A record
+whose quotes break these rules is bad: its first line alone, since the next line may well begin a
+good record. Line ends are LF, CR LF and CR.
+
+The loops are compiled and take time proportional to the text, whatever it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+_QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
+_OUTSIDE, _INSIDE, _BROKEN = 0, 1, 2
+"""How a line ends: outside of a quoted field, within one, or against the rules before that."""
+_NEVER = -1
+
+_BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """How fields are delimited.
+
+    Attributes:
+        delimiter: the one ASCII character between fields.
+        over_lines: a quoted field may hold line ends.
+    """
+
+    delimiter: str
+    over_lines: bool = True
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records at the start of a text.
+
+    Attributes:
+        ends: int64, the index behind each record; the rest of the text is no whole record yet.
+        bad: bool, whether a record's quotes break the rules.
+    """
+
+    ends: npt.NDArray[np.int64]
+    bad: npt.NDArray[np.bool_]
+
+
+def last_record_end(data: bytes, quoting: Quoting, stop: int) -> int | None:
+    """Return the index behind the last whole record of `data[:stop]`, None if one may be bad.
+
+    `stop` lies behind a line end or is the end of all. It takes a fraction of the time of
+    `find_records`, since it goes from quote to quote; so it cannot see lines end within them.
+    """
+    if not quoting.over_lines:
+        return None
+    text = np.frombuffer(data, np.uint8, stop)
+    quotes = np.flatnonzero(text == _QUOTE)
+    end = int(_last_record_end(text, quotes, stop, ord(quoting.delimiter)))
+    return None if end == _NEVER else end
+
+
+def find_records(data: bytes, quoting: Quoting, stop: int, complete: bool) -> Records:
+    """Return the records of `data[:stop]`, where `stop` lies behind a line or is the end of all.
+
+    With `complete` nothing follows that might close a quote. Else a record that is still open is
+    left to a later call, which sees it with more text.
+    """
+    text = np.frombuffer(data, np.uint8)
+    lines = np.empty(data.count(b"\n", 0, stop) + data.count(b"\r", 0, stop) + 1, np.int64)
+    lines = lines[: _lines(text, stop, lines)]
+    ends, bad = np.empty(len(lines), np.int64), np.empty(len(lines), np.bool_)
+    delimiter = ord(quoting.delimiter)
+    count = _all_records(text, lines, delimiter, quoting.over_lines, complete, ends, bad)
+    return Records(ends[:count], bad[:count])
+
+
+@numba.njit(
+    numba.int64(_BYTES, numba.int64[::1], numba.int64, numba.int64),
+    nogil=True,
+    cache=True,
+    boundscheck=False,
+)
+def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
+    """Go from quote to quote, then back from a field that is open at `stop` to a line end."""
+    opened = np.empty(len(quotes), np.int64)
+    closed = np.empty(len(quotes), np.int64)
+    fields = 0
+    next_quote = 0
+    stop_at = stop
+    while next_quote < len(quotes):
+        at = quotes[next_quote]
+        next_quote += 1
+        if at > 0 and data[at - 1] not in (delimiter, _LF, _CR):
+            continue
+        while next_quote + 1 < len(quotes) and quotes[next_quote + 1] == quotes[next_quote] + 1:
+            next_quote += 2
+        if next_quote == len(quotes):
+            stop_at = at
+            break
+        end = quotes[next_quote]
+        next_quote += 1
+        if end + 1 < stop and data[end + 1] not in (delimiter, _LF, _CR):
+            return _NEVER
+        opened[fields] = at
+        closed[fields] = end
+        fields += 1
+    if stop_at == stop:
+        return stop
+    at = stop_at
+    while True:
+        after = closed[fields - 1] + 1 if fields else 0
+        while at > after:
+            if data[at - 1] in (_LF, _CR):
+                return at
+            at -= 1
+        if not fields:
+            return 0
+        fields -= 1
+        at = opened[fields]
+
+
+@numba.njit(
+    numba.int64(_BYTES, numba.int64, numba.int64[::1]), nogil=True, cache=True, boundscheck=False
+)
+def _lines(data: Any, stop: Any, ends: Any) -> Any:
+    """Fill in the ends of the lines and return their number."""
+    count = 0
+    for at in range(stop):
+        byte = data[at]
+        if byte == _LF or (byte == _CR and not (at + 1 < stop and data[at + 1] == _LF)):
+            ends[count] = at + 1
+            count += 1
+    if stop > (ends[count - 1] if count else 0):
+        ends[count] = stop
+        count += 1
+    return count
+
+
+@numba.njit(
+    numba.int64(_BYTES, numba.int64, numba.int64, numba.boolean, numba.int64),
+    nogil=True,
+    cache=True,
+    boundscheck=False,
+)
+def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -> Any:
+    """Return the state behind a line that starts outside of a quoted field, or within one."""
+    at = start
+    while at < stop:
+        byte = data[at]
+        at += 1
+        if byte != _QUOTE:
+            continue
+        if not inside:
+            inside = at - 1 == start or data[at - 2] == delimiter
+        elif at < stop and data[at] == _QUOTE:
+            at += 1
+        elif at < stop and data[at] not in (delimiter, _LF, _CR):
+            return _BROKEN
+        else:
+            inside = False
+    return _INSIDE if inside else _OUTSIDE
+
+
+@numba.njit(
+    numba.int64(
+        _BYTES,
+        numba.int64[::1],
+        numba.int64,
+        numba.boolean,
+        numba.boolean,
+        numba.int64[::1],
+        numba.boolean[::1],
+    ),
+    nogil=True,
+    cache=True,
+    boundscheck=False,
+)
+def _all_records(
+    data: Any, lines: Any, delimiter: Any, over_lines: Any, complete: Any, ends: Any, bad: Any
+) -> Any:
+    """Fill in the ends of all records and which are bad; return their number."""
+    # last[i] is the line in which a record ends whose field is open at the start of line i. It does
+    # not depend on where that field began, so one pass from the end answers it for all lines.
+    last = np.empty(len(lines) + 1, np.int64)
+    last[len(lines)] = _NEVER if complete or not over_lines else len(lines)
+    for line in range(len(lines) - 1, -1, -1):
+        last[line] = _NEVER
+        if over_lines:
+            start = lines[line - 1] if line else 0
+            state = _after_line(data, start, lines[line], True, delimiter)
+            if state == _OUTSIDE:
+                last[line] = line
+            elif state == _INSIDE:
+                last[line] = last[line + 1]
+    count = 0
+    line = 0
+    while line < len(lines):
+        start = lines[line - 1] if line else 0
+        state = _after_line(data, start, lines[line], False, delimiter)
+        end = line
+        if state == _INSIDE:
+            end = last[line + 1]
+            if end == len(lines):
+                break
+        bad[count] = state == _BROKEN or end == _NEVER
+        line = line + 1 if bad[count] else end + 1
+        ends[count] = lines[line - 1]
+        count += 1
+    return count

@@ -1,0 +1,115 @@
+"""Text files in any encoding, read as UTF-8.
+
+Bytes that cannot be decoded become one that no UTF-8 holds, so that the records around them are
+found bad later on, by line and by the same policy as in UTF-8 files.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import Protocol
+
+from ...configs.errors import InputError
+
+UTF_8 = "utf-8"
+
+_UNDECODABLE = "whale_ray.undecodable"
+_NEVER_UTF_8 = "\udcff"
+"""What `surrogateescape` writes as the byte 0xff."""
+
+_BOMS = {
+    codecs.BOM_UTF32_LE: "UTF-32 text; pass encoding='utf-32'",
+    codecs.BOM_UTF32_BE: "UTF-32 text; pass encoding='utf-32'",
+    codecs.BOM_UTF16_LE: "UTF-16 text; pass encoding='utf-16'",
+    codecs.BOM_UTF16_BE: "UTF-16 text; pass encoding='utf-16'",
+}
+_BINARY = {
+    b"\x1f\x8b": "compressed by gzip, not text; let its name end in .gz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd, not text; let its name end in .zst",
+    b"PK\x03\x04": "a ZIP archive (or a spreadsheet), not text; unpack it (or export it as text)",
+}
+_FIRST_BYTES = 4
+"""Enough to recognize all of these."""
+
+
+class Readable(Protocol):
+    """What gives a file's bytes."""
+
+    def read(self, nbytes: int) -> bytes:
+        """Return at most so many, none at the end."""
+
+
+def check_encoding(encoding: str) -> str:
+    """Return Python's name of a text encoding.
+
+    Raises:
+        InputError: Python knows none of that name.
+    """
+    try:
+        name = codecs.lookup(encoding).name
+        codecs.getincrementaldecoder(name)
+        "".encode(name)
+    except (LookupError, ValueError):
+        msg = (
+            f"encoding={encoding!r} is unknown; "
+            "use one of Python's, such as 'utf-8', 'latin-1', 'cp1252' or 'utf-16'"
+        )
+        raise InputError(msg) from None
+    return UTF_8 if name == "utf-8-sig" else name
+
+
+def utf8_pieces(
+    stream: Readable, path: str, encoding: str, piece_bytes: int
+) -> Iterator[tuple[bytes, bool]]:
+    """Yield a file in pieces of UTF-8 without a byte-order mark, each with whether it is the last.
+
+    Raises:
+        InputError: the file is no text, or says itself that it has another encoding.
+    """
+    decoder = None
+    if encoding != UTF_8:
+        decoder = codecs.getincrementaldecoder(encoding)(errors=_UNDECODABLE)
+    piece = stream.read(max(piece_bytes, _FIRST_BYTES))
+    _check_start(piece, path, encoding)
+    first, last = True, False
+    while not last:
+        following = stream.read(piece_bytes) if piece else b""
+        last = not following
+        if decoder is not None:
+            piece = decoder.decode(piece, final=last).encode("utf-8", "surrogateescape")
+        yield piece.removeprefix(codecs.BOM_UTF8) if first else piece, last
+        piece, first = following, False
+
+
+def undecodable(data: bytes) -> bool:
+    """Whether text made by `utf8_pieces` holds bytes that were not in the file's encoding."""
+    try:
+        data.decode(UTF_8)
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def encoding_remedy(encoding: str) -> str:
+    """Return what a user can do about such bytes."""
+    if encoding == UTF_8:
+        return "pass the file's encoding=, such as 'latin-1'"
+    return "pass the file's true encoding="
+
+
+def _check_start(data: bytes, path: str, encoding: str) -> None:
+    known = _BINARY if encoding != UTF_8 else _BINARY | _BOMS
+    for start, what in known.items():
+        if data.startswith(start):
+            msg = f"{path}: this is {what}"
+            raise InputError(msg)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return _NEVER_UTF_8, error.end
+
+
+codecs.register_error(_UNDECODABLE, _replace)
