@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 _REMEDY = "each line must hold one JSON object that fits schema=; correct it"
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
+_BLANKS = b" \t\r\n"
+_NO_OBJECT = "not one JSON object"
+_NULL_BEHIND_BRACE = re.compile(rb"\}\s*null")
 _INFERRED_PARTS_MAX = 256
 """Inference takes a block apart at most so far, where lines do not fit one another."""
 
@@ -101,39 +105,74 @@ def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"
 def _read(
     data: bytes, known: pa.Schema | None, unexpected: Literal["ignore", "error", "infer"]
 ) -> pa.Table:
-    """Read whole lines, each of which must hold one object."""
+    """Read whole lines, each of which must hold one object or nothing."""
     import pyarrow as pa
     import pyarrow.json as pj
 
     if undecodable(data):
         msg = "not UTF-8"
         raise pa.ArrowInvalid(msg)
+    lines = _count_objects(data)
+    _refuse_null_between_objects(data, lines)
     read = pj.ReadOptions(use_threads=False, block_size=max(len(data), 1))
     options = pj.ParseOptions(explicit_schema=known, unexpected_field_behavior=unexpected)
     table = pj.read_json(pa.BufferReader(data), read, options)
-    if not _one_object_per_line(data, table.num_rows):
-        msg = "a line holds more or less than one JSON object"
-        raise pa.ArrowInvalid(msg)
+    if table.num_rows != lines:
+        raise pa.ArrowInvalid(_NO_OBJECT)
     return table
 
 
-def _one_object_per_line(data: bytes, objects: int) -> bool:
-    """Whether each line holds one of so many valid objects, which Arrow would find anywhere.
+def _count_objects(data: bytes) -> int:
+    """Return the number of lines that are not blank, each of which must look like one object.
 
-    A line that begins with a brace begins with an object if the line before ends with one: within
-    an object or a list something else would stand between. So as many objects as such lines means
-    one in each.
+    Arrow would find objects anywhere. But a line that begins with a brace begins with an object if
+    the line before ends with a brace: within an object or a list something would stand between. So
+    as many objects as such lines means one in each.
+
+    Raises:
+        pyarrow.ArrowInvalid: a line begins or ends with something else.
     """
+    import pyarrow as pa
+
     text = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(text[:-1] == ord("\n"))
-    if objects == len(ends) + 1 and len(ends) == np.count_nonzero(text[ends + 1] == ord("{")):
-        before = text[ends - 1]
-        before = np.where(before == ord("\r"), text[ends - 2], before)
-        if np.count_nonzero(before == ord("}")) == len(ends):
-            return True
-    lines = [line for one in data.splitlines() if (line := one.strip())]
-    braces = all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
-    return braces and len(lines) == objects
+    stop = len(data)
+    while stop and data[stop - 1] in b"\r\n":
+        stop -= 1
+    ends = np.flatnonzero(text[:stop] == ord("\n"))
+    before, alone = text[ends - 1], False
+    if b"\r" in data:
+        returns = before == ord("\r")
+        before = np.where(returns, text[ends - 2], before)
+        alone = int(np.count_nonzero(returns)) < data.count(b"\r", 0, stop)
+    if (
+        data.startswith(b"{")
+        and data.endswith(b"}", 0, stop)
+        and np.all(text[ends + 1] == ord("{"))
+        and np.all(before == ord("}"))
+        and not alone
+    ):
+        return len(ends) + 1
+    lines = [line for one in data.splitlines() if (line := one.strip(_BLANKS))]
+    if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        raise pa.ArrowInvalid(_NO_OBJECT)
+    return len(lines)
+
+
+def _refuse_null_between_objects(data: bytes, lines: int) -> None:
+    """Refuse a null behind an object, for which Arrow's reader would take the process down.
+
+    https://github.com/apache/arrow/issues/47409
+    """
+    import pyarrow as pa
+
+    braces = np.count_nonzero(np.frombuffer(data, np.uint8) == ord("}"))
+    if braces == lines or not _NULL_BEHIND_BRACE.search(data):
+        return  # the common case: each brace ends its line
+    for line in data.splitlines():
+        try:
+            json.loads(line.strip(_BLANKS) or b"{}")
+        except ValueError:
+            raise pa.ArrowInvalid(_NO_OBJECT) from None
 
 
 def _infer(path: str, block: Block, encoding: str) -> pa.Schema:

@@ -82,10 +82,28 @@ def _read(
         return
     try:
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
+            _check_texts(batch, path)
             yield fit(batch, schema)
     except (pa.ArrowException, OSError) as error:
         msg = f"{path}: the Parquet file is damaged ({_first_line(error)}); write it again"
         raise InputError(msg) from error
+
+
+def _check_texts(batch: pa.RecordBatch, path: str) -> None:
+    """Refuse text that is not UTF-8, which Parquet does not check when it is written."""
+    import pyarrow as pa
+
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = column.dictionary if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid as error:
+                msg = (
+                    f"{path}: the text column {name!r} holds bytes that are not UTF-8 "
+                    f"({_first_line(error)}); write it as binary, or in UTF-8"
+                )
+                raise InputError(msg) from error
 
 
 def _open(path: str) -> pq.ParquetFile:
@@ -93,8 +111,16 @@ def _open(path: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path, buffer_size=_READ_AHEAD_BYTES, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(
+            path,
+            buffer_size=_READ_AHEAD_BYTES,
+            pre_buffer=False,
+            # Spark writes checksums: damage that decodes all the same is found by them.
+            page_checksum_verification=True,
+        )
+        _ = file.schema_arrow.names  # decodes them
+        return file
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         msg = (
             f"{path}: not a complete Parquet file ({_first_line(error)}); "
             "write it again or leave it out"

@@ -6,6 +6,7 @@ whatever the size of a block.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,8 +110,12 @@ def read_blocks(
 
     line = 1
     rest = b""
+    compression = compression_of(path)
     try:
-        with pa.input_stream(path, compression=compression_of(path)) as stream:
+        if compression and not os.path.getsize(path):
+            msg = f"0 bytes, which is no {compression} file"
+            raise EOFError(msg)
+        with pa.input_stream(path, compression=compression) as stream:
             for piece, last in utf8_pieces(stream, path, encoding, block_bytes):
                 rest += piece
                 end, hidden, bad = _whole_records(rest, quoting, last, most_bytes)

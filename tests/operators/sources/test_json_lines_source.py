@@ -127,11 +127,20 @@ REMEDY = (
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"x": 1', "Missing a comma or '}' after an object member"),
-        ("garbage", "Invalid value"),
+        ('{"x": 1', "not one JSON object"),
+        ("garbage", "not one JSON object"),
+        ("null", "not one JSON object"),
+        ('{"x": 1} null {"x": 2}', "not one JSON object"),
+        ('{"x": 1}{"x": 2}', "not one JSON object"),
+        ("{'x': 1}", "Missing a name for object member"),
+        ('{"x": 1, "x": 2}', "Column(/x) was specified twice"),
+        (
+            '{"x": 12345678901234567890}',
+            "Failed to convert JSON to int64, couldn't parse:12345678901234567890",
+        ),
         ('{"x": "one"}', "Column(/x) changed from number to string"),
         ('{"x": 1.5}', "Failed to convert JSON to int64, couldn't parse:1.5"),
-        ("[1]", "Column() changed from object to array"),
+        ("[1]", "not one JSON object"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
@@ -157,7 +166,7 @@ def test_files_that_are_no_json_lines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("<xml/>\n")
     assert message_of(InputError, sources.json_lines(path)) == (
-        f"{path}, line 1 and all others of the first block: Invalid value: '<xml/>'; "
+        f"{path}, line 1 and all others of the first block: not one JSON object: '<xml/>'; "
         "is it a JSON-lines file?"
     )
     path.write_text("\n\n")
