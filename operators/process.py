@@ -137,8 +137,9 @@ class Process:
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
 
-    #: The columns of what it emits row by row, if the first rows do not tell their types.
-    schema: ClassVar[Schema | None] = None
+    #: The columns of what it emits row by row, if the first rows do not tell their types, and of an
+    #: output that gets no row. Of the class, or of the object before it is opened.
+    schema: Schema | None = None
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Take the next rows, all at once. The default calls `on_row` for each."""
@@ -178,7 +179,7 @@ class CoProcess:
     one_by_one: ClassVar[bool] = False
 
     #: As `Process.schema`.
-    schema: ClassVar[Schema | None] = None
+    schema: Schema | None = None
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""

@@ -33,7 +33,7 @@ class MetricsCollector(Process):
     """A `Collector` behind a grouping."""
 
     per_worker: ClassVar[bool] = True
-    schema: ClassVar[Schema | None] = DECIDED
+    schema: Schema | None = DECIDED
 
     def open(self, context: InstanceContext) -> None:
         """Take the clock."""

@@ -58,7 +58,7 @@ class DecisionEngine(Process):
     """An `Engine` behind a grouping; one object serves all instances of a worker."""
 
     per_worker: ClassVar[bool] = True
-    schema: ClassVar[Schema | None] = DECIDED
+    schema: Schema | None = DECIDED
 
     def __init__(self, make: partial[Engine]) -> None:
         """Take what makes the engine where it is to run."""

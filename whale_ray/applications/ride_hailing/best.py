@@ -34,6 +34,10 @@ class Best(Process):
 
     per_worker: ClassVar[bool] = True
 
+    def __init__(self, schema: Schema | None = None) -> None:
+        """Take the columns of an output without rows, if they are known."""
+        self.schema = schema
+
     def open(self, context: InstanceContext) -> None:
         """Load the compiled loop now, so that no row waits for it."""
         self._choose(_NO_CANDIDATES)

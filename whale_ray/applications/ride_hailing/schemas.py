@@ -8,7 +8,7 @@ import numpy as np
 
 from ...configs.errors import BadRowError
 from ...transport.wire.batch import Batch
-from ...transport.wire.types import DataType
+from ...transport.wire.types import DataType, Schema
 
 __all__ = [
     "BEST_COLUMNS",
@@ -16,6 +16,7 @@ __all__ = [
     "POSITION_COLUMNS",
     "REQUEST_COLUMNS",
     "STRING",
+    "answers_schema",
     "without_nulls",
 ]
 
@@ -37,6 +38,18 @@ REQUEST_COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 #: Of the candidates and of the result alike.
 BEST_COLUMNS = ("request_id", "request_time", "vehicle_id", "distance_m")
+
+
+def answers_schema(requests: Schema | None) -> Schema | None:
+    """Return the types of `BEST_COLUMNS`, of those of the requests; None if these are not known."""
+    if requests is None or not {"request_id", "request_time"} <= set(requests.names):
+        return None
+    return Schema.of(
+        request_id=requests.field("request_id").type,
+        request_time=requests.field("request_time").type,
+        vehicle_id=STRING,
+        distance_m=FLOAT64,
+    )
 
 
 def without_nulls(side: str, batch: Batch, name: str) -> None:

@@ -17,6 +17,7 @@ from ...topology import Topology
 from ..shared.preparing import OnBadRows
 from .best import Best
 from .matcher import Matcher
+from .schemas import answers_schema
 from .settings import RideHailingSettings
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def build(
         .process(partial(Matcher, settings), id="match", parallelism=settings.matching_instances)
     )
     best = matches.key_by("request_id").process(
-        Best, id="best", parallelism=settings.best_instances
+        partial(Best, answers_schema(requests.schema())),
+        id="best",
+        parallelism=settings.best_instances,
     )
     best.sink(sink, id="out")
     return topology

@@ -35,7 +35,7 @@ class Matcher(Process):
     """
 
     per_worker: ClassVar[bool] = True
-    schema: ClassVar[Schema | None] = FILLS
+    schema: Schema | None = FILLS
 
     def open(self, context: InstanceContext) -> None:
         """Start without books; load the compiled loop now, so that no row waits for it."""

@@ -35,7 +35,7 @@ class Volume(Process):
     """
 
     per_worker: ClassVar[bool] = True
-    schema: ClassVar[Schema | None] = VOLUMES
+    schema: Schema | None = VOLUMES
 
     def open(self, context: InstanceContext) -> None:
         """Start without symbols; load the compiled loops now, so that no row waits for them."""

@@ -118,3 +118,23 @@ def test_the_real_week(
     real_week: Input, matching_instances: int, runner: Callable[[whale.Topology], Job]
 ) -> None:
     real_week.check(matching_instances, runner)
+
+
+@pytest.mark.parametrize("identity", [pa.int32(), pa.int64(), pa.string()])
+def test_without_requests_the_answers_have_their_columns(
+    identity: pa.DataType, generated: Input, tmp_path: Path
+) -> None:
+    schema = pq.read_schema(generated.requests)
+    place = schema.get_field_index("request_id")
+    none = whale.sources.arrow(schema.set(place, pa.field("request_id", identity)).empty_table())
+    sink = whale.sinks.parquet(str(tmp_path / "out"))
+    job = inline(build(whale.sources.parquet(generated.positions), none, sink))
+    (part,) = job.results("out").parts
+    answers = pq.read_table(part)
+    assert answers.num_rows == 0
+    assert [(field.name, field.type) for field in answers.schema] == [
+        ("request_id", identity),
+        ("request_time", schema.field("request_time").type),
+        ("vehicle_id", pa.string()),
+        ("distance_m", pa.float64()),
+    ]
