@@ -28,6 +28,7 @@ def describe_result(
     rows_rejected: Mapping[str, int],
     measured: Measured,
     output: str | None,
+    phases_s: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Return what `--json` prints.
 
@@ -40,6 +41,7 @@ def describe_result(
         rows_rejected: "input: reason" → rows of the data left out.
         measured: the run.
         output: where the decisions lie; None if they were not kept.
+        phases_s: phase → seconds, from the command's start on.
     """
     ingest = measured.ingest
     share = measured.transport_share
@@ -75,6 +77,7 @@ def describe_result(
         },
         "transport_share": None if share is None else round(share, 4),
         "seconds": round(measured.seconds, 3),
+        "phases_s": report.rounded(phases_s or {}),
         "cpu_s": round(measured.cpu_s, 3),
         "output": output,
     }

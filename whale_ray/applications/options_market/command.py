@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ...bench.plots import check_plots
 from ...cli.running import add_settings, settings_of
 from ...configs.errors import EXIT_INTERRUPTED, JobError, UsageError
+from ...transport.clock import SystemClock
 from ..shared import command as shared
+from ..shared.phases import Phases
 from .application import describe_result, render_result
 from .comparing import (
     describe_comparison,
@@ -150,7 +152,8 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     sink = None
     if options.output is not None:
         sink = shared.parquet_sink(options, None, options.output)
-    book, rejected = _contracts(options, settings)
+    phases = Phases(APPLICATION)
+    book, rejected = _contracts(options, settings, phases)
 
     def described(name: str, chosen: OptionsMarketSettings, measured: Measured) -> dict[str, Any]:
         return describe_result(
@@ -161,12 +164,13 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
             book=book,
             rows_rejected=rejected,
             measured=measured,
+            phases_s=phases.seconds,
             output=options.output,
         )
 
     runs = []
     for name in names:
-        streamed = partial(_stream, options, settings, book, name, sink)
+        streamed = partial(_stream, options, settings, book, name, sink, phases)
         rate, measured = (
             _at_highest(streamed, chosen) if options.highest else (chosen.rate, streamed(chosen))
         )
@@ -216,11 +220,14 @@ def _stream(
     book: ContractBook,
     name: str,
     sink: Sink | None,
+    phases: Phases,
     chosen: OptionsMarketSettings,
 ) -> Measured:
     """Run a placement once."""
     _say(f"streaming {chosen.rate:,.0f} messages/s, {name}")
-    return measure(
+    clock = SystemClock()
+    since_ns = clock.monotonic_ns()
+    measured = measure(
         book,
         chosen,
         name,
@@ -230,6 +237,8 @@ def _stream(
         decisions=sink,
         wait=_watch,
     )
+    shared.told_phases(phases, measured.job, (clock.monotonic_ns() - since_ns) / 1e9)
+    return measured
 
 
 def _at_highest(
@@ -258,11 +267,12 @@ def _tell_comparison(options: argparse.Namespace, result: dict[str, Any]) -> Non
 
 
 def _contracts(
-    options: argparse.Namespace, settings: Settings
+    options: argparse.Namespace, settings: Settings, phases: Phases
 ) -> tuple[ContractBook, dict[str, int]]:
     """Return the contracts, and "input: reason" → rows left out."""
     if options.data is None:
-        return _generated(options), {}
+        with phases.phase("generating"):
+            return _generated(options), {}
     if options.contracts is not None and options.contracts < 1:
         msg = f"--contracts {options.contracts}: give 1 or more"
         raise UsageError(msg)
@@ -270,11 +280,13 @@ def _contracts(
 
     paths = input_paths(options.data)
     shared.check_java()
-    with shared.spark_for(APPLICATION, settings) as session:
+    with shared.spark_for(APPLICATION, phases, settings) as session:
         _say("Spark counts the trades")
-        prepared = prepare(
-            SparkEngine(session), paths, limit=options.contracts, on_bad_rows=options.on_bad_rows
-        )
+        with phases.phase("preparation"):
+            engine = SparkEngine(session)
+            prepared = prepare(
+                engine, paths, limit=options.contracts, on_bad_rows=options.on_bad_rows
+            )
     return prepared.book, dict(prepared.rejected)
 
 

@@ -1,5 +1,6 @@
 """`whale-ray run ride-hailing`: Spark prepares the input, the topology streams, Spark reads on.
 
+Generated input needs no Spark, unless it goes to Ray, where the whole way is shown.
 The steps and the progress go to standard error, the result to standard output.
 """
 
@@ -8,9 +9,11 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...cli.running import (
     add_placement,
@@ -18,10 +21,10 @@ from ...cli.running import (
     check_placement,
     explained,
     settings_of,
-    start_job,
 )
 from ...configs.errors import EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
+from ..shared.phases import Phases
 from .application import describe_result, render_result
 from .prepare import InputPaths, Prepared, input_paths, prepare
 from .settings import RideHailingSettings
@@ -31,13 +34,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ...configs.settings import Settings
+    from ...operators.sinks.base import SinkResult
     from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
+    from .generator import Generated
 
 DEFAULT_OUTPUT = "out/ride-hailing"
 _PREVIEW_ROWS = 5
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Rows in the order of time, and what became of all others."""
+
+    positions: Source
+    requests: Source
+    rows_in: Mapping[str, int]
+    rejected: Mapping[str, int]
+    spark: SparkSession | None = None
+
+    @property
+    def streamed(self) -> int:
+        """Rows that go through the topology."""
+        return sum(self.rows_in.values()) - sum(self.rejected.values())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,19 +107,17 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     check_placement(options, settings)
     question = _question(options)
     sink = shared.parquet_sink(options, DEFAULT_OUTPUT, options.output)
-    shared.check_java()
+    phases = Phases(APPLICATION)
     with ExitStack() as stack:
-        paths = _input(options, stack)
-        spark = stack.enter_context(_spark(options, settings))
-        _say("Spark prepares the input")
-        prepared = prepare(spark, paths, limit=options.limit, on_bad_rows=options.on_bad_rows)
-        positions, requests = _sources(options, prepared)
-        topology = build(positions, requests, sink, question, on_bad_rows=options.on_bad_rows)
+        taken = _input(options, settings, phases, stack)
+        topology = build(
+            taken.positions, taken.requests, sink, question, on_bad_rows=options.on_bad_rows
+        )
         _say("streaming")
-        job = start_job(topology, options, settings, _progress(prepared))
+        job = shared.stream(phases, topology, options, settings, _progress(taken))
         if options.detach:
             return 0
-        return _report(options, question, command, prepared, job, spark)
+        return _report(options, question, command, taken, job, phases)
 
 
 def _question(options: argparse.Namespace) -> RideHailingSettings:
@@ -112,22 +131,49 @@ def _question(options: argparse.Namespace) -> RideHailingSettings:
     )
 
 
-def _input(options: argparse.Namespace, stack: ExitStack) -> InputPaths:
-    if options.data is not None:
-        return input_paths(options.data)
+def _input(
+    options: argparse.Namespace, settings: Settings, phases: Phases, stack: ExitStack
+) -> _Input:
+    """Return the input, prepared by Spark; generated rows need none, unless they go to Ray."""
+    made = None if options.data is not None else _generated(options, phases, stack)
+    if made is not None and options.on != "ray":
+        return _taken(made, options.limit, phases)
+    shared.check_java()
+    paths = (
+        input_paths(options.data)
+        if made is None
+        else InputPaths(str(made.positions_path), str(made.requests_path))
+    )
+    on_ray = options.on == "ray"
+    spark = stack.enter_context(
+        shared.spark_for(APPLICATION, phases, settings, on_ray=on_ray, address=options.address)
+    )
+    _say("Spark prepares the input")
+    with phases.phase("preparation"):
+        prepared = prepare(spark, paths, limit=options.limit, on_bad_rows=options.on_bad_rows)
+    with phases.phase("hand-over of the rows"):
+        positions, requests = _sources(options, prepared)
+    return _Input(positions, requests, prepared.rows_in, prepared.rejected, spark)
+
+
+def _generated(options: argparse.Namespace, phases: Phases, stack: ExitStack) -> Generated:
     from .generator import GeneratorSettings, generate
 
     chosen = GeneratorSettings(vehicles=options.vehicles, hours=options.hours, seed=options.seed)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="whale-ray-"))
     _say(f"generating {options.hours:g} hours of {options.vehicles:,} vehicles")
-    made = generate(folder, chosen)
-    return InputPaths(str(made.positions_path), str(made.requests_path))
+    with phases.phase("generating"):
+        return generate(folder, chosen)
 
 
-def _spark(options: argparse.Namespace, settings: Settings) -> AbstractContextManager[SparkSession]:
-    return shared.spark_for(
-        APPLICATION, settings, on_ray=options.on == "ray", address=options.address
-    )
+def _taken(made: Generated, limit: int | None, phases: Phases) -> _Input:
+    from ... import sources
+    from .generated_input import take
+
+    with phases.phase("preparation"):
+        taken = take(made, limit)
+    positions, requests = sources.parquet(taken.positions), sources.parquet(taken.requests)
+    return _Input(positions, requests, taken.rows_in, taken.rejected)
 
 
 def _sources(options: argparse.Namespace, prepared: Prepared) -> tuple[Source, Source]:
@@ -135,7 +181,12 @@ def _sources(options: argparse.Namespace, prepared: Prepared) -> tuple[Source, S
     from ... import sources
 
     if not options.detach:
-        return sources.spark(prepared.positions), sources.spark(prepared.requests)
+        cluster = options.on == "ray"
+        frames = (prepared.positions, prepared.requests)
+        positions, requests = (
+            sources.spark(frame).materialize(cluster=cluster) for frame in frames
+        )
+        return positions, requests
     folder = Path(f"{options.output}-input").absolute()
     _say(f"writing the prepared input to {folder}: the job outlives Spark")
     return (
@@ -144,9 +195,9 @@ def _sources(options: argparse.Namespace, prepared: Prepared) -> tuple[Source, S
     )
 
 
-def _progress(prepared: Prepared) -> shared.ProgressLine:
+def _progress(taken: _Input) -> shared.ProgressLine:
     """Return what tells how much of the input has been read, how fast, and what came out."""
-    rows = _streamed(prepared)
+    rows = taken.streamed
 
     def shown(by_id: Mapping[str, OperatorMetrics]) -> str:
         read = by_id["positions"].rows_in + by_id["requests"].rows_in
@@ -159,31 +210,26 @@ def _progress(prepared: Prepared) -> shared.ProgressLine:
     return shared.progress({"positions", "requests", "match", "out"}, shown)
 
 
-def _streamed(prepared: Prepared) -> int:
-    return sum(prepared.rows_in.values()) - sum(prepared.rejected.values())
-
-
 def _report(
     options: argparse.Namespace,
     question: RideHailingSettings,
     command: Sequence[str],
-    prepared: Prepared,
+    taken: _Input,
     job: Job,
-    spark: SparkSession,
+    phases: Phases,
 ) -> int:
-    from ...spark import to_spark
-
     published = job.results("out")
-    answers = to_spark(published, spark)
-    first = [row.asDict() for row in answers.orderBy("request_id").take(_PREVIEW_ROWS)]
+    with phases.phase("reading the output"):
+        first = _first_answers(published, taken.spark)
     run = shared.run_of(
         options,
         command,
         job.outcome(),
         "out",
-        rows_in=prepared.rows_in,
-        rows_rejected=prepared.rejected,
-        streamed=_streamed(prepared),
+        rows_in=taken.rows_in,
+        rows_rejected=taken.rejected,
+        streamed=taken.streamed,
+        phases=phases,
         more_settings={
             "vehicles": None if options.data else options.vehicles,
             "hours": None if options.data else options.hours,
@@ -196,6 +242,26 @@ def _report(
         shared.say_stopped(APPLICATION, published)
     shared.tell(result, render_result(result, first, published.load_line), as_json=options.json)
     return 0 if job.state == "finished" else EXIT_INTERRUPTED
+
+
+def _first_answers(published: SinkResult, spark: SparkSession | None) -> list[dict[str, Any]]:
+    """Return the answers to the first requests, read by Spark if there is one."""
+    if spark is None:
+        rows = published.to_arrow()
+        ordered = rows.sort_by("request_id") if rows.num_rows else rows
+        return [
+            {name: _as_shown(value) for name, value in row.items()}
+            for row in ordered.slice(0, _PREVIEW_ROWS).to_pylist()
+        ]
+    from ...spark import to_spark
+
+    answers = to_spark(published, spark).orderBy("request_id")
+    return [row.asDict() for row in answers.take(_PREVIEW_ROWS)]
+
+
+def _as_shown(value: Any) -> Any:
+    """Return a time as Spark does, in UTC and without its zone."""
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def _say(step: str) -> None:

@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...cli.running import start_job
 from ...configs.errors import SparkFailedError
+from ...transport.clock import SystemClock
+from .phases import Phases
 from .report import Run
 
 if TYPE_CHECKING:
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...operators.sinks.base import Sink, SinkResult
     from ...operators.sources.base import Source
+    from ...runtime.job import Job
     from ...runtime.metrics import JobMetrics, OperatorMetrics
     from ...runtime.supervisor import JobOutcome
+    from ...topology import Topology
 
 __all__ = [
     "ProgressLine",
@@ -38,7 +43,9 @@ __all__ = [
     "say",
     "say_stopped",
     "spark_for",
+    "stream",
     "tell",
+    "told_phases",
 ]
 
 
@@ -94,6 +101,7 @@ def run_of(
     rows_in: Mapping[str, int],
     rows_rejected: Mapping[str, int],
     streamed: int,
+    phases: Phases,
     more_settings: Mapping[str, object],
 ) -> Run:
     """Return what there is to say of a job that has ended; the latency is that of a sink."""
@@ -106,6 +114,7 @@ def run_of(
         seconds=outcome.seconds,
         restarts=outcome.restarts,
         latency_ms=(sink.latency_p50_ms, sink.latency_p99_ms),
+        phases_s=phases.seconds,
         more_settings={
             "on": options.on,
             "workers": outcome.workers,
@@ -137,23 +146,33 @@ def check_java() -> None:
 
 @contextmanager
 def spark_for(
-    application: str, settings: Settings, *, on_ray: bool = False, address: str | None = None
+    application: str,
+    phases: Phases,
+    settings: Settings,
+    *,
+    on_ray: bool = False,
+    address: str | None = None,
 ) -> Iterator[SparkSession]:
-    """Start Spark, on Ray or here, and end it on leaving.
+    """Start Spark, on Ray or here, and end it on leaving; both are phases.
 
     Raises:
         SparkFailedError: what is asked of Spark fails; in one line, with the file if it is one.
     """
     from ... import spark
 
+    name = "Ray and Spark" if on_ray else "Spark"
+    end_of_start = phases.begin(f"start of {name}")
     if on_ray:
-        say(application, "starting Ray and Spark (15 to 40 s)")
+        say(application, "starting Ray and Spark (10 to 20 s)")
         started = spark.spark_on_ray(application, settings.spark, address)
     else:
-        say(application, "starting Spark (5 to 15 s)")
+        say(application, "starting Spark (3 to 8 s)")
         started = spark.spark_locally(application, settings.spark)
     with started as session, _told_in_one_line():
+        end_of_start()
         yield session
+        end_of_end = phases.begin(f"end of {name}")
+    end_of_end()
 
 
 @contextmanager
@@ -168,6 +187,29 @@ def _told_in_one_line() -> Iterator[None]:
             raise
         msg = f"Spark failed: {reason_of(error)}"
         raise SparkFailedError(msg) from error
+
+
+def stream(
+    phases: Phases,
+    topology: Topology,
+    options: argparse.Namespace,
+    settings: Settings,
+    line: ProgressLine,
+) -> Job:
+    """Start a job and wait for its end, as `start_job` does; a detached one has no phases."""
+    clock = SystemClock()
+    since_ns = clock.monotonic_ns()
+    job = start_job(topology, options, settings, line)
+    if not options.detach:
+        told_phases(phases, job, (clock.monotonic_ns() - since_ns) / 1e9)
+    return job
+
+
+def told_phases(phases: Phases, job: Job, seconds: float) -> None:
+    """Divide the seconds that a job took in all between its workers and the streaming."""
+    streaming_s = job.outcome().seconds
+    phases.add("start and end of the workers", max(0.0, seconds - streaming_s))
+    phases.add("streaming", streaming_s)
 
 
 def kept_as_files(frame: DataFrame, path: Path) -> Source:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...cli.tables import table
 
-__all__ = ["Run", "head", "left_out", "line", "speed", "table"]
+__all__ = ["Run", "head", "left_out", "line", "rounded", "speed", "table"]
 
 _LABEL_WIDTH = 14
 
@@ -26,6 +26,7 @@ class Run:
         restarts: how often the job began anew.
         latency_ms: p50 and p99 from a source's read to the sink; None where unknown.
         more_settings: of the run, such as workers; shown beside the application's.
+        phases_s: phase → seconds, from the command's start to its result.
     """
 
     command: str
@@ -36,16 +37,23 @@ class Run:
     restarts: int
     latency_ms: tuple[float | None, float | None]
     more_settings: Mapping[str, object]
+    phases_s: Mapping[str, float] = field(default_factory=dict)
 
     def speed(self) -> dict[str, Any]:
-        """Return seconds, tuples_per_s, restarts and latency_ms."""
+        """Return seconds, phases_s, tuples_per_s, restarts and latency_ms."""
         p50_ms, p99_ms = (None if value is None else round(value, 3) for value in self.latency_ms)
         return {
             "seconds": round(self.seconds, 3),
+            "phases_s": rounded(self.phases_s),
             "tuples_per_s": round(self.streamed / self.seconds) if self.seconds > 0 else 0,
             "restarts": self.restarts,
             "latency_ms": {"p50": p50_ms, "p99": p99_ms},
         }
+
+
+def rounded(phases_s: Mapping[str, float]) -> dict[str, float]:
+    """Return phase → seconds, as they are reported."""
+    return {name: round(seconds, 3) for name, seconds in phases_s.items()}
 
 
 def head(result: Mapping[str, Any]) -> list[str]:

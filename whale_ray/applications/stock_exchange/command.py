@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ from ...cli.running import (
     check_placement,
     explained,
     settings_of,
-    start_job,
 )
 from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
+from ..shared.phases import Phases
 from .application import describe_result, render_result, traded_in
 from .calendar import SHANGHAI, TradingCalendar
 from .prepare import Comparison, Prepared, compare, input_paths, prepare
@@ -114,14 +114,15 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         shared.parquet_sink(options, DEFAULT_OUTPUT, Path(options.output) / name)
         for name in ("fills", "volumes")
     )
+    phases = Phases(APPLICATION)
     with ExitStack() as stack:
-        taken = _input(options, settings, calendar, stack)
+        taken = _input(options, settings, calendar, phases, stack)
         topology = build(taken.source, fills, volumes, division)
         _say("streaming")
-        job = start_job(topology, options, settings, _progress(taken.rows))
+        job = shared.stream(phases, topology, options, settings, _progress(taken.rows))
         if options.detach:
             return 0
-        return _report(options, division, command, taken, job)
+        return _report(options, division, command, taken, job, phases)
 
 
 def _calendar(options: argparse.Namespace) -> TradingCalendar:
@@ -137,6 +138,7 @@ def _input(
     options: argparse.Namespace,
     settings: Settings,
     calendar: TradingCalendar,
+    phases: Phases,
     stack: ExitStack,
 ) -> _Input:
     if options.data is None:
@@ -149,26 +151,26 @@ def _input(
 
     shared.check_java()
     paths = input_paths(options.data)
-    spark = stack.enter_context(_spark(options, settings))
+    on_ray = options.on == "ray"
+    spark = stack.enter_context(
+        shared.spark_for(APPLICATION, phases, settings, on_ray=on_ray, address=options.address)
+    )
     _say("Spark rebuilds the orders")
-    prepared = prepare(spark, paths, calendar=calendar, on_bad_rows=options.on_bad_rows)
+    with phases.phase("preparation"):
+        prepared = prepare(spark, paths, calendar=calendar, on_bad_rows=options.on_bad_rows)
     if not prepared.continuous:
         _say(
             f"no row lies in continuous trading of the calendar {str(calendar)!r}: the rows go from"
             f" {prepared.span} there; give the exchange's own hours with --calendar"
         )
-    source = sources.spark(prepared.stream)
-    if options.detach:
-        path = Path(f"{options.output}-input").absolute()
-        _say(f"writing the prepared orders to {path}: the job outlives Spark")
-        source = shared.kept_as_files(prepared.stream.coalesce(1), path)
+    with phases.phase("hand-over of the rows"):
+        if options.detach:
+            path = Path(f"{options.output}-input").absolute()
+            _say(f"writing the prepared orders to {path}: the job outlives Spark")
+            source = shared.kept_as_files(prepared.stream.coalesce(1), path)
+        else:
+            source = sources.spark(prepared.stream).materialize(cluster=on_ray)
     return _Input(source, prepared.rows, prepared, spark)
-
-
-def _spark(options: argparse.Namespace, settings: Settings) -> AbstractContextManager[SparkSession]:
-    return shared.spark_for(
-        APPLICATION, settings, on_ray=options.on == "ray", address=options.address
-    )
 
 
 def _progress(rows: int) -> shared.ProgressLine:
@@ -190,6 +192,7 @@ def _report(
     command: Sequence[str],
     taken: _Input,
     job: Job,
+    phases: Phases,
 ) -> int:
     outcome = job.outcome()
     fills, volumes = job.results("fills"), job.results("volumes")
@@ -199,6 +202,7 @@ def _report(
     if refused:
         rejected["orders: against the trading rules"] = refused
     finished = job.state == "finished"
+    comparison = _compared(options, taken, fills, phases) if finished else None
     run = shared.run_of(
         options,
         command,
@@ -207,6 +211,7 @@ def _report(
         rows_in=taken.prepared.rows_in if taken.prepared else {"orders": taken.rows},
         rows_rejected=rejected,
         streamed=metrics.operator("orders").rows_out,
+        phases=phases,
         more_settings={
             "symbols": None if options.data else options.symbols,
             "seed": None if options.data else options.seed,
@@ -217,7 +222,7 @@ def _report(
         run,
         division,
         traded=traded_in(fills.path),
-        comparison=_compared(options, taken, fills) if finished else None,
+        comparison=comparison,
         volume_rows=volumes.rows,
         output=options.output,
     )
@@ -235,13 +240,16 @@ def _is_equal(result: dict[str, Any]) -> bool:
     return bool(result["compared"] == result["equal"] and not result["surplus"])
 
 
-def _compared(options: argparse.Namespace, taken: _Input, fills: Any) -> Comparison | None:
+def _compared(
+    options: argparse.Namespace, taken: _Input, fills: Any, phases: Phases
+) -> Comparison | None:
     if taken.prepared is None or taken.spark is None or options.no_compare:
         return None
     from ...spark import to_spark
 
     _say("comparing with the exchange's own fills")
-    return compare(taken.spark, taken.prepared, to_spark(fills, taken.spark))
+    with phases.phase("comparison"):
+        return compare(taken.spark, taken.prepared, to_spark(fills, taken.spark))
 
 
 def _say(step: str) -> None:

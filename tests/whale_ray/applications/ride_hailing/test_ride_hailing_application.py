@@ -21,6 +21,7 @@ RUN = Run(
     restarts=1,
     latency_ms=(1.23456, 20.0),
     more_settings={"workers": 2},
+    phases_s={"preparation": 1.23456},
 )
 RESULT = describe_result(
     RUN, RideHailingSettings(radius_m=500.0), rows_out=50_000, output="out/ride-hailing"
@@ -46,6 +47,7 @@ def test_the_object_has_all_fields():
         "rows_out": 50_000,
         "rows_rejected": {OUTSIDE: 10_000},
         "seconds": 2.5,
+        "phases_s": {"preparation": 1.235},
         "tuples_per_s": 420_000,
         "restarts": 1,
         "latency_ms": {"p50": 1.235, "p99": 20.0},

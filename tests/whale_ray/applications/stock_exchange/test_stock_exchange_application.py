@@ -40,6 +40,7 @@ def described(**changes: object) -> dict:
         "rows_rejected": {"orders: null qty": 2},
         "streamed": 207_999,
         "seconds": 0.5,
+        "phases_s": {"preparation": 1.235},
         "restarts": 0,
         "latency_ms": (10.0, 20.04),
         "more_settings": {},
