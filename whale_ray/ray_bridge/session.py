@@ -39,6 +39,7 @@ class _Connection:
     Attributes:
         lock: held while connecting and disconnecting.
         holders: sessions that use the connection.
+        keepers: those who want it to stay between its uses.
         started: whale-ray started that Ray.
         ray_job: Ray's name of the connection, to know it from one that the user made since.
     """
@@ -46,6 +47,7 @@ class _Connection:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.holders = 0
+        self.keepers = 0
         self.started = False
         self.ray_job = ""
 
@@ -53,7 +55,7 @@ class _Connection:
         """Tell whether this process is connected to Ray, and by whale-ray."""
         import ray
 
-        if self.holders == 0 or not ray.is_initialized():
+        if not (self.holders or self.keepers) or not ray.is_initialized():
             return False
         return str(ray.get_runtime_context().get_job_id()) == self.ray_job
 
@@ -211,5 +213,30 @@ def _release() -> None:
     with _connection.lock:
         if _connection.is_ours():
             _connection.holders -= 1
-            if _connection.holders == 0:
+            if not (_connection.holders or _connection.keepers):
+                ray.shutdown()
+
+
+class RayKeeper:
+    """Keeps a Ray that whale-ray starts or joins, here and from now on, until `close`.
+
+    Without a keeper it goes with its last use. Nothing is started by this.
+    """
+
+    def __init__(self) -> None:
+        self._closed = False
+        with _connection.lock:
+            _connection.keepers += 1
+
+    def close(self) -> None:
+        """Let Ray go, now or with its last use. May be called twice, from any thread."""
+        import ray
+
+        with _connection.lock:
+            if self._closed:
+                return
+            self._closed = True
+            may_go = _connection.is_ours()
+            _connection.keepers -= 1
+            if may_go and not (_connection.holders or _connection.keepers):
                 ray.shutdown()

@@ -7,9 +7,14 @@ outputs that must not double are to be keyed by that number.
 
 from __future__ import annotations
 
+import atexit
+import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..ray_bridge.session import RayKeeper
+from ..transport.clock import SystemClock
 from .source import spark_source
 
 if TYPE_CHECKING:
@@ -21,6 +26,11 @@ if TYPE_CHECKING:
 
 Build = Callable[["Source", int], "Topology"]
 Receive = Callable[["Job", int], None]
+
+_QUERY_ID = "sql.streaming.queryId"
+_POLL_NS = 500_000_000
+
+_log = logging.getLogger(__name__)
 
 
 def foreach_batch(
@@ -43,7 +53,9 @@ def foreach_batch(
 
         stream.writeStream.foreachBatch(foreach_batch(build, receive)).start()
 
-    Micro-batches without rows, such as the first of a rate source, are passed over.
+    Micro-batches without rows, such as the first of a rate source, are passed over. A Ray that
+    whale-ray starts, or joins, for the first one stays until the query ends. What operators keep
+    does not: every micro-batch begins with new instances, which is told at the first one.
 
     Args:
         build: makes the topology from a source over the micro-batch and the batch's number.
@@ -51,10 +63,15 @@ def foreach_batch(
         submit: how to start the job, `whale.submit` unless given; `whale.run` needs no workers.
     """
 
+    query = _Query()
+
     def run(frame: DataFrame, number: int) -> None:
         if frame.isEmpty():
             return
-        job = (submit or _submit)(build(spark_source(frame), number))
+        query.begin(frame)
+        topology = build(spark_source(frame), number)
+        query.tell_of_state(topology)
+        job = (submit or _submit)(topology)
         job.wait()
         if receive is not None:
             receive(job, number)
@@ -66,3 +83,55 @@ def _submit(topology: Topology) -> Any:
     from ..runtime.api import submit
 
     return submit(topology)
+
+
+class _Query:
+    """What lasts as long as a streaming query: the Ray of its jobs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running_id = ""
+        self._told = False
+
+    def begin(self, frame: DataFrame) -> None:
+        """Keep Ray from the query's first micro-batch on; a query that is started again is new."""
+        session: Any = frame.sparkSession
+        running_id = str(session.sparkContext.getLocalProperty(_QUERY_ID))
+        with self._lock:
+            if self._running_id == running_id:
+                return
+            self._running_id = running_id
+        keeper = RayKeeper()
+        atexit.register(keeper.close)
+        names = (keeper, session, running_id)
+        threading.Thread(target=self._watch, args=names, name="query's end", daemon=True).start()
+
+    def _watch(self, keeper: RayKeeper, session: Any, running_id: str) -> None:
+        """Let Ray go when the query has ended, in whichever way."""
+        clock = SystemClock()
+        try:
+            uuid = session._jvm.java.util.UUID.fromString(running_id)
+            # The session of a micro-batch is a clone; only this map knows the queries of all.
+            active = session._jsparkSession.sharedState().activeStreamingQueries()
+            while active.containsKey(uuid):
+                clock.sleep_ns(_POLL_NS)
+        except Exception as error:  # noqa: BLE001  # py4j's: Java, and so the query, has ended
+            _log.debug("the query's Java has ended: %s", error)
+        finally:
+            with self._lock:
+                self._running_id = ""
+            keeper.close()
+            atexit.unregister(keeper.close)
+
+    def tell_of_state(self, topology: Topology) -> None:
+        """Say once that what operators keep does not outlive a micro-batch."""
+        nodes = topology.logical_plan().nodes
+        keeping = [repr(node.id) for node in nodes if node.kind.is_stateful]
+        if keeping and not self._told:
+            self._told = True
+            _log.warning(
+                "topology %r: what %s keeps does not outlive a micro-batch: the next one begins "
+                "with new instances",
+                topology.name,
+                ", ".join(keeping),
+            )

@@ -232,3 +232,74 @@ def test_a_ray_that_wants_another_token_says_so(tmp_path: Path) -> None:
         f"the Ray at {told['at']} refuses this process: it wants a token; set RAY_AUTH_MODE=token "
         "and RAY_AUTH_TOKEN_PATH (or RAY_AUTH_TOKEN) to the cluster's before Python starts"
     )
+
+
+FOREACH_BATCH = """
+import json, logging, time
+import ray
+import whale_ray as whale
+from whale_ray.spark import foreach_batch, spark_locally
+
+class Count(whale.Process):
+    def open(self, context):
+        self.rows = 0
+    def on_row(self, row, out):
+        self.rows += 1
+    def close(self, out):
+        out.emit_row(rows=self.rows)
+
+def build(source, number):
+    topology = whale.Topology("counting")
+    counted = topology.source(source, id="rows").global_().process(Count, id="count")
+    counted.sink(whale.sinks.collect(), id="out")
+    return topology
+
+def submit(topology):
+    return whale.submit(topology, workers=1)
+
+def receive(job, number):
+    facts["rows"].append(job.results("out").preview()[0]["rows"])
+    facts["rays"].append(str(ray.get_runtime_context().get_job_id()) + ray.get_runtime_context().gcs_address)
+    if number == FAILS_AT:
+        raise LookupError("the third is too much")
+
+class Told(logging.Handler):
+    def emit(self, record):
+        facts["told"].append(record.getMessage())
+
+facts = {"rows": [], "rays": [], "told": []}
+logging.getLogger("whale_ray.spark.streaming").addHandler(Told())
+with spark_locally("stream") as spark:
+    for number in range(3):
+        spark.range(10 + number).coalesce(1).write.mode("append").parquet(FOLDER + "/in")
+    stream = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+    writer = stream.parquet(FOLDER + "/in").writeStream.option("checkpointLocation", FOLDER + "/c")
+    query = writer.foreachBatch(foreach_batch(build, receive, submit=submit)).start()
+    try:
+        query.processAllAvailable()
+        query.stop()
+    except Exception as error:
+        facts["failed"] = "the third is too much" in str(error)
+    until = time.monotonic() + 20
+    while ray.is_initialized() and time.monotonic() < until:
+        time.sleep(0.05)
+    facts["left"] = ray.is_initialized()
+print(json.dumps(facts))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("fails_at", [-1, 2])
+def test_one_ray_serves_all_micro_batches_of_a_query_and_ends_with_it(
+    fails_at: int, tmp_path: Path
+) -> None:
+    script = FOREACH_BATCH.replace("FOLDER", repr(str(tmp_path))).replace("FAILS_AT", str(fails_at))
+    told = told_by(script)
+    assert sorted(told["rows"]) == [10, 11, 12]
+    assert len(set(told["rays"])) == 1
+    assert told["told"] == [
+        "topology 'counting': what 'count' keeps does not outlive a micro-batch: the next one "
+        "begins with new instances"
+    ]
+    assert not told["left"]
+    assert told.get("failed", False) is (fails_at == 2)
