@@ -19,7 +19,9 @@ def add_list(commands: Any) -> None:
 def add_stop(commands: Any) -> None:
     """Add `stop`."""
     command = commands.add_parser("stop", help="end a job; what it has read still comes out")
-    command.add_argument("job", metavar="JOB", help="its id, as `whale-ray list` shows it")
+    command.add_argument(
+        "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
+    )
     command.add_argument("--now", action="store_true", help="cancel it instead of draining it")
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     _add_address(command)
@@ -31,7 +33,7 @@ def _add_address(command: argparse.ArgumentParser) -> None:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    from ..runtime.ray_submission import list_jobs
+    from ..runtime.ray_jobs import list_jobs
 
     jobs = list_jobs(parsed.address)
     if parsed.json:
@@ -45,8 +47,8 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _stop(parsed: argparse.Namespace) -> int:
-    from ..runtime.ray_submission import stop_job
+    from ..runtime.ray_jobs import stop_job
 
-    stop_job(parsed.job, not parsed.now, parsed.address, parsed.timeout)
-    sys.stdout.write(f"{parsed.job} has ended\n")
+    job_id = stop_job(parsed.job, not parsed.now, parsed.address, parsed.timeout)
+    sys.stdout.write(f"{job_id} has ended\n")
     return 0

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..configs.errors import EXIT_INTERRUPTED, UsageError, WhaleError
 from .parser import Parser, did_you_mean
@@ -90,6 +90,9 @@ def add_placement(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--address", default=None, help="of a running Ray; else one is started")
     command.add_argument("--detach", action="store_true", help="let the job outlive this command")
+    command.add_argument(
+        "--queue", action="store_true", help="wait for room on Ray if others hold it"
+    )
     command.add_argument("--watch", action="store_true", help="print what every operator does")
 
 
@@ -98,7 +101,11 @@ def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
 
     Settings may come from files that serve other runs, too: of those it only tells.
     """
-    given = {"--detach": parsed.detach, "--address": parsed.address is not None}
+    given = {
+        "--detach": parsed.detach,
+        "--queue": parsed.queue,
+        "--address": parsed.address is not None,
+    }
     if parsed.on == "inline":
         given |= {"--workers": parsed.workers is not None}
     for option, is_given in given.items():
@@ -191,7 +198,10 @@ def start_job(
         workers=options.workers,
         settings=settings,
         detach=options.detach,
+        queue=options.queue,
     )
+    if job.dashboard_url:
+        sys.stderr.write(f"Ray's dashboard: {job.dashboard_url}\n")
     if options.detach:
         sys.stdout.write(f"{job.id}\n")
         sys.stderr.write(f"{job.logs}\n")
@@ -233,6 +243,11 @@ def explained(topology: Topology, options: argparse.Namespace) -> Explanation:
     """Return the plan of what `start_job` would start."""
     settings = settings_of(options)
     check_placement(options, settings)
+    if options.on == "ray":
+        from ..runtime.ray_explain import ray_runs
+
+        on: Literal["ray"] | None = "ray" if ray_runs(options.address) else None
+        return topology.explain(options.workers, settings, on=on, address=options.address)
     if options.on != "inline":
         return topology.explain(options.workers, settings)
     return topology.explain(1, settings.with_overrides({"runtime.hosts": 1}))

@@ -20,6 +20,7 @@ from .memory import Memory, memory_for_rings
 from .pairs import pair_tables
 from .physical import Edge, PhysicalPlan, Stage
 from .planner import lay_out
+from .requests import CPU, Cluster, describe_amounts, host_demands, worker_demands
 from .rings import size_rings
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def explain(
     settings: Settings,
     workers: int | None = None,
     *,
+    cluster: Cluster | None = None,
     memory: Callable[[Settings], Memory] = memory_for_rings,
     devices: Callable[[TransportSettings], Devices] = look_for_devices,
 ) -> Explanation:
@@ -43,6 +45,7 @@ def explain(
         logical: what the user wrote.
         settings: as for `plan`.
         workers: as for `plan`.
+        cluster: the Ray that would run it; without it, a machine is assumed.
         memory: tells how much memory is free for rings.
         devices: tells which RDMA devices this machine has; asked if there are several hosts.
 
@@ -50,7 +53,7 @@ def explain(
         TopologyError: as `plan`, though a lack of memory is told, not raised.
     """
     free = memory(settings)
-    laid_out = lay_out(logical, settings, workers)
+    laid_out = lay_out(logical, settings, workers, () if cluster is None else cluster.places)
     refusal = ""
     try:
         laid_out = size_rings(laid_out, settings, free)
@@ -66,6 +69,7 @@ def explain(
             _stage_table(laid_out),
             _edge_table(laid_out, choice_of(transport, here)),
             *pair_tables(laid_out),
+            *(() if cluster is None else (_ray_table(laid_out, cluster),)),
             *_host_tables(laid_out, why_so(transport, here)),
             _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),
         ),
@@ -132,14 +136,42 @@ def _stage_table(plan: PhysicalPlan) -> Table:
             f"×{stage.parallelism}",
             _describe_placement(stage),
             "one object per worker" if stage.per_worker else "",
+            _describe_request(plan.operator(stage.head)),
         )
         for stage in plan.stages
     )
     return Table(
         f"Physical plan: {_count(len(rows), 'stage')} on {_count(plan.workers, 'worker')}",
-        ("stage", "fused operators", "instances", "placed", "served by"),
+        ("stage", "fused operators", "instances", "placed", "served by", "each asks Ray for"),
         rows,
     )
+
+
+def _describe_request(node: OperatorNode) -> str:
+    return "" if node.request is None else node.request.describe()
+
+
+def _ray_table(plan: PhysicalPlan, cluster: Cluster) -> Table:
+    """Return a table of what the workers of each host reserve of its node."""
+    demands = worker_demands(plan, cluster.worker_cpus)
+    rows = []
+    for host, (node, demand) in enumerate(
+        zip(cluster.places, host_demands(plan, demands), strict=True)
+    ):
+        free = cluster.free.get(node.id, {})
+        names = {CPU: 0.0, **demand}
+        rows.append(
+            (
+                plan.hosts.names[host],
+                node.address,
+                _describe_workers(plan.hosts.workers_on(host)),
+                describe_amounts(demand),
+                describe_amounts({name: free.get(name, 0.0) for name in names}),
+                describe_amounts({name: node.resources.get(name, 0.0) for name in names}),
+            )
+        )
+    headers = ("host", "node", "workers", "reserve", "free now", "in all")
+    return Table(f"Ray: {_count(len(rows), 'host')}", headers, tuple(rows))
 
 
 def _describe_chain(stage: Stage, operator: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..operators.sources.base import Source
     from ..operators.transforms import Transform
     from ..transport.pairs.operators import Transport
+    from .requests import Request
 
     Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink | "Union"
 
@@ -106,6 +107,8 @@ class OperatorNode:
     """For a process: one object serves all instances of a worker."""
     location: str = ""
     """Where the user wrote it: "file.py:12"."""
+    request: Request | None = None
+    """For a process: what each instance asks Ray for."""
 
 
 @dataclass(frozen=True)

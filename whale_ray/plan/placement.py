@@ -6,13 +6,19 @@ of one instance would always land on worker 0 by this rule; such stages take the
 
 With `runtime.source_workers` the first workers run sources (and what is fused to them) and nothing
 else, and all other stages share the rest. With a worker per host, so are hosts.
+
+Instances that ask Ray for something go where it is: to each host as many as by that rule, but no
+more than its node has room for; the others to hosts that have room left.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..configs.errors import SettingsError
+from ..configs.errors import ResourceError, SettingsError
+from .requests import ClusterNode, Request
 
 
 def place(
@@ -63,3 +69,90 @@ def _spread(parallelisms: Sequence[int], first: int, workers: int) -> tuple[tupl
         else:
             placed.append(tuple(first + i * workers // parallelism for i in range(parallelism)))
     return tuple(placed)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A stage whose instances ask Ray for something.
+
+    Attributes:
+        operator_id: its head.
+        stage: its number.
+        request: what each instance asks for.
+    """
+
+    operator_id: str
+    stage: int
+    request: Request
+
+
+def fit_requests(
+    placed: tuple[tuple[int, ...], ...],
+    asking: Sequence[Asking],
+    host_of_worker: Sequence[int],
+    nodes: Sequence[ClusterNode],
+    workers: Sequence[int],
+) -> tuple[tuple[int, ...], ...]:
+    """Move instances that ask for something to hosts whose nodes have it.
+
+    Args:
+        placed: the worker of every instance of every stage, as `place` returns it.
+        asking: the stages that ask for something, in the order in which they are served.
+        host_of_worker: the host of each worker, ascending.
+        nodes: of each host; hosts may share one.
+        workers: those that may run the stages in `asking`.
+
+    Raises:
+        ResourceError: the nodes have not as much as the instances of a stage ask for.
+    """
+    left = {node.id: dict(node.resources) for node in nodes}
+    result = list(placed)
+    for stage in asking:
+        wanted = Counter(host_of_worker[worker] for worker in placed[stage.stage])
+        hosts = sorted({host_of_worker[worker] for worker in workers})
+        shares = _share(stage, wanted, hosts, nodes, left)
+        instances: list[int] = []
+        for host in hosts:
+            here = [worker for worker in workers if host_of_worker[worker] == host]
+            kept = [worker for worker in placed[stage.stage] if worker in here]
+            count = shares[host]
+            spread = [here[i * len(here) // count] for i in range(count)]
+            instances += kept if len(kept) == count else spread
+        result[stage.stage] = tuple(instances)
+    return tuple(result)
+
+
+def _share(
+    stage: Asking,
+    wanted: Counter[int],
+    hosts: Sequence[int],
+    nodes: Sequence[ClusterNode],
+    left: dict[str, dict[str, float]],
+) -> Counter[int]:
+    """Return how many instances each host gets, and take what they need from what is left."""
+    shares: Counter[int] = Counter()
+    rest = wanted.total()
+    for limits in (wanted, Counter(dict.fromkeys(hosts, rest))):
+        for host in hosts:
+            node = left[nodes[host].id]
+            more = min(limits[host] - shares[host], _room(stage.request, node), rest)
+            shares[host] += more
+            rest -= more
+            for name, amount in stage.request.amounts:
+                node[name] = node.get(name, 0.0) - amount * more
+    if rest:
+        msg = (
+            f"operator {stage.operator_id!r} asks Ray for {stage.request.describe()} for each of "
+            f"{wanted.total()} instances, and the cluster has that for {shares.total()}: lower its "
+            "parallelism, ask for less, or start Ray with more"
+        )
+        raise ResourceError(msg)
+    return shares
+
+
+def _room(request: Request, node: dict[str, float]) -> int:
+    """Return how many instances a node has room for."""
+    counts = [
+        int(node.get(name, 0.0) / amount + 1e-9) for name, amount in request.amounts if amount
+    ]
+    return min(counts, default=1 << 30)

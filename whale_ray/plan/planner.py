@@ -14,7 +14,8 @@ from .logical import LogicalPlan, OperatorKind
 from .memory import Memory, memory_for_rings
 from .pairs import lay_pairs
 from .physical import PhysicalPlan, Stage
-from .placement import place
+from .placement import Asking, fit_requests, place
+from .requests import ClusterNode
 from .rings import lay_rings, size_rings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def plan(
     settings: Settings,
     workers: int | None = None,
     *,
-    host_weights: Sequence[int] = (),
+    nodes: Sequence[ClusterNode] = (),
     memory: Callable[[Settings], Memory] = memory_for_rings,
 ) -> PhysicalPlan:
     """Return the physical plan of a topology, ready to run.
@@ -48,22 +49,24 @@ def plan(
         logical: what the user wrote.
         settings: the budget and size of rings, the number of virtual nodes and of workers.
         workers: how many workers; None leaves it to the settings, 0 means one per core.
-        host_weights: of each host, such as its processors; without them all get as many workers.
+        nodes: of a Ray cluster, the one of each host; without them all get as many workers, and
+            what operators ask Ray for has no bearing.
         memory: tells how much memory is free for rings.
 
     Raises:
         TopologyError: an operator is more parallel than there are virtual nodes.
         SettingsError: there are fewer workers than hosts, or none but for sources.
-        ResourceError: the rings do not fit into the memory budget.
+        ResourceError: the rings do not fit into the memory budget, or Ray has not what operators
+            ask for.
     """
-    return size_rings(lay_out(logical, settings, workers, host_weights), settings, memory(settings))
+    return size_rings(lay_out(logical, settings, workers, nodes), settings, memory(settings))
 
 
 def lay_out(
     logical: LogicalPlan,
     settings: Settings,
     workers: int | None = None,
-    host_weights: Sequence[int] = (),
+    nodes: Sequence[ClusterNode] = (),
 ) -> PhysicalPlan:
     """Return the physical plan with rings that are not sized yet; needs no memory. See `plan`.
 
@@ -74,7 +77,8 @@ def lay_out(
     count = worker_count(settings, workers)
     runtime = settings.runtime
     degree = settings.multicast.out_degree
-    hosts = lay_hosts(runtime.hosts, count, runtime.route, host_weights, degree)
+    weights = [node.cpus for node in nodes]
+    hosts = lay_hosts(runtime.hosts, count, runtime.route, weights, degree)
     per_instance = runtime.addressing == "instance-oriented"
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
@@ -85,6 +89,15 @@ def lay_out(
         [logical.node(fused.operators[0]).kind is OperatorKind.SOURCE for fused in graph.stages],
         runtime.source_workers,
     )
+    if nodes:
+        asking = [
+            Asking(fused.operators[0], number, request)
+            for number, fused in enumerate(graph.stages)
+            for request in [logical.node(fused.operators[0]).request]
+            if request is not None
+        ]
+        free = range(runtime.source_workers, count)
+        placed = fit_requests(placed, asking, hosts.of_worker, nodes, free)
     stages = tuple(
         Stage(
             id=number,

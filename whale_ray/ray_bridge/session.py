@@ -71,11 +71,13 @@ class RaySession:
         address: `host:port` of the cluster.
         started_here: whale-ray started this Ray, in this process.
         namespace: that of this process' actors, unless they name another.
+        dashboard_url: of Ray's dashboard, "" if it has none.
     """
 
     address: str
     started_here: bool
     namespace: str
+    dashboard_url: str
     _ours: bool = field(repr=False)
 
     @property
@@ -106,6 +108,7 @@ def connect_ray(
     num_cpus: int | None = None,
     namespace: str | None = None,
     environment: Mapping[str, str] | None = None,
+    dashboard: bool = False,
 ) -> RaySession:
     """Join a running Ray, or start one; see the top of this module for which.
 
@@ -119,6 +122,7 @@ def connect_ray(
             already keeps what it has.
         environment: variables that Ray's processes need beside those that they have, such as
             JAVA_HOME; without effect if this process is connected already.
+        dashboard: a new Ray has one, which takes a few seconds and some memory.
 
     Raises:
         UsageError: the address is not one, or this process is connected to another Ray; or a
@@ -136,7 +140,7 @@ def connect_ray(
         else:
             target = resolve_address(address)
             if target is None:
-                _start(num_cpus, namespace, environment or {})
+                _start(num_cpus, namespace, environment or {}, dashboard or _connection.keepers > 0)
             else:
                 _join(target, namespace, environment or {})
             _connection.holders = 0
@@ -149,6 +153,7 @@ def connect_ray(
             address=str(context.gcs_address),
             started_here=ours and _connection.started,
             namespace=str(context.namespace),
+            dashboard_url=_dashboard_url(),
             _ours=ours,
         )
 
@@ -168,11 +173,26 @@ def _check_same(address: str | None, *, started: bool) -> None:
         raise UsageError(msg)
 
 
-def _start(num_cpus: int | None, namespace: str | None, environment: Mapping[str, str]) -> None:
+def _dashboard_url() -> str:
+    import ray
+
+    url = ray._private.worker.get_dashboard_url()
+    return f"http://{url}" if url else ""
+
+
+def _start(
+    num_cpus: int | None, namespace: str | None, environment: Mapping[str, str], dashboard: bool
+) -> None:
     os.environ.update(environment)  # the new Ray's processes inherit it
     provide_token()
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
-    _initialize("a new Ray", address="local", num_cpus=cpus, namespace=namespace)
+    _initialize(
+        "a new Ray",
+        address="local",
+        num_cpus=cpus,
+        namespace=namespace,
+        include_dashboard=dashboard,
+    )
 
 
 def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -> None:
@@ -194,10 +214,8 @@ def _initialize(what: str, **options: Any) -> None:
 
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
-    new = options["address"] == "local"
-    quiet: dict[str, Any] = {"include_dashboard": False} if new else {}
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **quiet, **options)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (Exception, SystemExit) as error:
         ray.shutdown()
         raise ResourceError(explain_failure(what, error)) from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from ..configs.errors import UsageError, WhaleError
 from ..configs.loading import load_settings
@@ -30,12 +31,15 @@ from .supervisor import ALIVE, JobOutcome, Supervisor
 from .watch import Watch, watching
 
 if TYPE_CHECKING:
+    from ..plan.requests import ClusterNode
     from ..topology import Topology
     from .process_fleet import HostPlace
     from .tree_keeper import Wish
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
+
+_log = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
 
@@ -93,6 +97,8 @@ def submit(
     settings: SettingsLike = None,
     detach: bool = False,
     places: Sequence[HostPlace] = (),
+    queue: bool = False,
+    runtime_env: Mapping[str, Any] | None = None,
 ) -> Job:
     """Start a topology and return at once.
 
@@ -106,15 +112,22 @@ def submit(
         places: with on="processes", one for each of `runtime.hosts`: where it lives. Without it all
             are logical hosts of this machine.
         detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`.
+        queue: where others hold the room that the workers need, wait for it as long as it takes
+            (Ray only). Otherwise the job is refused after five seconds; both say who holds it.
+        runtime_env: of the job's actors, as Ray takes it: env_vars, pip, working_dir, … (Ray only).
 
     Raises:
         UsageError: the topology cannot be planned or sent to workers.
-        ResourceError: there is no room for its rings, or no Ray.
+        ResourceError: there is no room for its rings or its workers, or no Ray.
     """
     resolved = _settings(settings)
     if on == "processes":
         if detach:
             msg = "only a job on Ray can be detached; leave out on='processes'"
+            raise UsageError(msg)
+        if queue or runtime_env is not None:
+            named = "queue" if queue else "runtime_env"
+            msg = f"{named}= means something on Ray alone; leave it out, or on='processes'"
             raise UsageError(msg)
         return _submit_to_processes(topology, resolved, workers, places)
     if places:
@@ -123,10 +136,11 @@ def submit(
     if on != "ray":
         msg = f"on={on!r} is not known; use on='ray' or on='processes'"
         raise UsageError(msg)
-    from .ray_submission import submit_to_ray
+    from .ray_submission import RayOptions, submit_to_ray
 
     _replace_earlier(topology.name)
-    job = submit_to_ray(topology, resolved, workers, address, detach, assign, release)
+    options = RayOptions(address, detach, queue, runtime_env)
+    job = submit_to_ray(topology, resolved, workers, options, assign, release)
     if not detach:
         _active[job.id] = job
     return job
@@ -160,10 +174,10 @@ def _submit_to_processes(
 
 
 def assign(
-    topology: Topology, settings: Settings, workers: int | None, host_weights: Sequence[int]
+    topology: Topology, settings: Settings, workers: int | None, nodes: Sequence[ClusterNode]
 ) -> Assignment:
-    """Plan a topology for a cluster; its sources may use Ray."""
-    return _assign(topology, settings, workers, host_weights, needs_cluster=True)
+    """Plan a topology for a cluster, `nodes` has one of each host; its sources may use Ray."""
+    return _assign(topology, settings, workers, nodes, needs_cluster=True)
 
 
 def release(assignment: Assignment) -> None:
@@ -177,14 +191,16 @@ def _assign(
     topology: Topology,
     settings: Settings,
     workers: int | None,
-    host_weights: Sequence[int] = (),
+    nodes: Sequence[ClusterNode] = (),
     *,
     needs_cluster: bool,
 ) -> Assignment:
     written = topology.logical_plan()
     preflight(written)
+    if not needs_cluster:
+        _tell_of_requests(written)
     logical = _prepare(written, settings, needs_cluster)
-    physical: PhysicalPlan = plan(logical, settings, workers, host_weights=host_weights)
+    physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
     return Assignment(new_job_id(topology.name), physical, settings)
 
 
@@ -199,6 +215,17 @@ def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> Logical
             payload = cast(Sink, payload).configured(settings)
         nodes.append(replace(node, payload=payload))
     return replace(logical, nodes=tuple(nodes))
+
+
+def _tell_of_requests(logical: LogicalPlan) -> None:
+    """Say that what operators ask Ray for means nothing here."""
+    asking = [f"{node.id!r} ({node.request.describe()})" for node in logical.nodes if node.request]
+    if asking:
+        _log.warning(
+            "topology %r: what %s asks Ray for means nothing without Ray",
+            logical.name,
+            ", ".join(asking),
+        )
 
 
 def new_job_id(name: str) -> str:

@@ -69,16 +69,25 @@ class Capture:
         limit: how many may go there.
         clock: what the limit goes by.
         keep: write all lines to the streams of this process, too, as its log.
+        foreign: beginnings of lines that are not the user's and stay as they are.
     """
 
     def __init__(
-        self, name: str, forward: Forward | None, limit: PrintLimit, clock: Clock, *, keep: bool
+        self,
+        name: str,
+        forward: Forward | None,
+        limit: PrintLimit,
+        clock: Clock,
+        *,
+        keep: bool,
+        foreign: tuple[str, ...] = (),
     ) -> None:
         self._name = name
         self._forward = forward
         self._limit = limit
         self._clock = clock
         self._keep = keep
+        self._foreign = foreign
         self._lock = threading.RLock()  # a signal handler may print while something is printed
         self._streams: tuple[_CapturedStream, ...] = ()
 
@@ -109,6 +118,9 @@ class Capture:
             self._pass_on(self._limit.report(self._clock.monotonic_ns()))
 
     def _take(self, line: PrintedLine, original: TextIO) -> None:
+        if line.text.startswith(self._foreign):
+            original.write(f"{line.text}\n")
+            return
         place = line.place or self._name
         line = PrintedLine(place, line.text, line.is_error)
         with self._lock:

@@ -81,6 +81,7 @@ class Job:
         id: its unique id.
         name: its topology's name.
         logs: one line that tells where the output of its workers is kept; "" without Ray.
+        dashboard_url: that of Ray's dashboard, "" if there is none.
     """
 
     def __init__(
@@ -90,9 +91,11 @@ class Job:
         runner: JobRunner,
         release: Callable[[], None] | None = None,
         logs: str = "",
+        dashboard_url: str = "",
     ) -> None:
         self.id = job_id
         self.logs = logs
+        self.dashboard_url = dashboard_url
         self.name = name
         self._runner = runner
         self._release = release
@@ -103,8 +106,8 @@ class Job:
     def state(self) -> str:
         """What the job does, then how it ended.
 
-        starting, running, draining, finishing, restarting or failing; then finished, drained,
-        cancelled or failed.
+        queued (it waits for room on Ray), starting, running, draining, finishing, restarting or
+        failing; then finished, drained, cancelled or failed.
         """
         return self._runner.state() if self._outcome is None else self._outcome.state
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import cloudpickle
 import ray
+from ray.util.placement_group import PlacementGroup
 
 from ..configs.errors import JobError, WhaleError
 from ..transport.clock import SystemClock
@@ -22,13 +23,17 @@ from .metrics import JobMetrics
 from .printed import Fetched
 from .ray_fleet import NAMESPACE, RayFleet, member_name
 from .ray_journal import RayJournal, fetch_envelope
+from .ray_metrics import INTERVAL_S, MetricsExport
 from .ray_output import ActorOutput
+from .ray_room import give_back
 from .signals import leave_stops_to_the_controller
-from .supervisor import JobOutcome, Supervisor
+from .supervisor import QUEUED, JobOutcome, Supervisor
 
 THREADS = 8
 RESTARTS_MAX = 5
 """How often Ray restarts a controller that died; it resumes from its journal."""
+
+_ROOM_POLL_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +41,18 @@ _log = logging.getLogger(__name__)
 class ControllerActor:
     """Runs a job's supervisor on a fleet of worker actors that the driver made.
 
-    `nodes` has the id of each host's Ray node.
+    `nodes` has the id of each host's Ray node, `group` the room for the workers, which may not be
+    there yet.
     """
 
-    def __init__(self, job_id: str, detached: bool, nodes: Sequence[str]) -> None:
+    def __init__(
+        self, job_id: str, detached: bool, nodes: Sequence[str], group: PlacementGroup | None
+    ) -> None:
         leave_stops_to_the_controller()  # its driver tells it what to do
         self._job_id = job_id
+        self._group = group
+        self._waits_for_room = False
+        self._stopped = False
         self._nodes = nodes
         self._name = job_id
         self._workers = 0
@@ -65,7 +76,7 @@ class ControllerActor:
         self._name = assignment.plan.name
         self._workers = assignment.plan.workers
         members = [
-            ray.get_actor(member_name(self._job_id, index), namespace=NAMESPACE)
+            ray.get_actor(member_name(assignment.plan, self._job_id, index), namespace=NAMESPACE)
             for index in range(assignment.plan.members)
         ]
         clock = SystemClock()
@@ -92,10 +103,32 @@ class ControllerActor:
         return self._output.fetch(seen)
 
     def _run(self) -> JobOutcome:
-        if self._supervisor is not None:
-            return self._supervisor.run()
+        if self._supervisor is None:
+            return self._without_a_run("failed", self._refused)
+        if not self._has_room():
+            return self._without_a_run("cancelled", None)
+        threading.Thread(target=self._export, name="metrics", daemon=True).start()
+        return self._supervisor.run()
+
+    def _without_a_run(self, state: str, error: WhaleError | None) -> JobOutcome:
         none = JobMetrics((), 0.0, 0)
-        return JobOutcome("failed", {}, none, 0.0, 0, self._workers, self._refused)
+        return JobOutcome(state, {}, none, 0.0, 0, self._workers, error)
+
+    def _has_room(self) -> bool:
+        """Wait until Ray has given the room for the workers; False if the job is ended before."""
+        while self._group is not None and not self._group.wait(_ROOM_POLL_S):
+            self._waits_for_room = True
+            if self._stopped:
+                return False
+        self._waits_for_room = False
+        return True
+
+    def _export(self) -> None:
+        """Hand the job's counters to Ray from time to time, until it has ended."""
+        assert self._supervisor is not None
+        export = MetricsExport(self._job_id, self._name)
+        while not self._ended.wait(INTERVAL_S):
+            export.publish(self._supervisor.metrics())
 
     def start_detached(self) -> None:
         """Begin to run the job in a thread; when it has ended, nothing is left behind.
@@ -119,6 +152,8 @@ class ControllerActor:
             _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
         finally:
             try:
+                if self._group is not None:
+                    give_back(self._group, SystemClock())
                 ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
             finally:
                 self._ended.set()
@@ -133,6 +168,8 @@ class ControllerActor:
 
     def state(self) -> str:
         """Return the job's state."""
+        if self._waits_for_room:
+            return QUEUED
         return "failed" if self._supervisor is None else self._supervisor.state
 
     def metrics(self) -> bytes:
@@ -147,6 +184,7 @@ class ControllerActor:
 
     def stop(self, drain: bool) -> None:
         """Ask for the end."""
+        self._stopped = True
         if self._supervisor is not None:
             self._supervisor.stop(drain)
 

@@ -22,10 +22,16 @@ from ray.exceptions import (
     RayActorError,
     RayError,
     RayTaskError,
+    RuntimeEnvSetupError,
 )
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from ..configs.errors import ResourceError, WhaleError
+from ..plan.physical import PhysicalPlan
+from ..plan.requests import CPU, GPU
 from ..plan.streams import StreamPlan
 from ..transport.clock import Clock
 from .controller import REJOIN, STEPS
@@ -37,11 +43,14 @@ from .members import Member, make_member
 from .printed import Fetched
 from .ray_journal import fetch_envelope
 from .ray_output import ActorOutput
+from .ray_room import Room
 from .relay_process import RelayProcess
 from .signals import leave_stops_to_the_controller
 
 NAMESPACE = "whale-ray"
 """Ray's namespace of all our actors' names."""
+
+_OPERATORS_NAMED_MAX = 8
 
 _THREADS = 16
 """An actor's threads: one runs the loop, the others take commands and questions meanwhile, and the
@@ -61,9 +70,10 @@ _log = logging.getLogger(__name__)
 class MemberActor:
     """A worker inside a Ray actor, or a relay beside one; see `WorkerHost`."""
 
-    def __init__(self, index: int, job_id: str) -> None:
+    def __init__(self, index: int, job_id: str, title: str) -> None:
         leave_stops_to_the_controller()
         self._index = index
+        self._title = title
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None
         self._token = secrets.token_hex(8)
@@ -76,6 +86,10 @@ class MemberActor:
             self._host = WorkerHost(index, _make_member(index, envelope))
         except WhaleError as error:
             self._refused = error
+
+    def __repr__(self) -> str:
+        """Return what Ray's dashboard and messages call it."""
+        return self._title
 
     def ready(self) -> str:
         """Return this process's own token, as soon as it can be called."""
@@ -131,35 +145,64 @@ def _make_member(index: int, envelope: Envelope) -> Member:
     return RelayProcess(index, envelope, ray.util.get_node_ip_address())
 
 
-def member_name(job_id: str, index: int) -> str:
+def member_title(plan: PhysicalPlan, index: int) -> str:
+    """Return what a member is called in Ray, with the operators that a worker runs."""
+    if index >= plan.workers:
+        return plan.member_name(index)
+    operators = [one for stage in plan.local_stages(index) for one in stage.operators]
+    more = len(operators) - _OPERATORS_NAMED_MAX
+    named = [*operators[:_OPERATORS_NAMED_MAX], *([f"{more} more"] if more > 0 else [])]
+    return f"worker {index} ({', '.join(named)})"
+
+
+def member_name(plan: PhysicalPlan, job_id: str, index: int) -> str:
     """Return the name of a member's actor."""
-    return f"whale-ray:{job_id}:member-{index}"
+    return f"whale-ray:{job_id}:{member_title(plan, index)}"
 
 
 def create_members(
-    plan: StreamPlan, nodes: Sequence[str], job_id: str, worker_cpus: float, detached: bool
+    plan: PhysicalPlan,
+    nodes: Sequence[str],
+    job_id: str,
+    room: Room,
+    detached: bool,
+    runtime_env: Mapping[str, Any] | None,
 ) -> list[ActorHandle[Any]]:
     """Create the actors of a job's members; the caller's process owns them.
 
-    `nodes` has the id of each host's Ray node. Ray places workers when there are processors for
-    them; `RayFleet.start` waits for that.
+    `nodes` has the id of each host's Ray node. Ray places workers when it has given the room for
+    them.
     """
     remote = ray.remote(MemberActor)
     return [
         remote.options(
-            num_cpus=worker_cpus if index < plan.workers else 0,
+            **_reserved(plan, index, nodes, room),
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=_THREADS,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(
-                nodes[plan.host_of(index)], soft=False
-            ),
-            name=member_name(job_id, index),
+            name=member_name(plan, job_id, index),
             namespace=NAMESPACE,
             lifetime="detached" if detached else None,
-        ).remote(index, job_id)
+            runtime_env=None if runtime_env is None else dict(runtime_env),
+        ).remote(index, job_id, member_title(plan, index))
         for index in range(plan.members)
     ]
+
+
+def _reserved(plan: PhysicalPlan, index: int, nodes: Sequence[str], room: Room) -> dict[str, Any]:
+    """Return an actor's options that say where it lives and what it reserves there."""
+    host = plan.host_of(index)
+    bundle = room.bundle(host)
+    if index >= plan.workers or bundle is None:
+        there = NodeAffinitySchedulingStrategy(nodes[host], soft=False)
+        return {"num_cpus": 0, "scheduling_strategy": there}
+    demand = dict(room.demands[index])
+    return {
+        "num_cpus": demand.pop(CPU, 0.0),
+        "num_gpus": demand.pop(GPU, 0.0),
+        "resources": {name: amount for name, amount in demand.items() if amount},
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(room.group, bundle),
+    }
 
 
 class RayFleet(Fleet):
@@ -214,7 +257,7 @@ class RayFleet(Fleet):
             except ActorUnavailableError:
                 # A controller that takes over may find it between death and restart.
                 ready = self._ask_again(member, deadline_ns)
-            except (RayActorError, ActorUnschedulableError) as error:
+            except (RayActorError, ActorUnschedulableError, RuntimeEnvSetupError) as error:
                 self._check_nodes([member])
                 msg = f"{self._name(member)} died while starting: {_first_line(error)}"
                 raise ResourceError(msg) from error
@@ -379,12 +422,9 @@ def _cannot_place(plan: StreamPlan, late: Sequence[int]) -> str:
     if not missing:
         names = ", ".join(plan.member_name(member) for member in late)
         return f"{names} did not start in time; raise runtime.start_timeout_ms"
-    free = ray.available_resources().get("CPU", 0.0)
-    total = ray.cluster_resources().get("CPU", 0.0)
     return (
-        f"Ray cannot place {missing} of {plan.workers} workers: {free:g} of {total:g} CPUs are "
-        "free (Spark's executors hold theirs until Spark stops); use fewer --workers, start Ray "
-        "with more CPUs, or stop what holds them"
+        f"{missing} of {plan.workers} workers did not start in time, though Ray has room for them; "
+        "raise runtime.start_timeout_ms, or see why in Ray's logs"
     )
 
 

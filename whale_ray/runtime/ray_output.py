@@ -23,6 +23,8 @@ from .printed import Fetched, Outbox, PrintLimit
 from .printer import Printer
 
 _OUTBOX_LINES_MAX = 16_384
+_RAYS_OWN = (":actor_name:", ":task_name:", ":job_id:")
+"""Lines by which Ray knows whose a log is; it looks for them at the beginning."""
 _FETCH_WAIT_S = 5.0
 _RECEIPT_TIMEOUT_S = 1.0
 _ASK_AGAIN_AFTER_S = 0.2
@@ -54,7 +56,7 @@ class ActorOutput:
             self._outbox = Outbox(_OUTBOX_LINES_MAX)
             forward = self._outbox.add
         limit = PrintLimit(envelope.output_lines_per_s, "in the logs of Ray alone")
-        self._capture = Capture(name, forward, limit, SystemClock(), keep=True)
+        self._capture = Capture(name, forward, limit, SystemClock(), keep=True, foreign=_RAYS_OWN)
         self._capture.install(envelope.log_levels)
 
     def flush(self) -> None:

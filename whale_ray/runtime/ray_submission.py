@@ -1,13 +1,13 @@
-"""Submits a job to Ray, and finds jobs that were submitted before."""
+"""Submits a job to Ray, and follows it to its end."""
 
 from __future__ import annotations
 
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -18,140 +18,147 @@ from ray.exceptions import (
     RayActorError,
     RayError,
     RayTaskError,
+    RuntimeEnvSetupError,
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
 from ..configs.settings import Settings
 from ..plan.logical import OperatorKind
+from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, connect_ray
 from ..topology import Topology
-from .envelope import seal
+from .envelope import Envelope, seal
 from .fleet import Assignment
 from .job import Job, JobRunner
 from .metrics import JobMetrics
-from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_name, job_of
+from .ray_controller import RESTARTS_MAX, THREADS, ControllerActor, controller_name
 from .ray_fleet import NAMESPACE, create_members, kill_all
 from .ray_journal import forget, keep_envelope
+from .ray_nodes import cluster_nodes, places_of_hosts, spread_over
 from .ray_output import OutputFollower, logs_place, ray_prints_output
+from .ray_room import Room
 from .supervisor import JobOutcome
 from .tree_keeper import Wish
 
-Assign = Callable[[Topology, Settings, int | None, Sequence[int]], Assignment]
+Assign = Callable[[Topology, Settings, int | None, Sequence[ClusterNode]], Assignment]
 
 _ANSWER_TIMEOUT_S = 10.0
+_NO_METRICS = JobMetrics((), 0.0, 0)
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """What `api.submit` is told of Ray alone; see there."""
+
+    address: str | None = None
+    detach: bool = False
+    queue: bool = False
+    runtime_env: Mapping[str, Any] | None = None
 
 
 def submit_to_ray(
     topology: Topology,
     settings: Settings,
     workers: int | None,
-    address: str | None,
-    detach: bool,
+    options: RayOptions,
     assign: Assign,
     release: Callable[[Assignment], None],
 ) -> Job:
     """Start a job's actors and return its handle; see `api.submit`."""
+    detach = options.detach
     with ExitStack() as undo:
-        session = undo.enter_context(connect_ray(address))
+        session = undo.enter_context(connect_ray(options.address, dashboard=_lasts(topology)))
         if detach and session.started_here:
             msg = (
                 "a detached job needs a Ray that outlives this process; "
                 "start one with `ray start --head`"
             )
             raise UsageError(msg)
+        check_runtime_env(options.runtime_env)
         nodes = cluster_nodes()
         settings = spread_over(nodes, settings, workers)
         places = places_of_hosts(nodes, settings.runtime.hosts)
-        assignment = assign(topology, settings, workers, [place.cpus for place in places])
+        assignment = assign(topology, settings, workers, places)
         undo.callback(release, assignment)
         if detach:
             _check_outlives(assignment)
+        plan, job_id = assignment.plan, assignment.job_id
         follows = not detach and not ray_prints_output()
-        keep_envelope(assignment.job_id, seal(assignment, forward_output=follows))
-        undo.callback(forget, assignment.job_id)
-        plan, ids = assignment.plan, [place.id for place in places]
-        actors = create_members(plan, ids, assignment.job_id, session.worker_cpus, detach)
+        keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))
+        undo.callback(forget, job_id)
+        demands = worker_demands(plan, session.worker_cpus)
+        room = Room(job_id, plan, places, demands, detached=detach)
+        undo.callback(room.release)
+        room.take(queue=options.queue)
+        ids = [place.id for place in places]
+        actors = create_members(plan, ids, job_id, room, detach, options.runtime_env)
         undo.callback(kill_all, actors)
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        controller = (
-            ray.remote(ControllerActor)
-            .options(
-                num_cpus=0,
-                max_concurrency=THREADS,
-                max_restarts=RESTARTS_MAX,
-                max_task_retries=-1,
-                scheduling_strategy=here,
-                name=controller_name(assignment.job_id),
-                namespace=NAMESPACE,
-                lifetime="detached" if detach else None,
-            )
-            .remote(assignment.job_id, detach, ids)
-        )
+        controller = _create_controller(job_id, ids, room, options)
         undo.callback(kill_all, [controller])
         runner = (
-            DetachedRunner(assignment.job_id, controller)
+            DetachedRunner(job_id, controller)
             if detach
-            else RayRunner(assignment.job_id, controller, actors, plan.workers, session, follows)
+            else RayRunner(job_id, controller, actors, plan.workers, session, room, follows)
         )
         undo.pop_all()
-    return Job(assignment.job_id, topology.name, runner, lambda: release(assignment), logs_place())
+    return Job(
+        job_id,
+        topology.name,
+        runner,
+        lambda: release(assignment),
+        logs_place(),
+        session.dashboard_url,
+    )
 
 
-@dataclass(frozen=True)
-class ClusterNode:
-    """A node of the Ray cluster that can run workers, or a host's part of one."""
-
-    id: str
-    cpus: int
+def _lasts(topology: Topology) -> bool:
+    """Tell whether a job will run until it is stopped."""
+    sources = topology.logical_plan().of_kind(OperatorKind.SOURCE)
+    return not all(getattr(node.payload, "bounded", True) for node in sources)
 
 
-def cluster_nodes() -> list[ClusterNode]:
-    """Return the nodes with processors, that of this process first; at least this one."""
-    here = ray.get_runtime_context().get_node_id()
-    found = [
-        ClusterNode(node["NodeID"], int(node["Resources"].get("CPU", 0)))
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    usable = [node for node in found if node.cpus > 0 or node.id == here]
-    usable = [node for node in usable if node.cpus > 0] or usable
-    return sorted(usable, key=lambda node: (node.id != here, node.id))
+def check_runtime_env(runtime_env: Mapping[str, Any] | None) -> None:
+    """Raise UsageError for what Ray does not take as a runtime environment."""
+    if runtime_env is None:
+        return
+    try:
+        ray.runtime_env.RuntimeEnv(**runtime_env)
+    except Exception as error:
+        msg = f"runtime_env is not one that Ray takes: {error}"
+        raise UsageError(msg) from error
 
 
-def spread_over(nodes: Sequence[ClusterNode], settings: Settings, workers: int | None) -> Settings:
-    """Return the settings of a job on these nodes.
-
-    Without `runtime.hosts` there is one host per node, unless there are fewer workers; on several
-    nodes a job without a number of workers has one for each processor.
-    """
-    runtime = settings.runtime
-    count = workers or runtime.workers
-    if runtime.hosts:
-        return settings
-    if len(nodes) > 1 and not count:
-        count = sum(node.cpus for node in nodes)
-        settings = settings.with_overrides({"runtime.workers": count})
-    hosts = max(1, min(len(nodes), count))
-    return settings.with_overrides({"runtime.hosts": hosts})
+def _sealed(
+    assignment: Assignment, runtime_env: Mapping[str, Any] | None, follows: bool
+) -> Envelope:
+    envelope = seal(assignment, forward_output=follows)
+    if runtime_env is not None and "working_dir" in runtime_env:
+        return replace(envelope, working_directory="")  # workers stay in the one that Ray made
+    return envelope
 
 
-def places_of_hosts(nodes: Sequence[ClusterNode], hosts: int) -> list[ClusterNode]:
-    """Return for each host its node, and how many of the node's processors are its own.
-
-    Several hosts may share a node, in blocks; their processors then add up to the node's.
-    """
-    used = nodes[:hosts]
-    node_of = [host * len(used) // hosts for host in range(hosts)]
-    return [
-        ClusterNode(
-            used[node].id,
-            (used[node].cpus + host - node_of.index(node)) // node_of.count(node),
+def _create_controller(
+    job_id: str, nodes: Sequence[str], room: Room, options: RayOptions
+) -> ActorHandle[Any]:
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return (
+        ray.remote(ControllerActor)
+        .options(
+            num_cpus=0,
+            max_concurrency=THREADS,
+            max_restarts=RESTARTS_MAX,
+            max_task_retries=-1,
+            scheduling_strategy=here,
+            name=controller_name(job_id),
+            namespace=NAMESPACE,
+            lifetime="detached" if options.detach else None,
+            runtime_env=None if options.runtime_env is None else dict(options.runtime_env),
         )
-        for host, node in enumerate(node_of)
-    ]
+        .remote(job_id, options.detach, nodes, room.group)
+    )
 
 
 def _check_outlives(assignment: Assignment) -> None:
@@ -179,6 +186,7 @@ class RayRunner(JobRunner):
         members: list[ActorHandle[Any]],
         workers: int,
         session: RaySession,
+        room: Room,
         follows_output: bool,
     ) -> None:
         self._job_id = job_id
@@ -186,6 +194,7 @@ class RayRunner(JobRunner):
         self._members = members
         self._workers = workers
         self._session = session
+        self._room = room
         self._outcome: JobOutcome | None = None
         self._logs_place = logs_place()
         followed = [*members[:workers], controller] if follows_output else []
@@ -198,10 +207,14 @@ class RayRunner(JobRunner):
         try:
             outcome = pickle.loads(ray.get(self._run))  # noqa: S301  # from our own controller
             assert isinstance(outcome, JobOutcome)
+        except RuntimeEnvSetupError as error:
+            refused = ResourceError(f"Ray cannot set the runtime_env up: {_reason(error)}")
+            outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, refused)
         except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
-            reason = next(iter(str(error).splitlines()), repr(error))
-            lost = WorkerDiedError(f"the job's controller is gone, and the job with it: {reason}")
-            outcome = JobOutcome("failed", {}, JobMetrics((), 0.0, 0), 0.0, 0, self._workers, lost)
+            lost = WorkerDiedError(
+                f"the job's controller is gone, and the job with it: {_reason(error)}"
+            )
+            outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, lost)
         self._output.finish()
         if outcome.error is not None and outcome.state == "failed":
             outcome.error.add_note(self._logs_place)
@@ -209,6 +222,7 @@ class RayRunner(JobRunner):
             if ray.is_initialized():
                 kill_all([*self._members, self._controller])
                 forget(self._job_id)  # the controller did, unless it died
+                self._room.release()
         except Exception as error:  # noqa: BLE001  # Ray may go at any moment
             _log.warning("job %s may have left entries in Ray: %s", self._job_id, error)
         finally:
@@ -262,6 +276,9 @@ class DetachedRunner(JobRunner):
             if isinstance(error.cause, WhaleError):
                 raise error.cause from None
             raise
+        except RuntimeEnvSetupError as error:
+            msg = f"Ray cannot set the runtime_env up: {_reason(error)}"
+            raise ResourceError(msg) from error
 
     def state(self) -> str:
         """Return its state, or "gone" when it has ended."""
@@ -291,61 +308,18 @@ class DetachedRunner(JobRunner):
         raise UsageError(msg)
 
 
-@dataclass(frozen=True)
-class RunningJob:
-    """A job found on a cluster."""
-
-    id: str
-    name: str
-    state: str
-
-
-def list_jobs(address: str | None) -> list[RunningJob]:
-    """Return the jobs that run on a cluster, detached or not; raises ResourceError without one."""
-    with connect_ray(address or "auto"):
-        found = []
-        for entry in ray.util.list_named_actors(all_namespaces=True):
-            if entry["namespace"] == NAMESPACE and job_of(entry["name"]) is not None:
-                controller = ray.get_actor(entry["name"], namespace=NAMESPACE)
-                try:
-                    answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
-                except (GetTimeoutError, RayActorError):
-                    answer = (job_of(entry["name"]), "?", "does not answer")
-                found.append(RunningJob(*answer))
-        return sorted(found, key=lambda job: job.id)
-
-
-def stop_job(job_id: str, drain: bool, address: str | None, timeout_s: float) -> None:
-    """End a job on a cluster and wait until its controller is gone.
-
-    Raises:
-        UsageError: there is no such job; the message lists those there are.
-        ResourceError: it did not end in time.
-    """
-    running = list_jobs(address)
-    if job_id not in {job.id for job in running}:
-        known = ", ".join(job.id for job in running) or "none runs"
-        msg = f"there is no job {job_id!r}; running: {known}"
-        raise UsageError(msg)
-    with connect_ray(address or "auto"):
-        controller = ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
-        ray.get(controller.stop.remote(drain), timeout=_ANSWER_TIMEOUT_S)
-        # Retried, it would have Ray print that its actor is dead, which is what it waits for.
-        waiting = controller.wait_for_end.options(max_task_retries=0).remote()
-        done, _ = ray.wait([waiting], timeout=timeout_s)
-        if not done:
-            msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
-            raise ResourceError(msg)
+def _reason(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))
 
 
 def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
     """Return the newest counters of a job, none if its controller does not answer."""
     if not ray.is_initialized():  # asking would start another Ray
-        return JobMetrics((), 0.0, 0)
+        return _NO_METRICS
     try:
         packed = ray.get(controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
     except RayError:
-        return JobMetrics((), 0.0, 0)
+        return _NO_METRICS
     metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
     assert isinstance(metrics, JobMetrics)
     return metrics

@@ -45,7 +45,9 @@ _STATES = {
     c.Phase.FAILING: "failing",
     c.Phase.ENDED: "finishing",
 }
-ALIVE = frozenset({*_STATES.values(), "draining"})
+QUEUED = "queued"
+"""It waits for room on Ray."""
+ALIVE = frozenset({*_STATES.values(), "draining", QUEUED})
 """The states of a job that has not ended."""
 
 _log = logging.getLogger(__name__)

@@ -62,7 +62,6 @@ def foreach_batch(
         receive: gets the finished job and the number.
         submit: how to start the job, `whale.submit` unless given; `whale.run` needs no workers.
     """
-
     query = _Query()
 
     def run(frame: DataFrame, number: int) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..configs.errors import InputError
+from ..configs.errors import InputError, UsageError
 from ..plan.logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
 from . import misuse
 from .checks import check_choice, check_name, describe_value, mistake
@@ -139,6 +139,9 @@ class Topology:
         self,
         workers: int | None = None,
         settings: Settings | Mapping[str, object] | None = None,
+        *,
+        on: Literal["ray"] | None = None,
+        address: str | None = None,
     ) -> Explanation:
         """Return the logical and the physical plan, with all rings and their memory.
 
@@ -147,8 +150,13 @@ class Topology:
         Args:
             workers: number of workers; one per core if left out.
             settings: as for the run; the defaults and the environment's if left out.
+            on: "ray" shows what would run on which node of the Ray that `submit` would join, what
+                the workers reserve there, and what is free.
+            address: of that Ray, as for `submit`.
 
         Raises:
+            UsageError: there is no other place than "ray", or the address is not one.
+            ResourceError: no Ray answers there, or it has not what operators ask for.
             TopologyError: as `logical_plan`, or an operator is more parallel than can be.
             SettingsError: the environment holds a wrong setting, or there are too many workers.
         """
@@ -158,7 +166,14 @@ class Topology:
 
         if not isinstance(settings, Settings):
             settings = load_settings(overrides=settings)
-        return explain(self.logical_plan(), settings, workers)
+        if on is None:
+            return explain(self.logical_plan(), settings, workers)
+        if on != "ray":
+            msg = f"explain: on={on!r} is not known; use on='ray', or leave it out"
+            raise UsageError(msg)
+        from ..runtime.ray_explain import explain_on_ray
+
+        return explain_on_ray(self.logical_plan(), settings, workers, address)
 
 
 def _event_time(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..plan.logical import LEFT, RIGHT
 from . import misuse
 from .checks import describe_value, mistake
-from .processes import add_process, check_same_key
+from .processes import WantedResources, add_process, check_same_key
 from .readable import Readable
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class GroupedStream(Readable):
         id: str | None = None,
         parallelism: int | None = None,
         event_time_order: bool | None = None,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
     ) -> Stream:
         """Run an operator with state of its own: one object of a `Process` class per instance.
 
@@ -67,12 +70,23 @@ class GroupedStream(Readable):
             parallelism: number of instances; one per worker if left out.
             event_time_order: hand rows over in the order of their event times; if left out, where
                 the stream has event times.
+            num_cpus: processors that an instance reserves on Ray. A worker reserves the sum of what
+                its instances ask for; without any, 1 on a Ray that others use, too.
+            num_gpus: the same for GPUs; Ray shows them to the worker (`ray.get_gpu_ids()`).
+            resources: the same for Ray's custom resources, by name. Elsewhere than on Ray all
+                three mean nothing, and that is told.
 
         Raises:
             TopologyError: what was passed does not fit, and how to mend it.
         """
         operator_id = add_process(
-            self._registry, (self._input(),), operator, id, parallelism, event_time_order
+            self._registry,
+            (self._input(),),
+            operator,
+            id,
+            parallelism,
+            event_time_order,
+            WantedResources(num_cpus, num_gpus, resources),
         )
         return self._output_of(operator_id)
 
@@ -104,6 +118,9 @@ class ConnectedStream:
         id: str | None = None,
         parallelism: int | None = None,
         event_time_order: bool | None = None,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
     ) -> Stream:
         """Run an operator with two inputs: one object of a `CoProcess` class per instance.
 
@@ -113,13 +130,21 @@ class ConnectedStream:
             parallelism: number of instances; one per worker if left out.
             event_time_order: merge both streams by event time, left before right where equal; if
                 left out, where both have event times.
+            num_cpus: processors that an instance reserves on Ray. A worker reserves the sum of what
+                its instances ask for; without any, 1 on a Ray that others use, too.
+            num_gpus: the same for GPUs; Ray shows them to the worker (`ray.get_gpu_ids()`).
+            resources: the same for Ray's custom resources, by name. Elsewhere than on Ray all
+                three mean nothing, and that is told.
 
         Raises:
             TopologyError: what was passed does not fit, and how to mend it.
         """
         registry = self._left._registry
         inputs = (self._left._input(LEFT), self._right._input(RIGHT))
-        operator_id = add_process(registry, inputs, operator, id, parallelism, event_time_order)
+        wanted = WantedResources(num_cpus, num_gpus, resources)
+        operator_id = add_process(
+            registry, inputs, operator, id, parallelism, event_time_order, wanted
+        )
         return self._left._output_of(operator_id)
 
     if not TYPE_CHECKING:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..operators.groupings import Key
 from ..operators.process import CoProcess, Process, instead_of_returning
 from ..plan.logical import Input, OperatorKind, OperatorNode
+from ..plan.requests import CPU, GPU, Request
 from .checks import accepts, describe_value, mistake, name_of
 from .known import kind_of_key
 from .locations import caller_location
@@ -24,6 +26,56 @@ _CALLED = (
 Factory = Callable[[], Process | CoProcess]
 
 
+@dataclass(frozen=True)
+class WantedResources:
+    """What the user wants Ray to reserve for each instance, as passed."""
+
+    num_cpus: object
+    num_gpus: object
+    resources: object
+
+
+def request_of(operator_id: str, wanted: WantedResources) -> Request | None:
+    """Return what each instance asks Ray for, None if the user said nothing.
+
+    Raises:
+        TopologyError: an amount is no number, or negative; or a resource has a name of its own
+            parameter.
+    """
+    amounts: dict[str, float] = {}
+    for name, parameter, given in (
+        (CPU, "num_cpus", wanted.num_cpus),
+        (GPU, "num_gpus", wanted.num_gpus),
+    ):
+        if given is not None:
+            amounts[name] = _amount(operator_id, parameter, given)
+    if wanted.resources is not None:
+        if not isinstance(wanted.resources, Mapping):
+            raise mistake(
+                operator_id,
+                f"resources is {describe_value(wanted.resources)}: pass a mapping of names and"
+                " amounts, such as {'scanner': 1}",
+            )
+        for name, given in wanted.resources.items():
+            if name in (CPU, GPU) or not isinstance(name, str) or not name:
+                raise mistake(
+                    operator_id,
+                    f"resources has {name!r}: pass Ray's custom resources by name, and num_cpus= or"
+                    " num_gpus= for CPU and GPU",
+                )
+            amounts[name] = _amount(operator_id, f"resources[{name!r}]", given)
+    return Request(tuple(amounts.items())) if amounts else None
+
+
+def _amount(operator_id: str, parameter: str, given: object) -> float:
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not is_number or not 0 <= float(given) < float("inf"):  # type: ignore[arg-type] # just seen
+        raise mistake(
+            operator_id, f"{parameter} is {describe_value(given)}: pass a number from 0 on"
+        )
+    return float(given)  # type: ignore[arg-type] # as above
+
+
 def add_process(
     registry: Registry,
     inputs: tuple[Input, ...],
@@ -31,6 +83,7 @@ def add_process(
     wanted_id: str | None,
     parallelism: int | None,
     event_time_order: bool | None,
+    wanted: WantedResources,
 ) -> str:
     """Add an operator with state of one or two inputs; return its id.
 
@@ -62,6 +115,7 @@ def add_process(
         event_time_order=event_time_order,
         per_worker=per_worker,
         location=caller_location(),
+        request=request_of(operator_id, wanted),
     )
     registry.add(node, None)
     return operator_id

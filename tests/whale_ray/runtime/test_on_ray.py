@@ -325,8 +325,8 @@ def test_a_detached_job_whose_controller_is_killed_goes_on(cluster: Any, tmp_pat
 
     from whale_ray.runtime.ray_controller import controller_name
     from whale_ray.runtime.ray_fleet import NAMESPACE
+    from whale_ray.runtime.ray_jobs import stop_job
     from whale_ray.runtime.ray_journal import fetch_envelope
-    from whale_ray.runtime.ray_submission import stop_job
 
     sink = whale.sinks.parquet(tmp_path / "out")
     job = whale.submit(paced(sink), workers=1, detach=True, address="auto")

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import whale_ray as whale
+from whale_ray.cli.main import main
+from whale_ray.runtime.ray_jobs import RunningJob, find_job
+from whale_ray.runtime.supervisor import ALIVE
 
 pytestmark = pytest.mark.ray
 
@@ -23,6 +33,7 @@ def cluster() -> Iterator[Any]:
         num_gpus=2,
         resources={"scanner": 2},
         include_dashboard=False,
+        _system_config={"metrics_report_interval_ms": 500},
         logging_level="ERROR",
         log_to_driver=False,
     )
@@ -87,6 +98,147 @@ def test_a_detached_job_prints_into_the_logs_that_it_names(
     assert "(talk#0) row 7700\n(talk#0) row 7701\n" in logged(job)
 
 
+class Scans(whale.Process):
+    """Tells which GPUs its worker was given, and one of its variables."""
+
+    def close(self, out: Any) -> None:
+        import ray
+
+        out.emit_row(gpus=",".join(map(str, ray.get_gpu_ids())), coast=os.environ.get("COAST", ""))
+
+    def on_row(self, row: Any, out: Any) -> None:
+        pass
+
+
+def scanning(name: str, parallelism: int = 2, source: Any = None, **asked: Any) -> whale.Topology:
+    topology = whale.Topology(name)
+    rows = topology.source(source or whale.sources.iterable([{"v": 1}]), id="rows")
+    scans = rows.broadcast().process(Scans, id="scan", parallelism=parallelism, **asked)
+    scans.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def endless() -> Any:
+    def numbers() -> Iterator[dict[str, int]]:
+        while True:
+            yield {"v": 1}
+
+    return whale.sources.iterable(numbers)
+
+
+def actor_table(ray: Any) -> list[Any]:
+    """Return Ray's own entries of the actors that live."""
+    from ray.core.generated import gcs_pb2
+
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    table = accessor.get_actor_table(None, None)
+    found = [gcs_pb2.ActorTableData.FromString(entry) for entry in table]
+    return [entry for entry in found if entry.state == gcs_pb2.ActorTableData.ALIVE]
+
+
+def await_state(job: whale.Job, state: str) -> None:
+    while job.state != state:
+        assert job.state in ALIVE
+        with suppress(TimeoutError):
+            job.wait(0.05)
+
+
+def test_operators_reserve_what_they_ask_for_and_bear_their_names(cluster: Any) -> None:
+    asked = {"num_gpus": 1, "num_cpus": 0.5, "resources": {"scanner": 0.5}}
+    topology = scanning("lasting", source=endless(), **asked)
+    print_of = str(topology.explain(2, on="ray"))
+    assert "0.5 CPU, 1 GPU, 0.5 scanner" in print_of
+    assert "workers 0–1  1 CPU, 2 GPU, 1 scanner  4 CPU, 2 GPU, 2 scanner" in print_of
+    job = whale.submit(topology, workers=2)
+    try:
+        await_state(job, "running")
+        free = cluster._private.state.available_resources_per_node()
+        (node,) = free.values()
+        assert (node.get("CPU"), node.get("GPU", 0.0), node["scanner"]) == (3.0, 0.0, 1.0)
+        entries = {entry.name: entry.repr_name for entry in actor_table(cluster)}
+        assert entries[f"whale-ray:{job.id}:worker 0 (rows, scan, out)"] == (
+            "worker 0 (rows, scan, out)"
+        )
+        assert f"whale-ray:{job.id}:worker 1 (scan, out)" in entries
+        assert_refused_and_queued(job)
+        await_metric(cluster, f'ray_whale_ray_rows_in_total{{.*job="{job.id}",.*operator="rows"')
+    finally:
+        job.stop(drain=False)
+
+
+def assert_refused_and_queued(holder: whale.Job) -> None:
+    """Submit jobs while the first one holds both GPUs."""
+    with pytest.raises(whale.errors.ResourceError) as refused:
+        whale.submit(scanning("second", 1, num_gpus=1), workers=1)
+    told = f"1 GPU needed, 0 of 2 free; held by job {holder.id} (2 GPU); use fewer --workers"
+    assert told in str(refused.value)
+    queued = whale.submit(scanning("third", 1, num_gpus=1), workers=1, queue=True)
+    await_state(queued, "queued")
+    queued.stop()
+    assert queued.state == "cancelled"
+
+
+def await_metric(ray: Any, pattern: str) -> None:
+    """Ask Ray's agent, as Prometheus would, until the metric is there."""
+    (node,) = (node for node in ray.nodes() if node["Alive"])
+    url = f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            if re.search(pattern, answer.read().decode()):
+                return
+    raise AssertionError(pattern)
+
+
+def test_a_queued_job_runs_once_there_is_room(
+    cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = whale.submit(scanning("first", source=endless(), num_gpus=1), workers=2)
+    second = whale.submit(scanning("second", 1, num_gpus=2), workers=1, queue=True)
+    first.stop(drain=False)
+    assert second.results("out").preview() == [{"gpus": "0,1", "coast": ""}]
+    assert f"job '{second.id}' waits for room on Ray: 2 GPU needed, 0 of 2 free; held by job " in (
+        caplog.text
+    )
+
+
+def test_what_the_cluster_lacks_is_refused_at_once(cluster: Any) -> None:
+    with pytest.raises(whale.errors.ResourceError) as refused:
+        whale.submit(scanning("greedy", 3, resources={"scanner": 1}), workers=1)
+    assert str(refused.value) == (
+        "operator 'scan' asks Ray for 1 scanner for each of 3 instances, and the cluster has that "
+        "for 2: lower its parallelism, ask for less, or start Ray with more"
+    )
+    with pytest.raises(whale.errors.ResourceError, match="they need 5 CPU, and Ray has 4 CPU in"):
+        whale.submit(scanning("crowded"), workers=5)
+    assert not [entry for entry in actor_table(cluster) if entry.name.startswith("whale-ray:")]
+
+
+def test_a_runtime_env_reaches_the_functions(cluster: Any) -> None:
+    topology = scanning("coastal", 1)
+    job = whale.submit(topology, workers=1, runtime_env={"env_vars": {"COAST": "west"}})
+    assert job.results("out").preview() == [{"gpus": "", "coast": "west"}]
+
+
+def test_a_job_is_stopped_by_its_name(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    topology = scanning("named", 1, source=endless())
+    job = whale.submit(topology, workers=1)
+    await_state(job, "running")
+    assert main(["stop", "named", "--now"]) == 0
+    assert capsys.readouterr().out == f"{job.id} has ended\n"
+    assert job.state == "cancelled"
+    assert main(["stop", "named"]) == 2
+    assert capsys.readouterr().err == "whale-ray: there is no job 'named'; running: none runs\n"
+
+
+def test_a_name_that_several_jobs_bear_is_not_enough() -> None:
+    running = [RunningJob("a-1", "a", "running"), RunningJob("a-2", "a", "running")]
+    assert find_job("a-2", running) is running[1]
+    with pytest.raises(whale.errors.UsageError) as refused:
+        find_job("a", running)
+    assert str(refused.value) == "several jobs are named 'a'; pass an id: a-1, a-2"
+
+
 def await_end(ray: Any, job: whale.Job) -> None:
     """Wait until a detached job has ended."""
     from whale_ray.runtime.ray_controller import controller_name
@@ -97,3 +249,35 @@ def await_end(ray: Any, job: whale.Job) -> None:
     except ValueError:
         return  # it has ended
     ray.wait([controller.wait_for_end.options(max_task_retries=0).remote()], timeout=60)
+
+
+DASHBOARD = """
+import json, urllib.request
+import whale_ray as whale
+
+def numbers():
+    while True:
+        yield {"v": 1}
+
+for bounded in (True, False):
+    source = whale.sources.iterable(numbers if not bounded else [{"v": 1}], bounded=bounded)
+    topology = whale.Topology("lasting")
+    topology.source(source, id="rows").sink(whale.sinks.parquet(FOLDER + str(bounded)), id="out")
+    job = whale.submit(topology, address="local", workers=1)
+    answer = 0
+    if job.dashboard_url:
+        with urllib.request.urlopen(job.dashboard_url + "/api/version", timeout=60) as page:
+            answer = page.status
+    job.stop(drain=False)
+    print(json.dumps([bounded, answer]))
+"""
+
+
+@pytest.mark.long
+def test_a_ray_of_our_own_has_a_dashboard_for_a_job_that_lasts(tmp_path: Path) -> None:
+    script = DASHBOARD.replace("FOLDER", repr(str(tmp_path)))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=280, check=False
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert told == [[True, 0], [False, 200]], done.stderr

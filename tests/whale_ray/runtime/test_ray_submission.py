@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.settings import Settings
-from whale_ray.runtime import api, ray_submission
+from whale_ray.plan.requests import ClusterNode
+from whale_ray.runtime import api, ray_nodes, ray_submission
 from whale_ray.runtime.job import Job
-from whale_ray.runtime.ray_submission import (
-    ClusterNode,
-    RayRunner,
-    cluster_nodes,
-    places_of_hosts,
-    spread_over,
-)
+from whale_ray.runtime.ray_nodes import cluster_nodes, places_of_hosts, spread_over
+from whale_ray.runtime.ray_submission import RayRunner
 
 SMALL, LARGE = ClusterNode("small", 2), ClusterNode("large", 14)
 
@@ -79,8 +75,8 @@ def test_nodes_that_can_run_workers_this_one_first(monkeypatch: pytest.MonkeyPat
     def found(here: str) -> list[ClusterNode]:
         context = SimpleNamespace(get_node_id=lambda: here)
         stand_in = SimpleNamespace(nodes=lambda: nodes, get_runtime_context=lambda: context)
-        monkeypatch.setattr(ray_submission, "ray", stand_in)
-        return cluster_nodes()
+        monkeypatch.setattr(ray_nodes, "ray", stand_in)
+        return [ClusterNode(one.id, one.cpus) for one in cluster_nodes()]
 
     others = [ClusterNode("a", 8), ClusterNode("b", 4)]
     assert found("here") == [ClusterNode("here", 2), *others]

@@ -259,7 +259,8 @@ def submit(topology):
 
 def receive(job, number):
     facts["rows"].append(job.results("out").preview()[0]["rows"])
-    facts["rays"].append(str(ray.get_runtime_context().get_job_id()) + ray.get_runtime_context().gcs_address)
+    context = ray.get_runtime_context()
+    facts["rays"].append(str(context.get_job_id()) + context.gcs_address)
     if number == FAILS_AT:
         raise LookupError("the third is too much")
 

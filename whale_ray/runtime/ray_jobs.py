@@ -1,0 +1,75 @@
+"""Finds jobs on a Ray cluster that were submitted before, and ends them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from ..configs.errors import ResourceError, UsageError
+from ..ray_bridge.session import connect_ray
+from .ray_controller import controller_name, job_of
+from .ray_fleet import NAMESPACE
+
+_ANSWER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job found on a cluster."""
+
+    id: str
+    name: str
+    state: str
+
+
+def list_jobs(address: str | None) -> list[RunningJob]:
+    """Return the jobs that run on a cluster, detached or not; raises ResourceError without one."""
+    with connect_ray(address or "auto"):
+        found = []
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            if entry["namespace"] == NAMESPACE and job_of(entry["name"]) is not None:
+                controller = ray.get_actor(entry["name"], namespace=NAMESPACE)
+                try:
+                    answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
+                except (GetTimeoutError, RayActorError):
+                    answer = (job_of(entry["name"]), "?", "does not answer")
+                found.append(RunningJob(*answer))
+        return sorted(found, key=lambda job: job.id)
+
+
+def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> str:
+    """End a job on a cluster and wait until its controller is gone; return its id.
+
+    `named` is its id, or its name if no other job has that.
+
+    Raises:
+        UsageError: there is no such job, or several of that name; the message lists them.
+        ResourceError: it did not end in time.
+    """
+    job_id = find_job(named, list_jobs(address)).id
+    with connect_ray(address or "auto"):
+        controller = ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
+        ray.get(controller.stop.remote(drain), timeout=_ANSWER_TIMEOUT_S)
+        # Retried, it would have Ray print that its actor is dead, which is what it waits for.
+        waiting = controller.wait_for_end.options(max_task_retries=0).remote()
+        done, _ = ray.wait([waiting], timeout=timeout_s)
+        if not done:
+            msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
+            raise ResourceError(msg)
+    return job_id
+
+
+def find_job(named: str, running: list[RunningJob]) -> RunningJob:
+    """Return the job of that id, or the only one of that name; raises UsageError."""
+    found = [job for job in running if job.id == named]
+    found = found or [job for job in running if job.name == named]
+    if len(found) > 1:
+        msg = f"several jobs are named {named!r}; pass an id: {', '.join(job.id for job in found)}"
+        raise UsageError(msg)
+    if not found:
+        known = ", ".join(job.id for job in running) or "none runs"
+        msg = f"there is no job {named!r}; running: {known}"
+        raise UsageError(msg)
+    return found[0]
