@@ -116,7 +116,7 @@ MISTAKES = {
     "leave one of them out",
     "explain ride-hailing --workers two": "argument --workers: invalid int value: 'two'; "
     "see whale-ray explain ride-hailing --help",
-    "explain ride-hailing --workers -2": "runtime.workers must lie between 0 and 4,096, not -2",
+    "explain ride-hailing --workers -2": "--workers must lie between 0 and 4,096, not -2",
     "explain ride-hailing more": "unknown argument more; see whale-ray explain ride-hailing --help",
     "explain options-market --compare": "one placement is explained at a time; "
     "leave out --compare, give --placement",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -19,6 +20,16 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.allow_abbrev = False
+        self._needs: list[tuple[str, str]] = []
+        self._excludes: list[tuple[str, str]] = []
+
+    def need(self, option: str, *others: str) -> None:
+        """Refuse each of `others` without `option`, since it says nothing then."""
+        self._needs += [(option, other) for other in others]
+
+    def exclude(self, option: str, *others: str) -> None:
+        """Refuse each of `others` beside `option`, since it says nothing there."""
+        self._excludes += [(option, other) for other in others]
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake as UsageError, naming where the options are explained."""
@@ -31,12 +42,33 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: an argument is unknown, missing or malformed.
         """
-        parsed, unknown = super().parse_known_args(args, namespace)
+        words = list(sys.argv[1:] if args is None else args)
+        parsed, unknown = super().parse_known_args(words, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
             self.error(f"unknown {kind} {word}{did_you_mean(word, self._option_string_actions)}")
+        self._check_company(self._given(words))
         return parsed, unknown
+
+    def _given(self, words: list[str]) -> set[str]:
+        """Return the options that were written, by the first of their names."""
+        written = {word.partition("=")[0] for word in words}
+        return {
+            action.option_strings[0]
+            for action in self._actions
+            if written.intersection(action.option_strings)
+        }
+
+    def _check_company(self, given: set[str]) -> None:
+        for option, other in self._excludes:
+            if {option, other} <= given:
+                msg = f"{other} means nothing with {option}; leave one of them out"
+                raise UsageError(msg)
+        for option, other in self._needs:
+            if other in given and option not in given:
+                msg = f"{other} means nothing without {option}; leave it out"
+                raise UsageError(msg)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

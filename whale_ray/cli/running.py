@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..configs.errors import EXIT_INTERRUPTED, UsageError, WhaleError
+from ..configs.errors import EXIT_INTERRUPTED, SettingsError, UsageError, WhaleError
 from .parser import Parser, did_you_mean
 from .tables import preview
 
@@ -80,7 +80,7 @@ def add_settings(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_placement(command: argparse.ArgumentParser) -> None:
+def add_placement(command: Parser) -> None:
     """Add the options that say where a job runs."""
     command.add_argument(
         "--on",
@@ -94,13 +94,16 @@ def add_placement(command: argparse.ArgumentParser) -> None:
         "--queue", action="store_true", help="wait for room on Ray if others hold it"
     )
     command.add_argument("--watch", action="store_true", help="print what every operator does")
+    command.exclude("--detach", "--watch", "--json")
 
 
 def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
-    """Refuse options that mean nothing where the job runs; raises UsageError.
+    """Refuse options that mean nothing where the job runs; raises UsageError, SettingsError.
 
     Settings may come from files that serve other runs, too: of those it only tells.
     """
+    from ..plan.planner import check_workers
+
     given = {
         "--detach": parsed.detach,
         "--queue": parsed.queue,
@@ -112,7 +115,9 @@ def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
         if is_given and parsed.on != "ray":
             msg = f"{option} means nothing with --on {parsed.on}; leave one of them out"
             raise UsageError(msg)
-    if parsed.on == "inline" and settings.runtime.hosts > 1:
+    if parsed.on != "inline":
+        check_workers(settings, parsed.workers)
+    elif settings.runtime.hosts > 1:
         sys.stderr.write(
             f"whale-ray: runtime.hosts={settings.runtime.hosts} means nothing with --on inline: "
             "one process has one host\n"
@@ -120,7 +125,10 @@ def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
-    """Return the settings that the options give; raises SettingsError."""
+    """Return the settings that the options give; raises SettingsError, UsageError.
+
+    The number of workers is no part of them, but it is looked at.
+    """
     from ..configs.loading import load_settings
 
     overrides: dict[str, object] = {}
@@ -130,7 +138,13 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
             msg = f"--set {entry} lacks its value; write --set {key}=VALUE"
             raise UsageError(msg)
         overrides[key] = value
-    return load_settings(*parsed.settings, overrides=overrides)
+    settings = load_settings(*parsed.settings, overrides=overrides)
+    if parsed.workers is not None:
+        try:
+            settings.with_overrides({"runtime.workers": parsed.workers})
+        except SettingsError as error:
+            raise UsageError(str(error).replace("runtime.workers", "--workers")) from None
+    return settings
 
 
 def _run(parsed: argparse.Namespace) -> int:

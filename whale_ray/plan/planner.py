@@ -35,6 +35,18 @@ def worker_count(settings: Settings, workers: int | None = None) -> int:
     return max(len(os.sched_getaffinity(0)), settings.runtime.hosts)
 
 
+def check_workers(settings: Settings, workers: int | None = None) -> None:
+    """Look whether there are enough workers for the hosts, and for more than sources.
+
+    Raises:
+        SettingsError: there are not.
+    """
+    runtime = settings.runtime
+    count = worker_count(settings, workers)
+    lay_hosts(runtime.hosts, count, runtime.route, (), settings.multicast.out_degree)
+    place((), count, (), runtime.source_workers)
+
+
 def plan(
     logical: LogicalPlan,
     settings: Settings,

@@ -21,6 +21,7 @@ from ...configs.errors import EXIT_INTERRUPTED, JobError, UsageError
 from ...transport.clock import SystemClock
 from ..shared import command as shared
 from ..shared.phases import Phases
+from ..shared.ranges import check_whole, named_as_options
 from .application import describe_result, render_result
 from .comparing import (
     describe_comparison,
@@ -28,6 +29,7 @@ from .comparing import (
     placements_here,
     render_comparison,
 )
+from .contracts import CONTRACTS_MAX
 from .highest_rate import MISSED_SHARE, highest_rate
 from .measuring import Measured, measure
 from .placements import PLACEMENTS, check_given, job_settings, workers_of
@@ -35,6 +37,7 @@ from .settings import MESSAGES_MAX, OptionsMarketSettings
 from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
+    from ...cli.parser import Parser
     from ...configs.settings import Settings
     from ...operators.sinks.base import Sink
     from ...plan.explanation import Explanation
@@ -48,7 +51,7 @@ _PLACEMENT: Final = "shared-memory"
 _SEARCHED: Final = (10_000.0, 10_000_000.0)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the application's options."""
     market = parser.add_argument_group("market: contracts of a folder, or generated")
     market.add_argument("--data", metavar="DIR", help="with contracts and trade counts, Parquet")
@@ -95,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--plots", type=Path, metavar="DIR", help="draw what --compare found (whale-ray[plots])"
     )
+    parser.need("--data", "--on-bad-rows")
     add_settings(parser)
 
 
@@ -107,13 +111,13 @@ def _add_numbers(group: argparse._ArgumentGroup, **meanings: str) -> None:
         group.add_argument(option, type=type(default), default=default, help=told)
 
 
-def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
+def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
     return run(parser.parse_args(arguments), ["whale-ray", "run", "options-market", *arguments])
 
 
-def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explanation:
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
     """Return the plan of what `main` would run, over generated contracts in place of read ones."""
     from ... import sinks
 
@@ -188,7 +192,10 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _chosen(options: argparse.Namespace) -> OptionsMarketSettings:
     names = (field.name for field in fields(OptionsMarketSettings))
-    return OptionsMarketSettings(**{name: getattr(options, name) for name in names})
+    with named_as_options():
+        if options.contracts is not None:
+            check_whole("contracts", options.contracts, 1, CONTRACTS_MAX)
+        return OptionsMarketSettings(**{name: getattr(options, name) for name in names})
 
 
 def _check(options: argparse.Namespace, settings: Settings, names: Sequence[str]) -> None:
@@ -273,9 +280,6 @@ def _contracts(
     if options.data is None:
         with phases.phase("generating"):
             return _generated(options), {}
-    if options.contracts is not None and options.contracts < 1:
-        msg = f"--contracts {options.contracts}: give 1 or more"
-        raise UsageError(msg)
     from .prepare import SparkEngine, input_paths, prepare
 
     paths = input_paths(options.data)

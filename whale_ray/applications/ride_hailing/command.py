@@ -25,6 +25,7 @@ from ...cli.running import (
 from ...configs.errors import EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from ..shared.phases import Phases
+from ..shared.ranges import named_as_options
 from .application import describe_result, render_result
 from .prepare import InputPaths, Prepared, input_paths, prepare
 from .settings import RideHailingSettings
@@ -33,6 +34,7 @@ from .topology import APPLICATION, build
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ...cli.parser import Parser
     from ...configs.settings import Settings
     from ...operators.sinks.base import SinkResult
     from ...operators.sources.base import Source
@@ -61,7 +63,7 @@ class _Input:
         return sum(self.rows_in.values()) - sum(self.rejected.values())
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the application's options."""
     source = parser.add_argument_group("input: a folder, or generated")
     source.add_argument("--data", metavar="DIR", help="with positions and requests as Parquet")
@@ -77,17 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--parallelism", type=int, default=16, help="matching instances (default 16)"
     )
     shared.add_result(parser, "--output", default=DEFAULT_OUTPUT)
+    parser.exclude("--data", "--vehicles", "--hours", "--seed")
     add_placement(parser)
     add_settings(parser)
 
 
-def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
+def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
     return run(parser.parse_args(arguments), ["whale-ray", "run", "ride-hailing", *arguments])
 
 
-def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explanation:
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
     """Return the plan of what `main` would run, over empty inputs."""
     from ... import sinks, sources
     from .generator import POSITIONS_SCHEMA, REQUESTS_SCHEMA
@@ -121,14 +124,19 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _question(options: argparse.Namespace) -> RideHailingSettings:
+    """Return what is asked; raises UsageError for numbers out of range, also of the generator."""
+    from .generator import GeneratorSettings
+
     if options.limit is not None and options.limit < 1:
         msg = f"--limit {options.limit} leaves nothing to do; give 1 or more"
         raise UsageError(msg)
-    return RideHailingSettings(
-        radius_m=options.radius_m,
-        max_age_s=options.max_age_s,
-        matching_instances=options.parallelism,
-    )
+    with named_as_options(matching_instances="--parallelism"):
+        GeneratorSettings(vehicles=options.vehicles, hours=options.hours, seed=options.seed)
+        return RideHailingSettings(
+            radius_m=options.radius_m,
+            max_age_s=options.max_age_s,
+            matching_instances=options.parallelism,
+        )
 
 
 def _input(

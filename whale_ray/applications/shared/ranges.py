@@ -1,33 +1,59 @@
-"""Settings that must lie in a range."""
+"""Settings that must lie in a range, and what they are called on the command line."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ...configs.errors import SettingsError
+from ...configs.errors import SettingsError, UsageError
 
-__all__ = ["check_number", "check_whole"]
+__all__ = ["OutOfRangeError", "check_number", "check_whole", "named_as_options"]
+
+
+class OutOfRangeError(SettingsError):
+    """A setting has a value that it cannot have: `name` and, in words, `problem`."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name} {problem}")
+        self.name = name
+        self.problem = problem
+
+
+@contextmanager
+def named_as_options(**options: str) -> Iterator[None]:
+    """Within the block, name a setting by its option: the one given here, else its own name's.
+
+    Raises:
+        UsageError: a setting has a value that it cannot have.
+    """
+    try:
+        yield
+    except OutOfRangeError as error:
+        option = options.get(error.name, f"--{error.name.replace('_', '-')}")
+        msg = f"{option} {error.problem}"
+        raise UsageError(msg) from None
 
 
 def check_number(name: str, value: Any, least: float, most: float, unit: str = "") -> None:
     """Refuse what is no number from `least` to `most`, in `unit`; raises SettingsError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         of_unit = f" of {unit}" if unit else ""
-        msg = f"{name} is {value!r}: give a number{of_unit}"
-        raise SettingsError(msg)
+        problem = f"is {value!r}: give a number{of_unit}"
+        raise OutOfRangeError(name, problem)
     _check_range(name, value, least, most, unit)
 
 
 def check_whole(name: str, value: Any, least: int, most: int, unit: str = "") -> None:
     """Refuse what is no whole number from `least` to `most`, in `unit`; raises SettingsError."""
     if isinstance(value, bool) or not isinstance(value, int):
-        msg = f"{name} is {value!r}: give a whole number"
-        raise SettingsError(msg)
+        problem = f"is {value!r}: give a whole number"
+        raise OutOfRangeError(name, problem)
     _check_range(name, value, least, most, unit)
 
 
 def _check_range(name: str, value: float, least: float, most: float, unit: str) -> None:
     if not least <= value <= most:
-        msg = f"{name} is {value}: give {least:,} to {most:,} {unit}".rstrip()
-        raise SettingsError(msg)
+        problem = f"is {value}: give {least:,} to {most:,} {unit}".rstrip()
+        raise OutOfRangeError(name, problem)

@@ -23,6 +23,7 @@ from ...cli.running import (
 from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from ..shared.phases import Phases
+from ..shared.ranges import named_as_options
 from .application import describe_result, render_result, traded_in
 from .calendar import SHANGHAI, TradingCalendar
 from .prepare import Comparison, Prepared, compare, input_paths, prepare
@@ -32,17 +33,19 @@ from .topology import APPLICATION, build
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ...cli.parser import Parser
     from ...configs.settings import Settings
     from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
     from ...runtime.job import Job
     from ...runtime.metrics import OperatorMetrics
+    from .generator import GeneratorSettings
 
 DEFAULT_OUTPUT = "out/stock-exchange"
 _GENERATED_ROWS = 1_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the application's options."""
     source = parser.add_argument_group("input: a folder, or generated")
     either = source.add_mutually_exclusive_group()
@@ -66,17 +69,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result.add_argument(
         "--no-compare", action="store_true", help="do not compare with the exchange's own fills"
     )
+    parser.exclude("--data", "--symbols", "--seed")
+    parser.need("--data", "--no-compare", "--on-bad-rows")
     add_placement(parser)
     add_settings(parser)
 
 
-def main(arguments: Sequence[str], parser: argparse.ArgumentParser) -> int:
+def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
     return run(parser.parse_args(arguments), ["whale-ray", "run", "stock-exchange", *arguments])
 
 
-def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explanation:
+def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
     """Return the plan of what `main` would run, over generated orders."""
     from ... import sinks
     from .generator import GeneratorSettings, orders
@@ -87,7 +92,7 @@ def explain(arguments: Sequence[str], parser: argparse.ArgumentParser) -> Explan
         sinks.parquet(str(Path(options.output) / name), overwrite=True)
         for name in ("fills", "volumes")
     )
-    division = StockExchangeSettings(matching_instances=options.parallelism)
+    division = _division(options)
     return explained(build(orders(GeneratorSettings()), fills, volumes, division), options)
 
 
@@ -105,11 +110,8 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
     check_placement(options, settings)
-    if options.data is None and options.no_compare:
-        msg = "--no-compare means nothing without --data; leave it out"
-        raise UsageError(msg)
     calendar = _calendar(options)
-    division = StockExchangeSettings(matching_instances=options.parallelism)
+    division = _division(options)
     fills, volumes = (
         shared.parquet_sink(options, DEFAULT_OUTPUT, Path(options.output) / name)
         for name in ("fills", "volumes")
@@ -123,6 +125,20 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         if options.detach:
             return 0
         return _report(options, division, command, taken, job, phases)
+
+
+def _division(options: argparse.Namespace) -> StockExchangeSettings:
+    """Return the division; raises UsageError for numbers out of range, also of the generator."""
+    with named_as_options(matching_instances="--parallelism", records="--generate"):
+        _generator(options)
+        return StockExchangeSettings(matching_instances=options.parallelism)
+
+
+def _generator(options: argparse.Namespace) -> GeneratorSettings:
+    from .generator import GeneratorSettings
+
+    records = _GENERATED_ROWS if options.generate is None else options.generate
+    return GeneratorSettings(records=records, symbols=options.symbols, seed=options.seed)
 
 
 def _calendar(options: argparse.Namespace) -> TradingCalendar:
@@ -142,11 +158,10 @@ def _input(
     stack: ExitStack,
 ) -> _Input:
     if options.data is None:
-        from .generator import GeneratorSettings, orders
+        from .generator import orders
 
-        records = _GENERATED_ROWS if options.generate is None else options.generate
-        chosen = GeneratorSettings(records=records, symbols=options.symbols, seed=options.seed)
-        return _Input(orders(chosen), records)
+        chosen = _generator(options)
+        return _Input(orders(chosen), chosen.records)
     from ... import sources
 
     shared.check_java()
