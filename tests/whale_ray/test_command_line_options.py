@@ -51,6 +51,8 @@ REFUSED = {
     f"{STOCKS} --no-compare": "--no-compare means nothing without --data; leave it out",
     f"{RIDES} --detach --json": "--json means nothing with --detach; leave one of them out",
     f"{RIDES} --detach --watch": "--watch means nothing with --detach; leave one of them out",
+    f"{RIDES} --on processes --queue": "--queue means nothing with --on processes; leave one"
+    " of them out",
     f"{RIDES} --on processes --address auto": "--address means nothing with --on processes; leave"
     " one of them out",
 }
