@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from whale_ray.configs.errors import InputError
 from whale_ray.operators import sources
@@ -165,6 +168,90 @@ def test_damaged_data_is_named(tmp_path: Path) -> None:
     assert message.startswith(f"{path}: the Parquet file is damaged (")
     assert message.endswith("); write it again")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"PAR1", b"PAR1PAR1", b"PAR1" + bytes(20) + b"PAR1", b"x,y\n"]
+)
+def test_what_is_no_parquet_file_is_named(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(data)
+    source = sources.parquet(path)
+    for use in (source.schema, lambda: list(read_all(source))):
+        with pytest.raises(InputError) as error:
+            use()
+        assert str(error.value).startswith(f"{path}: not a complete Parquet file (")
+        assert str(error.value).endswith("); write it again or leave it out")
+        assert "\n" not in str(error.value)
+
+
+@given(seed=st.integers(0, 10**6), changes=st.integers(1, 20), keep=st.floats(0.1, 1))
+def test_any_damage_is_one_line_that_names_the_file(
+    seed: int, changes: int, keep: float, tmp_path_factory: Any
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "a.parquet"
+    write(path, rows=50, group=20)
+    generator = np.random.default_rng(seed)
+    data = bytearray(path.read_bytes())
+    # Most places are in the footer, where thrift's structures and the columns' names are.
+    for place in generator.integers(len(data) // 3, len(data), changes):
+        data[place] = generator.integers(256)
+    path.write_bytes(data[: int(len(data) * keep)] if keep < 0.5 else data)
+    message = f"{path}: undamaged, or damaged so that only a checksum would show it"
+    try:
+        rows_of(sources.parquet(path))
+    except InputError as error:
+        message = str(error)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = pa.array([b"a", b"K\xe4se", None]).view(pa.string())
+    for column in (texts, texts.dictionary_encode()):
+        pq.write_table(pa.table({"id": [1, 2, 3], "name": column}), path)
+        assert message_of(sources.parquet(path)) == (
+            f"{path}: the text column 'name' holds bytes that are not UTF-8 "
+            "(Invalid UTF8 sequence at string index 1); write it as binary, or in UTF-8"
+        )
+        assert [row["id"] for row in rows_of(sources.parquet(path, columns=["id"]))] == [1, 2, 3]
+
+
+def test_checksums_are_verified_where_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": pa.array(range(1000), pa.int64())})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    data = path.read_bytes()
+    value = (777).to_bytes(8, "little")
+    assert data.count(value) == 1
+    path.write_bytes(data.replace(value, (778).to_bytes(8, "little")))
+    assert message_of(sources.parquet(path)) == (
+        f"{path}: the Parquet file is damaged (could not verify page integrity, CRC checksum "
+        "verification failed for page_ordinal 0); write it again"
+    )
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_timestamps_of_every_unit_are_read(tmp_path: Path, unit: str, zone: str | None) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"at": pa.array([0, 1_234_567_890, None], pa.timestamp(unit, zone))})
+    pq.write_table(table, path)
+    source = sources.parquet(path)
+    stored = "ms" if unit == "s" else unit  # Parquet has no seconds
+    assert str(source.schema()) == f"at: {pa.timestamp(stored, zone)}"
+    expected = table.column("at").cast(pa.timestamp(stored, zone))
+    (batch,) = read_all(source)
+    assert batch.to_arrow().column("at").equals(expected.combine_chunks())
+
+
+def test_sparks_old_timestamps_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"at": pa.array([0, 1_234_567_890, None], pa.timestamp("ns"))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    (batch,) = read_all(sources.parquet(path))
+    assert batch.to_arrow().column("at").equals(table.column("at").combine_chunks())
 
 
 def test_a_missing_file_is_found_by_check(tmp_path: Path) -> None:

@@ -115,6 +115,23 @@ def test_rows_are_those_of_the_grammar(text: str, block_bytes: int, tmp_path_fac
     assert read(replace(source, block_bytes=block_bytes)) == (expected, rejected)
 
 
+@given(
+    fields=st.lists(st.sampled_from(["", "a", '"a\n"', '""', 'a"b']), min_size=1, max_size=12),
+    block_bytes=st.integers(1, 40),
+    line_end=st.sampled_from(["\n", "\r\n", "\r"]),
+)
+def test_empty_lines_of_a_single_column_are_nulls(
+    fields: list[str], block_bytes: int, line_end: str, tmp_path_factory: Any
+) -> None:
+    path = put(tmp_path_factory.mktemp("single"), line_end.join(["x", *fields, ""]))
+    source = sources.csv(path, {"x": "string"})
+    assert isinstance(source, CsvSource)
+    expected = {"": None, "a": "a", '"a\n"': "a\n", '""': "", 'a"b': 'a"b'}
+    rows, rejected = read(replace(source, block_bytes=block_bytes))
+    assert [row["x"] for row in rows] == [expected[one] for one in fields]
+    assert rejected == 0
+
+
 VALUE = st.text(st.sampled_from('ab",\n\r éx'), max_size=8)
 
 
