@@ -180,7 +180,8 @@ def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
     import pyarrow as pa
 
     def parse(records: Sequence[bytes]) -> tuple[pa.Schema, Sequence[bytes]]:
-        return _read(b"".join(records), None, "infer").schema, records
+        found = _read(b"".join(records), None, "infer").schema
+        return pa.schema([(one.name, _undecided(one.type)) for one in found]), records
 
     fault: Fault | None = None
     schema: pa.Schema | None = None
@@ -193,12 +194,10 @@ def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
             fault = fault or Fault.of(records[part.index], encoding, no_json)
             continue
         found, lines = part.value
-        if schema is None:
-            schema = found
-        else:
-            with suppress(pa.ArrowException):
-                schema = pa.unify_schemas([schema, found], promote_options="permissive")
-        good += lines
+        with suppress(pa.ArrowException):
+            known = [found] if schema is None else [schema, found]
+            schema = pa.unify_schemas(known, promote_options="permissive")
+            good += lines
     if schema is None:
         assert fault is not None
         raise InputError(no_line(path, block.first_line, records[0], fault))
@@ -206,6 +205,13 @@ def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
         msg = f"{path}: the objects of the first block have no fields; pass schema="
         raise InputError(msg)
     return _without_loss(schema, good, path)
+
+
+def _undecided(kind: pa.DataType) -> pa.DataType:
+    """Return text for a timestamp, since other texts may say that the column is none."""
+    import pyarrow as pa
+
+    return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 class _Number(str):
@@ -218,9 +224,7 @@ def _without_loss(schema: pa.Schema, lines: list[bytes], path: str) -> pa.Schema
     """Return the schema with types for numbers and times that lose nothing."""
     import pyarrow as pa
 
-    texts = [
-        one for one in schema if pa.types.is_timestamp(one.type) or pa.types.is_string(one.type)
-    ]
+    texts = [one for one in schema if pa.types.is_string(one.type)]
     floats = [one for one in schema if pa.types.is_floating(one.type)]
     types = {one.name: pa.string() for one in texts} | {one.name: one.type for one in floats}
     if not types:

@@ -179,3 +179,14 @@ def test_files_that_are_no_json_lines_are_named(tmp_path: Path) -> None:
         f"{path}: the column 'x' holds only nulls in the first block, so its type is unknown; "
         "pass schema= (or the columns= wanted)"
     )
+
+
+def test_the_first_lines_decide_where_types_differ(tmp_path: Path) -> None:
+    lines = [{"x": 1, "t": "2008-05-31"}, {"x": "a", "t": "soon"}, {"x": 2.5, "t": None}]
+    path = put(tmp_path / "a.jsonl", *lines, *[{"x": "b"}, {"x": 3}] * 300)
+    source = sources.json_lines(path)
+    assert str(source.schema()) == "x: float64, t: date32"
+    rows = rows_of(source.with_bad_rows("drop"))
+    assert [row["x"] for row in rows] == [1.0, 2.5] + [3.0] * 300
+    message = message_of(BadRowError, source)
+    assert message.startswith(f"{path}, line 2: Column(/x) changed from number to string: ")
