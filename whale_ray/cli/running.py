@@ -215,7 +215,9 @@ def start_job(
         queue=options.queue,
     )
     if job.dashboard_url:
-        sys.stderr.write(f"Ray's dashboard: {job.dashboard_url}\n")
+        sys.stderr.write(
+            f"Ray's dashboard: {job.dashboard_url} (for its token: ray get-auth-token)\n"
+        )
     if options.detach:
         sys.stdout.write(f"{job.id}\n")
         sys.stderr.write(f"{job.logs}\n")

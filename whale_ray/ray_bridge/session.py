@@ -77,8 +77,8 @@ class RaySession:
     address: str
     started_here: bool
     namespace: str
-    dashboard_url: str
     _ours: bool = field(repr=False)
+    dashboard_url: str = ""
 
     @property
     def worker_cpus(self) -> float:

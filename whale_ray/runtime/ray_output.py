@@ -7,6 +7,7 @@ Ray with `log_to_driver=True`: then Ray prints the lines already.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import Sequence
@@ -29,6 +30,12 @@ _FETCH_WAIT_S = 5.0
 _RECEIPT_TIMEOUT_S = 1.0
 _ASK_AGAIN_AFTER_S = 0.2
 _PRINT_TIMEOUT_S = 3.0
+_LOOK_S = 0.5
+_LAST_LINES_NS = 3_000_000_000
+"""How long the driver waits for the last lines after the end of a job."""
+
+# Ray's functions without what starts another Ray where there is none any more.
+_get, _wait = inspect.unwrap(ray.get), inspect.unwrap(ray.wait)
 
 _log = logging.getLogger(__name__)
 
@@ -85,33 +92,41 @@ class OutputFollower:
         self._asked: dict[Any, int] = {}
         self._job_has_ended = threading.Event()
         self._printer = Printer()
+        self._clock = SystemClock()
         self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
         """Wait a moment for the last lines, after the job's end."""
         self._job_has_ended.set()
-        self._thread.join(_PRINT_TIMEOUT_S)
+        self._thread.join()  # which has a limit of its own: it must not ask a Ray that has ended
         self._printer.close(_PRINT_TIMEOUT_S)
 
     def _follow(self) -> None:
         try:
             for index in range(len(self._actors)):
                 self._ask(index)
-            while self._asked and ray.is_initialized():
-                done, _ = ray.wait(list(self._asked), num_returns=1, timeout=_FETCH_WAIT_S)
+            deadline_ns: int | None = None
+            while self._asked:
+                done, _ = _wait(list(self._asked), num_returns=1, timeout=_LOOK_S)
                 for ref in done:
                     self._take(self._asked.pop(ref), ref)
+                if self._job_has_ended.is_set():
+                    now_ns = self._clock.monotonic_ns()
+                    deadline_ns = deadline_ns or now_ns + _LAST_LINES_NS
+                    if now_ns >= deadline_ns:
+                        return
         except Exception as error:  # noqa: BLE001  # Ray may go at any moment; the job tells
             _log.debug("the output of a job is followed no longer: %s", error)
 
     def _ask(self, index: int) -> None:
-        asked = self._actors[index].output.remote(self._seen[index])
-        self._asked[asked] = index
+        if ray.is_initialized():  # else the call would start another Ray
+            asked = self._actors[index].output.remote(self._seen[index])
+            self._asked[asked] = index
 
     def _take(self, index: int, ref: Any) -> None:
         try:
-            fetched: Fetched = ray.get(ref)
+            fetched: Fetched = _get(ref)
         except RayError:  # it died; Ray starts it again, unless the job has ended
             self._seen[index] = 0
             if not self._job_has_ended.wait(_ASK_AGAIN_AFTER_S):
