@@ -27,8 +27,8 @@ SOURCES = [
 ]  # fmt: skip
 
 SINKS = [
-    "Sink", "SinkResult", "SinkWriter", "Staged", "collect", "csv", "json_lines", "parquet",
-    "ray_dataset", "spark",
+    "Sink", "SinkResult", "SinkWriter", "Staged", "collect", "csv", "each", "json_lines",
+    "parquet", "print", "ray_dataset", "spark",
 ]  # fmt: skip
 
 HEAVY = ["numba", "llvmlite", "pandas", "pyspark", "ray", "raydp"]
