@@ -77,7 +77,8 @@ class Environment:
         if constant:
             values = [pa.repeat(value, 1) for value in values]
         try:
-            result = _kernel(call.kernel)(*values, *call.options)
+            with np.errstate(all="ignore"):  # infinities and NaN are results like any other
+                result = _kernel(call.kernel)(*values, *call.options)
         except ExpressionError as error:
             msg = f"{error}, in {call}"
             raise ExpressionError(msg) from None

@@ -1,11 +1,11 @@
-"""What a function takes: columns, by expression or name, and plain values."""
+"""What a function takes: columns, by expression or name, and plain values or literals."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from ...configs.errors import ExpressionError
-from ..expressions import Expression, col, lit
+from ..expressions import Expression, Literal, col, lit
 
 ColumnOrName: TypeAlias = Expression | str
 
@@ -33,9 +33,31 @@ def some_columns(name: str, columns: tuple[ColumnOrName, ...]) -> tuple[Expressi
     return tuple(as_column(column) for column in columns)
 
 
-def as_integer(value: int) -> int:
-    """Return a plain integer, or refuse anything else."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        msg = f"expected a plain integer, not {value!r}"
+def as_integer(value: int | Expression) -> int:
+    """Return a plain integer, or that of a literal; refuse anything else."""
+    plain = _constant(value, "integer")
+    if isinstance(plain, bool) or not isinstance(plain, int):
+        msg = f"expected a plain integer, not {plain!r}"
+        raise ExpressionError(msg)
+    return plain
+
+
+def as_text(value: str | Expression) -> str:
+    """Return plain text, or that of a literal; refuse anything else."""
+    plain = _constant(value, "text")
+    if not isinstance(plain, str):
+        msg = f"expected plain text, not {plain!r}"
+        raise ExpressionError(msg)
+    return plain
+
+
+def _constant(value: object, what: str) -> object:
+    if isinstance(value, Literal):
+        return value.constant
+    if isinstance(value, Expression):
+        msg = (
+            f"expected plain {what} or a literal, not the column {value}: what differs from row to"
+            " row takes a function, stream.map(function)"
+        )
         raise ExpressionError(msg)
     return value

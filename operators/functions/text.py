@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...configs.errors import ExpressionError
 from ..expressions import Call, Expression, escape, function
-from .arguments import ColumnOrName, as_column, as_integer, some_columns
+from .arguments import ColumnOrName, as_column, as_integer, as_text, some_columns
 
 __all__ = [
     "concat",
@@ -64,6 +64,7 @@ def concat(*columns: ColumnOrName) -> Expression:
 
 def concat_ws(separator: str, *columns: ColumnOrName) -> Expression:
     """Join the parts that are not null, with a separator between them."""
+    separator = as_text(separator)
     parts = some_columns("concat_ws", columns)
     places = ", ".join(f"{{{place}}}" for place in range(len(parts)))
     template = f"concat_ws({escape(repr(separator))}, {places})"
@@ -87,12 +88,12 @@ def rtrim(column: ColumnOrName) -> Expression:
 
 def lpad(column: ColumnOrName, length: int, pad: str) -> Expression:
     """Fill up on the left to exactly `length` characters, or cut off the rest."""
-    return function("text.lpad", as_column(column), options=(as_integer(length), pad))
+    return function("text.lpad", as_column(column), options=(as_integer(length), as_text(pad)))
 
 
 def rpad(column: ColumnOrName, length: int, pad: str) -> Expression:
     """Fill up on the right to exactly `length` characters, or cut off the rest."""
-    return function("text.rpad", as_column(column), options=(as_integer(length), pad))
+    return function("text.rpad", as_column(column), options=(as_integer(length), as_text(pad)))
 
 
 def repeat(column: ColumnOrName, times: int) -> Expression:
@@ -107,20 +108,23 @@ def reverse(column: ColumnOrName) -> Expression:
 
 def replace(column: ColumnOrName, search: str, replacement: str = "") -> Expression:
     """Replace every occurrence of one text by another."""
-    return function("text.replace", as_column(column), options=(search, replacement))
+    return function(
+        "text.replace", as_column(column), options=(as_text(search), as_text(replacement))
+    )
 
 
 def instr(column: ColumnOrName, part: str) -> Expression:
     """Return where a part begins, counted from 1; 0 if nowhere."""
-    return function("text.instr", as_column(column), options=(part,))
+    return function("text.instr", as_column(column), options=(as_text(part),))
 
 
 def split_part(column: ColumnOrName, delimiter: str, part: int) -> Expression:
     """Split by a delimiter and return a part, counted from 1, or from the end if negative."""
-    if part == 0:
+    place = as_integer(part)
+    if place == 0:
         msg = "split_part counts parts from 1, or from the end with -1: 0 is none"
         raise ExpressionError(msg)
-    return function("text.split_part", as_column(column), options=(delimiter, part))
+    return function("text.split_part", as_column(column), options=(as_text(delimiter), place))
 
 
 def contains(column: ColumnOrName, part: ColumnOrName) -> Expression:
@@ -143,9 +147,13 @@ def regexp_extract(column: ColumnOrName, pattern: str, group: int) -> Expression
 
     The expression is Python's, with ASCII classes; group 0 is the whole match.
     """
-    return function("text.regexp_extract", as_column(column), options=(pattern, as_integer(group)))
+    return function(
+        "text.regexp_extract", as_column(column), options=(as_text(pattern), as_integer(group))
+    )
 
 
 def regexp_replace(column: ColumnOrName, pattern: str, replacement: str) -> Expression:
     """Replace every match of a regular expression; `$1` in the replacement is its first group."""
-    return function("text.regexp_replace", as_column(column), options=(pattern, replacement))
+    return function(
+        "text.regexp_replace", as_column(column), options=(as_text(pattern), as_text(replacement))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...configs.errors import ExpressionError
 from ..expressions import Call, Expression, escape, function
-from ..java_patterns import strftime_of
+from ..java_patterns import JavaPattern
 from .arguments import ColumnOrName, as_column, as_number
 
 __all__ = [
@@ -152,14 +152,14 @@ def to_timestamp(column: ColumnOrName, format: str | None = None) -> Expression:
     """
     if format is None:
         return as_column(column).cast("timestamp")
-    return _formatted("times.to_timestamp", column, format)
+    return _formatted("times.to_timestamp", column, format, reading=True)
 
 
 def to_date(column: ColumnOrName, format: str | None = None) -> Expression:
     """Read a day from text, or take that of a timestamp; `format` as in `to_timestamp`."""
     if format is None:
         return as_column(column).cast("date")
-    return _formatted("times.to_date", column, format)
+    return _formatted("times.to_date", column, format, reading=True)
 
 
 def date_format(column: ColumnOrName, format: str) -> Expression:
@@ -174,7 +174,7 @@ def from_unixtime(column: ColumnOrName, format: str = _DATE_TIME) -> Expression:
 
 def unix_timestamp(column: ColumnOrName, format: str = _DATE_TIME) -> Expression:
     """Return whole seconds since 1970 of a timestamp, date, or text in the given pattern."""
-    return _formatted("times.unix_timestamp", column, format)
+    return _formatted("times.unix_timestamp", column, format, reading=True)
 
 
 def unix_seconds(column: ColumnOrName) -> Expression:
@@ -226,8 +226,8 @@ def _unit(unit: str, units: dict[str, str]) -> str:
     return long
 
 
-def _formatted(kernel: str, column: ColumnOrName, format: str) -> Expression:
-    """Build a call whose option is the pattern in C's words; the text shows Spark's."""
+def _formatted(kernel: str, column: ColumnOrName, format: str, reading: bool = False) -> Expression:
+    """Build a call whose option is the pattern, checked; its text shows it as it was written."""
     name = kernel.rpartition(".")[2]
     shown = f"{name}({{0}}, {escape(repr(format))})"
-    return Call(kernel, (as_column(column),), (strftime_of(format),), shown)
+    return Call(kernel, (as_column(column),), (JavaPattern.parse(format, reading),), shown)

@@ -24,6 +24,8 @@ from .coercion import (
     unified,
     zero,
 )
+from .decimals import combined
+from .intervals import difference, shifted
 
 __all__ = [
     "add",
@@ -41,23 +43,32 @@ __all__ = [
 
 def add(left: Value, right: Value) -> Value:
     """Add numbers, or a duration to a duration or timestamp."""
-    return _sum("add", pc.add, left, right)
+    if _is_moment(left):
+        return shifted(left, right)
+    if _is_moment(right):
+        return shifted(right, left)
+    return _computed("add", pc.add, left, right)
 
 
 def subtract(left: Value, right: Value) -> Value:
     """Subtract numbers, a duration from a duration or timestamp, or two timestamps."""
-    return _sum("subtract", pc.subtract, left, right)
+    if _is_moment(left) and not pa.types.is_duration(right.type):
+        return difference(left, right)
+    if _is_moment(left):
+        return shifted(left, right, backwards=True)
+    return _computed("subtract", pc.subtract, left, right)
 
 
 def multiply(left: Value, right: Value) -> Value:
     """Multiply numbers."""
-    left, right = _numbers("multiply", left, right)
-    return pc.multiply(left, right)
+    return _computed("multiply", pc.multiply, left, right)
 
 
 def divide(left: Value, right: Value) -> Value:
-    """Divide numbers as float64; by zero: null."""
-    _numbers("divide", left, right)
+    """Divide numbers as float64, decimals as decimals; by zero: null."""
+    numbers = _numbers("divide", left, right)
+    if pa.types.is_decimal(numbers[0].type):
+        return combined("divide", *numbers)
     return pc.divide(_double(left), _null_if_zero(_double(right)))
 
 
@@ -65,11 +76,7 @@ def remainder(left: Value, right: Value) -> Value:
     """Return what a division leaves, with the dividend's sign; by zero: null."""
     left, right = _numbers("take the remainder of", left, right)
     if pa.types.is_decimal(left.type):
-        scale = max(left.type.scale, right.type.scale)
-        whole = min(kind.precision - kind.scale for kind in (left.type, right.type))
-        left, right = unified([left, right])
-        rest = pc.remainder(left, _null_if_zero(right))
-        return pc.cast(rest, pa.decimal128(max(whole + scale, 1), scale))
+        return combined("remainder", left, right)
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     dividend, valid = to_numpy(left, rows)
     divisor, divisor_valid = to_numpy(right, rows)
@@ -82,9 +89,11 @@ def remainder(left: Value, right: Value) -> Value:
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """Raise to a power, as float64."""
+    """Raise to a power, as float64; as in Java ±1 to an infinity and 1 to NaN are NaN."""
     _numbers("raise to a power", base, exponent)
-    return pc.power(_double(base), _double(exponent))
+    base, exponent = _double(base), _double(exponent)
+    undefined = pc.and_(pc.equal(pc.abs(base), 1.0), pc.invert(pc.is_finite(exponent)))
+    return pc.if_else(undefined, np.nan, pc.power(base, exponent))
 
 
 def negative(value: Value) -> Value:
@@ -112,17 +121,17 @@ def bitwise_xor(left: Value, right: Value) -> Value:
     return pc.bit_wise_xor(*_integers(left, right))
 
 
-def _sum(name: str, kernel: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
-    if _any_time(left) or _any_time(right):
-        if pa.types.is_timestamp(left.type) and pa.types.is_timestamp(right.type):
-            left, right = unified([left, right])
+def _is_moment(value: Value) -> bool:
+    return bool(pa.types.is_timestamp(value.type) or pa.types.is_date(value.type))
+
+
+def _computed(
+    name: str, kernel: Callable[[Value, Value], Value], left: Value, right: Value
+) -> Value:
+    if pa.types.is_duration(left.type) or pa.types.is_duration(right.type):
         return kernel(left, right)
     left, right = _numbers(name, left, right)
-    return kernel(left, right)
-
-
-def _any_time(value: Value) -> bool:
-    return bool(pa.types.is_temporal(value.type))
+    return combined(name, left, right) if pa.types.is_decimal(left.type) else kernel(left, right)
 
 
 def _numbers(what: str, left: Value, right: Value) -> tuple[Value, Value]:
@@ -140,7 +149,6 @@ def _numbers(what: str, left: Value, right: Value) -> tuple[Value, Value]:
     left, right = fitted_literal(left, right.type), fitted_literal(right, left.type)
     target = number_type(left.type, right.type)
     if pa.types.is_decimal(target):
-        # Arrow derives precision and scale of the result from both, by the rules Spark has too.
         return pc.cast(left, as_decimal(left.type)), pc.cast(right, as_decimal(right.type))
     return converted(left, target), converted(right, target)
 

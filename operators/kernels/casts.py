@@ -23,6 +23,7 @@ from ...transport.wire.types import DataType
 from .coercion import (
     Value,
     as_decimal,
+    converted,
     each,
     from_numpy,
     is_bytes,
@@ -32,14 +33,19 @@ from .coercion import (
     to_numpy,
     zero,
 )
+from .decimals import DIGITS_MAX, fitted
+from .time_texts import (
+    BLANKS,
+    date_to_text,
+    text_to_date,
+    text_to_timestamp,
+    timestamp_to_text,
+)
 from .timestamp_casts import (
     PER_SECOND,
     date_to_timestamp,
     in_unit,
-    text_to_date,
-    text_to_timestamp,
     timestamp_to_date,
-    timestamp_to_text,
     timestamp_to_timestamp,
 )
 
@@ -47,8 +53,14 @@ __all__ = ["cast", "cast_to", "java_float", "to_text"]
 
 ArrowType: TypeAlias = Any
 
+_WIDE = decimal.Context(prec=100)
 _TRUE = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE = frozenset({"f", "false", "n", "no", "0"})
+_INTEGER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d*)", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?", re.ASCII)
+_HEXADECIMAL = re.compile(
+    r"[+-]?0[xX](?:[\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)[pP][+-]?\d+[dDfF]?", re.ASCII
+)
 
 
 def cast(value: Value, to: DataType) -> Value:
@@ -83,47 +95,59 @@ def to_text(value: Value) -> Value:
 
 
 def _text_to_number(value: Value, to: ArrowType) -> Value:
-    trimmed = pc.utf8_trim_whitespace(value)
+    # Java's integers may stand between controls of any kind, its other numbers not beside 0x7F.
+    trimmed = pc.utf8_trim(value, BLANKS if pa.types.is_integer(to) else BLANKS[:-1])
     if not pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():  # Arrow reads 0x1F
         try:
             return pc.cast(trimmed, to)
         except pa.ArrowInvalid:
             pass  # some value is no such number: below, each for itself
-    return each(trimmed, _number_reader(to), to)
-
-
-def _number_reader(to: ArrowType) -> Callable[[str], Any]:
     if pa.types.is_floating(to):
-        return _read_float
+        # Arrow reads to the nearest float of the type, which Python does for 64 bits only.
+        return pc.cast(each(trimmed, _plain_float, pa.string()), to)
     if pa.types.is_decimal(to):
-        return lambda text: _fit_decimal(_read_decimal(text), to)
+        return each(trimmed, lambda text: fitted(_read_decimal(text), to), to)
     low, high = _integer_range(to)
 
     def read(text: str) -> int | None:
-        number = _read_decimal(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", text) else None
-        return int(number) if number is not None and low <= int(number) <= high else None
+        if _INTEGER.fullmatch(text) is None:
+            return None
+        whole = text.partition(".")[0]
+        number = 0 if whole in {"", "+", "-"} else int(whole)
+        return number if low <= number <= high else None
 
-    return read
+    return each(trimmed, read, to)
 
 
-def _read_float(text: str) -> float | None:
-    try:
-        return None if "_" in text else float(text.removesuffix("d").removesuffix("D"))
-    except ValueError:
-        return None
+def _plain_float(text: str) -> str | None:
+    """Return a float in Java's notation as Arrow reads it, or None if it is none."""
+    if _FLOAT.fullmatch(text):
+        return text.rstrip("dDfF").removeprefix("+")
+    if _HEXADECIMAL.fullmatch(text):
+        try:
+            return repr(float.fromhex(text.rstrip("dDfF")))
+        except OverflowError:
+            return "-inf" if text.startswith("-") else "inf"
+    if text.removeprefix("+").removeprefix("-") == "NaN" or text.lower() == "nan":
+        return "nan"
+    if text.lower().removeprefix("+").removeprefix("-") in {"inf", "infinity"}:
+        return "-inf" if text.startswith("-") else "inf"
+    return None
 
 
 def _read_decimal(text: str) -> decimal.Decimal | None:
+    if "_" in text or text != text.strip():  # which Python would read
+        return None
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation:
         return None
-    return number if number.is_finite() and "_" not in text else None
+    return number if number.is_finite() else None
 
 
 def _text_to_bool(value: Value, to: ArrowType) -> Value:
     def read(text: str) -> bool | None:
-        word = text.strip().lower()
+        word = text.strip(BLANKS).lower()
         return True if word in _TRUE else False if word in _FALSE else None
 
     return each(value, read, to)
@@ -160,51 +184,38 @@ def _float_to_integer(value: Value, to: ArrowType) -> Value:
 
 def _number_to_integer(value: Value, to: ArrowType) -> Value:
     if pa.types.is_decimal(value.type):
-        low, high = _integer_range(to)
-
-        def cut(number: decimal.Decimal) -> int | None:
-            return int(number) if low <= int(number) <= high else None
-
-        return each(value, cut, to)
+        return pc.cast(each(value, low_bits, pa.int64()), to, safe=False)
     return pc.cast(value, to, safe=False)  # as in Java the low bits remain
 
 
+def low_bits(number: decimal.Decimal | int) -> int:
+    """Return the whole part of a number, of which 64 bits remain."""
+    return (int(number) + 2**63) % 2**64 - 2**63
+
+
 def _number_to_float(value: Value, to: ArrowType) -> Value:
-    return pc.cast(value, to, safe=False)
+    return converted(value, to)
 
 
 def _number_to_decimal(value: Value, to: ArrowType) -> Value:
     if pa.types.is_floating(value.type):
-        shortest = np.float32 if value.type.bit_width <= 32 else np.float64
 
         def exact(number: float) -> decimal.Decimal | None:
             if not math.isfinite(number):
                 return None
-            return _fit_decimal(decimal.Decimal(str(shortest(number))), to)
+            return fitted(decimal.Decimal(repr(number)), to)
 
-        return each(value, exact, to)
+        return each(pc.cast(value, pa.float64()), exact, to)
     wide = pc.cast(value, as_decimal(value.type))
-    if to.scale < wide.type.scale:
-        wide = pc.round(_roomier(wide), to.scale, "half_towards_infinity")
-    try:
-        return pc.cast(wide, to)
-    except pa.ArrowInvalid:  # some value has too many digits
-        return each(value, lambda number: _fit_decimal(decimal.Decimal(number), to), to)
-
-
-def _roomier(value: Value) -> Value:
-    """Give a decimal one digit more, for rounding up: 9.5 becomes 10."""
-    kind = value.type
-    return pc.cast(value, pa.decimal128(min(kind.precision + 1, 38), kind.scale))
-
-
-def _fit_decimal(number: decimal.Decimal | None, to: ArrowType) -> decimal.Decimal | None:
-    """Round half up to the type's scale; None if it has too many digits then."""
-    if number is None:
-        return None
-    with decimal.localcontext(prec=80):
-        rounded = number.quantize(decimal.Decimal(1).scaleb(-to.scale), decimal.ROUND_HALF_UP)
-    return rounded if abs(rounded).scaleb(to.scale) < 10**to.precision else None
+    if wide.type.precision < DIGITS_MAX:
+        if to.scale < wide.type.scale:  # one digit more, for rounding up: 9.5 becomes 10
+            roomier = pa.decimal128(wide.type.precision + 1, wide.type.scale)
+            wide = pc.round(pc.cast(wide, roomier), to.scale, "half_towards_infinity")
+        try:
+            return pc.cast(wide, to)
+        except pa.ArrowInvalid:
+            pass  # some value has too many digits: below, each for itself
+    return each(wide, lambda number: fitted(number, to), to)
 
 
 def _integer_range(kind: ArrowType) -> tuple[int, int]:
@@ -226,16 +237,31 @@ def _timestamp_to_number(value: Value, to: ArrowType) -> Value:
 
 
 def _number_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Read seconds since 1970."""
-    if pa.types.is_integer(value.type):
-        seconds = pc.cast(value, pa.int64(), safe=False)
-        return pc.cast(in_unit(pc.cast(seconds, pa.timestamp("s")), to.unit), to)
-    numbers, valid = to_numpy(pc.cast(value, pa.float64()), len(value))
-    micros = numbers * 1e6
-    fits = np.abs(micros) < 2.0**63  # false for NaN
-    ticks = np.where(fits, micros, 0).astype(np.int64)
-    fits = fits if valid is None else fits & valid
-    return pc.cast(in_unit(pc.cast(from_numpy(ticks, fits), pa.timestamp("us")), to.unit), to)
+    """Read seconds since 1970; beyond the range its ends, of a decimal the low bits."""
+    if pa.types.is_decimal(value.type):
+        micros = each(value, lambda number: low_bits(number.scaleb(6, _WIDE)), pa.int64())
+    elif pa.types.is_integer(value.type):
+        seconds, valid = to_numpy(pc.cast(value, pa.int64(), safe=False), len(value))
+        low, high = -(2**63) // 10**6, 2**63 // 10**6
+        micros = np.clip(seconds, low, high) * 10**6
+        micros = np.where(seconds <= low, -(2**63), np.where(seconds > high, 2**63 - 1, micros))
+        micros = from_numpy(micros, valid)
+    else:
+        numbers, valid = to_numpy(pc.cast(value, pa.float64()), len(value))
+        known = np.isfinite(numbers)
+        scaled = from_numpy(numbers * 1e6, known if valid is None else known & valid)
+        micros = _float_to_integer(scaled, pa.int64())
+    return pc.cast(in_unit(pc.cast(micros, pa.timestamp("us")), to.unit), to)
+
+
+def _bool_to_timestamp(value: Value, to: ArrowType) -> Value:
+    """Read true as a microsecond after 1970, as Spark does."""
+    micros = pc.cast(pc.cast(value, pa.int64()), pa.timestamp("us"))
+    return pc.cast(in_unit(micros, to.unit), to)
+
+
+def _timestamp_to_bool(value: Value, to: ArrowType) -> Value:
+    return pc.not_equal(pc.cast(value, pa.int64()), 0)
 
 
 # ---- to text ---------------------------------------------------------------------------------
@@ -243,19 +269,22 @@ def _number_to_timestamp(value: Value, to: ArrowType) -> Value:
 
 def _float_to_text(value: Value, to: ArrowType) -> Value:
     number = np.float32 if value.type.bit_width <= 32 else np.float64
-    return each(value, lambda one: java_float(str(number(one))), to)
+    return each(value, lambda one: java_float(number(one)), to)
 
 
-def java_float(text: str) -> str:
+def java_float(number: np.floating[Any]) -> str:
     """Write a float as Java does: 1.0, 1.0E7, 1.0E-4, NaN, Infinity.
 
-    Args:
-        text: the shortest digits that give the same float, as Python writes them.
+    The digits are the fewest that give the same float, but two at least: the nearest such, as in
+    4.9E-324.
     """
+    text = str(number)
     sign, text = ("-", text[1:]) if text[0] == "-" else ("", text)
     if text in {"nan", "inf"}:
         return sign + {"nan": "NaN", "inf": "Infinity"}[text]
-    _, digits, exponent = decimal.Decimal(text).as_tuple()
+    _, digits, exponent = decimal.Decimal(text).normalize().as_tuple()
+    if len(digits) == 1 and type(number)(nearest := f"{abs(number):.1e}") == abs(number):
+        _, digits, exponent = decimal.Decimal(nearest).as_tuple()
     shown = "".join(map(str, digits)).rstrip("0") or "0"
     point = len(digits) + int(exponent)  # the number is 0.shown * 10^point
     if shown == "0":
@@ -266,7 +295,7 @@ def java_float(text: str) -> str:
     return f"{sign}{shown[0]}.{shown[1:] or '0'}E{point - 1}"
 
 
-def _plain_to_text(value: Value, to: ArrowType) -> Value:
+def _to_plain(value: Value, to: ArrowType) -> Value:
     return pc.cast(value, to)
 
 
@@ -282,6 +311,18 @@ def _bytes_to_text(value: Value, to: ArrowType) -> Value:
                 return None
 
         return each(value, read, to)
+
+
+def _integer_to_bytes(value: Value, to: ArrowType) -> Value:
+    """Return the bytes of integers, the highest first."""
+    numbers, valid = to_numpy(value, len(value))
+    raw = numbers.astype(numbers.dtype.newbyteorder(">")).tobytes()
+    width = numbers.dtype.itemsize
+    cut = [raw[at : at + width] for at in range(0, len(raw), width)]
+    known = [True] * len(cut) if valid is None else valid.tolist()
+    return pa.array(
+        [one if is_known else None for one, is_known in zip(cut, known, strict=True)], to
+    )
 
 
 def _to_bytes(value: Value, to: ArrowType) -> Value:
@@ -302,6 +343,7 @@ _CASTS: tuple[tuple[Test, Callable[[Value, ArrowType], Value]], ...] = (
     (lambda a, b: is_text(a) and _TYPES.is_timestamp(b), text_to_timestamp),
     (lambda a, b: (is_text(a) or is_bytes(a)) and is_bytes(b), _to_bytes),
     (lambda a, b: is_bytes(a) and is_text(b), _bytes_to_text),
+    (lambda a, b: _TYPES.is_signed_integer(a) and _TYPES.is_binary(b), _integer_to_bytes),
     (lambda a, b: is_number(a) and _TYPES.is_boolean(b), _number_to_bool),
     (lambda a, b: _TYPES.is_boolean(a) and is_number(b), _bool_to_number),
     (lambda a, b: _TYPES.is_floating(a) and _TYPES.is_integer(b), _float_to_integer),
@@ -309,14 +351,17 @@ _CASTS: tuple[tuple[Test, Callable[[Value, ArrowType], Value]], ...] = (
     (lambda a, b: is_number(a) and _TYPES.is_floating(b), _number_to_float),
     (lambda a, b: is_number(a) and _TYPES.is_decimal(b), _number_to_decimal),
     (lambda a, b: is_number(a) and _TYPES.is_timestamp(b), _number_to_timestamp),
+    (lambda a, b: _TYPES.is_boolean(a) and _TYPES.is_timestamp(b), _bool_to_timestamp),
+    (lambda a, b: _TYPES.is_timestamp(a) and _TYPES.is_boolean(b), _timestamp_to_bool),
     (lambda a, b: _TYPES.is_timestamp(a) and is_number(b), _timestamp_to_number),
     (lambda a, b: _TYPES.is_timestamp(a) and _TYPES.is_timestamp(b), timestamp_to_timestamp),
     (lambda a, b: _TYPES.is_timestamp(a) and is_date(b), timestamp_to_date),
     (lambda a, b: is_date(a) and _TYPES.is_timestamp(b), date_to_timestamp),
-    (lambda a, b: is_date(a) and is_date(b), _plain_to_text),
+    (lambda a, b: is_date(a) and is_date(b), _to_plain),
     (lambda a, b: _TYPES.is_duration(a) and _TYPES.is_duration(b), lambda v, t: in_unit(v, t.unit)),
-    (lambda a, b: _TYPES.is_time(a) and _TYPES.is_time(b), _plain_to_text),
+    (lambda a, b: _TYPES.is_time(a) and _TYPES.is_time(b), _to_plain),
     (lambda a, b: _TYPES.is_floating(a) and is_text(b), _float_to_text),
     (lambda a, b: _TYPES.is_timestamp(a) and is_text(b), timestamp_to_text),
-    (lambda a, b: not _TYPES.is_duration(a) and is_text(b), _plain_to_text),
+    (lambda a, b: is_date(a) and is_text(b), date_to_text),
+    (lambda a, b: not _TYPES.is_duration(a) and is_text(b), _to_plain),
 )

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from ...configs.errors import ExpressionError
 
 __all__ = [
+    "UNITS",
     "Value",
     "as_decimal",
     "common_type",
@@ -44,7 +45,8 @@ ArrowType: TypeAlias = Any
 
 _INTEGER_DIGITS = {1: 3, 2: 5, 4: 10, 8: 20}
 _SIGNED = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
-_UNITS = ("s", "ms", "us", "ns")
+#: Units of time, from the coarsest to the finest.
+UNITS = ("s", "ms", "us", "ns")
 _DECIMAL_DIGITS_MAX = 38
 
 
@@ -103,9 +105,15 @@ def converted(value: Value, target: ArrowType) -> Value:
     """Cast a value to a type that `common_type` gave for it."""
     if value.type == target:
         return value
-    if is_date(value.type) and pa.types.is_timestamp(target) and target.tz is not None:
-        local = pc.cast(value, pa.timestamp(target.unit))
-        return pc.assume_timezone(local, target.tz, ambiguous="earliest", nonexistent="latest")
+    if is_date(value.type) and pa.types.is_timestamp(target):
+        from .timestamp_casts import date_to_timestamp
+
+        if isinstance(value, pa.Scalar):
+            return date_to_timestamp(pa.repeat(value, 1), target)[0]
+        return date_to_timestamp(value, target)
+    if pa.types.is_decimal(value.type) and pa.types.is_floating(target):
+        # The nearest float: Arrow's own conversion is off by a bit.
+        return pc.cast(pc.cast(value, pa.string()), target)
     # To a float every number may be rounded; everything else keeps its value or is refused.
     return pc.cast(value, target, safe=not pa.types.is_floating(target))
 
@@ -227,7 +235,7 @@ def _common_time(left: ArrowType, right: ArrowType) -> ArrowType | None:
         return pa.date32()
     for family in (pa.types.is_duration, pa.types.is_timestamp, pa.types.is_time):
         if family(left) and family(right):
-            unit = max(left.unit, right.unit, key=_UNITS.index)
+            unit = max(left.unit, right.unit, key=UNITS.index)
             if family is pa.types.is_duration:
                 return pa.duration(unit)
             if family is pa.types.is_time:

@@ -102,11 +102,15 @@ def is_not_null(value: Value) -> Value:
 
 def isin(value: Value, *choices: Value) -> Value:
     """Tell where the value is one of the choices; null where it is null or might be a null one."""
-    value, *scalars = unified([value, *choices])
+    # Beside a constant value the choices come as arrays too.
+    scalars = [choice[0] if isinstance(choice, pa.Array) else choice for choice in choices]
+    value, *scalars = unified([value, *scalars])
     known = [scalar.as_py() for scalar in scalars if scalar.is_valid]
+    if pa.types.is_floating(value.type) and 0.0 in known:
+        known += [0.0, -0.0]  # pyarrow looks values up by their bits
     found = pc.is_in(value, value_set=pa.array(known, value.type))
     unknown = pc.is_null(value)
-    if len(known) < len(scalars):
+    if not all(scalar.is_valid for scalar in scalars):
         unknown = pc.or_(unknown, pc.invert(found))
     return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ...configs.errors import ExpressionError
 from .coercion import Value, is_number, unified
-from .comparisons import greater, less
+from .comparisons import equal, greater, less
 
 __all__ = ["case", "coalesce", "greatest", "isnan", "least", "nanvl", "nullif"]
 
@@ -39,7 +39,7 @@ def coalesce(*values: Value) -> Value:
 def nullif(left: Value, right: Value) -> Value:
     """Return left, or null where both are equal."""
     left, right = unified([left, right])
-    same = pc.fill_null(pc.equal(left, right), False)
+    same = pc.fill_null(equal(left, right), False)
     return _as_long_as(pc.if_else(same, pa.scalar(None, left.type), left), (left, right))
 
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import decimal
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...configs.errors import ExpressionError
 from .casts import cast_to
-from .coercion import Value, converted, from_numpy, is_number, to_numpy
+from .coercion import Value, converted, each, from_numpy, is_number, to_numpy
+from .decimals import DIGITS_MAX, fitted, rounded
+
+#: More places than the digits of 64 bits: everything rounds to 0.
+_PLACES_MAX = 19
+#: Digits after the point, or before it, that no float has.
+_SCALE_MAX = 350
+#: Up to which power of ten a float is scaled in binary.
+_BINARY_SCALE_MAX = 300
+_WHOLE = {"down": math.floor, "up": math.ceil}
 
 # The names are PySpark's, some of them Python's too; `functions` has the public ones.
 
@@ -33,11 +44,7 @@ def round(value: Value, scale: int) -> Value:
     """Round half away from zero, in decimal: 2.675 to two digits is 2.68."""
     _check("round", value)
     if pa.types.is_integer(value.type):
-        if scale >= 0:
-            return value
-        wide = pc.cast(value, pa.decimal128(20 if value.type.bit_width == 64 else 10, 0))
-        whole = cast_to(_round_decimal(wide, scale), pa.int64())
-        return pc.cast(whole, value.type, safe=False)  # beyond the type its low bits, as in Java
+        return value if scale >= 0 else _round_integer(value, -scale)
     if pa.types.is_decimal(value.type):
         return _round_decimal(value, scale)
     return _round_float(value, scale)
@@ -115,7 +122,8 @@ def atan(value: Value) -> Value:
 
 def atan2(y: Value, x: Value) -> Value:
     """Return the angle of a point."""
-    return pc.atan2(_double("atan2", y), _double("atan2", x))
+    # As in Spark the sign of a zero tells no side: -0.0 + 0.0 is 0.0.
+    return pc.atan2(pc.add(_double("atan2", y), 0.0), pc.add(_double("atan2", x), 0.0))
 
 
 def radians(value: Value) -> Value:
@@ -169,46 +177,77 @@ def _whole(name: str, value: Value, kernel: Callable[[Value], Value], mode: str)
     _check(name, value)
     if pa.types.is_integer(value.type):
         return value if pa.types.is_uint64(value.type) else pc.cast(value, pa.int64())
-    if pa.types.is_decimal(value.type):
-        digits = min(value.type.precision - value.type.scale + 1, 38)
-        wide = pa.decimal128(min(value.type.precision + 1, 38), value.type.scale)
-        return pc.cast(pc.round(pc.cast(value, wide), 0, mode), pa.decimal128(digits, 0))
-    return cast_to(kernel(value), pa.int64())
+    if not pa.types.is_decimal(value.type):
+        return cast_to(kernel(value), pa.int64())
+    kind = value.type
+    to = pa.decimal128(min(kind.precision - kind.scale + 1, DIGITS_MAX), 0)
+    if kind.precision == DIGITS_MAX:
+        return each(value, lambda number: fitted(decimal.Decimal(_WHOLE[mode](number)), to), to)
+    wide = pa.decimal128(kind.precision + 1, kind.scale)
+    return pc.cast(pc.round(pc.cast(value, wide), 0, mode), to)
+
+
+def _round_integer(value: Value, places: int) -> Value:
+    """Round to tens, hundreds, …; beyond the type its low bits remain, as in Java."""
+    numbers, valid = to_numpy(value, len(value))
+    if places > _PLACES_MAX:
+        return from_numpy(np.zeros_like(numbers), valid)
+    unit = np.uint64(10**places)
+    wide = numbers.astype(np.uint64)
+    size = np.where(numbers < 0, ~wide + np.uint64(1), wide)
+    rest = size % unit
+    size = size - rest + np.where(rest >= unit - rest, unit, np.uint64(0))
+    result = np.where(numbers < 0, ~size + np.uint64(1), size)
+    return from_numpy(result.astype(numbers.dtype), valid)
 
 
 def _round_decimal(value: Value, scale: int) -> Value:
     """Round to a scale; the result has that scale and one more digit before the point."""
     kind = value.type
-    if scale >= kind.scale:
-        return value
-    # One digit more than the type has: 9.5 becomes 10.
-    wide = pc.cast(value, pa.decimal128(min(kind.precision + 1, 38), kind.scale))
-    rounded = pc.round(wide, scale, "half_towards_infinity")
-    digits = kind.precision - kind.scale + max(scale, 0) + 1
-    return pc.cast(rounded, pa.decimal128(min(max(digits, 1), 38), max(scale, 0)))
+    digits = kind.precision - kind.scale + 1
+    shown = min(max(scale, 0), kind.scale)
+    digits = max(digits, 1 - scale) if scale < 0 else digits + shown
+    to = pa.decimal128(min(digits, DIGITS_MAX), shown)
+    if scale >= 0 and kind.precision < DIGITS_MAX:
+        wide = pc.cast(value, pa.decimal128(kind.precision + 1, kind.scale))
+        return pc.cast(pc.round(wide, shown, "half_towards_infinity"), to)
+
+    def nearest(number: decimal.Decimal) -> decimal.Decimal | None:
+        return fitted(rounded(number, min(scale, kind.scale)), to)
+
+    return each(value, nearest, to)
 
 
 def _round_float(value: Value, scale: int) -> Value:
-    """Round a float as the decimal number that it shows as.
+    """Round a float as the decimal number that it shows as, a float32 as the float64 it equals.
 
     Almost all are settled in binary; those that lie at a half within the error of the scaling are
     rounded in decimal, one by one.
     """
+    scale = min(max(scale, -_SCALE_MAX), _SCALE_MAX)
     numbers, valid = to_numpy(value, len(value))
     precise = numbers.astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = precise * 10.0**scale if scale >= 0 else precise / 10.0**-scale
-        whole = np.trunc(scaled)
-        part = np.abs(scaled - whole)
-        whole += np.where(part > 0.5, np.sign(scaled), 0.0)
-        result = whole / 10.0**scale if scale >= 0 else whole * 10.0**-scale
-        # Beyond 2^52 floats have no fraction to round, and scaling might overflow.
-        unsure = np.abs(part - 0.5) <= 1e-6 + np.abs(scaled) * 1e-7
-        unsure |= ~(np.abs(scaled) < 2.0**52)
-    digit = decimal.Decimal(1).scaleb(-scale)
-    for row in np.flatnonzero(unsure & np.isfinite(precise)).tolist():
-        with decimal.localcontext(prec=400):
-            shown = decimal.Decimal(str(numbers[row]))
-            result[row] = float(shown.quantize(digit, decimal.ROUND_HALF_UP))
-    result = np.where(np.isfinite(precise), result, precise)
+    finite = np.isfinite(precise)
+    if -_BINARY_SCALE_MAX <= scale <= _BINARY_SCALE_MAX:
+        result, unsure = _round_in_binary(precise, scale)
+    else:
+        result, unsure = precise.copy(), finite
+    for row in np.flatnonzero(unsure & finite).tolist():
+        result[row] = float(rounded(decimal.Decimal(repr(float(precise[row]))), scale))
+    result = np.where(finite, result + 0.0, precise)  # a zero has no sign
     return from_numpy(result.astype(numbers.dtype), valid)
+
+
+def _round_in_binary(
+    precise: npt.NDArray[np.float64], scale: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Round by scaling; return the numbers, and which of them may be wrong."""
+    scaled = precise * 10.0**scale if scale >= 0 else precise / 10.0**-scale
+    whole = np.trunc(scaled)
+    part = np.abs(scaled - whole)
+    whole += np.where(part > 0.5, np.sign(scaled), 0.0)
+    result = whole / 10.0**scale if scale >= 0 else whole * 10.0**-scale
+    # Beyond 2^52 floats have no fraction to round, and scaling might overflow.
+    unsure = np.abs(part - 0.5) <= 1e-6 + np.abs(scaled) * 1e-7
+    unsure |= ~(np.abs(scaled) < 2.0**52)
+    return result, unsure

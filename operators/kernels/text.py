@@ -32,11 +32,12 @@ def lower(value: Value) -> Value:
 
 def initcap(value: Value) -> Value:
     """Begin each word with a capital."""
-    return each(
-        _text("initcap", value),
-        lambda text: " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" ")),
-        value.type,
-    )
+
+    def capital(text: str) -> str:
+        words = text.lower().split(" ")
+        return " ".join(_title(word[:1]) + word[1:] for word in words)
+
+    return each(_text("initcap", value), capital, value.type)
 
 
 def length(value: Value) -> Value:
@@ -48,14 +49,18 @@ def length(value: Value) -> Value:
 
 def substring(value: Value, start: int, count: int) -> Value:
     """Cut characters out."""
-    value = _text("substring", value)
+    kernel = pc.binary_slice if is_bytes(value.type) else pc.utf8_slice_codeunits
+    if is_bytes(value.type):
+        value = pc.cast(value, pa.binary())
+    else:
+        value = _text("substring", value)
     begin = start - 1 if start > 0 else start
     end: int | None = begin + max(count, 0)
     if begin < 0 and end is not None and end >= 0:
         end = None  # it reaches the end of the text
     if count <= 0:
         begin, end = 0, 0
-    return pc.utf8_slice_codeunits(value, begin, end)
+    return kernel(value, begin, end)
 
 
 def concat(*values: Value) -> Value:
@@ -217,6 +222,12 @@ def _text(name: str, value: Value) -> Value:
         msg = f"{name} takes text, not {value.type}: cast it to 'string'"
         raise ExpressionError(msg)
     return value
+
+
+def _title(letter: str) -> str:
+    """Return a letter's capital, as Java has it for a single character: ß has none."""
+    capital = letter.title()
+    return capital if len(capital) == 1 and letter <= "\uffff" else letter
 
 
 def _is_ascii(value: Value) -> bool:

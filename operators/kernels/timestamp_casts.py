@@ -1,112 +1,95 @@
-"""Casts of dates and times; see `casts`."""
+"""Casts of dates and times; see `casts`, and `time_texts` for those from and to text."""
 
 from __future__ import annotations
 
-import datetime
-import re
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from .coercion import Value, from_numpy, to_numpy
+from .zones import clock_seconds, instant_seconds, midnight_seconds
 
 __all__ = [
     "PER_SECOND",
+    "SECONDS_PER_DAY",
+    "clock_ticks",
     "date_to_timestamp",
+    "days_of",
+    "days_to_dates",
+    "from_clock",
     "in_unit",
-    "text_to_date",
-    "text_to_timestamp",
     "timestamp_to_date",
-    "timestamp_to_text",
     "timestamp_to_timestamp",
 ]
 
 ArrowType: TypeAlias = Any
+Ticks: TypeAlias = npt.NDArray[np.int64]
+Valid: TypeAlias = npt.NDArray[np.bool_] | None
 
 #: Ticks of a unit in one second.
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DATE_TIME = re.compile(
-    r"(?P<year>[+-]?\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
-    r"(?P<rest>[ T](?P<time>.*))?)?)?",
-    re.ASCII,
-)
-_TIME = re.compile(
-    r"(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<part>\d{1,9}))?)?)?"
-    r"\s*(?P<zone>Z|UTC|GMT|[+-]\d{1,2}(?::?\d{2})?)?",
-    re.ASCII,
-)
+SECONDS_PER_DAY = 86_400
 
 
-def text_to_date(value: Value, to: ArrowType) -> Value:
-    """Read days; a time of day after them is ignored."""
-    days = _text_to_time(value, pa.timestamp("s"), with_time=False)
-    return pc.cast(days, to)
+def clock_ticks(value: Value) -> tuple[Ticks, Valid]:
+    """Return what the clock of a timestamp's zone shows: ticks since it showed 1970, validity."""
+    ticks, valid = to_numpy(pc.cast(value, pa.int64()), len(value))
+    zone = value.type.tz
+    if zone in (None, "UTC"):
+        return ticks, valid
+    per_second = PER_SECOND[value.type.unit]
+    seconds = ticks // per_second
+    return ticks + (clock_seconds(seconds, zone) - seconds) * per_second, valid
 
 
-def text_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Read dates and times; without a zone in that of the target type."""
-    return _text_to_time(value, to, with_time=True)
+def from_clock(
+    ticks: Ticks, valid: Valid, to: ArrowType, like: Value | None = None, midnight: bool = False
+) -> Value:
+    """Return the timestamps at which the clock of their zone shows this.
+
+    Args:
+        ticks: since the clock showed 1970, in the unit of the type.
+        valid: which of them are known.
+        to: the timestamp type.
+        like: timestamps of that type, whose offset is kept where the clock shows a time twice.
+        midnight: the times are those at which days begin; see `zones.midnight_seconds`.
+    """
+    if to.tz not in (None, "UTC"):
+        per_second = PER_SECOND[to.unit]
+        seconds = ticks // per_second
+        if midnight:
+            instants = midnight_seconds(seconds, to.tz)
+        else:
+            instants = instant_seconds(seconds, to.tz, None if like is None else _offsets(like))
+        ticks = ticks + (instants - seconds) * per_second
+    return pc.cast(from_numpy(ticks, valid), to)
 
 
-def _text_to_time(value: Value, to: ArrowType, with_time: bool) -> Value:
-    """Read date and time; a day given alone starts at midnight."""
-    trimmed = pc.utf8_trim_whitespace(value)
-    if with_time:
-        try:
-            local = pc.cast(trimmed, pa.timestamp(to.unit))
-            return local if to.tz is None else _in_zone(local, to)
-        except pa.ArrowInvalid:
-            pass  # a zone, or a value that is no time: below, each for itself
-    zone = None if to.tz is None else pc.assume_timezone
-    parts = [None if text is None else _read_time(text, with_time) for text in trimmed.to_pylist()]
-    local = pa.array([None if part is None else part[0] for part in parts], pa.timestamp("us"))
-    result = in_unit(local, to.unit)
-    if zone is None:
-        return result
-    offsets = [None if part is None else part[1] for part in parts]
-    shift = pa.array([None if o is None else -o for o in offsets], pa.duration("s"))
-    absolute = pc.cast(pc.add(result, pc.cast(shift, pa.duration(to.unit))), to)
-    return pc.if_else(pc.is_valid(shift), absolute, _in_zone(result, to))
+def _offsets(value: Value) -> Ticks:
+    """Return how many seconds the clock is ahead of UTC at each timestamp."""
+    instants, _ = to_numpy(pc.cast(value, pa.int64()), len(value))
+    seconds = instants // PER_SECOND[value.type.unit]
+    return clock_seconds(seconds, value.type.tz) - seconds
 
 
-def _read_time(
-    text: str, with_time: bool
-) -> tuple[datetime.datetime, datetime.timedelta | None] | None:
-    """Return local time and its distance from UTC, None if that is not given; None if no time."""
-    day = _DATE_TIME.fullmatch(text)
-    if day is None:
-        return None
-    try:
-        date = datetime.datetime(  # noqa: DTZ001 - local time, its zone comes apart
-            int(day["year"]), int(day["month"] or 1), int(day["day"] or 1)
-        )
-        if not with_time or not day["time"]:
-            return date, None
-        time = _TIME.fullmatch(day["time"].strip())
-        if time is None:
-            return None
-        clock = date.replace(
-            hour=int(time["hour"]),
-            minute=int(time["minute"] or 0),
-            second=int(time["second"] or 0),
-            microsecond=int((time["part"] or "0")[:6].ljust(6, "0")),
-        )
-    except ValueError:
-        return None
-    return clock, _read_offset(time["zone"])
+def days_of(value: Value) -> tuple[Ticks, Valid]:
+    """Return dates, or timestamps by their zone's clock, as days since 1970, and validity."""
+    if pa.types.is_timestamp(value.type):
+        ticks, valid = clock_ticks(value)
+        return ticks // (PER_SECOND[value.type.unit] * SECONDS_PER_DAY), valid
+    days, valid = to_numpy(pc.cast(pc.cast(value, pa.date32()), pa.int32()), len(value))
+    return days.astype(np.int64), valid
 
 
-def _read_offset(zone: str | None) -> datetime.timedelta | None:
-    if zone is None:
-        return None
-    if zone in {"Z", "UTC", "GMT"}:
-        return datetime.timedelta(0)
-    hours, _, minutes = zone[1:].partition(":")
-    hours, minutes = (hours[:-2], hours[-2:]) if len(hours) > 2 else (hours, minutes)
-    offset = datetime.timedelta(hours=int(hours), minutes=int(minutes or 0))
-    return -offset if zone[0] == "-" else offset
+def days_to_dates(days: Ticks, valid: Valid) -> Value:
+    """Return days since 1970 as dates, null beyond 32 bits."""
+    fits = days == days.astype(np.int32)
+    valid = fits if valid is None else valid & fits
+    whole = from_numpy(days.astype(np.int32), None if valid.all() else valid)
+    return pc.cast(whole, pa.date32())
 
 
 def in_unit(value: Value, unit: str) -> Value:
@@ -121,41 +104,37 @@ def in_unit(value: Value, unit: str) -> Value:
     if want < have:
         return pc.cast(from_numpy(np.floor_divide(ticks, have // want), valid), to)
     factor = want // have
-    fits = np.abs(ticks) <= (2**63 - 1) // factor
+    limit = (2**63 - 1) // factor
+    fits = (ticks >= -limit) & (ticks <= limit)
     fits = fits if valid is None else fits & valid
-    return pc.cast(from_numpy(ticks * factor, None if fits.all() else fits), to)
+    ticks = np.where(fits, ticks, 0) * factor
+    return pc.cast(from_numpy(ticks, None if fits.all() else fits), to)
 
 
 def timestamp_to_timestamp(value: Value, to: ArrowType) -> Value:
     """Change unit or zone; between with and without zone by the zone's own clock."""
     zone, unit = value.type.tz, to.unit
     if zone is None and to.tz is not None:
-        return _in_zone(in_unit(value, unit), to)
+        ticks, valid = clock_ticks(in_unit(value, unit))
+        return from_clock(ticks, valid, to)
     if zone is not None and to.tz is None:
-        return in_unit(pc.local_timestamp(value), unit)
+        return in_unit(_clock(value), unit)
     return pc.cast(in_unit(value, unit), to)
 
 
-def _in_zone(local: Value, to: ArrowType) -> Value:
-    return pc.assume_timezone(local, to.tz, ambiguous="earliest", nonexistent="latest")
+def _clock(value: Value) -> Value:
+    """Return what the clock of the zone shows, without the zone."""
+    ticks, valid = clock_ticks(value)
+    return pc.cast(from_numpy(ticks, valid), pa.timestamp(value.type.unit))
 
 
 def date_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Return the midnight that begins each day."""
+    """Return the moment that begins each day."""
     local = in_unit(pc.cast(value, pa.timestamp("s")), to.unit)
-    return local if to.tz is None else _in_zone(local, to)
+    ticks, valid = clock_ticks(local)
+    return from_clock(ticks, valid, to, midnight=True)
 
 
 def timestamp_to_date(value: Value, to: ArrowType) -> Value:
     """Return the day of each instant, in its zone."""
-    return pc.cast(pc.cast(value, pa.date32()), to)
-
-
-def timestamp_to_text(value: Value, to: ArrowType) -> Value:
-    """Write as Spark does, in the zone of the type."""
-    written = pc.strftime(value, format="%Y-%m-%d %H:%M:%S")
-    if value.type.unit != "s":  # Arrow writes all digits of the fraction, Spark those that count
-        written = pc.replace_substring_regex(
-            written, pattern=r"(\.\d*[1-9])0+$|\.0+$", replacement=r"\1"
-        )
-    return pc.cast(written, to)
+    return pc.cast(days_to_dates(*days_of(value)), to)

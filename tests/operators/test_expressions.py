@@ -258,9 +258,9 @@ def test_types_by_either_name() -> None:
         ),
         (
             lambda: F.to_date("a", "yyyy-QQ"),
-            "the date pattern 'yyyy-QQ' holds 'QQ', which is not supported: use yyyy, y, yy, MM,"
-            " MMM, MMMM, dd, D, DDD, E, EEE, EEEE, HH, hh, mm, ss, SSSSSS, a, and quote other"
-            " letters",
+            "the date pattern 'yyyy-QQ' holds 'QQ', which is not supported: use yyyy, y, yy, M, MM,"
+            " MMM, MMMM, d, dd, D, DD, DDD, E, EEEE, H, HH, h, hh, m, mm, s, ss, S…SSSSSSSSS, a,"
+            " and quote other letters",
         ),
         (
             lambda: F.split_part("a", ",", 0),

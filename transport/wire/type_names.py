@@ -11,7 +11,8 @@ from typing import Any
 
 from ...configs.errors import InputError
 
-_SPARK = {
+#: Spark's name → whale-ray's, where they differ.
+SPARK_TYPES = {
     "boolean": "bool",
     "byte": "int8",
     "tinyint": "int8",
@@ -47,7 +48,7 @@ def canonical_name(name: str) -> str:
     if lowered.startswith("decimal"):
         text = lowered.replace("decimal128", "decimal").replace("decimal", "decimal128", 1)
         return "decimal128(10, 0)" if text == "decimal128" else text
-    return _SPARK.get(lowered, text)
+    return SPARK_TYPES.get(lowered, text)
 
 
 def name_of_type(kind: object) -> str:

@@ -1,0 +1,97 @@
+"""The Gregorian calendar on whole columns, for all years that 64 bits hold.
+
+Days count from 1970-01-01. Arrow's own functions know years up to 32767 only.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "day_of_month",
+    "day_of_week",
+    "day_of_year",
+    "first_day",
+    "iso_week",
+    "last_of_month",
+    "month",
+    "quarter",
+    "year",
+]
+
+Days: TypeAlias = npt.NDArray[np.int64]
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_THURSDAY = 4  # 1970-01-01, counted from Sunday
+
+
+def year(days: Days) -> Numbers:
+    """Return the year; the one before 1 is 0."""
+    return _in_years(days) + 1970
+
+
+def quarter(days: Days) -> Numbers:
+    """Return the quarter, 1 to 4."""
+    return _in_months(days) // 3 % 4 + 1
+
+
+def month(days: Days) -> Numbers:
+    """Return the month, 1 to 12."""
+    return _in_months(days) % 12 + 1
+
+
+def day_of_month(days: Days) -> Numbers:
+    """Return the day of the month, from 1."""
+    return days - _days_from(_in_months(days), "M") + 1
+
+
+def day_of_year(days: Days) -> Numbers:
+    """Return the day of the year, from 1."""
+    return days - _days_from(_in_years(days), "Y") + 1
+
+
+def day_of_week(days: Days) -> Numbers:
+    """Return the day of the week, 1 = Sunday."""
+    return (days + _THURSDAY) % 7 + 1
+
+
+def iso_week(days: Days) -> Numbers:
+    """Return the week of the year that its Thursday lies in, from 1."""
+    return (day_of_year(_monday(days) + 3) - 1) // 7 + 1
+
+
+def first_day(days: Days, unit: str) -> Days:
+    """Return the first day of the year, quarter, month or week (from Monday) around each day."""
+    if unit == "week":
+        return _monday(days)
+    if unit == "year":
+        return _days_from(_in_years(days), "Y")
+    months = _in_months(days)
+    return _days_from(months - months % 3 if unit == "quarter" else months, "M")
+
+
+def last_of_month(days: Days) -> Days:
+    """Return the last day of the month around each day."""
+    return _days_from(_in_months(days) + 1, "M") - 1
+
+
+def _monday(days: Days) -> Days:
+    return days - (days + _THURSDAY - 1) % 7
+
+
+def _in_years(days: Days) -> Numbers:
+    """Return years since 1970."""
+    return days.astype("M8[D]").astype("M8[Y]").astype(np.int64)
+
+
+def _in_months(days: Days) -> Numbers:
+    """Return months since 1970-01."""
+    return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+
+
+def _days_from(count: Numbers, unit: str) -> Days:
+    """Return the first day of months or years since 1970."""
+    return count.astype(f"M8[{unit}]").astype("M8[D]").astype(np.int64)

@@ -1,0 +1,114 @@
+"""Arithmetic on decimals: the types of Spark's results, and values to the last digit.
+
+Where the result has at most 38 digits Arrow computes it; where it may have more, its scale is cut
+to leave room before the point, and it is computed value by value and rounded half up.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .coercion import Value
+
+__all__ = ["DIGITS_MAX", "combined", "fitted", "rounded"]
+
+ArrowType: TypeAlias = Any
+Number: TypeAlias = decimal.Decimal
+
+DIGITS_MAX = 38
+_SCALE_MIN = 6
+_DIVISION_SCALE = 39  # to which Spark divides before it rounds
+_EXACT = decimal.Context(
+    prec=1000,
+    Emin=decimal.MIN_EMIN,
+    Emax=decimal.MAX_EMAX,
+    rounding=decimal.ROUND_HALF_UP,
+)
+
+
+def combined(name: str, left: Value, right: Value) -> Value:
+    """Add, subtract, multiply, divide two decimals or take the remainder; see `arithmetic`.
+
+    Null where the result does not fit, or where the divisor is zero.
+    """
+    digits, scale = _wanted(name, left.type, right.type)
+    if name in _FAST and digits <= DIGITS_MAX:
+        # Arrow derives the type of the result by the same rules.
+        return _FAST[name](left, right)
+    to = _bounded(digits, scale)
+    compute = _EXACTLY[name]
+    rows = len(right) if isinstance(left, pa.Scalar) else len(left)
+    texts = [
+        (pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value).to_pylist()
+        for value in (left, right)
+    ]
+    return pa.array(
+        [
+            None if a is None or b is None else fitted(compute(a, b), to)
+            for a, b in zip(*texts, strict=True)
+        ],
+        to,
+    )
+
+
+def fitted(number: Number | None, to: ArrowType) -> Number | None:
+    """Round half up to the type's scale; None if it has too many digits then."""
+    if number is None or (number and number.adjusted() > DIGITS_MAX):
+        return None  # far beyond: all its digits might not fit into memory
+    shown = rounded(number, to.scale)
+    return shown if shown.copy_abs().scaleb(to.scale, _EXACT) < 10**to.precision else None
+
+
+def rounded(number: Number, scale: int) -> Number:
+    """Round half up to so many digits after the point, or before it if negative."""
+    result = number.quantize(decimal.Decimal(1).scaleb(-scale), context=_EXACT)
+    return result if scale >= 0 else result.quantize(decimal.Decimal(1), context=_EXACT)
+
+
+def _wanted(name: str, left: ArrowType, right: ArrowType) -> tuple[int, int]:
+    """Return digits and scale of a result, as if there were no limit."""
+    whole_left, whole_right = left.precision - left.scale, right.precision - right.scale
+    scale = max(left.scale, right.scale)
+    if name in ("add", "subtract"):
+        return max(whole_left, whole_right) + scale + 1, scale
+    if name == "multiply":
+        return left.precision + right.precision + 1, left.scale + right.scale
+    if name == "remainder":
+        return min(whole_left, whole_right) + scale, scale
+    scale = max(_SCALE_MIN, left.scale + right.precision + 1)
+    return whole_left + right.scale + scale, scale
+
+
+def _bounded(digits: int, scale: int) -> ArrowType:
+    """Return the type with its scale cut so that the digits before the point have room."""
+    if digits > DIGITS_MAX:
+        scale = max(DIGITS_MAX - (digits - scale), min(scale, _SCALE_MIN))
+        digits = DIGITS_MAX
+    return pa.decimal128(max(digits, 1), scale)
+
+
+def _quotient(left: Number, right: Number) -> Number | None:
+    return rounded(_EXACT.divide(left, right), _DIVISION_SCALE) if right else None
+
+
+def _rest(left: Number, right: Number) -> Number | None:
+    return _EXACT.remainder(left, right) if right else None
+
+
+_FAST: dict[str, Callable[[Value, Value], Value]] = {
+    "add": pc.add,
+    "subtract": pc.subtract,
+    "multiply": pc.multiply,
+}
+_EXACTLY: dict[str, Callable[[Number, Number], Number | None]] = {
+    "add": _EXACT.add,
+    "subtract": _EXACT.subtract,
+    "multiply": _EXACT.multiply,
+    "divide": _quotient,
+    "remainder": _rest,
+}
