@@ -74,13 +74,15 @@ def test_times_are_cut_by_the_clock_of_their_zone(
         assert [time.astimezone(UTC) for time in found] == [wanted]
 
 
-@given(
-    st.sampled_from(ZONES),
-    st.lists(st.datetimes(datetime.datetime(1, 1, 3), datetime.datetime(9999, 12, 28))),  # noqa: DTZ001
+_CLOCKS = st.integers(-62_135_424_000, 253_402_041_600).map(
+    lambda seconds: datetime.datetime.fromtimestamp(seconds, UTC)
 )
+
+
+@given(st.sampled_from(ZONES), st.lists(_CLOCKS))
 def test_zones_are_those_of_zoneinfo(zone: str, clocks: list[datetime.datetime]) -> None:
     known = zoneinfo.ZoneInfo(zone)
-    seconds = [math.floor(clock.replace(tzinfo=UTC).timestamp()) for clock in clocks]
+    seconds = [math.floor(clock.timestamp()) for clock in clocks]
     shown = clock_seconds(np.array(seconds, np.int64), zone)
     for instant, own in zip(seconds, shown.tolist(), strict=True):
         there = datetime.datetime.fromtimestamp(instant, known).replace(tzinfo=UTC)
@@ -88,7 +90,7 @@ def test_zones_are_those_of_zoneinfo(zone: str, clocks: list[datetime.datetime])
     # Python's fold=0 is the first of a repeated time, and moves a skipped one as clocks do.
     back = instant_seconds(np.array(seconds, np.int64), zone)
     for clock, own in zip(clocks, back.tolist(), strict=True):
-        assert own == math.floor(clock.replace(tzinfo=known, microsecond=0).timestamp())
+        assert own == math.floor(clock.replace(tzinfo=known).timestamp())
 
 
 def test_a_day_begins_with_the_change_that_skips_its_midnight() -> None:
