@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -12,7 +13,7 @@ from .arrow_reader import carried, check_carried, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
-from .inference import has_fractions, number_type, refuse_beyond_range, widen
+from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
 from .text_blocks import Block, read_blocks
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
 from .text_source import TextSource, take_schema
@@ -81,13 +82,18 @@ class CsvSource(TextSource):
     def _parser(
         self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
     ) -> tuple[BlockParser, Block]:
+        import pyarrow as pa
+
         names, body = self._header(path, block)
         wanted_columns(names, schema.names, path)
         if self.given_schema is None and self.columns is None:
             self._refuse_another_column(path, names, schema)
 
         def parse(data: bytes) -> pa.Table:
-            return self._parse(data, names, schema)
+            try:
+                return self._parse(data, names, schema)
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(_with_name(str(error), names)) from error
 
         return BlockParser(parse, self.on_bad_rows, _REMEDY, self.encoding, rejected), body
 
@@ -161,7 +167,6 @@ class CsvSource(TextSource):
 
     def _parse(self, data: bytes, names: list[str], schema: pa.Schema) -> pa.Table:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         if not data:
             return schema.empty_table()
@@ -169,9 +174,9 @@ class CsvSource(TextSource):
         table = self._read(data, names, types, schema.names).cast(schema)
         for field in schema:
             column = table.column(field.name)
-            if pa.types.is_floating(field.type) and pc.any(pc.is_inf(column)).as_py():
+            if may_be_changed(column, data):
                 texts = self._read(data, names, {field.name: pa.string()}, [field.name])
-                refuse_beyond_range(column, field.name, texts.column(0))
+                refuse_changed(column, field.name, texts.column(0))
         return table
 
     def _read(
@@ -209,6 +214,13 @@ class CsvSource(TextSource):
             # With a single column an empty line is a row that holds a null.
             ignore_empty_lines=columns > 1,
         )
+
+
+def _with_name(message: str, names: list[str]) -> str:
+    """Return Arrow's message with a column's name in the place of its number."""
+    return re.sub(
+        r"^In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", message
+    )
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:

@@ -25,6 +25,7 @@ _CODE = r"^(\+[0-9]|[+-]?0[0-9xX])"
 _FRACTION = r"^[+-]?[0-9]*(\.|[0-9][eE])"
 _INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 _TIME = r"^[0-9][0-9TZ .:+-]{0,39}$"
+_HEXADECIMAL = r"^\s*0[xX]"
 _DECIMAL_DIGITS = 38
 _EXACT_DIGITS = len(str(2**53))
 """Any integer with fewer digits is a float64 of its own."""
@@ -116,11 +117,29 @@ def widen(schema: pa.Schema, where: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def refuse_beyond_range(column: pa.ChunkedArray, name: str, wider: pa.ChunkedArray) -> None:
-    """Refuse finite numbers that became infinite in a float column.
+def may_be_changed(column: pa.ChunkedArray, data: bytes) -> bool:
+    """Whether numbers may differ from their texts: beyond a float's range, or in hexadecimal.
 
     Args:
         column: what was read.
+        data: what it was read from.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.is_inf(column)).as_py())
+    if not pa.types.is_signed_integer(column.type) or not (b"x" in data or b"X" in data):
+        return False
+    least = pc.min(column).as_py()
+    return least is not None and least < 0
+
+
+def refuse_changed(column: pa.ChunkedArray, name: str, wider: pa.ChunkedArray) -> None:
+    """Refuse finite numbers that became infinite, and hexadecimal ones that became negative.
+
+    Args:
+        column: what was read, floats or integers.
         name: its name.
         wider: the same values in a form that holds them: text, or float64.
 
@@ -132,13 +151,15 @@ def refuse_beyond_range(column: pa.ChunkedArray, name: str, wider: pa.ChunkedArr
 
     from ...transport.wire.types import DataType
 
-    suspects = wider.filter(pc.fill_null(pc.is_inf(column), False))
-    if pa.types.is_string(suspects.type):
-        finite = pc.invert(pc.match_substring_regex(suspects, _INFINITE))
+    if pa.types.is_integer(column.type):
+        changed = pc.and_(pc.less(column, 0), pc.match_substring_regex(wider, _HEXADECIMAL))
+    elif pa.types.is_string(wider.type):
+        finite = pc.invert(pc.match_substring_regex(wider, _INFINITE))
+        changed = pc.and_(pc.is_inf(column), finite)
     else:
-        finite = pc.is_finite(suspects)
-    if pc.any(finite).as_py():
-        first = suspects.filter(finite)[0].as_py()
+        changed = pc.and_(pc.is_inf(column), pc.is_finite(wider))
+    if pc.any(changed).as_py():
+        first = wider.filter(pc.fill_null(changed, False))[0].as_py()
         kind = DataType.parse(str(column.type))
         msg = f"column {name!r}: {first} is beyond the range of {kind}"
         raise pa.ArrowInvalid(msg)

@@ -18,7 +18,7 @@ from .bad_rows import Bad, separate
 from .base import Source
 from .block_parser import BlockParser, Fault, no_line, reason_of
 from .files import FileSet, PathLike
-from .inference import has_fractions, number_type, refuse_beyond_range, text_type, widen
+from .inference import has_fractions, may_be_changed, number_type, refuse_changed, text_type, widen
 from .json_values import readable, restore
 from .text_blocks import Block
 from .text_encoding import UTF_8, check_encoding, undecodable
@@ -85,7 +85,6 @@ class JsonLinesSource(TextSource):
 
 def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"]) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not data.strip():
         return schema.empty_table()
@@ -95,10 +94,10 @@ def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"
     table = pa.Table.from_arrays(columns, schema=schema)
     for field in schema:
         column = table.column(field.name)
-        if pa.types.is_floating(field.type) and pc.any(pc.is_inf(column)).as_py():
+        if pa.types.is_floating(field.type) and may_be_changed(column, data):
             double = pa.schema([pa.field(field.name, pa.float64())])
             wider = _read(data, double, "ignore").column(0)
-            refuse_beyond_range(column, field.name, wider)
+            refuse_changed(column, field.name, wider)
     return table
 
 

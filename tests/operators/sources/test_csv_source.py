@@ -100,7 +100,7 @@ BAD = "id,x\n1,5\n2,abc\n3,7,9\n4,8\n"
 def test_a_malformed_line_is_named_by_file_and_number(tmp_path: Path) -> None:
     path = put(tmp_path / "a.csv", BAD)
     assert message_of(BadRowError, sources.csv(path, schema={"id": "int64", "x": "int64"})) == (
-        f"{path}, line 3: In CSV column #1: CSV conversion error to int64: invalid value 'abc': "
+        f"{path}, line 3: column 'x': CSV conversion error to int64: invalid value 'abc': "
         "'2,abc'; correct it, pass schema= with another type, "
         "or pass on_bad_rows='drop' to leave such lines out and count them"
     )

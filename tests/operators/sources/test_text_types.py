@@ -155,6 +155,17 @@ def test_a_declared_integer_may_have_zeros_and_spaces_before_it(tmp_path: Path) 
     assert read(csv_of(tmp_path, ["0", "-0.5", "0.25", "00.5"])) == [0, -0.5, 0.25, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [("0xFFFFFFFFFFFFFFFF", "int64"), (" 0X80", "int8"), ("0xffff", "int16")]
+)
+def test_hexadecimal_numbers_never_become_negative(tmp_path: Path, value: str, kind: str) -> None:
+    source = csv_of(tmp_path, ["0x7f", "-5", value, "1"], schema={"x": kind})
+    assert read(source.with_bad_rows("drop")) == [127, -5, 1]
+    with pytest.raises(BadRowError) as error:
+        read(source)
+    assert f"line 4: column 'x': {value} is beyond the range of {kind}: " in str(error.value)
+
+
 def test_zeros_and_ones_are_booleans_only_if_declared(tmp_path: Path) -> None:
     assert read(csv_of(tmp_path, ["0", "1"])) == [0, 1]
     values = ["0", "1", "true", "False"]
