@@ -237,3 +237,13 @@ def test_a_topology_runs_in_the_calling_process_without_ray_spark_and_verbs(tmp_
         BUILD + "print(sorted(whale.run(topology).results('out').to_arrow().to_pylist(), key=str))"
     )
     assert run_python(program, tmp_path).strip() == "[{'key': 1}, {'key': 2}]"
+
+
+def test_a_driver_that_starts_processes_loads_nothing_that_is_compiled(tmp_path):
+    """Its workers do, and forking them from one that has is most of what a start takes."""
+    program = (
+        BUILD
+        + "job = whale.submit(topology, on='processes', workers=2).wait()\n"
+        + "print(job.results('out').rows, 'numba' in sys.modules, 'pandas' in sys.modules)\n"
+    )
+    assert run_python(program, tmp_path).strip() == "2 False False"

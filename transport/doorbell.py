@@ -26,7 +26,6 @@ clearing the flag and waking delays the sleeper until its timeout, no longer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from .atomics import (
@@ -43,7 +42,8 @@ from .atomics import (
     store,
     store_release,
 )
-from .segment import SEGMENT_HEADER_BYTES, Segment, SegmentHandle, SegmentKind, Words
+from .handles import BoardHandle
+from .segment import SEGMENT_HEADER_BYTES, Segment, SegmentKind, Words
 
 LINE_BYTES: Final = 128
 NO_WATERMARK_NS: Final = -(1 << 63)
@@ -183,15 +183,6 @@ class Doorbell:
                 _spin_and_sleep(self.line, count, self.spin_pauses, timeout_ns)
         finally:
             _stay_awake(self.line)
-
-
-@dataclass(frozen=True, slots=True)
-class BoardHandle:
-    """What another worker needs to attach a board; picklable."""
-
-    segment: SegmentHandle
-    workers: int
-    watermark_slots: int
 
 
 class DoorbellBoard:

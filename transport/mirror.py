@@ -39,6 +39,7 @@ import numpy as np
 from ..configs.errors import CorruptedMessageError, ResourceError
 from . import mirror_kernels as kernels
 from .doorbell import Doorbell
+from .handles import RingHandle
 from .ring import RingConsumer, RingProducer
 from .ring_layout import (
     CLOSED,
@@ -50,7 +51,6 @@ from .ring_layout import (
     RingLayout,
 )
 from .segment import Segment, SegmentKind
-from .shm import RingHandle
 
 _ANY_BYTES: Final = 1 << 62
 

@@ -7,21 +7,12 @@ attaches with its own reader index. All must have attached before the producer c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .doorbell import Doorbell
+from .handles import RingHandle
 from .ring import RingConsumer, RingProducer
 from .ring_layout import RingLayout
-from .segment import Segment, SegmentHandle, SegmentKind
-
-
-@dataclass(frozen=True, slots=True)
-class RingHandle:
-    """What a reader needs to attach a ring; picklable."""
-
-    segment: SegmentHandle
-    readers: int
-    """Readers are numbered from 0 to `readers` - 1."""
+from .segment import Segment, SegmentKind
 
 
 def create_ring(

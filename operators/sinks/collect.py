@@ -54,7 +54,8 @@ class CollectSink(Sink):
             return SinkResult(rows=0, table=pa.table({}))
         parts = sorted(staged, key=lambda part: part.instance)
         tables = [pa.ipc.open_stream(part.payload).read_all() for part in parts if part.payload]
-        table = pa.concat_tables([schema.empty_table(), *tables])
+        # `empty_table` would make arrays of Python values, for which pyarrow loads pandas.
+        table = pa.concat_tables([pa.Table.from_batches([], schema), *tables])
         serialized = schema.serialize().to_pybytes()
         return SinkResult(table.num_rows, table.nbytes, schema=serialized, table=table)
 

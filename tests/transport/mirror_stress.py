@@ -29,11 +29,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
+from whale_ray.transport.doorbell import DoorbellBoard
+from whale_ray.transport.handles import BoardHandle, RingHandle
 from whale_ray.transport.mirror import MirrorRing, RingTap, make_memory
 from whale_ray.transport.ring import RingConsumer, RingProducer
 from whale_ray.transport.segment import Segment
-from whale_ray.transport.shm import RingHandle, attach_ring, create_ring
+from whale_ray.transport.shm import attach_ring, create_ring
 
 RING_BYTES = 1 << 14
 ROUND_LIMIT_S = 60.0

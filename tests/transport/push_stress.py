@@ -39,7 +39,8 @@ from tests.transport.ring_stress import (
     sleep_ns,
     wait_for_position,
 )
-from whale_ray.transport.doorbell import BoardHandle, DoorbellBoard
+from whale_ray.transport.doorbell import DoorbellBoard
+from whale_ray.transport.handles import BoardHandle
 from whale_ray.transport.push.channel import (
     PushHandle,
     PushReceivingEnd,

@@ -39,12 +39,13 @@ from typing import Any
 import numpy as np
 
 from whale_ray.transport.channel import Frame, Outcome
-from whale_ray.transport.doorbell import BoardHandle, Doorbell, DoorbellBoard
+from whale_ray.transport.doorbell import Doorbell, DoorbellBoard
+from whale_ray.transport.handles import BoardHandle, RingHandle
 from whale_ray.transport.push.channel import PushSendingEnd
 from whale_ray.transport.ring import RingConsumer, RingProducer
 from whale_ray.transport.ring_layout import HEAD
 from whale_ray.transport.segment import SHM_DIRECTORY, Segment, SegmentKind, Words, sweep_stale
-from whale_ray.transport.shm import RingHandle, attach_ring, create_ring
+from whale_ray.transport.shm import attach_ring, create_ring
 
 RING_BYTES = 1 << 16
 READERS_MAX = 3

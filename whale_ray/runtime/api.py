@@ -24,7 +24,6 @@ from ..plan.preflight import preflight
 from ..transport.clock import Clock, SystemClock
 from .fleet import Assignment
 from .job import Job, JobRunner, ThreadRunner
-from .local_fleet import LocalFleet
 from .metrics import JobMetrics
 from .signals import draining_signals
 from .supervisor import ALIVE, JobOutcome, Supervisor
@@ -75,6 +74,8 @@ def run(
     resolved = _settings(settings).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     assignment = _assign(topology, resolved, 1, needs_cluster=False)
+    from .local_fleet import LocalFleet  # all that a worker needs, which `submit` does not
+
     here = _Here(Supervisor(assignment, LocalFleet(clock), clock))
     job = Job(assignment.job_id, topology.name, here, lambda: release(assignment))
     lines = Watch(topology.name, watch, _WATCH_S)

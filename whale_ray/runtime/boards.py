@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from ..configs.settings import TransportSettings
 from ..plan.streams import StreamPlan
-from ..transport.doorbell import BoardHandle, Doorbell, DoorbellBoard
+from ..transport.doorbell import Doorbell, DoorbellBoard
+from ..transport.handles import BoardHandle
 from ..transport.segment import sweep_stale
 
 

@@ -18,8 +18,7 @@ import cloudpickle
 from ..configs.errors import JobError, UsageError
 from ..plan.physical import watermark_slots
 from .capture import log_levels
-from .fleet import Assignment
-from .relay import RelayAssignment
+from .fleet import Assignment, RelayAssignment
 
 _COMPARED = ("whale-ray", "numpy", "numba", "pyarrow", "cloudpickle")
 

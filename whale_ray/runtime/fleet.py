@@ -14,6 +14,7 @@ from typing import Any
 from ..configs.settings import Settings
 from ..operators.sinks.base import Staged
 from ..plan.physical import PhysicalPlan
+from ..plan.streams import StreamPlan
 from ..transport.wire.types import Schema
 from .controller_events import Event
 from .metrics import WorkerSnapshot
@@ -36,6 +37,25 @@ class Assignment:
     plan: PhysicalPlan
     settings: Settings
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
+
+
+@dataclass(frozen=True)
+class RelayAssignment:
+    """What a relay is told: no part of it comes from the user.
+
+    Attributes:
+        job_id: the job's unique id.
+        streams: the rings, and who writes and reads them.
+        slot_hosts: the host of each source instance that shows a watermark, by its slot.
+        settings: all settings.
+        secret: what relays prove to each other that they know.
+    """
+
+    job_id: str
+    streams: StreamPlan
+    slot_hosts: tuple[int, ...]
+    settings: Settings
+    secret: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)

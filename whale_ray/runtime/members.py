@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..transport.clock import Clock, SystemClock
 from .envelope import Envelope, unseal, unseal_for_relay
 from .metrics import WorkerSnapshot
-from .relay import Relay, Tell
+
+if TYPE_CHECKING:
+    from .relay import Tell
 
 LOCAL_ADDRESS = "127.0.0.1"
 """Where a relay listens whose peers are all on its machine."""
@@ -48,6 +50,8 @@ def make_member(
     """
     clock = clock or SystemClock()
     if index >= envelope.workers:
+        from .relay import Relay
+
         return Relay(index, unseal_for_relay(envelope), clock, address, tell)
     from .worker import Worker  # a relay does without all that operators need
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..transport.shm import RingHandle
+from ..transport.handles import RingHandle
 
 
 @dataclass(frozen=True)

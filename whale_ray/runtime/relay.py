@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from ..configs.errors import AttemptLostError
-from ..configs.settings import Settings
 from ..plan.hosts import host_name
-from ..plan.streams import StreamPlan
 from ..transport.clock import Clock
-from ..transport.doorbell import BoardHandle
+from ..transport.handles import BoardHandle
 from ..transport.links.handshake import Identity
 from ..transport.mirror import MirrorRing, RingTap
 from ..transport.retention import Retention
@@ -34,6 +31,7 @@ from ..transport.tcp.endpoint import TcpEndpoint
 from . import branch, watermark_exchange
 from .boards import HostBoard
 from .branches import Branches
+from .fleet import RelayAssignment
 from .metrics import WorkerSnapshot, cpu_time_ns
 from .offers import RingOffer
 from .stream_opener import StreamOpener
@@ -46,25 +44,6 @@ CHECK_INTERVAL_NS = 100_000_000
 
 Tell = Callable[[int, object], None]
 """Tells the controller something, in an attempt."""
-
-
-@dataclass(frozen=True)
-class RelayAssignment:
-    """What a relay is told: no part of it comes from the user.
-
-    Attributes:
-        job_id: the job's unique id.
-        streams: the rings, and who writes and reads them.
-        slot_hosts: the host of each source instance that shows a watermark, by its slot.
-        settings: all settings.
-        secret: what relays prove to each other that they know.
-    """
-
-    job_id: str
-    streams: StreamPlan
-    slot_hosts: tuple[int, ...]
-    settings: Settings
-    secret: bytes = field(repr=False)
 
 
 class Relay:

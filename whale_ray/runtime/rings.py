@@ -13,11 +13,11 @@ from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import RingSpec
 from ..transport.channel import Channel
 from ..transport.clock import Clock
-from ..transport.doorbell import BoardHandle
+from ..transport.handles import BoardHandle, RingHandle
 from ..transport.inproc import create_inproc_ring
 from ..transport.mirror import make_memory
 from ..transport.segment import Segment
-from ..transport.shm import RingHandle, attach_ring, create_ring
+from ..transport.shm import attach_ring, create_ring
 from .boards import HostBoard
 from .edge_writer import OutRing
 from .fleet import Assignment

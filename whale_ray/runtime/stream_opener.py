@@ -20,7 +20,7 @@ from .branch import Branch
 from .offers import RingOffer
 
 if TYPE_CHECKING:
-    from .relay import RelayAssignment
+    from .fleet import RelayAssignment
     from .tree_keeper import TreeState
 
 

@@ -27,7 +27,7 @@ from ..plan.physical import watermark_slots
 from ..plan.streams import RingSpec
 from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
-from ..transport.doorbell import BoardHandle
+from ..transport.handles import BoardHandle
 from ..transport.wire import codec
 from ..transport.wire.types import Schema
 from .edge_reader import EdgeReader, Progress, UnitedColumns

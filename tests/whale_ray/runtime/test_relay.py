@@ -7,8 +7,9 @@ import pytest
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.hosts import lay_hosts
 from whale_ray.plan.streams import StreamPlan
+from whale_ray.runtime.fleet import RelayAssignment
 from whale_ray.runtime.offers import RingOffer
-from whale_ray.runtime.relay import Relay, RelayAssignment
+from whale_ray.runtime.relay import Relay
 from whale_ray.runtime.watermark_exchange import _WATERMARK, TAG
 from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.doorbell import NO_WATERMARK_NS, DoorbellBoard
