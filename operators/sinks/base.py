@@ -45,7 +45,7 @@ class Staged:
             writer of a sink did, the coordinator fills in the columns that the rows would have had,
             if it knows them.
         path: the file, None if there is none (no rows, or a sink without files).
-        payload: the rows themselves as an Arrow IPC stream, for sinks without files.
+        payload: what `publish` needs of a sink without files, such as the rows themselves.
         inode: the file's number in its file system, which it keeps when it is published.
     """
 

@@ -13,23 +13,30 @@ A topology fed with rows, run in this process::
         whale.run(topology)
         assert result.rows == [{"x": 20}]
 
-A source or a sink of one's own, without any topology: `read_all` and `write_all`. Time in tests
-is turned by hand: `VirtualClock`.
+A source or a sink of one's own, without any topology: `read_all` and `write_all`; whether it keeps
+what its base class promises: `check_source` and `check_sink`. Time in tests is turned by hand:
+`VirtualClock`.
 """
 
 from ..transport.clock import VirtualClock
 from .collecting_sink import CollectingSink
+from .conformance import ContractError
 from .driving import instance_context, read_all, write_all
 from .list_source import Abort, AbortError, EndOfInput, ListSource, Pause
+from .sink_contract import check_sink
+from .source_contract import check_source
 
 __all__ = [
     "Abort",
     "AbortError",
     "CollectingSink",
+    "ContractError",
     "EndOfInput",
     "ListSource",
     "Pause",
     "VirtualClock",
+    "check_sink",
+    "check_source",
     "instance_context",
     "read_all",
     "write_all",

@@ -1,0 +1,250 @@
+"""Whether a sink keeps what `whale.sinks.Sink` promises to the runtime."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..configs.errors import OutputError
+from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from .conformance import (
+    call_twice,
+    check_description,
+    counted,
+    difference,
+    nothing_left_open,
+    require,
+    travelled,
+)
+from .driving import instance_context
+
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+
+Read = Callable[[Any], Iterable[Mapping[str, Any]]]
+
+_ROWS = [{"id": number, "text": None if number == 2 else f"text {number}"} for number in range(7)]
+_INSTANCES = 2
+
+
+def check_sink(
+    make_sink: Callable[[], Sink], read: Read | None = None, *, batch: Batch | None = None
+) -> None:
+    """Drive a sink through the lives that a job may have, and look at its output meanwhile.
+
+    Checked is that the description travels and `check` changes nothing; that rows are copied before
+    `write` returns, since their memory is used again; that nothing is visible before `publish`, and
+    everything after it; that a second `publish` of the same only returns the result; that what is
+    aborted or discarded leaves nothing, at whatever time and called twice; that two attempts do not
+    see each other; that an output may have no rows; that nothing stays open. If the writers have
+    `publish_part`, the parts of an unbounded job are checked as well.
+
+    Args:
+        make_sink: makes a sink; called several times, each with an output of its own that is empty.
+        read: returns the rows that anybody sees in the output of such a sink at the moment, each a
+            mapping; none if there is no output. Without it only calls are checked, which suits a
+            sink that hands rows over at once and publishes nothing.
+        batch: the rows to write, at least four; an integer and a text column if left out.
+
+    Raises:
+        ContractError: the sink does not keep a promise; the message says which.
+    """
+    from ..transport.wire.batch import Batch
+
+    rows = Batch.from_rows(_ROWS) if batch is None else batch
+    remedy = "abort() must give files and connections back; publish() and discard() keep none"
+    for check in (_publication, _no_rows, _endings, _two_attempts, _parts):
+        sink = make_sink()
+        require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
+        with nothing_left_open(type(sink).__name__, remedy):
+            check(_Trial(sink, read, rows))
+
+
+@dataclass
+class _Trial:
+    """One sink with an empty output, and what to write to it."""
+
+    sink: Sink
+    read: Read | None
+    rows: Batch
+
+    @property
+    def name(self) -> str:
+        return type(self.sink).__name__
+
+    def expect(self, wanted: Sequence[Batch], when: str) -> None:
+        """Require the output to show just these rows."""
+        if self.read is None:
+            return
+        rows = [row for batch in wanted for row in batch.to_pylist()]
+        told = difference(counted(rows), counted(self.read(self.sink)))
+        require(not told, f"{self.name}: {when} its output has not the rows it should: {told}")
+
+    def prepare(self, token: str, *, bounded: bool = True) -> None:
+        self.sink.check()
+        self.sink.prepare(token, bounded=bounded)
+
+    def open(self, token: str) -> list[SinkWriter]:
+        """Open a writer per instance, each from a copy of the sink that has travelled."""
+        writers = []
+        for instance in range(_INSTANCES):
+            writer = travelled(self.sink).open(instance_context(instance, _INSTANCES), token)
+            require(
+                isinstance(writer, SinkWriter),
+                f"{self.name}.open() must return a SinkWriter, not {writer!r}",
+            )
+            writers.append(writer)
+        return writers
+
+    def write(self, writer: SinkWriter, rows: Batch) -> None:
+        """Write rows as views of memory that is used for something else right afterwards."""
+        memory, view = _as_view(rows)
+        writer.write(view)
+        del view
+        memory[:] = 0xEE
+
+    def stage(self, writers: Sequence[SinkWriter]) -> list[Staged]:
+        staged = [pickle.loads(pickle.dumps(one.stage())) for one in writers]  # noqa: S301  # ours
+        for instance, part in enumerate(staged):
+            require(
+                isinstance(part, Staged) and part.instance == instance,
+                f"{self.name}: stage() of instance {instance} must return Staged({instance}, …), "
+                f"not {part!r}",
+            )
+        return staged
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        result = self.sink.publish(token, staged)
+        require(
+            isinstance(result, SinkResult),
+            f"{self.name}.publish() must return a SinkResult, not {result!r}",
+        )
+        return result
+
+    def end(self, writers: Sequence[SinkWriter], token: str) -> None:
+        for writer in writers:
+            call_twice(writer.abort, f"{self.name}: abort()")
+        call_twice(lambda: self.sink.discard(token), f"{self.name}: discard()")
+
+
+def _as_view(rows: Batch) -> tuple[np.ndarray[Any, Any], Batch]:
+    """Return rows as they lie in a ring, and the memory behind them."""
+    from ..transport.wire.codec import decode, encode_into, message_size
+    from ..transport.wire.messages import WorkerMessage
+
+    with_times = rows.times is not None
+    memory = np.empty(message_size(rows, 0, with_times), np.uint8)
+    encode_into(memory, rows, stream=0, source=0, attempt=0, sequence=0, with_times=with_times)
+    message = decode(memory, {rows.schema.schema_id: rows.schema})
+    assert isinstance(message, WorkerMessage)
+    return memory, message.batch
+
+
+def _publication(trial: _Trial) -> None:
+    check_description(trial.sink)
+    trial.prepare("t-0")
+    trial.expect((), "after check() and prepare()")
+    writers = trial.open("t-0")
+    cuts = (0, 1, 2, 3, trial.rows.num_rows)
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        trial.write(writers[number % _INSTANCES], trial.rows.slice(start, stop))
+    trial.expect((), "before publish()")
+    staged = trial.stage(writers)
+    trial.expect((), "after stage(), before publish()")
+    result = trial.publish("t-0", staged)
+    trial.expect([trial.rows], "after publish()")
+    _check_result(trial, result)
+    again = trial.publish("t-0", staged)
+    trial.expect([trial.rows], "after a second publish() of the same")
+    require(
+        again.rows == result.rows,
+        f"{trial.name}: publish() of the same returned {again.rows} rows, then {result.rows}: a "
+        "coordinator that takes over calls it again, and needs the same result",
+    )
+    trial.end(writers, "t-0")
+    trial.expect([trial.rows], "after publish(), abort() and discard()")
+
+
+def _check_result(trial: _Trial, result: SinkResult) -> None:
+    written = trial.rows.num_rows
+    require(
+        result.rows == written,
+        f"{trial.name}: publish() returned {result.rows} rows of {written}: add up those staged",
+    )
+
+
+def _no_rows(trial: _Trial) -> None:
+    trial.prepare("t-0")
+    writers = trial.open("t-0")
+    trial.write(writers[0], trial.rows.slice(0, 0))
+    result = trial.publish("t-0", trial.stage(writers))
+    require(result.rows == 0, f"{trial.name}: publish() of no rows returned {result.rows}")
+    trial.expect((), "after a job without rows")
+    trial.end(writers, "t-0")
+
+
+def _endings(trial: _Trial) -> None:
+    """End attempts at every point before their publication."""
+    trial.prepare("t-0")
+    for attempt, steps in enumerate(("open", "write", "stage")):
+        token = f"t-{attempt}"
+        writers = trial.open(token)
+        for writer in writers:
+            if steps != "open":
+                trial.write(writer, trial.rows)
+        if steps == "stage":
+            trial.stage(writers[:1])
+        trial.end(writers, token)
+        trial.expect((), f"after {steps}(), abort() and discard()")
+
+
+def _two_attempts(trial: _Trial) -> None:
+    """Let an attempt be published while an earlier one hangs, then ends."""
+    trial.prepare("t-0")
+    lost, good = trial.open("t-0"), trial.open("t-1")
+    half = trial.rows.num_rows // 2
+    trial.write(lost[0], trial.rows)
+    trial.stage(lost)
+    trial.write(good[0], trial.rows.slice(0, half))
+    trial.write(good[1], trial.rows.slice(half, trial.rows.num_rows))
+    trial.publish("t-1", trial.stage(good))
+    trial.expect([trial.rows], "after an attempt was published beside a lost one")
+    trial.end(lost, "t-0")
+    trial.end(good, "t-1")
+    trial.expect([trial.rows], "after the end of a lost attempt")
+
+
+def _parts(trial: _Trial) -> None:
+    """Publish part after part, as an unbounded job does, if the sink can."""
+    try:
+        trial.prepare("t-0", bounded=False)
+    except OutputError:
+        return  # it refuses such jobs, as it may
+    writers = trial.open("t-0")
+    if any(type(writer).publish_part is SinkWriter.publish_part for writer in writers):
+        trial.end(writers, "t-0")
+        return
+    require(
+        writers[0].publish_part() is None,
+        f"{trial.name}: publish_part() without rows must return None",
+    )
+    seen: list[Batch] = []
+    for number in range(3):
+        trial.write(writers[number % _INSTANCES], trial.rows)
+        trial.expect(seen, "before publish_part()")
+        part = writers[number % _INSTANCES].publish_part()
+        require(
+            isinstance(part, Staged) and part.rows == trial.rows.num_rows,
+            f"{trial.name}: publish_part() must return what it published, "
+            f"{trial.rows.num_rows} rows, not {part!r}",
+        )
+        seen.append(trial.rows)
+        trial.expect(seen, "after publish_part()")
+    trial.write(writers[0], trial.rows)
+    trial.end(writers, "t-0")
+    trial.expect(seen, "after abort() of an unbounded job")

@@ -1,0 +1,221 @@
+"""Whether a source keeps what `whale.sources.Source` promises to the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ..operators.sources.base import Source, SourceReader
+from ..transport.clock import VirtualClock
+from .conformance import (
+    call_twice,
+    check_description,
+    counted,
+    difference,
+    nothing_left_open,
+    require,
+    travelled,
+)
+from .driving import instance_context
+
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+    from ..transport.wire.types import Schema
+
+_IDLE_CALLS_MAX = 100_000
+"""A bounded source that has nothing to read for so many calls will never end."""
+
+Rows = list[dict[str, Any]]
+
+
+def check_source(
+    make_source: Callable[[], Source],
+    *,
+    parallelism: Sequence[int] = (2, 3),
+    max_rows: Sequence[int] = (1, 1000),
+    unbounded_rows: int = 100,
+) -> None:
+    """Read a source in all the ways in which the runtime may, and compare the rows.
+
+    Checked is that the description travels; that a batch has at least one row, no more than asked
+    for, and always the same columns, those of `schema()` if it tells any; that a new attempt reads
+    the same rows in the same order, however many are asked for at once and whoever else reads; that
+    instances share the input without a row lost or read twice; that a reader which has ended stays
+    so; that `close` may come at any time and twice, and leaves nothing open.
+
+    Args:
+        make_source: makes the source; called several times, each must read the same input.
+        parallelism: how many instances share the input.
+        max_rows: how many rows are asked for at once.
+        unbounded_rows: of a source without an end, how many rows of each instance are compared.
+            How instances share such an input is not checked.
+
+    Raises:
+        ContractError: the source does not keep a promise; the message says which.
+    """
+    source = make_source()
+    require(isinstance(source, Source), f"{source!r} does not derive from whale.sources.Source")
+    check_description(source)
+    source.check()
+    ready = source.materialize(cluster=False)
+    try:
+        _check_readers(travelled(ready), parallelism, max_rows, unbounded_rows)
+    finally:
+        call_twice(source.release, "release()")
+
+
+def _check_readers(
+    source: Source, parallelism: Sequence[int], max_rows: Sequence[int], unbounded_rows: int
+) -> None:
+    limit = None if source.bounded else unbounded_rows
+    name = type(source).__name__
+    first = _read(source, 0, 1, max_rows[-1], limit)
+    for count in max_rows:
+        again = _read(source, 0, 1, count, limit)
+        if source.replayable:
+            require(
+                list(map(repr, again)) == list(map(repr, first)),
+                f"{name} did not read the same rows again, {count} at a time: a new attempt must, "
+                "in the same order; else set replayable = False "
+                f"({difference(counted(first), counted(again)) or 'the order differs'})",
+            )
+    if source.replayable:
+        _check_shares(source, first, parallelism, max_rows[-1], limit)
+        _check_interleaved(source, first, limit)
+    _check_closing(source)
+
+
+def _check_shares(
+    source: Source, first: Rows, parallelism: Sequence[int], max_rows: int, limit: int | None
+) -> None:
+    name = type(source).__name__
+    for count in parallelism:
+        shares = [_read(source, instance, count, max_rows, limit) for instance in range(count)]
+        if limit is None:
+            together = counted(row for share in shares for row in share)
+            told = difference(counted(first), together)
+            require(
+                not told,
+                f"{count} instances of {name} did not read the input once together: {told}; read "
+                "the share of context.instance out of context.parallelism",
+            )
+        again = _read(source, count - 1, count, max_rows, limit)
+        require(
+            list(map(repr, again)) == list(map(repr, shares[-1])),
+            f"instance {count - 1} of {count} of {name} did not read the same share again: it may "
+            "depend on nothing but context.instance and context.parallelism",
+        )
+
+
+def _check_interleaved(source: Source, first: Rows, limit: int | None) -> None:
+    """Read with two readers in turn: what one keeps may not be the other's."""
+    readers = [_rows(_Checked(source, 0, 1), 1, limit) for _ in range(2)]
+    both: list[list[str]] = [[], []]
+    for rows in zip(*readers, strict=False):
+        for seen, row in zip(both, rows, strict=True):
+            seen.append(repr(row))
+    expected = list(map(repr, first))[: len(both[0])]
+    require(
+        both[0] == expected and both[1] == expected,
+        f"two readers of {type(source).__name__} that read in turn disturbed each other: keep what "
+        "moves in the reader, not in the source",
+    )
+
+
+def _check_closing(source: Source) -> None:
+    """Close before the first read, and amidst."""
+    remedy = "close() must give files and connections back"
+    for reads in (0, 1):
+        with nothing_left_open(f"a reader of {type(source).__name__}", remedy):
+            reader = source.open(instance_context(clock=VirtualClock()))
+            for _ in range(reads):
+                reader.read(1)
+            call_twice(reader.close, "close()")
+            del reader
+
+
+class _Checked:
+    """A reader, each of whose answers is looked at."""
+
+    def __init__(self, source: Source, instance: int, parallelism: int) -> None:
+        self._source = source
+        self._name = type(source).__name__
+        self._clock = VirtualClock()
+        context = instance_context(instance, parallelism, clock=self._clock)
+        self._columns: Schema | None = source.schema()
+        self.reader = source.open(context)
+        require(
+            isinstance(self.reader, SourceReader),
+            f"{self._name}.open() must return a SourceReader, not {self.reader!r}",
+        )
+
+    def batches(self, max_rows: int) -> Iterator[Batch]:
+        idle = 0
+        while not self.reader.finished:
+            batch = self.reader.read(max_rows)
+            if batch is not None:
+                idle = 0
+                self._check(batch, max_rows)
+                yield batch
+            elif not self.reader.finished:
+                idle += 1
+                require(idle < _IDLE_CALLS_MAX, f"{self._name} has nothing to read and never ends")
+                self._wait()
+        self._check_end(max_rows)
+
+    def _check(self, batch: Batch, max_rows: int) -> None:
+        from ..transport.wire.batch import Batch
+
+        require(
+            isinstance(batch, Batch), f"{self._name}: read() must return a Batch, not {batch!r}"
+        )
+        require(
+            1 <= batch.num_rows <= max_rows,
+            f"{self._name}: read({max_rows}) returned {batch.num_rows} rows: at least one and at "
+            "most as many as asked for, or None",
+        )
+        if self._columns is None:
+            self._columns = batch.schema
+        require(
+            batch.schema == self._columns,
+            f"{self._name}: a batch has the columns {batch.schema}, but schema() or the batches "
+            f"before it {self._columns}",
+        )
+
+    def _wait(self) -> None:
+        ready_ns = self.reader.next_ready_ns()
+        require(
+            ready_ns is None or isinstance(ready_ns, int),
+            f"{self._name}: next_ready_ns() must return nanoseconds or None, not {ready_ns!r}",
+        )
+        if ready_ns is not None:
+            self._clock.sleep_ns(max(0, ready_ns - self._clock.monotonic_ns()))
+
+    def _check_end(self, max_rows: int) -> None:
+        require(
+            self.reader.read(max_rows) is None and self.reader.finished,
+            f"{self._name}: a reader that had finished went on: read() returns None from then on",
+        )
+        rejected = self.reader.rejected
+        require(
+            isinstance(rejected, Mapping) and all(count >= 0 for count in rejected.values()),
+            f"{self._name}: rejected must map reasons to numbers of rows, not {rejected!r}",
+        )
+
+
+def _read(
+    source: Source, instance: int, parallelism: int, max_rows: int, limit: int | None
+) -> Rows:
+    with nothing_left_open(
+        f"a reader of {type(source).__name__}", "close() must give files and connections back"
+    ):
+        return list(_rows(_Checked(source, instance, parallelism), max_rows, limit))
+
+
+def _rows(checked: _Checked, max_rows: int, limit: int | None) -> Iterator[dict[str, Any]]:
+    try:
+        rows = (row for batch in checked.batches(max_rows) for row in batch.to_pylist())
+        yield from islice(rows, limit)
+    finally:
+        checked.reader.close()
