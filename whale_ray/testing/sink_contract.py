@@ -109,7 +109,7 @@ class _Trial:
         memory[:] = 0xEE
 
     def stage(self, writers: Sequence[SinkWriter]) -> list[Staged]:
-        staged = [pickle.loads(pickle.dumps(one.stage())) for one in writers]  # noqa: S301  # ours
+        staged = [pickle.loads(pickle.dumps(one.stage())) for one in writers]  # noqa: S301  # just made
         for instance, part in enumerate(staged):
             require(
                 isinstance(part, Staged) and part.instance == instance,
