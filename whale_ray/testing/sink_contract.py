@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,7 +108,7 @@ class _Trial:
         memory[:] = 0xEE
 
     def stage(self, writers: Sequence[SinkWriter]) -> list[Staged]:
-        staged = [pickle.loads(pickle.dumps(one.stage())) for one in writers]  # noqa: S301  # just made
+        staged = [travelled(writer.stage()) for writer in writers]
         for instance, part in enumerate(staged):
             require(
                 isinstance(part, Staged) and part.instance == instance,
