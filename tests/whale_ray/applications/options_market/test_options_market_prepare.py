@@ -240,7 +240,7 @@ def test_folders_without_one_input_of_a_kind_are_refused(tmp_path):
     with pytest.raises(InputError, match="has no input: put options_daily"):
         input_paths(tmp_path)
     for name in ("options_daily_a.parquet", "options_daily_b.parquet"):
-        (tmp_path / name).touch()
+        pq.write_table(pa.table({}), tmp_path / name)
     with pytest.raises(
         InputError, match="several inputs .options_daily_a.parquet, options_daily_b"
     ):

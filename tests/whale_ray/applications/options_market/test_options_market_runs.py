@@ -175,7 +175,7 @@ def test_the_command_reports_and_keeps_the_decisions(tmp_path, capsys, no_leaks)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--rate 0", "rate is 0.0: give 1 to 100,000,000 messages per second"),
+        ("--rate 0", "--rate is 0.0: give 1 to 100,000,000 messages per second"),
         (
             "--placement fused --workers 3",
             "--placement fused has a process for every line at most: give --workers 1 to 2, not 3",
@@ -186,8 +186,8 @@ def test_the_command_reports_and_keeps_the_decisions(tmp_path, capsys, no_leaks)
             "shared-memory, tcp, verbs; see whale-ray run options-market --help",
         ),
         ("--overwrite", "--overwrite means nothing without --output; leave it out"),
-        ("--contracts 0", "contracts is 0: give 1 to 1,000,000"),
-        ("--contracts 0 --data x", "--contracts 0: give 1 or more"),
+        ("--contracts 0", "--contracts is 0: give 1 to 1,000,000"),
+        ("--contracts 0 --data x", "--contracts is 0: give 1 to 1,000,000"),
         (
             "--data absent",
             "no folder 'absent': give one with options_daily*.parquet or options_universe*.parquet",

@@ -138,9 +138,9 @@ def test_a_run_without_any_fill_is_no_failure(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--generate 0", "records is 0: give 1 to 1,000,000,000,000"),
-        ("--generate 5 --symbols 0", "symbols is 0: give 1 to 400,000"),
-        ("--parallelism 0", "matching_instances is 0: give 1 to 4,096 instances"),
+        ("--generate 0", "--generate is 0: give 1 to 1,000,000,000,000"),
+        ("--generate 5 --symbols 0", "--symbols is 0: give 1 to 400,000"),
+        ("--parallelism 0", "--parallelism is 0: give 1 to 4,096 instances"),
         ("--no-compare", "--no-compare means nothing without --data; leave it out"),
         (
             "--generate 5 --data .",
@@ -172,7 +172,7 @@ def test_inputs_are_found_by_their_names(tmp_path):
         folder = tmp_path / names[0]
         folder.mkdir()
         for name in names:
-            (folder / name).touch()
+            pq.write_table(pa.table({}), folder / name)
         found = input_paths(folder)
         assert (found.orders, found.trades) == tuple(str(folder / name) for name in names)
 
