@@ -61,7 +61,7 @@ class CollectSink(Sink):
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Put together what there is."""
-        return replace(self.publish(token, staged), partial=True)
+        return self.publish(token, staged)
 
     def describe(self) -> str:
         """Return the limit, if one was given."""

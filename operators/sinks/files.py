@@ -13,7 +13,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...configs.errors import OutputError, system_reason
@@ -89,7 +89,7 @@ class FileSink(Sink):
             place = next(one for one in places if one.is_free or parts.are_in(one))
             self.folder.hand_over(token, place)
             try:
-                return replace(self._publish(token, parts, place), partial=True)
+                return self._publish(token, parts, place)
             except BaseException:
                 place.discard(token)
                 raise

@@ -21,6 +21,7 @@ from ..configs.errors import (
     UserFunctionError,
     WhaleError,
 )
+from ..runtime.signals import interrupting_signals
 from . import bench, jobs, running, simulate
 from .parser import Parser
 
@@ -53,15 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words  # wherever it stands, also among an application's own options
     words = [word for word in words if word != "--debug"]
     try:
-        parsed = build_parser().parse_args(words)
-        if parsed.version:
-            return _version()
-        if parsed.command is None:
-            build_parser().print_help()
-            return EXIT_USAGE
-        code = int(parsed.function(parsed))
-        sys.stdout.flush()
-        return code
+        with interrupting_signals():
+            return _carry_out(words)
     except KeyboardInterrupt:
         sys.stderr.write("whale-ray: interrupted\n")
         return EXIT_INTERRUPTED
@@ -72,6 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         return _report(error)
+
+
+def _carry_out(words: Sequence[str]) -> int:
+    parsed = build_parser().parse_args(words)
+    if parsed.version:
+        return _version()
+    if parsed.command is None:
+        build_parser().print_help()
+        return EXIT_USAGE
+    code = int(parsed.function(parsed))
+    sys.stdout.flush()
+    return code
 
 
 def _report(error: WhaleError) -> int:

@@ -16,14 +16,18 @@ import os
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError, UsageError
 from .addresses import resolve_address
 from .failures import explain_failure
 from .guard import refuse_while_importing
 from .tokens import provide_token
+
+if TYPE_CHECKING:
+    import psutil
 
 LOGICAL_CPUS_MIN = 4
 """A Ray of our own counts at least so many processors.
@@ -210,19 +214,40 @@ def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -
 
 def _initialize(what: str, **options: Any) -> None:
     """Call `ray.init` so that it stays silent, and say in one line why it failed."""
+    import psutil
     import ray
 
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
+    before = set(psutil.Process().children())
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         ray.shutdown()
+        if not isinstance(error, Exception | SystemExit):
+            _kill_half_started(before)
+            raise
         raise ResourceError(explain_failure(what, error)) from error
     finally:
         # ray.init takes SIGTERM for itself; a handler that the user has set stays theirs.
         if in_main_thread and handler not in (signal.SIG_DFL, None):
             signal.signal(signal.SIGTERM, handler)
+
+
+def _kill_half_started(before: set[psutil.Process]) -> None:
+    """Kill the processes of a Ray whose start was interrupted: it does not know them yet.
+
+    They would end with this one, but for their own children that are just starting.
+    """
+    import psutil
+    import ray
+
+    home = os.path.dirname(ray.__file__)
+    for child in set(psutil.Process().children()) - before:
+        with suppress(psutil.Error):  # it has ended
+            if any(word.startswith(home) for word in child.cmdline()):
+                for process in (*child.children(recursive=True), child):
+                    process.kill()
 
 
 def _release() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a job runs: the first drains it, the second cancels it.
+"""Ctrl-C, SIGTERM and SIGHUP while a job runs: the first drains it, the second cancels it.
 
 Whoever leads the job answers them; its other processes, which often get them too (Ctrl-C goes to
 all that a terminal has started, service managers and batch systems stop everything of a service),
@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from ..configs.errors import Interrupted
+from ..transport.clock import Clock, SystemClock
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SAME_STOP_NS = 1_000_000_000
+"""Signals but Ctrl-C are one within this time: `timeout` sends each to a command and its group."""
 
 
 def leave_stops_to_the_controller() -> None:
-    """Have this process, the main thread of which calls, live on after SIGINT and SIGTERM.
+    """Have this process, the main thread of which calls, live on after signals to stop.
 
     It ends with its driver. Programs that it starts, and processes that it forks, end as ever.
     """
@@ -54,6 +57,7 @@ def _end_as_ever() -> None:
     usual: dict[int, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
     }
     for number, handler in usual.items():
         if signal.getsignal(number) is _do_nothing:
@@ -61,34 +65,64 @@ def _end_as_ever() -> None:
 
 
 @contextmanager
-def draining_signals(stop: Callable[[bool], None], *, interrupt: bool = False) -> Iterator[None]:
-    """Within the block, answer SIGINT and SIGTERM with `stop(drain)`.
+def draining_signals(
+    stop: Callable[[bool], None], *, interrupt: bool = False, clock: Clock | None = None
+) -> Iterator[None]:
+    """Within the block, answer signals to stop with `stop(drain)`.
 
     `drain` is true for the first signal and false for all others. With `interrupt`, the second one
     gives the handlers back and raises Interrupted, a KeyboardInterrupt, where the block is: a
     user's function that runs in this very thread may never return. Outside the main thread, where
     Python allows no handlers, the block runs without them.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen = 0
+    clock = clock or SystemClock()
+    seen, first_ns = 0, 0
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal seen, first_ns
+        now_ns = clock.monotonic_ns()
+        if seen and number != signal.SIGINT and now_ns - first_ns < _SAME_STOP_NS:
+            return
+        seen, first_ns = seen + 1, first_ns if seen else now_ns
         stop(seen == 1)
         if interrupt and seen > 1:
             give_back()
             raise Interrupted
 
-    def give_back() -> None:
-        for number, handler in before.items():
-            if handler is not None:  # else it was not installed from Python, and cannot be
-                signal.signal(number, handler)
-
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
+    with _handling(handle, _SIGNALS) as give_back:
         yield
+
+
+@contextmanager
+def interrupting_signals() -> Iterator[None]:
+    """Within the block, answer SIGTERM and SIGHUP as Ctrl-C is: all is undone on the way out."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handling(interrupt, (signal.SIGTERM, signal.SIGHUP)):
+        yield
+
+
+@contextmanager
+def _handling(
+    handler: Callable[[int, FrameType | None], None], numbers: Iterable[int]
+) -> Iterator[Callable[[], None]]:
+    """Have the main thread answer signals; yield what gives the former handlers back before."""
+    before: dict[int, Any] = {}
+
+    def give_back() -> None:
+        while before:
+            number, former = before.popitem()
+            if former is not None:  # else it was not installed from Python, and cannot be
+                signal.signal(number, former)
+
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in numbers:
+                # What `nohup` has switched off stays so.
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, handler)
+        yield give_back
     finally:
         give_back()

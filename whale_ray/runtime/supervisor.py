@@ -375,9 +375,9 @@ class Supervisor:
         token = self._token(attempt)
         if not cut_short:
             return sink.publish(token, staged)
-        if self._assignment.settings.runtime.partial_output == "replace":
-            return replace(sink.publish(token, staged), partial=True)
-        return sink.publish_partial(token, staged)
+        replaces = self._assignment.settings.runtime.partial_output == "replace"
+        publish = sink.publish if replaces else sink.publish_partial
+        return replace(publish(token, staged), partial=True)
 
     def _discard(self, attempt: int) -> None:
         for name, sink in self._sinks().items():

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +67,12 @@ def end_java() -> None:
     if gateway is None:
         return
     SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
     try:
-        gateway.proc.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
+        with suppress(Exception):  # it may be gone already, or take too long
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(_END_TIMEOUT_S)
+    finally:
         gateway.proc.kill()
         gateway.proc.wait()
 
@@ -97,14 +95,10 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
 
 
-def give_back_interrupts(handler: Any) -> None:
-    """Let `handler` answer Ctrl-C again, as before a session was started that ends with its block.
-
-    pyspark's own asks Java to cancel all jobs, in the midst of what the main thread is asking Java.
-    That fails, and py4j's error stands for the interrupt. The end of Java ends its jobs as well.
-    """
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
+def make_active(session: SparkSession) -> None:
+    """Make a session the active one of this thread, as it is of the one that started it."""
+    java: Any = session._jvm
+    java.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def has_stopped(session: SparkSession) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,12 +12,13 @@ from .driver import (
     check_no_session,
     configuration,
     end_java,
-    give_back_interrupts,
+    make_active,
     why_not_started,
     without_py4j_logs,
 )
 from .java import use_java
 from .java_errors import kept_readable
+from .java_processes import start_apart, stopped_afterwards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,18 +47,28 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
     values["spark.driver.extraJavaOptions"] += f" {logs}"
     values |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master("local[*]").appName(app_name).config(map=values)
-    interrupts = signal.getsignal(signal.SIGINT)
+
+    def start() -> SparkSession:
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("FATAL")
+        return session
+
+    def stop() -> None:
+        try:
+            session.stop()
+        finally:
+            end_java()
+
     with without_py4j_logs():
         try:
-            session = builder.getOrCreate()
-        except Exception as error:  # pyspark raises its own, py4j's and the system's errors
-            raise ResourceError(why_not_started("Spark did not start here", error)) from error
-        session.sparkContext.setLogLevel("FATAL")
-        give_back_interrupts(interrupts)
-        try:
-            with kept_readable():
-                yield session
-        finally:
-            session.stop()
-            builder._options.clear()  # pyspark would pass them on to the next session
+            session = start_apart(start)
+        except BaseException as error:  # pyspark raises its own, py4j's and the system's errors
             end_java()
+            if not isinstance(error, Exception):
+                raise
+            raise ResourceError(why_not_started("Spark did not start here", error)) from error
+        finally:
+            builder._options.clear()  # pyspark would pass them on to the next session
+        with stopped_afterwards(stop, stop), kept_readable():
+            make_active(session)
+            yield session

@@ -8,10 +8,10 @@ into Ray's object store if it runs on Ray, through Parquet files if it is a Spar
 from __future__ import annotations
 
 import os
-import signal
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ from .driver import (
     check_no_session,
     configuration,
     end_java,
-    give_back_interrupts,
     has_stopped,
+    make_active,
     why_not_started,
     without_py4j_logs,
 )
@@ -39,6 +39,7 @@ from .java import (
     use_java,
 )
 from .java_errors import kept_readable
+from .java_processes import start_apart, stopped_afterwards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,15 +78,10 @@ def spark_on_ray(
         yield running
         return
     environment = java_environment(find_java())
-    interrupts = signal.getsignal(signal.SIGINT)
     with connect_ray(address, environment=environment) as ray_session, without_py4j_logs():
         session = start_session(app_name, settings or SparkSettings(), ray_session)
-        give_back_interrupts(interrupts)
-        try:
-            with kept_readable():
-                yield session
-        finally:
-            stop_session(session)
+        with stopped_afterwards(lambda: stop_session(session), _abandon), kept_readable():
+            yield session
 
 
 def start_session(
@@ -121,17 +117,25 @@ def start_session(
 
     cores, executors = settings.executor_cores, settings.executors
     values = {**configuration(settings), **(overrides or {})}
-    try:
+
+    def start() -> tuple[SparkSession, bool]:
         session: SparkSession = raydp.init_spark(
             app_name, executors, cores, f"{settings.executor_memory_mb}m", configs=values
         )
-    except Exception as error:  # RayDP raises whatever Ray, py4j or Java did
-        end_java()
+        # Ray has put its own log configuration into Spark's driver. Failures come as exceptions.
+        session.sparkContext.setLogLevel("FATAL")
+        return session, _wait(lambda: _has_executors(session), _EXECUTORS_TIMEOUT_NS, clock)
+
+    try:
+        session, has_executors = start_apart(start)
+    except BaseException as error:  # RayDP raises whatever Ray, py4j or Java did
+        _abandon()
+        if not isinstance(error, Exception):
+            raise
         raise ResourceError(why_not_started("Spark did not start on Ray", error)) from error
     _started.add(session)
-    # Ray has put its own log configuration into Spark's driver. Failures come as exceptions.
-    session.sparkContext.setLogLevel("FATAL")
-    if not _wait(lambda: _has_executors(session), _EXECUTORS_TIMEOUT_NS, clock):
+    make_active(session)
+    if not has_executors:
         stop_session(session, clock)
         msg = (
             f"none of Spark's executors came up within {_EXECUTORS_TIMEOUT_NS // 10**9} s; "
@@ -155,9 +159,21 @@ def stop_session(session: SparkSession, clock: Clock | None = None) -> None:
     import raydp
 
     enough = _free_processors() + _held_processors(session)
-    raydp.stop_spark()
-    end_java()
+    try:
+        raydp.stop_spark()
+    finally:
+        end_java()
     _wait(lambda: _free_processors() >= enough, _PROCESSORS_TIMEOUT_NS, clock or SystemClock())
+
+
+def _abandon() -> None:
+    """End what there is of a session that did not start, or whose Java is gone."""
+    import raydp
+
+    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # those of RayDP's master, which nobody awaits
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
+        raydp.stop_spark()
+    end_java()
 
 
 def _wait(done: Callable[[], bool], timeout_ns: int, clock: Clock) -> bool:

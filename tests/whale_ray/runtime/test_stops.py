@@ -119,8 +119,8 @@ def test_a_second_signal_ends_a_function_of_the_user_and_is_not_its_error(
     folder: Path, no_leaks: None
 ) -> None:
     def twice() -> None:
-        terminate()
-        terminate()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         run(stopping(folder, twice))

@@ -41,7 +41,7 @@ from whale_ray.runtime.members import LOCAL_ADDRESS
 from whale_ray.runtime.message_socket import MessageSocket
 from whale_ray.runtime.metrics import WorkerSnapshot, summarize
 from whale_ray.runtime.process_worker import ProcessWorker
-from whale_ray.runtime.signals import draining_signals
+from whale_ray.runtime.signals import draining_signals, interrupting_signals
 from whale_ray.runtime.supervisor import ALIVE, Supervisor, _Counters
 from whale_ray.transport.clock import VirtualClock
 
@@ -287,10 +287,51 @@ def test_the_second_signal_interrupts_what_hangs() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert asked == [True]
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGTERM) is before
     assert asked == [True, False]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_signals_that_come_together_are_one_stop_but_ctrl_c_counts_each_time() -> None:
+    """`timeout` sends SIGTERM to the command and to its group; a terminal sends SIGHUP, too."""
+    asked: list[bool] = []
+    clock = VirtualClock()
+    with draining_signals(asked.append, clock=clock):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        assert asked == [True]
+        clock.sleep_ns(1_000_000_000)
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == [True, False]
+    asked.clear()
+    with draining_signals(asked.append, clock=clock):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert asked == [True, False]
+
+
+def test_what_nohup_has_switched_off_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asked: list[bool] = []
+        with draining_signals(asked.append), interrupting_signals():
+            signal.raise_signal(signal.SIGHUP)
+        assert asked == []
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_command_answers_a_stop_as_it_does_ctrl_c_and_gives_the_handlers_back(
+    number: int,
+) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interrupting_signals():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
 
 
 def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:

@@ -1,0 +1,115 @@
+"""Ctrl-C and SIGTERM while Java, Spark and Ray come up, work and end: nothing of them is left.
+
+Each is sent as soon as a process or a line is seen that belongs to a step.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.long, pytest.mark.spark]
+
+LIMIT_S = 120
+LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d .*\] \w+\.cc:\d+: ")
+SCRIPT = """
+    import sys
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import udf
+    from whale_ray.runtime.signals import interrupting_signals
+    from whale_ray.spark import spark_on_ray
+    from whale_ray.spark.local import spark_locally
+
+    def work(value):
+        while True:
+            pass
+
+    def main():
+        begin = spark_on_ray if sys.argv[1] == "ray" else spark_locally
+        with begin("interrupted") as session:
+            assert SparkSession.getActiveSession() is not None
+            print("started", flush=True)
+            session.range(1).select(udf(work)("id")).collect()
+
+    if __name__ == "__main__":
+        try:
+            with interrupting_signals():
+                main()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+"""
+RAY = pytest.mark.ray
+STEPS = [
+    ("here", "bin/spark-submit", signal.SIGINT),
+    ("here", "launcher.Main", signal.SIGINT),
+    ("here", "deploy.SparkSubmit", signal.SIGINT),
+    ("here", "deploy.SparkSubmit", signal.SIGTERM),
+    ("here", "pyspark.daemon", signal.SIGINT),
+    pytest.param("ray", "raylet/raylet", signal.SIGINT, marks=RAY),
+    pytest.param("ray", "AppMasterEntryPoint", signal.SIGINT, marks=RAY),
+    pytest.param("ray", "deploy.SparkSubmit", signal.SIGTERM, marks=RAY),
+    pytest.param("ray", "pyspark.daemon", signal.SIGINT, marks=RAY),
+]
+
+
+@pytest.fixture
+def start(tmp_path: Path, no_leaks: None) -> Iterator[Any]:
+    """Return a function that starts Spark in a process of its own, here or on Ray."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(where: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(script), where],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def commands_below(process: psutil.Process) -> Iterator[str]:
+    for child in process.children(recursive=True):
+        try:
+            yield " ".join(child.cmdline())
+        except psutil.Error:
+            continue  # it has ended
+
+
+@pytest.mark.parametrize(("where", "sign", "number"), STEPS)
+def test_a_start_that_is_interrupted_leaves_nothing(
+    start: Any, where: str, sign: str, number: int
+) -> None:
+    process = start(where)
+    watched = psutil.Process(process.pid)
+    until = time.monotonic() + LIMIT_S
+    while not any(sign in command for command in commands_below(watched)):
+        assert process.poll() is None and time.monotonic() < until, f"no {sign!r} is seen"
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    told, errors = process.communicate(timeout=LIMIT_S)
+    assert told.removeprefix("started\n") == "interrupted\n"
+    # Ray's own log lines, such as that there is no network, are not ours.
+    assert [line for line in errors.splitlines() if not LOGGED.match(line)] == []
+    assert process.returncode == 0
