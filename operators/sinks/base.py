@@ -9,6 +9,8 @@ The life of a bounded job's sink::
 Nothing is visible before `publish`, and `publish` makes everything visible at once. A writer of
 an unbounded job never stages: it calls `publish_part` every commit interval and once at its end.
 
+Whether a sink keeps what stands here is tried out by `whale_ray.testing.check_sink`.
+
 The runtime stages only when every instance has ended, and keeps the writers until `publish` or
 `discard` returned: the less time lies between the two, the less a killed machine can leave behind.
 """

@@ -7,6 +7,8 @@ files. A `SourceReader` is the open half; the worker's loop polls it and nothing
 Parallelism: instance `context.instance` of `context.parallelism` reads its share of the input.
 Shares are disjoint, cover the input and depend on nothing but those two numbers, so that a new
 attempt reads the same rows. With one instance the input's order is kept.
+
+Whether a source keeps all this is tried out by `whale_ray.testing.check_source`.
 """
 
 from __future__ import annotations
