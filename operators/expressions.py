@@ -268,7 +268,7 @@ class Expression:
 
     def substr(self, start: int, length: int) -> Expression:
         """Cut out `length` characters from `start` on, counted from 1, or from the end if < 0."""
-        return function("text.substring", self, options=(start, length))
+        return function("text.substring", self, options=(_constant(start), _constant(length)))
 
     def __bool__(self) -> bool:
         msg = (
@@ -468,7 +468,12 @@ def _binary(kernel: str, left: Operand, symbol: str, right: Operand) -> Expressi
     return Call(kernel, (_expression(left), _expression(right)), (), f"({{0}} {symbol} {{1}})")
 
 
+def _constant(value: Operand) -> Any:
+    return value.constant if isinstance(value, Literal) else value
+
+
 def _with_text(kernel: str, text: Expression, symbol: str, pattern: str) -> Expression:
+    pattern = _constant(pattern)
     if not isinstance(pattern, str):
         msg = f"{symbol.lower()} takes its pattern as text, not {pattern!r}"
         raise ExpressionError(msg)

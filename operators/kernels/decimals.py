@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .coercion import Value
+from .coercion import Value, zero
 
 __all__ = ["DIGITS_MAX", "combined", "fitted", "rounded"]
 
@@ -22,6 +22,7 @@ Number: TypeAlias = decimal.Decimal
 
 DIGITS_MAX = 38
 _SCALE_MIN = 6
+_REMAINDER_DIGITS_MAX = 18  # beyond 64 bits Arrow's own is wrong for some
 _DIVISION_SCALE = 39  # to which Spark divides before it rounds
 _EXACT = decimal.Context(
     prec=1000,
@@ -41,6 +42,13 @@ def combined(name: str, left: Value, right: Value) -> Value:
         # Arrow derives the type of the result by the same rules.
         return _FAST[name](left, right)
     to = _bounded(digits, scale)
+    if name == "divide" and digits < DIGITS_MAX:
+        return _divided(left, right, to)
+    whole = max(kind.precision - kind.scale for kind in (left.type, right.type))
+    if name == "remainder" and whole + to.scale <= _REMAINDER_DIGITS_MAX:
+        kind = pa.decimal128(whole + to.scale, to.scale)
+        rest = pc.remainder(pc.cast(left, kind), _null_if_zero(pc.cast(right, kind)))
+        return pc.cast(rest, to)
     compute = _EXACTLY[name]
     rows = len(right) if isinstance(left, pa.Scalar) else len(left)
     texts = [
@@ -54,6 +62,19 @@ def combined(name: str, left: Value, right: Value) -> Value:
         ],
         to,
     )
+
+
+def _divided(left: Value, right: Value, to: ArrowType) -> Value:
+    """Divide where Arrow has room for a digit more than the result has, by which to round it."""
+    # Arrow cuts a quotient off after this many digits, for the scale that the dividend has.
+    more = max(to.scale + 1 - (left.type.scale + right.type.precision - right.type.scale + 1), 0)
+    kind = pa.decimal128(left.type.precision + more, left.type.scale + more)
+    quotient = pc.divide(pc.cast(left, kind), _null_if_zero(right))
+    return pc.cast(pc.round(quotient, to.scale, "half_towards_infinity"), to)
+
+
+def _null_if_zero(divisor: Value) -> Value:
+    return pc.if_else(pc.equal(divisor, zero(divisor.type)), pa.scalar(None, divisor.type), divisor)
 
 
 def fitted(number: Number | None, to: ArrowType) -> Number | None:

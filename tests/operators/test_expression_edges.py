@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import fractions
 import math
 import pickle
 import warnings
@@ -169,6 +170,8 @@ def test_a_day_later_is_the_same_time_on_the_clock(step: datetime.timedelta, lat
         (F.split_part(lit("a,b"), lit(","), lit(2)), "b"),
         (F.lpad(lit("a"), lit(3), lit("-")), "--a"),
         (F.substring(lit("whale"), lit(2), lit(3)), "hal"),
+        (lit("whale").substr(lit(-3), lit(2)), "al"),
+        (lit("whale").like(lit("w%")), True),
     ],
     ids=str,
 )
@@ -196,6 +199,46 @@ def test_what_shapes_a_function_is_a_constant() -> None:
         F.split_part("a", col("b"), 1)
     with pytest.raises(ExpressionError, match="expected a plain integer, not 'x'"):
         F.split_part("a", ",", lit("x"))
+
+
+_DECIMALS = st.tuples(st.integers(10, 18), st.integers(0, 10))
+
+
+@given(_DECIMALS, _DECIMALS, st.data())
+def test_quotients_and_rests_of_decimals_are_exact(
+    left: tuple[int, int], right: tuple[int, int], data: st.DataObject
+) -> None:
+    """Compare with fractions, rounded half up to the scale of the result."""
+
+    def some(kind: tuple[int, int]) -> list[fractions.Fraction]:
+        digits = st.integers(-(10 ** kind[0]) + 1, 10 ** kind[0] - 1)
+        drawn = data.draw(st.lists(digits, min_size=4, max_size=4))
+        return [fractions.Fraction(number, 10 ** kind[1]) for number in drawn]
+
+    columns = {"a": (some(left), left), "b": (some(right), right)}
+    arrays = {
+        name: pa.array(
+            [decimal.Decimal(int(number * 10**scale)).scaleb(-scale) for number in numbers],
+            pa.decimal128(digits, scale),
+        )
+        for name, (numbers, (digits, scale)) in columns.items()
+    }
+    batch = Batch.from_arrow(pa.table(arrays))
+    quotients = column_to_arrow((col("a") / col("b")).evaluate(batch))
+    rests = (col("a") % col("b")).evaluate(batch).to_pylist()
+    unit = 10**quotients.type.scale
+    for a, b, quotient, rest in zip(
+        columns["a"][0], columns["b"][0], quotients.to_pylist(), rests, strict=True
+    ):
+        if b == 0:
+            assert quotient is None
+            assert rest is None
+            continue
+        size = math.floor(abs(a / b) * unit + fractions.Fraction(1, 2))
+        wanted = fractions.Fraction(size if a / b > 0 else -size, unit)
+        assert quotient is None or fractions.Fraction(quotient) == wanted
+        assert (quotient is None) == (size >= 10**quotients.type.precision)
+        assert fractions.Fraction(rest) == a - b * math.trunc(a / b)
 
 
 # ---- patterns and days -----------------------------------------------------------------------
