@@ -121,10 +121,13 @@ class BlockParser:
         raise BadRowError(msg)
 
 
-def no_line(path: str, line: int, record: bytes, fault: Fault) -> str:
+def no_line(path: str, block: Block, fault: Fault) -> str:
     """Return what is said of a file whose first block holds no record that can be read."""
+    records, _ = block.split()
+    first = next(index for index, one in enumerate(records) if one.strip())
+    line = block.first_line + sum(count_lines(one) for one in records[:first])
     where = f"{path}, line {line} and all others of the first block"
-    return f"{where}: {fault.reason}: {_preview(record)}; {fault.remedy}"
+    return f"{where}: {fault.reason}: {_preview(records[first])}; {fault.remedy}"
 
 
 def reason_of(error: Exception) -> str:

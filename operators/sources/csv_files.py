@@ -139,8 +139,9 @@ class CsvSource(TextSource):
             good = [not (bad or undecodable(one)) for one, bad in pairs]
             data = b"".join(compress(records, good))
             if not data.strip():
-                fault = Fault.of(records[0], self.encoding, Fault(BAD_QUOTES, "correct it"))
-                raise InputError(no_line(path, body.first_line, records[0], fault))
+                first = records[good.index(False)]
+                fault = Fault.of(first, self.encoding, Fault(BAD_QUOTES, "correct it"))
+                raise InputError(no_line(path, body, fault))
         table = self._read(data, names, {}, wanted, lenient=True)
         if not table.num_rows:
             msg = (

@@ -199,7 +199,7 @@ def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
             good += lines
     if schema is None:
         assert fault is not None
-        raise InputError(no_line(path, block.first_line, records[0], fault))
+        raise InputError(no_line(path, block, fault))
     if not schema.names:
         msg = f"{path}: the objects of the first block have no fields; pass schema="
         raise InputError(msg)

@@ -107,11 +107,11 @@ def test_lines_that_are_not_utf8_are_named_and_counted(
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_a_file_that_is_nowhere_utf8_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    path.write_bytes(("x\nä\n" if "csv" in name else '{"x":"ä"}\n').encode("latin-1"))
+    path.write_bytes(("x,y\n\n\nä,b\n" if "csv" in name else '\n{"x":"ä"}\n').encode("latin-1"))
     with pytest.raises(InputError) as error:
         rows_of(source_of(path))
     message = str(error.value)
-    assert message.startswith(f"{path}, line {2 if 'csv' in name else 1} and all others")
+    assert message.startswith(f"{path}, line {4 if 'csv' in name else 2} and all others")
     assert message.endswith("; pass the file's encoding=, such as 'latin-1'")
     assert "\n" not in message
 
