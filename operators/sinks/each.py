@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import Interrupted, OutputError, UsageError, system_reason
-from ..rows import Row, RowColumns, RowFailure
+from ..rows import Row, RowFailure, rows_for
 from .base import Sink, SinkResult, SinkWriter, Staged
 
 if TYPE_CHECKING:
@@ -163,11 +163,11 @@ class _PrintWriter(_HandingWriter):
 
 
 def _for_each(function: Callable[[Row], Any], batch: Batch) -> None:
-    columns = RowColumns(batch)
     index = 0
     try:
-        for index in range(batch.num_rows):
-            function(Row(columns, index))
+        for row in rows_for(function, batch):
+            function(row)
+            index += 1
     except Interrupted:
         raise
     except BaseException as error:

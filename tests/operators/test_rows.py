@@ -121,6 +121,55 @@ def test_columns_that_no_row_is_asked_for_are_never_converted(monkeypatch: Any) 
     assert converted == ["float32"]
 
 
+def _uses(read: bool, copies: bool) -> Callable[[Any], Any]:
+    """Return a function that reads attributes of its rows, copies them, or does both."""
+    return lambda row: (read and row.speed, copies and {**row})
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("copies", [False, True])
+def test_rows_are_alike_whatever_their_function_does(read: bool, copies: bool) -> None:
+    """From the 33rd row on they are made for what it did with those before."""
+    names = ("speed", "_low", "items", "pop", "two words")
+    columns = {name: np.arange(2000) + place for place, name in enumerate(names)}
+    batch = Batch.from_pydict(columns)
+    use = _uses(read, copies)
+    for row, expected in zip(rows_for(use, batch), batch.to_pylist(), strict=True):
+        use(row)
+        assert isinstance(row, Row)
+        assert (row.speed, row._low, row.pop) == (row["speed"], row["_low"], row["pop"])
+        assert row == expected
+        assert {**row} == dict(row.items()) == expected
+        assert list(row) == list(row.keys()) == list(names)
+        assert list(row.values()) == [row.get(name) for name in names] == list(expected.values())
+        assert (len(row), "pop" in row, "clear" in row, row.get("clear", 7)) == (5, True, False, 7)
+        assert repr(row).startswith(f"Row(speed={row.speed}, _low=")
+        for name in ("clear", "update", "setdefault", "spede"):
+            with pytest.raises(AttributeError, match=f"no column '{name}'"):
+                getattr(row, name)
+        with pytest.raises(KeyError, match="no column 'spede'; did you mean 'speed'"):
+            row["spede"]
+        for change in ("row['speed'] = 1", "del row['pop']", "row.speed = 1", "row |= {'a': 1}"):
+            with pytest.raises((TypeError, AttributeError)):
+                exec(change, {"row": row})  # noqa: S102  # statements that a user may write
+        with pytest.raises(TypeError, match="unhashable"):
+            {row}  # noqa: B018  # a set of it is what fails
+        assert row == expected
+        pickled = pickle.loads(pickle.dumps(row))
+        assert (type(pickled), pickled, copy.deepcopy(row)) == (dict, expected, expected)
+
+
+def test_functions_that_copy_rows_get_whole_ones() -> None:
+    batch = Batch.from_pydict({"n": np.arange(100)})
+    copies, reads = _uses(False, True), _each
+    assert reads(copies, batch)[-1] == (False, {"n": 99})
+    kinds = [isinstance(row, dict) for row in rows_for(copies, batch)]
+    assert kinds == [True] * 100
+    seldom = lambda row: {**row} if row.n % 10 == 0 else None  # noqa: E731 - a lambda is meant
+    _each(seldom, batch)
+    assert not any(isinstance(row, dict) for row in rows_for(seldom, batch))
+
+
 def test_a_row_is_read_only() -> None:
     def write(row: Any) -> None:
         assert row.speed
