@@ -1,9 +1,8 @@
 """`Row`: one tuple as a plain Python function sees it; `RowFailure`: the one that it raised for.
 
-Making a row costs more than most functions do with it, so `rows_for` makes each for its function.
-What a function does shows in the first rows: one that reads some attributes gets rows made with
-these, all others being looked up when asked for; one that copies rows (`{**row}`) gets whole ones,
-which are dicts inside.
+Making a row costs more than most functions do with it, so `rows_for` makes each with the attributes
+that its function is known to read: they cost what those of any object cost. Which these are shows
+in the first rows; all others are looked up when asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from itertools import chain, islice, pairwise, repeat
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
@@ -25,45 +24,23 @@ __all__ = ["Row", "RowColumns", "RowFailure", "rows_for"]
 _FIRST_ROWS = (32, 1024)
 """After so many rows of a batch it is looked again which attributes their function reads."""
 
-_USES: weakref.WeakKeyDictionary[Any, RowUse] = weakref.WeakKeyDictionary()
-"""What functions have done with their rows."""
-
-
-class RowUse:
-    """What one function does with its rows.
-
-    Attributes:
-        read: the columns that it has read as attributes.
-        copied: how often it went through all columns of a row.
-        rows: how many rows it got that count these.
-    """
-
-    __slots__ = ("copied", "read", "rows")
-
-    def __init__(self) -> None:
-        self.read: set[str] = set()
-        self.copied = 0
-        self.rows = 0
-
-    @property
-    def wants_whole_rows(self) -> bool:
-        """Whether it copies most of its rows."""
-        return self.rows >= _FIRST_ROWS[0] and 2 * self.copied >= self.rows
+_READ_BY: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+"""The columns that a function has read as attributes of its rows."""
 
 
 class RowColumns(dict[str, list[Any]]):
     """The columns of a batch as lists of Python values, each made when first asked for."""
 
-    __slots__ = ("_batch", "names", "use")
+    __slots__ = ("_batch", "names", "read")
 
     names: KeysView[str]  # of all columns, in order
-    use: RowUse
+    read: set[str]  # those that were read as attributes
 
-    def __init__(self, batch: Batch, use: RowUse | None = None) -> None:
+    def __init__(self, batch: Batch, read: set[str] | None = None) -> None:
         super().__init__()
         self._batch = batch
         self.names = _keys(batch.schema.names)
-        self.use = RowUse() if use is None else use
+        self.read = set() if read is None else read
 
     def __missing__(self, name: str) -> list[Any]:
         if name not in self.names:
@@ -94,17 +71,15 @@ class Row(Mapping[str, Any]):
             value = columns[name][self._row]
         except KeyError as error:
             raise AttributeError(error.args[0]) from None
-        columns.use.read.add(name)  # a method's name never comes here, so it is none of theirs
+        columns.read.add(name)  # a method's name never comes here, so it is none of theirs
         return value
 
     def keys(self) -> KeysView[str]:
         """Return the names of all columns, in order."""
-        columns = self._columns
-        columns.use.copied += 1
-        return columns.names
+        return self._columns.names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
+        return iter(self._columns.names)
 
     def __len__(self) -> int:
         return len(self._columns.names)
@@ -116,81 +91,29 @@ class Row(Mapping[str, Any]):
         return dict, (dict(self),)
 
 
-class _WholeRow(dict[str, Any]):
-    """A row that holds all its values; otherwise as `Row`, of which it counts as one."""
-
-    __slots__ = ()
-
-    def __missing__(self, name: str) -> Any:
-        raise KeyError(_unknown(name, self.keys()))
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
-
-    def _refuse(self, *_: object) -> Any:
-        msg = "a row is read-only: change a copy of it, {**row, 'speed': 0}"
-        raise TypeError(msg)
-
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    __repr__ = Row.__repr__
-    __reduce__ = Row.__reduce__
-
-
-Row.register(_WholeRow)
-
-
 def rows_for(function: Callable[..., Any], batch: Batch) -> Iterator[Row]:
     """Return the rows of a batch that `function` is called with, one after another."""
-    return chain.from_iterable(_stretches(batch, _use_by(function)))
+    return chain.from_iterable(_stretches(batch, _read_by(function)))
 
 
-def _stretches(batch: Batch, use: RowUse) -> Iterator[Iterable[Row]]:
-    """Yield the rows in stretches, each made for what the function did in those before."""
-    columns = RowColumns(batch, use)
-    names = batch.schema.names
+def _stretches(batch: Batch, read: set[str]) -> Iterator[Iterable[Row]]:
+    """Yield the rows in stretches, each made with what the function has read in those before."""
+    columns = RowColumns(batch, read)
     rows = batch.num_rows
     stops = [stop for stop in _FIRST_ROWS if stop < rows]
     for start, stop in pairwise([0, *stops, rows]):
-        if use.wants_whole_rows and names:
-            values = zip(*(islice(columns[name], start, stop) for name in names), strict=True)
-            yield map(_whole_row_class(names), map(zip, repeat(names), values))
-            continue
-        kept = tuple(name for name in names if name in use.read and name[:1] != "_")
-        lists = (islice(columns[name], start, stop) for name in kept)
+        kept = tuple(name for name in columns.names if name in read and name[:1] != "_")
+        values = (islice(columns[name], start, stop) for name in kept)
         make = cast("Callable[..., Row]", _row_class(kept))
-        use.rows += stop - start
-        yield map(make, repeat(columns), range(start, stop), *lists)
+        yield map(make, repeat(columns), range(start, stop), *values)
 
 
-def _use_by(function: Callable[..., Any]) -> RowUse:
-    """Return what a function has done so far, to be added to."""
+def _read_by(function: Callable[..., Any]) -> set[str]:
+    """Return the columns that a function has read as attributes so far, to be added to."""
     try:
-        return _USES.setdefault(getattr(function, "__func__", function), RowUse())
+        return _READ_BY.setdefault(getattr(function, "__func__", function), set())
     except TypeError:  # it has no hash, or no room for a weak reference
-        return RowUse()
-
-
-@functools.lru_cache(maxsize=256)
-def _whole_row_class(names: tuple[str, ...]) -> Callable[[Iterable[tuple[str, Any]]], Row]:
-    """Return a class of whole rows of these columns."""
-    hidden = [name for name in dir(dict) if name[0] != "_" and not hasattr(Row, name)]
-    body: dict[str, Any] = {"__slots__": (), "__doc__": Row.__doc__, "__module__": __name__}
-    # What a dict can do and a row cannot, `pop` for one, is no attribute, unless a column has it.
-    body |= dict.fromkeys(hidden, property(_absent))
-    body |= {
-        name: property(operator.itemgetter(name))
-        for name in names
-        if name[:1] != "_" and not hasattr(Row, name)
-    }
-    made = types.new_class("Row", (_WholeRow,), exec_body=lambda space: space.update(body))
-    return cast("Callable[[Iterable[tuple[str, Any]]], Row]", made)
-
-
-def _absent(row: object) -> NoReturn:
-    raise AttributeError
+        return set()
 
 
 @functools.lru_cache(maxsize=256)

@@ -159,17 +159,6 @@ def test_rows_are_alike_whatever_their_function_does(read: bool, copies: bool) -
         assert (type(pickled), pickled, copy.deepcopy(row)) == (dict, expected, expected)
 
 
-def test_functions_that_copy_rows_get_whole_ones() -> None:
-    batch = Batch.from_pydict({"n": np.arange(100)})
-    copies, reads = _uses(False, True), _each
-    assert reads(copies, batch)[-1] == (False, {"n": 99})
-    kinds = [isinstance(row, dict) for row in rows_for(copies, batch)]
-    assert kinds == [True] * 100
-    seldom = lambda row: {**row} if row.n % 10 == 0 else None  # noqa: E731 - a lambda is meant
-    _each(seldom, batch)
-    assert not any(isinstance(row, dict) for row in rows_for(seldom, batch))
-
-
 def test_a_row_is_read_only() -> None:
     def write(row: Any) -> None:
         assert row.speed

@@ -22,6 +22,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -131,6 +132,10 @@ def fitted(values: Sequence[Any], type: DataType, what: str = "a column") -> Seq
     classes.discard(_NONE)
     if classes <= _EXACT_CLASSES.get(target, frozenset()):
         return values
+    if target == "datetime" and classes == {datetime.datetime}:
+        zones = map(operator.attrgetter("tzinfo"), filter(None, values))
+        if {zone is None for zone in zones} == {type.timezone is None}:
+            return values
     fit: dict[Any, Callable[[Any, DataType], Any]] = {_NONE: _as_it_is}
     try:
         for one in classes:
