@@ -29,7 +29,7 @@ from whale_ray.runtime.supervisor import JobOutcome
 USER_CODE = Path(__file__).with_name("user_code")
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
-SUITES = "transport, ride-hailing, one-to-many, dynamic"
+SUITES = "transport, rows, ride-hailing, one-to-many, dynamic"
 COMMANDS = "run, explain, bench, simulate, doctor, list, stop, settings"
 
 
