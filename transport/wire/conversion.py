@@ -19,7 +19,7 @@ from .arrow import column_from_arrow, column_to_arrow, type_from_arrow, type_to_
 from .batch import Batch
 from .column import BytesView, Column, is_frozen
 from .types import DataType, Field, Schema, as_type, shared_schema
-from .values import fitted
+from .values import fitted, is_null
 
 _NUMBERS = "?biuf"
 _FRACTIONS = (float, np.floating, decimal.Decimal)
@@ -176,9 +176,22 @@ def _arrow_array(values: Any, wanted: pa.DataType | None) -> pa.Array | pa.Chunk
     if isinstance(values, np.ndarray) and values.dtype.kind in _NUMBERS + "Mm":
         array = pa.array(values if values.dtype.isnative else values.astype(values.dtype.name))
         return array if wanted is None else array.cast(wanted)
-    if wanted is not None and isinstance(values, list | tuple) and _may_round(values, wanted):
-        return pa.array(values).cast(wanted)
+    if wanted is not None and isinstance(values, list | tuple):
+        if (lost := _loses_time(values, wanted)) is not None:
+            msg = f"{lost!r} would lose its {'time' if pa.types.is_date(wanted) else 'zone'}"
+            raise ValueError(msg)
+        if _may_round(values, wanted):
+            return pa.array(values).cast(wanted)
     return pa.array(values, wanted)
+
+
+def _loses_time(values: Sequence[Any], wanted: pa.DataType) -> datetime.datetime | None:
+    """Return the first datetime that Arrow would silently make a day, or take its zone from."""
+    to_days = pa.types.is_date(wanted)
+    if not (to_days or (pa.types.is_timestamp(wanted) and wanted.tz is None)):
+        return None
+    found = (v for v in values if isinstance(v, datetime.datetime) and not is_null(v))
+    return next((value for value in found if to_days or value.tzinfo is not None), None)
 
 
 def _may_round(values: Sequence[Any], wanted: pa.DataType) -> bool:

@@ -184,8 +184,7 @@ def run(quick: bool = False) -> BenchReport:
         machine=describe_machine(("numpy", "pyarrow")),
         rows=tuple(measured),
         notes=(
-            "processor time of a whole job, its start included, from rows in memory to a filter on"
-            + " columns that drops them all",
+            "processor time of a whole job, start included, from memory to where rows are dropped",
             f"medians of {REPETITIONS} runs, job and loop in turn",
         ),
     )

@@ -106,6 +106,16 @@ WRONG = {
         "Casting from timestamp[us, tz=UTC] to timestamp[ms, tz=UTC] would lose data: "
         "1577966400000005",
     ),
+    "a moment as a day": (
+        [DAY, NOON],
+        "date32",
+        "datetime.datetime(2020, 1, 2, 12, 0, tzinfo=datetime.timezone.utc) would lose its time",
+    ),
+    "a zone": (
+        (None, NOON),
+        "timestamp[us]",
+        "datetime.datetime(2020, 1, 2, 12, 0, tzinfo=datetime.timezone.utc) would lose its zone",
+    ),
     "text": (
         ["x"],
         "int64",
