@@ -214,12 +214,14 @@ def test_what_the_cluster_lacks_is_refused_at_once(cluster: Any) -> None:
     assert not [entry for entry in actor_table(cluster) if entry.name.startswith("whale-ray:")]
 
 
+@pytest.mark.long
 def test_a_runtime_env_reaches_the_functions(cluster: Any) -> None:
     topology = scanning("coastal", 1)
     job = whale.submit(topology, workers=1, runtime_env={"env_vars": {"COAST": "west"}})
     assert job.results("out").preview() == [{"gpus": "", "coast": "west"}]
 
 
+@pytest.mark.long
 def test_a_job_is_stopped_by_its_name(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     topology = scanning("named", 1, source=endless())
     job = whale.submit(topology, workers=1)
