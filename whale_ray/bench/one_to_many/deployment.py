@@ -12,7 +12,8 @@ source pauses until every instance has every row; the checksums of all must then
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -44,6 +45,7 @@ _POLL_NS: Final = 20_000_000
 _STARTED_TIMEOUT_NS: Final = 300 * 10**9
 _DRAINED_TIMEOUT_NS: Final = 120 * 10**9
 _SWITCHED_TIMEOUT_NS: Final = 120 * 10**9
+_RECEIVED_TIMEOUT_NS: Final = 120 * 10**9
 _NOTICED_NS: Final = 1 * 10**9
 """In this time a controller has taken notice of a wish, and its members' counters have come."""
 _TRICKLE: Final = 20.0
@@ -216,13 +218,17 @@ class Deployment:
     def unpaced(self, seconds: float, warm_up_s: float) -> Measured:
         """Let rows come as fast as they are taken, and measure for `seconds` after `warm_up_s`.
 
-        Bytes are those of the whole run, warm-up included, per row as if of the time measured.
+        The time measured begins once every instance has received rows, and lasts until every one
+        has received more: on a busy machine the first may take seconds to come everywhere. Bytes
+        are those of the whole run, warm-up included, per row as if of the time measured.
         """
         links, begun = self._links(), int(self.board.source[b.ROWS])
-        self.board.orders[b.RATE] = b.UNPACED
-        self.wait(warm_up_s)
+        with self._everybody_receives():
+            self.board.orders[b.RATE] = b.UNPACED
+            self.wait(warm_up_s)
         before, rows_before = self._now(), self._rows_everywhere()
-        self.wait(seconds)
+        with self._everybody_receives():
+            self.wait(seconds)
         after, rows_after = self._now(), self._rows_everywhere()
         self.pause()
         emitted = int(self.board.source[b.ROWS]) - begun
@@ -240,11 +246,14 @@ class Deployment:
     def paced(self, rate: float, seconds: float, warm_up_s: float) -> tuple[Measured, Latencies]:
         """Let rows come at random, `rate` in a second, and follow some of them on their way.
 
+        The time measured begins once every instance has received rows.
+
         Raises JobError if none of them has come everywhere.
         """
         board = self.board
-        self.order(rate)
-        self.wait(warm_up_s)
+        with self._everybody_receives():
+            self.order(rate)
+            self.wait(warm_up_s)
         for times in (board.scheduled, board.arrived, board.done):
             times[...] = 0
         board.orders[b.STRIDE] = max(1, round(rate / _SAMPLES_PER_S))
@@ -290,6 +299,20 @@ class Deployment:
         while (left_ns := until_ns - _CLOCK.monotonic_ns()) > 0:
             _CLOCK.sleep_ns(min(left_ns, _POLL_NS))
             self._check()
+
+    @contextmanager
+    def _everybody_receives(self) -> Iterator[None]:
+        """Go on behind the block only when every instance has received rows since it was entered.
+
+        The checksum of an instance changes with each row.
+        """
+        before = self.board.sums[:, 0].copy()
+        yield
+        self.wait_until(
+            lambda: bool((self.board.sums[:, 0] != before).all()),
+            _RECEIVED_TIMEOUT_NS,
+            "bring rows to every instance",
+        )
 
     def _drained(self) -> bool:
         # What it emitted last stands there once it has seen the order.
