@@ -30,7 +30,7 @@ USER_CODE = Path(__file__).with_name("user_code")
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, ride-hailing, one-to-many, dynamic"
-COMMANDS = "run, explain, bench, simulate, doctor, list, stop, settings"
+COMMANDS = "run, explain, bench, simulate, doctor, list, stop, settings, completion"
 
 
 @pytest.fixture(autouse=True)

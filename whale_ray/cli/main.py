@@ -1,4 +1,4 @@
-"""`whale-ray`: run, explain, bench, simulate, doctor, list, stop.
+"""`whale-ray`: run, explain, bench, simulate, doctor, list, stop, settings, completion.
 
 Every error that a user can cause ends in one line on standard error and exit code 2 (how it was
 called) or 1 (what happened); `--debug` shows the traceback. Ctrl-C drains a running job and exits
@@ -22,7 +22,7 @@ from ..configs.errors import (
     WhaleError,
 )
 from ..runtime.signals import interrupting_signals
-from . import bench, jobs, running, simulate
+from . import bench, completion, jobs, running, simulate
 from .parser import Parser
 
 
@@ -45,11 +45,14 @@ def build_parser() -> argparse.ArgumentParser:
     jobs.add_stop(commands)
     listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
     listing.set_defaults(function=_settings)
+    completion.add_completion(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if completion.is_asked_for():
+        completion.answer(build_parser())
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # wherever it stands, also among an application's own options
     words = [word for word in words if word != "--debug"]

@@ -149,7 +149,7 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.app in APPLICATIONS:
-        code: int = _command_of(parsed.app).main(
+        code: int = command_of(parsed.app).main(
             parsed.rest, Parser(prog=f"whale-ray run {parsed.app}")
         )
         return code
@@ -159,10 +159,15 @@ def _run(parsed: argparse.Namespace) -> int:
 def _own_options(command: str, parsed: argparse.Namespace) -> argparse.Namespace:
     """Return the options of a topology of the user's own."""
     parser = Parser(prog=f"whale-ray {command} {parsed.app}")
+    add_own_options(parser)
+    return parser.parse_args(parsed.rest)
+
+
+def add_own_options(parser: Parser) -> None:
+    """Add the options of a topology of the user's own."""
     add_settings(parser)
     add_placement(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    return parser.parse_args(parsed.rest)
 
 
 def _run_topology(app: str, options: argparse.Namespace) -> int:
@@ -247,7 +252,7 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
 def _explain(parsed: argparse.Namespace) -> int:
     if parsed.app in APPLICATIONS:
         parser = Parser(prog=f"whale-ray explain {parsed.app}")
-        plan = _command_of(parsed.app).explain(parsed.rest, parser)
+        plan = command_of(parsed.app).explain(parsed.rest, parser)
     else:
         options = _own_options("explain", parsed)
         plan = explained(load_topology(parsed.app), options)
@@ -269,7 +274,7 @@ def explained(topology: Topology, options: argparse.Namespace) -> Explanation:
     return topology.explain(1, settings.with_overrides({"runtime.hosts": 1}))
 
 
-def _command_of(app: str) -> Any:
+def command_of(app: str) -> Any:
     """Return the module of an application's command."""
     return import_module(f"whale_ray.applications.{app.replace('-', '_')}.command")
 
