@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
 
@@ -150,7 +150,14 @@ def to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
 
 
 class Sink(ABC):
-    """The picklable description of an output."""
+    """The picklable description of an output.
+
+    Attributes:
+        publishes_parts: whether its writers have `publish_part`, so that it can serve unbounded
+            jobs.
+    """
+
+    publishes_parts: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise `OutputError` if the output plainly cannot be written (it exists, no permission).

@@ -10,7 +10,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...configs.errors import Interrupted, OutputError, UsageError, system_reason
 from ..rows import Row, RowFailure, rows_for
@@ -41,6 +41,8 @@ class HandedOver(SinkResult):
 
 class _HandingOver(Sink):
     """A sink with nothing to publish: its rows are gone when they are written."""
+
+    publishes_parts: ClassVar[bool] = True
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Count the rows."""

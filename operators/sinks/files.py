@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
 from .base import Sink, SinkResult, SinkWriter, Staged
@@ -53,6 +53,8 @@ class _Parts:
 @dataclass(frozen=True)
 class FileSink(Sink):
     """A folder of parts in one format."""
+
+    publishes_parts: ClassVar[bool] = True
 
     folder: OutputFolder
     format: PartFormat

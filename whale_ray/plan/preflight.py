@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ..configs.errors import OutputError
 from .columns import known_columns
 from .logical import LogicalPlan, OperatorKind
 
@@ -23,8 +24,22 @@ def preflight(logical: LogicalPlan) -> None:
     Raises:
         TopologyError: an expression does not fit the columns that its operator reads, or streams
             of a union differ in theirs.
-        OutputError: an output exists already or cannot be written.
+        OutputError: an output exists already or cannot be written, or a sink that publishes at the
+            end is to serve a source without one.
     """
     known_columns(logical)
+    endless = [
+        node.id
+        for node in logical.of_kind(OperatorKind.SOURCE)
+        if not getattr(node.payload, "bounded", True)
+    ]
     for node in logical.of_kind(OperatorKind.SINK):
-        cast("Sink", node.payload).check()
+        sink = cast("Sink", node.payload)
+        if endless and not sink.publishes_parts:
+            msg = (
+                f"sink {node.id!r} ({sink.describe()}) publishes once, at the end, and source "
+                f"{endless[0]!r} has none: write to files (parquet, csv, json_lines); a sink of "
+                "your own that can says publishes_parts = True"
+            )
+            raise OutputError(msg)
+        sink.check()

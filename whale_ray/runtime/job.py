@@ -181,6 +181,12 @@ class Job:
             WhaleError: what the job failed with, or that it was cancelled.
         """
         published = self.outcome().results
+        if not self.outcome().bounded:
+            msg = (
+                f"job {self.name!r} keeps no result: it is unbounded, and published parts while it "
+                "ran; read them where its sinks wrote them"
+            )
+            raise UsageError(msg)
         if sink_id is None:
             if len(published) == 1:
                 return next(iter(published.values()))
@@ -188,7 +194,7 @@ class Job:
             msg = f"job {self.name!r} has several sinks; name one of: {known}"
             raise UsageError(msg)
         if sink_id not in published:
-            known = ", ".join(map(repr, published)) or "none (an unbounded job publishes parts)"
+            known = ", ".join(map(repr, published)) or "none"
             msg = f"job {self.name!r} published nothing through {sink_id!r}; it has: {known}"
             raise UsageError(msg)
         return published[sink_id]
@@ -198,7 +204,8 @@ class Job:
         self.wait()
         assert self._outcome is not None
         if self._outcome.state == "cancelled":
-            msg = f"job {self.name!r} was cancelled; it published nothing"
+            left = "it published nothing" if self._outcome.bounded else "published parts stay"
+            msg = f"job {self.name!r} was cancelled; {left}"
             raise JobCancelledError(msg)
         return self._outcome
 

@@ -65,6 +65,7 @@ class JobOutcome:
         restarts: how often the job began anew.
         workers: how many processes ran it.
         error: why it failed, or None.
+        bounded: whether all its sources end by themselves; else it published parts as it ran.
     """
 
     state: str
@@ -74,6 +75,7 @@ class JobOutcome:
     restarts: int
     workers: int
     error: WhaleError | None = None
+    bounded: bool = True
 
 
 @dataclass
@@ -393,6 +395,7 @@ class Supervisor:
             self._controller.attempt,
             self._assignment.plan.workers,
             end.error,
+            self._bounded,
         )
 
     def _token(self, attempt: int) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import whale_ray as whale
 from whale_ray.operators.sinks.base import Sink
 from whale_ray.operators.sinks.collect import CollectSink
-from whale_ray.runtime.api import run
+from whale_ray.runtime.api import run, submit
 
 EARLIER = list(range(60_000))
 
@@ -147,6 +148,46 @@ def test_a_sink_that_cannot_tell_parts_of_its_input_from_all_of_it_publishes_nei
         run(topology, settings=SHORT)
     replaced = run(topology, settings={**SHORT, "runtime.partial_output": "replace"})
     assert replaced.results("out").partial
+
+
+def endless(sink: Sink) -> whale.Topology:
+    """Return an unbounded job that has itself stopped when it reads its sixth row."""
+
+    def numbers() -> Iterator[dict[str, int]]:
+        for number in range(sys.maxsize):
+            if number == 5:
+                terminate()
+            yield {"v": number}
+
+    topology = whale.Topology("endless")
+    rows = whale.sources.iterable(numbers, bounded=False)
+    topology.source(rows, id="rows").sink(sink, id="out")
+    return topology
+
+
+def test_an_unbounded_job_that_was_stopped_has_published_parts_and_says_so(tmp_path: Path) -> None:
+    job = run(endless(whale.sinks.parquet(tmp_path / "out")), settings=SHORT)
+    assert job.state == "drained"
+    read = values_in(tmp_path / "out")
+    assert read and read == list(range(len(read)))
+    with pytest.raises(whale.errors.UsageError) as caught:
+        job.results("out")
+    assert str(caught.value) == (
+        "job 'endless' keeps no result: it is unbounded, and published parts while it ran; read "
+        "them where its sinks wrote them"
+    )
+
+
+@pytest.mark.parametrize("sink", [whale.sinks.collect(), AppendsOnly()])
+def test_a_sink_that_publishes_at_the_end_is_refused_for_a_source_without_one(sink: Sink) -> None:
+    for start in (run, partial(submit, on="processes")):
+        with pytest.raises(whale.errors.OutputError) as caught:
+            start(endless(sink))
+        assert str(caught.value) == (
+            "sink 'out' (collect) publishes once, at the end, and source 'rows' has none: write to "
+            "files (parquet, csv, json_lines); a sink of your own that can says "
+            "publishes_parts = True"
+        )
 
 
 DRIVER = """
