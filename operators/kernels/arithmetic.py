@@ -128,6 +128,10 @@ def _is_moment(value: Value) -> bool:
 def _computed(
     name: str, kernel: Callable[[Value, Value], Value], left: Value, right: Value
 ) -> Value:
+    for value, other in ((left, right), (right, left)):
+        if pa.types.is_duration(value.type) and is_text(other.type):
+            msg = f"cannot {name} {left.type} and {right.type}: cast the text to 'timestamp'"
+            raise ExpressionError(msg)
     if pa.types.is_duration(left.type) or pa.types.is_duration(right.type):
         return kernel(left, right)
     left, right = _numbers(name, left, right)

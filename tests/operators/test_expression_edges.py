@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.configs.errors import ExpressionError
+from whale_ray.configs.errors import ExpressionError, InputError
 from whale_ray.operators import functions as F  # noqa: N812 - as users of PySpark write it
 from whale_ray.operators.civil_days import civil_day, day_number
 from whale_ray.operators.expressions import Expression, col, lit
@@ -194,6 +194,16 @@ def test_no_number_makes_numpy_warn() -> None:
             expression.evaluate(batch)
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("text", ["10000-01-01", "0000-12-30"])
+def test_years_that_python_lacks_are_told(kind: str, text: str) -> None:
+    column = lit(text).cast(kind).evaluate(_ONE)
+    with pytest.raises(InputError, match=r"whose years are 1 to 9999: cast it to 'string'"):
+        column.to_pylist()
+    (shown,) = lit(text).cast(kind).cast("string").evaluate(_ONE).to_pylist()
+    assert shown.startswith(text if text.startswith("0") else f"+{text}")
+
+
 def test_what_shapes_a_function_is_a_constant() -> None:
     with pytest.raises(ExpressionError, match="plain text or a literal, not the column b"):
         F.split_part("a", col("b"), 1)
@@ -239,6 +249,11 @@ def test_quotients_and_rests_of_decimals_are_exact(
         assert quotient is None or fractions.Fraction(quotient) == wanted
         assert (quotient is None) == (size >= 10**quotients.type.precision)
         assert fractions.Fraction(rest) == a - b * math.trunc(a / b)
+
+
+def test_text_takes_no_duration() -> None:
+    with pytest.raises(ExpressionError, match="cannot add string and duration.us.: cast the text"):
+        (lit("2020-01-01") + datetime.timedelta(days=1)).evaluate(_ONE)
 
 
 # ---- patterns and days -----------------------------------------------------------------------

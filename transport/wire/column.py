@@ -153,7 +153,11 @@ class Column:
         return np.ma.MaskedArray(values, mask=~self.validity)
 
     def to_pylist(self) -> list[Any]:
-        """Return the values as Python's own, None for null: what Arrow's `to_pylist` returns."""
+        """Return the values as Python's own, None for null: what Arrow's `to_pylist` returns.
+
+        Raises:
+            InputError: a date or time lies outside the years 1 to 9999, which Python has.
+        """
         if self.offsets is not None:
             values = _python_bytes(self)
         elif self.type.family in _PYTHON_FAMILIES:
@@ -165,7 +169,14 @@ class Column:
         else:
             from .arrow import column_to_arrow
 
-            return column_to_arrow(self).to_pylist()
+            try:
+                return column_to_arrow(self).to_pylist()
+            except (OverflowError, ValueError) as error:
+                msg = (
+                    f"a {self.type} is no value of Python's ({error}), whose years are 1 to 9999:"
+                    " cast it to 'string', or pass it on in columns"
+                )
+                raise InputError(msg) from error
         if self.validity is not None:
             for row in np.flatnonzero(~self.validity).tolist():
                 values[row] = None
