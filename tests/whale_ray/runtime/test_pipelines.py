@@ -367,6 +367,33 @@ def test_no_watermark_overtakes_rows_whose_types_are_not_known_yet(one_host: Any
     assert [row["v"] for row in found] == list(range(500))
 
 
+class AfterWatermark(whale.Process):
+    def open(self, context: Any) -> None:
+        self.watermark_ns = -1
+
+    def on_watermark(self, watermark_ns: int, out: Any) -> None:
+        self.watermark_ns = watermark_ns
+
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        assert batch.times is not None
+        assert batch.times.min() > self.watermark_ns
+        out.emit({"v": batch["v"].copy()}, times=batch.times.copy())
+
+
+def test_no_watermark_overtakes_rows_that_a_map_keeps_back() -> None:
+    topology = whale.Topology("mapped")
+    rows = [{"v": i, "t": i} for i in range(500)]
+    source = topology.source(
+        whale.sources.iterable(rows), id="rows", event_time="t", event_time_unit="ms"
+    )
+    mapped = source.map(lambda row: {"v": row.v, "k": 0, "x": None if row.v < 400 else 1.5})
+    mapped.key_by("k").process(AfterWatermark, id="after", parallelism=1).sink(
+        whale.sinks.collect(), id="out"
+    )
+    found = rows_of(whale.run(topology, settings={"runtime.source_batch_rows": 10}))
+    assert [row["v"] for row in found] == list(range(500))
+
+
 class OnlyMerged(whale.CoProcess):
     def open(self, context: Any) -> None:
         self.rows = 0
