@@ -16,7 +16,6 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.configs.settings import Settings
-from whale_ray.errors import OutputError
 from whale_ray.ray_bridge.dataset import ray_dataset_sink
 from whale_ray.spark.sink import spark_sink
 from whale_ray.testing import (
@@ -305,6 +304,7 @@ def test_what_cannot_be_read_again_is_only_read() -> None:
 class Memory(whale.sinks.Sink):
     """Rows in this process, by the key of the sink; each test breaks one promise of it."""
 
+    publishes_parts = True
     outputs: ClassVar[dict[int, dict[str, list[Any]]]] = {}
     shared: ClassVar[dict[Any, list[Any]]] = {}
     keys = itertools.count()
@@ -482,9 +482,10 @@ def test_the_sink_that_is_broken_in_so_many_ways_is_right() -> None:
     check_sink(Memory, Memory.rows, batch=whale.Batch.from_pydict({"n": list(range(4))}))
 
 
-def test_a_sink_may_refuse_jobs_without_an_end() -> None:
-    def refuse(self: Any, token: str, *, bounded: bool) -> None:
-        if not bounded:
-            raise OutputError("for bounded jobs only")
-
-    check_sink(with_sink(prepare=refuse), Memory.rows)
+def test_a_sink_may_serve_bounded_jobs_alone() -> None:
+    part = {"publish_part": whale.sinks.SinkWriter.publish_part}
+    alone = with_writer(**part)
+    with pytest.raises(ContractError, match=r"publishes_parts = True, but Broken has no publish_p"):
+        check_sink(alone, Memory.rows)
+    alone.publishes_parts = False
+    check_sink(alone, Memory.rows)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..configs.errors import OutputError
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from .conformance import (
     call_twice,
@@ -40,8 +39,8 @@ def check_sink(
     `write` returns, since their memory is used again; that nothing is visible before `publish`, and
     everything after it; that a second `publish` of the same only returns the result; that what is
     aborted or discarded leaves nothing, at whatever time and called twice; that two attempts do not
-    see each other; that an output may have no rows; that nothing stays open. If the writers have
-    `publish_part`, the parts of an unbounded job are checked as well.
+    see each other; that an output may have no rows; that nothing stays open. If the sink has
+    `publishes_parts`, the parts of an unbounded job are checked as well.
 
     Args:
         make_sink: makes a sink; called several times, each with an output of its own that is empty.
@@ -219,15 +218,17 @@ def _two_attempts(trial: _Trial) -> None:
 
 
 def _parts(trial: _Trial) -> None:
-    """Publish part after part, as an unbounded job does, if the sink can."""
-    try:
-        trial.prepare("t-0", bounded=False)
-    except OutputError:
-        return  # it refuses such jobs, as it may
-    writers = trial.open("t-0")
-    if any(type(writer).publish_part is SinkWriter.publish_part for writer in writers):
-        trial.end(writers, "t-0")
+    """Publish part after part, as an unbounded job does, if the sink says that it can."""
+    if not trial.sink.publishes_parts:
         return
+    trial.prepare("t-0", bounded=False)
+    writers = trial.open("t-0")
+    for writer in writers:
+        require(
+            type(writer).publish_part is not SinkWriter.publish_part,
+            f"{trial.name} says publishes_parts = True, but {type(writer).__name__} has no "
+            "publish_part()",
+        )
     require(
         writers[0].publish_part() is None,
         f"{trial.name}: publish_part() without rows must return None",
