@@ -147,6 +147,13 @@ def test_outputs_without_rows_have_columns_in_spark(spark: Any, tmp_path: Path) 
     assert (read.columns, read.count()) == (["id"], 0)
 
 
+def test_rows_leave_a_session_of_ours_for_pandas_by_arrow(spark: Any) -> None:
+    assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
+    table = pa.table({"id": [1, 2**53 + 1], "word": ["a", None], "share": [0.5, 1e300]})
+    made = to_spark(table, spark).orderBy("id").toPandas()
+    assert pa.Table.from_pandas(made).equals(table)
+
+
 def test_names_of_any_kind(spark: Any) -> None:
     table = pa.table({"a.b": [1], "c d": [2], "`e`": [3], "f,;{}()=": [4], "é": [5]})
     frame = to_spark(table, spark)
