@@ -246,6 +246,27 @@ def test_a_killed_controller_resumes_while_the_data_runs_on(cluster: Any, tmp_pa
     assert sum(job.results("out").to_arrow()["n"].to_pylist()) == 5000
 
 
+def test_a_stop_of_all_processes_drains_the_job_once_and_keeps_the_earlier_output(
+    cluster: Any, tmp_path: Path
+) -> None:
+    from ray._private.state import actors
+
+    sink = whale.sinks.parquet(tmp_path / "out", overwrite=True)
+    whale.submit(counting(Count, sink), workers=2).wait(120)
+    job = whale.submit(paced(sink), workers=2)
+    while not job.metrics().operators or job.metrics().operator("rows").rows_in < 100:
+        assert job.state in ("starting", "running")
+    for actor in actors().values():
+        if actor["State"] == "ALIVE":
+            os.kill(actor["Pid"], signal.SIGTERM)
+    assert job.stop(timeout_s=120).state == "drained"
+    assert job.outcome().restarts == 0
+    assert job.results("out").path == str(tmp_path / "out.partial")
+    assert sum(job.results("out").to_arrow()["n"].to_pylist()) >= 100
+    earlier = pyarrow.parquet.read_table(tmp_path / "out").to_pylist()
+    assert {row["k"]: row["n"] for row in earlier} == EXPECTED
+
+
 def test_no_actor_remains(cluster: Any) -> None:
     assert actors_left(cluster) == []
 

@@ -213,6 +213,10 @@ DRIVER = """
         while job.metrics().operators == () or job.metrics().operator("out").rows_in == 0:
             time.sleep(0.02)
         print("flowing", flush=True)
+        while job.state == "running":
+            time.sleep(0.02)
+        if job.state == "draining":
+            print("draining", flush=True)
 
     threading.Thread(target=tell, daemon=True).start()
     try:
@@ -258,10 +262,27 @@ def test_a_signal_to_all_processes_drains_the_job_once(
     for member in (*members, psutil.Process(process.pid)):
         member.send_signal(number)
     told, _ = process.communicate(timeout=60)
-    assert told == f"drained 0 {folder / 'out.partial'}\n"
+    assert told.removeprefix("draining\n") == f"drained 0 {folder / 'out.partial'}\n"
     assert process.returncode == 0
     read = values_in(folder / "out.partial")
     assert read and read == list(range(len(read)))
     assert values_in(folder / "out") == EARLIER
     _, alive = psutil.wait_procs(members, timeout=30)
     assert alive == []
+
+
+def test_a_worker_that_dies_during_a_drain_fails_the_job_and_leaves_the_output(
+    start: Any, folder: Path
+) -> None:
+    process = start(1)
+    below = psutil.Process(process.pid).children(recursive=True)
+    workers = [one for one in below if one.name().startswith("whale worker")]
+    assert len(workers) == 2
+    workers[1].suspend()  # so that the drain cannot come to its end before the death
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "draining\n"
+    workers[1].kill()
+    told, _ = process.communicate(timeout=60)
+    assert "died" in told and "signal 9); the job is not restarted: it was to drain" in told
+    assert values_in(folder / "out") == EARLIER
+    assert sorted(path.name for path in folder.iterdir()) == ["driver.py", "out"]

@@ -147,6 +147,15 @@ def test_an_interrupt_while_it_runs_discards_and_goes_on_up(no_leaks: None) -> N
     assert len(sink.discarded) == 1
 
 
+def test_a_stop_before_the_workers_run_publishes_nothing(no_leaks: None) -> None:
+    sink = Trouble("nowhere")
+    supervisor = supervise(sink)
+    supervisor.stop(drain=True)
+    outcome = supervisor.run()
+    assert (outcome.state, outcome.results) == ("cancelled", {})
+    assert len(sink.discarded) == 1
+
+
 def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one() -> None:
     counters = _Counters()
     old, new = (WorkerSnapshot(0, at_ns, 0, ()) for at_ns in (5, 9))
