@@ -72,6 +72,25 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
         monkeypatch.setattr(f"whale_ray.runtime.api.{name}", started)
 
 
+ELSEWHERE = {
+    "stop fares --timeout -1": "--timeout is -1: give seconds, 0 or more",
+    "stop fares --timeout nan": "--timeout is nan: give seconds, 0 or more",
+    "simulate --hosts 4 --out x": "--out means nothing with --hosts; leave one of them out",
+    "simulate --hosts 4 --no-plots": "--no-plots means nothing with --hosts; leave one of them out",
+    "simulate --calibrate --out x": "--out means nothing with --calibrate; leave one of them out",
+    "simulate --validate --no-plots": "--no-plots means nothing with --validate; leave one of them"
+    " out",
+    "simulate --calibrate --costs published": "--costs means nothing with --calibrate; leave one of"
+    " them out",
+}
+
+
+@pytest.mark.parametrize("line", ELSEWHERE)
+def test_the_other_commands_refuse_likewise(line: str, capsys: Any) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == f"whale-ray: {ELSEWHERE[line]}\n"
+
+
 @pytest.mark.parametrize("command", ["run", "explain"])
 @pytest.mark.parametrize("line", REFUSED)
 def test_an_option_is_refused_in_one_line_before_anything_starts(

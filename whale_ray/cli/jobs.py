@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from typing import Any
+
+from ..configs.errors import UsageError
 
 
 def add_list(commands: Any) -> None:
@@ -49,6 +52,9 @@ def _list(parsed: argparse.Namespace) -> int:
 def _stop(parsed: argparse.Namespace) -> int:
     from ..runtime.ray_jobs import stop_job
 
+    if not 0 <= parsed.timeout < math.inf:  # a number that is none is refused, too
+        msg = f"--timeout is {parsed.timeout:g}: give seconds, 0 or more"
+        raise UsageError(msg)
     job_id = stop_job(parsed.job, not parsed.now, parsed.address, parsed.timeout)
     sys.stdout.write(f"{job_id} has ended\n")
     return 0

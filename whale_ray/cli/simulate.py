@@ -70,6 +70,9 @@ def add_simulate(commands: Any) -> None:
     command.add_argument("--no-plots", action="store_true", help="numbers only, no drawings")
     command.add_argument("--json", action="store_true", help="one JSON object on the last line")
     _add_one_run(command)
+    for other in ("--hosts", "--calibrate", "--validate"):
+        command.exclude(other, "--out", "--no-plots")
+    command.exclude("--calibrate", "--costs")
     command.set_defaults(function=_simulate)
 
 
