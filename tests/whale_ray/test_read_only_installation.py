@@ -6,6 +6,7 @@ The copy is a real one, so everything is compiled anew; that is why these tests 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,11 @@ def installation(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def temporary(tmp_path_factory):
-    """Return a temporary directory for all, so that the tests share what is compiled."""
-    return place_for_all(tmp_path_factory.mktemp("stranger") / "tmp")
+def temporary():
+    """Return a temporary directory for all users; the tests share what is compiled."""
+    with tempfile.TemporaryDirectory(prefix="stranger-", dir="/tmp") as reachable:
+        Path(reachable).chmod(0o755)  # pytest's own can be entered by its user alone
+        yield place_for_all(Path(reachable, "tmp"))
 
 
 @pytest.mark.long
@@ -74,3 +77,11 @@ def test_the_doctor_and_an_application_work_as_well(installation, temporary):
     )
     assert doctor.returncode == 0, doctor.stderr
     assert f"kept in {temporary}/whale-ray-compiled-" in doctor.stdout
+    words = "run ride-hailing --vehicles 30 --hours 1 --on inline --output out"
+    done = run_as_stranger(
+        *("-m", "whale_ray.cli.main", *words.split()),
+        temporary=temporary,
+        PYTHONPATH=str(installation),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pandas.read_parquet" in done.stdout
