@@ -90,16 +90,16 @@ class FileSink(Sink):
             places = map(self.folder.partial, itertools.count(1))
             place = next(one for one in places if one.is_free or parts.are_in(one))
             self.folder.hand_over(token, place)
-            try:
-                return self._publish(token, parts, place)
-            except BaseException:
-                place.discard(token)
-                raise
+            return self._publish(token, parts, place)
 
     def discard(self, token: str) -> None:
         """Remove what an attempt staged."""
         self.folder.discard(token)
-        self.folder.partial(1).discard(token)  # the only partial output that is ever replaced
+        for place in map(self.folder.partial, itertools.count(1)):
+            is_last = not os.path.lexists(place.path)  # where a partial output would have come
+            place.discard(token)
+            if is_last:
+                break
 
     def describe(self) -> str:
         """Return format and path, as the user wrote it."""
