@@ -143,7 +143,8 @@ def test_random_topologies_with_unions(world: World) -> None:
     check(world, run(world.topology, settings={"runtime.source_batch_rows": 3}))
 
 
-@settings(max_examples=3, deadline=None)
+@pytest.mark.long
+@settings(max_examples=8, deadline=None)
 @given(world=worlds(), workers=st.integers(2, 4))
 def test_random_topologies_with_unions_over_processes(world: World, workers: int) -> None:
     check(world, submit(world.topology, on="processes", workers=workers).wait(60))
