@@ -17,6 +17,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from ...transport.compiling import njit
+
 _QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
 _OUTSIDE, _INSIDE, _BROKEN = 0, 1, 2
 """How a line ends: outside of a quoted field, within one, or against the rules before that."""
@@ -80,7 +82,7 @@ def find_records(data: bytes, quoting: Quoting, stop: int, complete: bool) -> Re
     return Records(ends[:count], bad[:count])
 
 
-@numba.njit(
+@njit(
     numba.int64(_BYTES, numba.int64[::1], numba.int64, numba.int64),
     nogil=True,
     cache=True,
@@ -125,9 +127,7 @@ def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
         at = opened[fields]
 
 
-@numba.njit(
-    numba.int64(_BYTES, numba.int64, numba.int64[::1]), nogil=True, cache=True, boundscheck=False
-)
+@njit(numba.int64(_BYTES, numba.int64, numba.int64[::1]), nogil=True, cache=True, boundscheck=False)
 def _lines(data: Any, stop: Any, ends: Any) -> Any:
     """Fill in the ends of the lines and return their number."""
     count = 0
@@ -142,7 +142,7 @@ def _lines(data: Any, stop: Any, ends: Any) -> Any:
     return count
 
 
-@numba.njit(
+@njit(
     numba.int64(_BYTES, numba.int64, numba.int64, numba.boolean, numba.int64),
     nogil=True,
     cache=True,
@@ -167,7 +167,7 @@ def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -
     return _INSIDE if inside else _OUTSIDE
 
 
-@numba.njit(
+@njit(
     numba.int64(
         _BYTES,
         numba.int64[::1],
