@@ -117,7 +117,9 @@ def test_a_relay_that_dies_when_all_workers_have_ended_is_missed_by_nobody() -> 
     assert controller.handle(Died(2, "signal 9"), 0) == []
     assert controller.handle(Returned(1, 0, "run", None), 0) == [Call(0, 0, "stage")]
     staged = {"out": ["part"]}
-    assert controller.handle(Returned(0, 0, "stage", staged), 0) == [Publish(0, (staged, {}, {}))]
+    assert controller.handle(Returned(0, 0, "stage", staged), 0) == [
+        Publish(0, (staged, None, None))
+    ]
 
 
 def test_nor_is_one_that_dies_while_workers_stage() -> None:
@@ -127,7 +129,7 @@ def test_nor_is_one_that_dies_while_workers_stage() -> None:
     controller.handle(Returned(1, 0, "run", None), 0)
     assert controller.phase is Phase.STAGING
     assert controller.handle(Died(1, "signal 9"), 0) == []
-    assert controller.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, {}))]
+    assert controller.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, None))]
 
 
 def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
@@ -149,7 +151,7 @@ def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
     assert controller.handle(Tick(), LIMITS.drain_timeout_ns - 1) == []
     assert controller.handle(Tick(), LIMITS.drain_timeout_ns) == [Call(0, 0, "stage")]
     assert controller.handle(Returned(2, 0, "run", "late"), LATE_NS) == []
-    assert controller.handle(Returned(0, 0, "stage", {}), LATE_NS) == [Publish(0, ({}, {}, {}))]
+    assert controller.handle(Returned(0, 0, "stage", {}), LATE_NS) == [Publish(0, ({}, None, None))]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_one_that_had_told_its_end_to_a_successor_and_dies_has_no_end_yet() -> N
     second.handle(Returned(1, 0, "run", "snapshot"), 0)
     assert second.handle(Died(1, "signal 9"), 0) == [RelayLost(1), Respawn(1)]
     assert second.handle(Returned(0, 0, "run", None), 0) == [Call(0, 0, "stage")]
-    assert second.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, {}))]
+    assert second.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, None))]
 
 
 def test_all_that_do_not_come_back_are_started_again() -> None:
