@@ -25,6 +25,7 @@ from whale_ray.operators import functions as F  # noqa: N812 - as users of PySpa
 from whale_ray.operators.civil_days import civil_day, day_number
 from whale_ray.operators.expressions import Expression, col, lit
 from whale_ray.operators.java_patterns import JavaPattern
+from whale_ray.operators.kernels import time_texts
 from whale_ray.operators.kernels.zones import clock_seconds, instant_seconds, midnight_seconds
 from whale_ray.transport.wire.arrow import column_to_arrow
 from whale_ray.transport.wire.batch import Batch
@@ -100,6 +101,52 @@ def test_a_day_begins_with_the_change_that_skips_its_midnight() -> None:
     assert datetime.datetime.fromtimestamp(start, UTC).hour == 3
     (start,) = midnight_seconds(midnight, "+05:30").tolist()
     assert start == midnight[0] - 19_800
+
+
+_OFFSETS = {
+    text: datetime.timezone(datetime.timedelta(minutes=minutes))
+    for text, minutes in {"Z": 0, "+02:00": 120, "-17:59": -1079, "+18:00": 1080}.items()
+} | {" Europe/Berlin": zoneinfo.ZoneInfo("Europe/Berlin"), "": UTC}
+_MOMENTS = st.tuples(
+    st.datetimes(*(datetime.datetime(year, 1, 1) for year in (2, 9998))),  # noqa: DTZ001 - clocks
+    st.sampled_from(["", ".5", ".123456", ".1234567"]),
+)
+
+
+@given(
+    st.lists(st.tuples(_MOMENTS, st.sampled_from(sorted(_OFFSETS)))),
+    st.lists(st.tuples(_MOMENTS, st.just("Z"))),
+    st.sampled_from([None, "2020-02-30 00:00:00Z", "2020-01-01 00:00Z", "none"]),
+)
+def test_times_with_offsets_are_instants(
+    mixed: list[Any], alike: list[Any], other: str | None
+) -> None:
+    for chosen, odd in ((mixed, other), (alike, other), (alike, None)):
+        texts: list[str | None] = [odd]
+        wanted: list[datetime.datetime | None] = [None]
+        for (clock, fraction), offset in chosen:
+            whole = clock.replace(microsecond=0)
+            texts.append(f"{whole}{fraction}{offset}")
+            micros = int(fraction[1:7].ljust(6, "0"))
+            wanted.append(whole.replace(microsecond=micros, tzinfo=_OFFSETS[offset]))
+        batch = Batch.from_arrow(pa.table({"s": pa.array(texts, pa.string())}))
+        found = col("s").cast("timestamp").evaluate(batch).to_pylist()
+        assert found == [None if one is None else one.astimezone(UTC) for one in wanted]
+
+
+def test_times_with_zones_are_looked_up_zone_by_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(clocks: Any, zone: str) -> Any:
+        asked.append((len(clocks), zone))
+        return instant_seconds(clocks, zone)
+
+    monkeypatch.setattr(time_texts, "instant_seconds", noted)
+    texts = ["2020-07-01 12:00:00 Europe/Berlin", "2020-07-01 10:00:00Z"] * 50
+    batch = Batch.from_pydict({"s": texts})
+    found = col("s").cast("timestamp").evaluate(batch).to_pylist()
+    assert set(found) == {datetime.datetime(2020, 7, 1, 10, tzinfo=UTC)}
+    assert sorted(asked) == [(50, "Europe/Berlin"), (50, "UTC")]
 
 
 def test_a_zone_that_is_none_is_named() -> None:
