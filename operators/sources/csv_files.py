@@ -14,7 +14,7 @@ from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
-from .text_blocks import Block, read_blocks
+from .text_blocks import Block, Quoting, read_blocks
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
 from .text_source import TextSource, take_schema
 
@@ -42,8 +42,6 @@ class CsvSource(TextSource):
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Yield a file in blocks of whole records."""
-        from .quoted_records import Quoting
-
         quoting = Quoting(self.delimiter, self.newlines_in_values)
         return read_blocks(path, quoting, self.encoding, self.block_bytes)
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...transport.compiling import njit
+from .text_blocks import Quoting
 
 _QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
 _OUTSIDE, _INSIDE, _BROKEN = 0, 1, 2
@@ -25,19 +26,6 @@ _OUTSIDE, _INSIDE, _BROKEN = 0, 1, 2
 _NEVER = -1
 
 _BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
-
-
-@dataclass(frozen=True)
-class Quoting:
-    """How fields are delimited.
-
-    Attributes:
-        delimiter: the one ASCII character between fields.
-        over_lines: a quoted field may hold line ends.
-    """
-
-    delimiter: str
-    over_lines: bool = True
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +17,22 @@ from ...configs.errors import InputError
 from .files import compression_of
 from .text_encoding import UTF_8, utf8_pieces
 
-if TYPE_CHECKING:
-    from .quoted_records import Quoting
-
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 16 << 20
 _FIRST_RECORD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Quoting:
+    """How fields are delimited.
+
+    Attributes:
+        delimiter: the one ASCII character between fields.
+        over_lines: a quoted field may hold line ends.
+    """
+
+    delimiter: str
+    over_lines: bool = True
 
 
 @dataclass(frozen=True)

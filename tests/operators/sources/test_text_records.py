@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,7 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators import sources
 from whale_ray.operators.sources.csv_files import CsvSource
-from whale_ray.operators.sources.quoted_records import Quoting
-from whale_ray.operators.sources.text_blocks import Block, read_blocks
+from whale_ray.operators.sources.text_blocks import Block, Quoting, read_blocks
 from whale_ray.testing import instance_context
 
 FIELD = r'(?:"((?:[^"]|"")*)"|([^",\r\n][^,\r\n]*|))'
@@ -255,3 +256,16 @@ def test_lines_are_numbered_over_blocks(tmp_path: Path, line_end: str) -> None:
     assert len(blocks) > 10
     assert all(int(block.data.split()[0]) == block.first_line - 1 for block in blocks)
     assert blocks[0] == Block(blocks[0].data, 1)
+
+
+def test_a_file_without_quotes_needs_nothing_compiled_for_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    code = (
+        "import sys\n"
+        "from whale_ray.operators import sources\n"
+        "from whale_ray.testing import read_all\n"
+        f"(batch,) = read_all(sources.csv({str(tmp_path)!r}))\n"
+        "assert batch.to_pylist() == [{'x': 1, 'y': 2}]\n"
+        "assert 'whale_ray.operators.sources.quoted_records' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
