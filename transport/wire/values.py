@@ -226,13 +226,20 @@ def _numpy_day(value: Any, type: DataType) -> Any:
 
 
 def _numpy_time(value: Any, type: DataType) -> Any:
-    """Return the number of units; of instants only where the column, too, has no zone."""
+    """Return the number of units, or for coarse ones Python's own value if it holds that.
+
+    Arrow takes numbers and Python's values together, but where it may have to round the latter.
+    Instants fit only where the column, too, has no zone.
+    """
     if np.isnat(value):
         return None
     if type.timezone is not None:
         raise _MisfitError
     code = "M8" if isinstance(value, np.datetime64) else "m8"
-    return int(_exactly(value, f"{code}[{type.unit}]").astype(np.int64))
+    exact = _exactly(value, f"{code}[{type.unit}]")
+    if type.unit in ("s", "ms") and not isinstance(made := exact.item(), int):
+        return made
+    return int(exact.astype(np.int64))
 
 
 def _exactly(value: Any, dtype: str) -> Any:
