@@ -35,7 +35,11 @@ def write_manifest(folder: str, names: Iterable[str]) -> None:
 def add_to_manifest(folder: str, instance: int, name: str, nbytes: int) -> None:
     """List one more part of an instance, durably; only that instance calls this."""
     path = os.path.join(folder, f"{MANIFEST}-{instance:05d}")
-    with open(path, "ab") as stream:
+    with open(path, "a+b") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":  # cut when there was no room left, or its writer died
+                stream.write(b"\n")
         stream.write(_line(name, nbytes))
         stream.flush()
         os.fsync(stream.fileno())

@@ -144,14 +144,20 @@ class OutputFolder:
 
     @property
     def is_free(self) -> bool:
-        """Whether the output may be published here without a loss."""
-        if not self._is_taken():
+        """Whether the output may be published here without a loss; not in the place of a link."""
+        if not os.path.lexists(self.path):
             return True
+        if os.path.islink(self.path) or not os.path.isdir(self.path):
+            return False
         try:
-            self._check_removable(self.path)
+            if self._is_taken():
+                self._check_removable(self.path)
+                return self.overwrite
+        except OSError:  # such as another user's, which cannot be looked into
+            return False
         except OutputError:
             return False
-        return self.overwrite
+        return True
 
     def sweep(self) -> None:
         """Remove what jobs that died left beside the output; give back what they put aside."""
@@ -242,7 +248,10 @@ class OutputFolder:
         of the same names is not taken for this one.
         """
         found = self._parts()
-        return found is not None and {one.name: one.inode() for one in found} == parts
+        if found is None or {one.name for one in found} != parts.keys():
+            return False
+        # Not `one.inode()`: on some file systems a folder lists other numbers than files have.
+        return {one.name: one.stat(follow_symlinks=False).st_ino for one in found} == parts
 
     def holds_only(self, name: str, content: bytes) -> bool:
         """Tell whether the output is just one file with this content."""
@@ -344,8 +353,9 @@ class OutputFolder:
         """Raise `OutputError` unless a folder holds only what a sink has listed there."""
         if not has_manifest(folder):
             msg = (
-                f"overwrite=True replaces only what whale-ray wrote, and {self.path!r} holds no "
-                "list of such parts; remove it yourself or name another output"
+                f"the output {self.path!r} is not replaced: it holds no list of its parts "
+                "(_whale-parts), as one of an earlier version or of another program; remove it "
+                "yourself or name another output"
             )
             raise OutputError(msg)
         stranger = not_ours(folder)

@@ -241,8 +241,8 @@ def test_parts_that_no_list_names_are_never_removed(tmp_path: Path) -> None:
     write_all(sinks.parquet(out), [BATCH])
     (out / "_whale-parts").unlink()  # as Spark's output, or that of an earlier version
     assert refusal(sinks.parquet(out, overwrite=True)) == (
-        f"overwrite=True replaces only what whale-ray wrote, and '{out}' holds no list of such "
-        "parts; remove it yourself or name another output"
+        f"the output '{out}' is not replaced: it holds no list of its parts (_whale-parts), as one "
+        "of an earlier version or of another program; remove it yourself or name another output"
     )
 
 
@@ -287,6 +287,49 @@ def test_a_list_cut_by_a_crash_lists_what_it_says(tmp_path: Path) -> None:
     assert "part-00000-000001.csv' is something else" in refusal(sinks.csv(out, overwrite=True))
     (out / "part-00000-000001.csv").unlink()
     sinks.csv(out, overwrite=True).check()
+
+
+def test_a_part_is_listed_behind_a_line_that_was_cut(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    put_parts(sinks.csv(out))
+    listed = out / "_whale-parts-00000"
+    whole = listed.read_bytes()
+    (out / "part-00000-000001.csv").unlink()
+    listed.write_bytes(whole[:-9])  # no room for the rest
+    put_parts(sinks.csv(out))
+    assert whole.splitlines()[0] in listed.read_bytes().splitlines()
+    sinks.csv(out, overwrite=True).check()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("kind", ["file", "empty folder", "link", "dangling link", "our output"])
+def test_rows_of_a_stopped_job_come_beside_whatever_has_their_name(
+    tmp_path: Path, kind: str, overwrite: bool
+) -> None:
+    taken, elsewhere = tmp_path / "out.partial", tmp_path / "elsewhere"
+    if kind == "file":
+        taken.write_text("mine")
+    elif kind == "empty folder":
+        taken.mkdir()
+    elif kind == "link":
+        write_all(sinks.csv(elsewhere), [BATCH])
+        taken.symlink_to(elsewhere)
+    elif kind == "dangling link":
+        taken.symlink_to(elsewhere)
+    else:
+        write_all(sinks.csv(taken), [BATCH])
+    replaced = kind == "empty folder" or (kind == "our output" and overwrite)
+    kept = {} if replaced else files_below(tmp_path)
+    sink = sinks.csv(tmp_path / "out", overwrite=overwrite)
+    writer = sink.open(instance_context(), "t")
+    writer.write(BATCH.slice(0, 1))
+    result = sink.publish_partial("t", [writer.stage()])
+    writer.abort()
+    sink.discard("t")
+    assert result.path == str(taken) + ("" if replaced else "-2")
+    assert result.to_arrow().to_pylist() == [{"id": 1}]
+    assert files_below(tmp_path).items() >= kept.items()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_what_a_dead_job_put_aside_gets_its_name_back(
