@@ -15,7 +15,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,8 @@ class _Connection:
         holders: sessions that use the connection.
         keepers: those who want it to stay between its uses.
         started: whale-ray started that Ray.
-        ray_job: Ray's name of the connection, to know it from one that the user made since.
+        name: of the connection, to know it from one that the user made since.
+        ended: set when Ray has been let go.
     """
 
     def __init__(self) -> None:
@@ -53,7 +55,8 @@ class _Connection:
         self.holders = 0
         self.keepers = 0
         self.started = False
-        self.ray_job = ""
+        self.name = ""
+        self.ended = threading.Event()
 
     def is_ours(self) -> bool:
         """Tell whether this process is connected to Ray, and by whale-ray."""
@@ -61,7 +64,24 @@ class _Connection:
 
         if not (self.holders or self.keepers) or not ray.is_initialized():
             return False
-        return str(ray.get_runtime_context().get_job_id()) == self.ray_job
+        return _name_of_connection() == self.name
+
+    def let_go(self) -> None:
+        """End the connection, and the Ray that was started for it, unless somebody wants it."""
+        import ray
+
+        if not (self.holders or self.keepers):
+            ray.shutdown()
+            self.ended.set()
+
+
+def _name_of_connection() -> str:
+    """Return what no other connection is called: jobs are numbered anew by every Ray."""
+    import ray
+
+    node = ray._private.worker.global_worker.node  # None if this process is a Ray client
+    session = getattr(node, "session_name", "")
+    return f"{session} {ray.get_runtime_context().get_job_id()}"
 
 
 _connection = _Connection()
@@ -81,7 +101,7 @@ class RaySession:
     address: str
     started_here: bool
     namespace: str
-    _ours: bool = field(repr=False)
+    _connection_name: str = field(repr=False)
     dashboard_url: str = ""
 
     @property
@@ -95,9 +115,9 @@ class RaySession:
 
     def close(self) -> None:
         """End this use; Ray stops, or is left, with its last use here. May be called twice."""
-        if self._ours:
-            self._ours = False
-            _release()
+        name, self._connection_name = self._connection_name, ""
+        if name:
+            _release(name)
 
     def __enter__(self) -> RaySession:
         return self
@@ -149,7 +169,7 @@ def connect_ray(
                 _join(target, namespace, environment or {})
             _connection.holders = 0
             _connection.started = target is None
-            _connection.ray_job = str(ray.get_runtime_context().get_job_id())
+            _connection.name = _name_of_connection()
             ours = True
         _connection.holders += ours
         context = ray.get_runtime_context()
@@ -158,7 +178,7 @@ def connect_ray(
             started_here=ours and _connection.started,
             namespace=str(context.namespace),
             dashboard_url=_dashboard_url(),
-            _ours=ours,
+            _connection_name=_connection.name if ours else "",
         )
 
 
@@ -190,13 +210,42 @@ def _start(
     os.environ.update(environment)  # the new Ray's processes inherit it
     provide_token()
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
-    _initialize(
-        "a new Ray",
-        address="local",
-        num_cpus=cpus,
-        namespace=namespace,
-        include_dashboard=dashboard,
+    _connection.ended.set()  # of one that the user has shut down
+    _connection.ended = ended = threading.Event()
+    _in_lasting_thread(
+        lambda: _initialize(
+            "a new Ray",
+            address="local",
+            num_cpus=cpus,
+            namespace=namespace,
+            include_dashboard=dashboard,
+        ),
+        ended,
     )
+
+
+def _in_lasting_thread(start: Callable[[], None], ended: threading.Event) -> None:
+    """Call what starts processes that Linux kills when the thread ends that has started them.
+
+    Ray asks for that. The main thread lasts; in the place of another, one does that waits until
+    Ray has `ended`.
+    """
+    if threading.current_thread() is threading.main_thread():
+        start()
+        return
+    started: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            start()
+        except BaseException as error:  # noqa: BLE001  # raised again in the calling thread
+            started.set_exception(error)
+        else:
+            started.set_result(None)
+            ended.wait()
+
+    threading.Thread(target=run, name="Ray's parent", daemon=True).start()
+    started.result()
 
 
 def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -> None:
@@ -250,14 +299,12 @@ def _kill_half_started(before: set[psutil.Process]) -> None:
                     process.kill()
 
 
-def _release() -> None:
-    import ray
-
+def _release(name: str) -> None:
+    """End a use of the connection of that name, unless it has ended already."""
     with _connection.lock:
-        if _connection.is_ours():
+        if name == _connection.name and _connection.is_ours():
             _connection.holders -= 1
-            if not (_connection.holders or _connection.keepers):
-                ray.shutdown()
+            _connection.let_go()
 
 
 class RayKeeper:
@@ -273,13 +320,11 @@ class RayKeeper:
 
     def close(self) -> None:
         """Let Ray go, now or with its last use. May be called twice, from any thread."""
-        import ray
-
         with _connection.lock:
             if self._closed:
                 return
             self._closed = True
             may_go = _connection.is_ours()
             _connection.keepers -= 1
-            if may_go and not (_connection.holders or _connection.keepers):
-                ray.shutdown()
+            if may_go:
+                _connection.let_go()

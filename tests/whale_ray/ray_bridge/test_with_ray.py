@@ -295,3 +295,40 @@ def test_a_result_without_rows_keeps_its_columns(session: RaySession) -> None:
 def test_a_sink_that_no_job_has_is_not_written_to() -> None:
     with pytest.raises(UsageError, match="the Ray Dataset sink was not given to a job"):
         write_all(ray_dataset_sink(), [])
+
+
+THREADS_AND_OTHERS = """
+import json, sys, threading
+import ray
+from whale_ray.ray_bridge.session import RayKeeper, connect_ray
+
+def use():
+    with connect_ray("local", num_cpus=1):
+        pass
+
+keeper = RayKeeper()
+thread = threading.Thread(target=use)
+thread.start()
+thread.join()
+alive = ray.get(ray.remote(num_cpus=0)(lambda: "alive").remote(), timeout=60)
+session = connect_ray()
+ray.shutdown()
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+session.close()
+keeper.close()
+print(json.dumps([alive, ray.is_initialized()]))
+ray.shutdown()
+"""
+
+
+@pytest.mark.long
+def test_ray_outlives_the_thread_that_needed_it_and_that_of_the_user_stays_theirs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS_AND_OTHERS],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["alive", True]
