@@ -10,9 +10,12 @@ import logging
 import pickle
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import cloudpickle
 import ray
+from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 
 from ..configs.errors import JobError, WhaleError
@@ -21,8 +24,8 @@ from .envelope import unseal
 from .fleet import Assignment
 from .metrics import JobMetrics
 from .printed import Fetched
-from .ray_fleet import NAMESPACE, RayFleet, member_name
-from .ray_journal import RayJournal, fetch_envelope
+from .ray_fleet import NAMESPACE, RayFleet, kill_all, member_name
+from .ray_journal import RayJournal, fetch_envelope, forget
 from .ray_metrics import INTERVAL_S, MetricsExport
 from .ray_output import ActorOutput
 from .ray_room import give_back
@@ -56,6 +59,7 @@ class ControllerActor:
         self._nodes = nodes
         self._name = job_id
         self._workers = 0
+        self._members: list[ActorHandle[Any]] = []
         self._supervisor: Supervisor | None = None
         self._refused: WhaleError | None = None
         self._ended = threading.Event()
@@ -75,13 +79,13 @@ class ControllerActor:
     def _make_supervisor(self, assignment: Assignment) -> Supervisor:
         self._name = assignment.plan.name
         self._workers = assignment.plan.workers
-        members = [
+        self._members = [
             ray.get_actor(member_name(assignment.plan, self._job_id, index), namespace=NAMESPACE)
             for index in range(assignment.plan.members)
         ]
         clock = SystemClock()
         timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
-        fleet = RayFleet(members, self._nodes, timeout_ns, clock)
+        fleet = RayFleet(self._members, self._nodes, timeout_ns, clock)
         return Supervisor(assignment, fleet, clock, RayJournal(self._job_id))
 
     def run(self) -> bytes:
@@ -106,6 +110,8 @@ class ControllerActor:
         if self._supervisor is None:
             return self._without_a_run("failed", self._refused)
         if not self._has_room():
+            kill_all(self._members)  # the supervisor, which would have ended them, never began
+            forget(self._job_id)
             return self._without_a_run("cancelled", None)
         threading.Thread(target=self._export, name="metrics", daemon=True).start()
         return self._supervisor.run()
@@ -151,12 +157,14 @@ class ControllerActor:
             how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
             _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
         finally:
-            try:
+            with ExitStack() as last:  # each of these, from the last one up, whatever others raise
+                last.callback(self._ended.set)
+                last.callback(self._end_myself)
                 if self._group is not None:
-                    give_back(self._group, SystemClock())
-                ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
-            finally:
-                self._ended.set()
+                    last.callback(give_back, self._group, SystemClock())
+
+    def _end_myself(self) -> None:
+        ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
 
     def wait_for_end(self) -> None:
         """Return when the job has ended; most callers find the actor gone by then."""

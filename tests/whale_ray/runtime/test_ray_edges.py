@@ -18,7 +18,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.cli.main import main
-from whale_ray.runtime.ray_jobs import RunningJob, find_job
+from whale_ray.runtime.ray_jobs import RunningJob, find_job, stop_job
 from whale_ray.runtime.supervisor import ALIVE
 
 pytestmark = pytest.mark.ray
@@ -200,6 +200,27 @@ def test_a_queued_job_runs_once_there_is_room(
     assert f"job '{second.id}' waits for room on Ray: 2 GPU needed, 0 of 2 free; held by job " in (
         caplog.text
     )
+
+
+def test_a_detached_job_that_never_got_room_leaves_nothing(cluster: Any, tmp_path: Path) -> None:
+    from ray.experimental.internal_kv import _internal_kv_list
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    everything = placement_group([{"CPU": 4}])
+    assert everything.wait(30)
+    try:
+        topology = whale.Topology("unplaced")
+        source = topology.source(whale.sources.iterable([{"v": 1}]), id="rows")
+        source.sink(whale.sinks.parquet(tmp_path / "out"), id="out")
+        job = whale.submit(topology, workers=2, detach=True, address="auto", queue=True)
+        while job.state != "queued":
+            pass  # asking takes a moment
+        stop_job(job.id, True, None, 60)
+        named = cluster.util.list_named_actors(all_namespaces=True)
+        assert not [entry for entry in named if job.id in entry["name"]]
+        assert not _internal_kv_list(f"envelope:{job.id}", namespace="whale-ray")
+    finally:
+        remove_placement_group(everything)
 
 
 def test_what_the_cluster_lacks_is_refused_at_once(cluster: Any) -> None:
