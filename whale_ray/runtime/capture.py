@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from ..transport.clock import Clock
-from .printed import LINE_CHARACTERS_MAX, PrintedLine, PrintLimit, cut
+from .printed import LINE_CHARACTERS_MAX, PrintedLine, PrintLimit, cut, encodable
 
 LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
@@ -125,7 +125,7 @@ class Capture:
         line = PrintedLine(place, line.text, line.is_error)
         with self._lock:
             if self._keep:
-                original.write(f"{line}\n")
+                original.write(f"{encodable(str(line), original.encoding)}\n")
             if self._forward is not None:
                 short = PrintedLine(place, cut(line.text), line.is_error)
                 self._pass_on(self._limit.offer(short, self._clock.monotonic_ns()))

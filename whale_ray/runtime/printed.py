@@ -42,6 +42,13 @@ def cut(text: str) -> str:
     return f"{text[:LINE_CHARACTERS_MAX]}… ({beyond:,} characters more)"
 
 
+def encodable(text: str, encoding: str | None) -> str:
+    """Return a text as a stream of that encoding takes it: what it cannot hold is escaped."""
+    if encoding is None:
+        return text
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
 class PrintLimit:
     """Decides which lines are passed on, and counts the others.
 

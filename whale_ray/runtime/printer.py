@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from .printed import PrintedLine
+from .printed import PrintedLine, encodable
 
 _WAITING_MAX = 1024
 _ERASE = "\r\033[K"
@@ -58,7 +58,8 @@ class Printer:
             for line in lines:
                 stream = sys.stderr if line.is_error else sys.stdout
                 try:
-                    stream.write(f"{_ERASE if stream.isatty() else ''}{line}\n")
+                    text = encodable(str(line), stream.encoding)
+                    stream.write(f"{_ERASE if stream.isatty() else ''}{text}\n")
                     stream.flush()
                 except (OSError, ValueError):
                     return  # a pipe whose reader has gone, or a stream that was closed

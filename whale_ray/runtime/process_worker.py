@@ -16,6 +16,7 @@ import queue
 import socket
 import sys
 import threading
+from collections import deque
 from typing import Any
 
 from ..configs.errors import WhaleError
@@ -32,6 +33,8 @@ from .signals import leave_stops_to_the_controller
 
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
+_UNSENT_MAX = 65_536
+"""Far more lines than one signal handler prints, and more than pass the limit of them at once."""
 
 
 class ProcessWorker:
@@ -42,7 +45,9 @@ class ProcessWorker:
         self._index = index
         self._address = address
         self._calls: queue.Queue[_Call | None] = queue.Queue(_CALLS_MAX)
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()  # what is printed amid a message is sent behind it
+        self._unsent: deque[bytes] = deque(maxlen=_UNSENT_MAX)
+        self._is_sending = False
         self._host: WorkerHost | None = None
         self._refused: WhaleError | None = None
         self._grace_s = 3.0
@@ -125,11 +130,18 @@ class ProcessWorker:
 
     def _send(self, message: object) -> None:
         data = pack(message)
-        try:
-            with self._sending:
-                self._connection.send(data)
-        except OSError:
-            pass  # the driver is gone; the listener notices, too
+        with self._sending:
+            self._unsent.append(data)
+            if self._is_sending:
+                return  # a signal handler or finalizer prints amid a message of this very thread
+            self._is_sending = True
+            try:
+                while self._unsent:
+                    self._connection.send(self._unsent.popleft())
+            except OSError:
+                self._unsent.clear()  # the driver is gone; the listener notices, too
+            finally:
+                self._is_sending = False
 
 
 def _show_name(name: str) -> None:

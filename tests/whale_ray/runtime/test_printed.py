@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -202,6 +203,33 @@ class Held(io.StringIO):
         self.reached.set()
         self.free.wait()
         return super().write(text)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "shown"),
+    [
+        ("utf-8", "file caf\udce9", b"file caf\\udce9"),
+        ("ascii", "caf\xe9 \u2026", b"caf\\xe9 \\u2026"),
+        ("utf-8", "caf\xe9", "caf\xe9".encode()),
+    ],
+)
+def test_characters_that_a_stream_lacks_are_escaped(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, text: str, shown: bytes
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    printer = Printer()
+    printer.take([PrintedLine("p", text), PrintedLine("p", "after")])
+    printer.close(10)
+    with captured(keep=True) as found:
+        sys.stdout.write(text)
+    stream.flush()
+    assert found == [f"(worker 1) {text}"]
+    assert cast(io.BytesIO, stream.buffer).getvalue().splitlines() == [
+        b"(p) " + shown,
+        b"(p) after",
+        b"(worker 1) " + shown,
+    ]
 
 
 def test_a_held_terminal_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from pickle import UnpicklingError
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -394,6 +394,24 @@ def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, t
         f"what worker 1 {told} at step 'stage' cannot be sent to the controller: TypeError: cannot "
         "pickle '_thread.lock' object; a sink's receipts and errors must be picklable"
     )
+
+
+def test_what_is_printed_amid_a_message_is_sent_behind_it() -> None:
+    """Signal handlers and finalizers run wherever they want, in a send too."""
+    sent: list[Any] = []
+
+    class Interrupted:
+        def send(self, data: bytes) -> None:
+            if not sent:
+                sent.append(None)
+                worker._send(["printed"])
+            sent.append(pickle.loads(data))
+
+    worker = ProcessWorker(cast(MessageSocket, Interrupted()), 0, LOCAL_ADDRESS)
+    thread = threading.Thread(target=worker._send, args=("result",), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert sent == [None, "result", ["printed"]]
 
 
 def test_a_control_thread_that_breaks_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
