@@ -54,9 +54,9 @@ class LearntSchema:
         self._misfit: tuple[int, InputError] | None = None
 
     @property
-    def misfit_row(self) -> int:
-        """The number of the row that `settle` raised for, 0 if for no row in particular."""
-        return self._misfit[0] if self._misfit is not None else 0
+    def misfit_row(self) -> int | None:
+        """The number of the row that `settle` raised for, None if for no row in particular."""
+        return self._misfit[0] if self._misfit is not None else None
 
     def look(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Learn from the next rows; each is looked at once. Return whether the schema is known.

@@ -137,6 +137,9 @@ class RowReader(SourceReader):
                 self._learnt.settle()
         except InputError as error:
             row = self._learnt.misfit_row
+            if row is None:  # a column of nulls, which is no row's fault, whatever the policy
+                msg = f"{error}: pass schema=, or rows without it"
+                raise InputError(msg) from None
             self._reject(self._passed_on + row, self._waiting[row], error, len(self._waiting))
             self._passed_on += len(self._waiting)
             self._waiting = []
@@ -210,7 +213,8 @@ def iterable(
         bounded: whether the rows end.
 
     Raises:
-        InputError: `rows` is nothing of the kind.
+        InputError: `rows` is nothing of the kind; while running: a column holds nothing but nulls
+            in all rows, or in the first 65,536, and there is no schema.
         BadRowError: while running: a row does not fit the schema, unless `Topology.source` got
             `on_bad_rows="drop"`.
     """
