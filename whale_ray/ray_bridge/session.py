@@ -101,7 +101,7 @@ class RaySession:
     address: str
     started_here: bool
     namespace: str
-    _connection_name: str = field(repr=False)
+    _connection_name: str = field(default="", repr=False)
     dashboard_url: str = ""
 
     @property

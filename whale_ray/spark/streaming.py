@@ -62,14 +62,14 @@ def foreach_batch(
         receive: gets the finished job and the number.
         submit: how to start the job, `whale.submit` unless given; `whale.run` needs no workers.
     """
-    query = _Query()
+    queries = _Queries()
 
     def run(frame: DataFrame, number: int) -> None:
         if frame.isEmpty():
             return
-        query.begin(frame)
+        queries.begin(frame)
         topology = build(spark_source(frame), number)
-        query.tell_of_state(topology)
+        queries.tell_of_state(topology)
         job = (submit or _submit)(topology)
         job.wait()
         if receive is not None:
@@ -84,12 +84,15 @@ def _submit(topology: Topology) -> Any:
     return submit(topology)
 
 
-class _Query:
-    """What lasts as long as a streaming query: the Ray of its jobs."""
+class _Queries:
+    """What lasts as long as a streaming query: the Ray of its jobs.
+
+    Several queries may share a function.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running_id = ""
+        self._running: set[str] = set()
         self._told = False
 
     def begin(self, frame: DataFrame) -> None:
@@ -97,9 +100,9 @@ class _Query:
         session: Any = frame.sparkSession
         running_id = str(session.sparkContext.getLocalProperty(_QUERY_ID))
         with self._lock:
-            if self._running_id == running_id:
+            if running_id in self._running:
                 return
-            self._running_id = running_id
+            self._running.add(running_id)
         keeper = RayKeeper()
         atexit.register(keeper.close)
         names = (keeper, session, running_id)
@@ -118,7 +121,7 @@ class _Query:
             _log.debug("the query's Java has ended: %s", error)
         finally:
             with self._lock:
-                self._running_id = ""
+                self._running.discard(running_id)
             keeper.close()
             atexit.unregister(keeper.close)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from whale_ray.spark import session as sessions
 from whale_ray.spark.driver import why_not_started, without_py4j_logs
 from whale_ray.spark.java import DRIVER_OPTION_KEY
 from whale_ray.spark.session import check_same_host
+from whale_ray.spark.streaming import _Queries
 from whale_ray.testing import VirtualClock
 
 FLAGS = dict.fromkeys(JAVA_OPTION_KEYS, " ".join(JAVA_OPTIONS))
@@ -127,7 +129,7 @@ def test_too_few_processors_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0})
-    users = RaySession("10.0.0.1:6379", started_here=False, namespace="", _ours=False)
+    users = RaySession("10.0.0.1:6379", started_here=False, namespace="")
     settings = SparkSettings(executors=2, executor_cores=3)
     with pytest.raises(ResourceError) as raised:
         sessions._check_processors(settings, users, VirtualClock())
@@ -168,3 +170,20 @@ def test_ctrl_c_while_java_works_prints_no_traceback(
     with without_py4j_logs():
         logging.getLogger().error("told by somebody else")
     assert caplog.messages == [*expected, "told by somebody else"]
+
+
+def test_queries_that_share_a_function_keep_ray_once_each() -> None:
+    queries, running = _Queries(), {"a", "b"}
+    active = SimpleNamespace(containsKey=lambda query: query in running)
+    state = SimpleNamespace(activeStreamingQueries=lambda: active)
+    uuid = SimpleNamespace(UUID=SimpleNamespace(fromString=str))
+    java = SimpleNamespace(java=SimpleNamespace(util=uuid), sharedState=lambda: state)
+    for query in "abab":
+        context = SimpleNamespace(getLocalProperty=lambda _, query=query: query)
+        session = SimpleNamespace(sparkContext=context, _jvm=java, _jsparkSession=java)
+        queries.begin(cast(Any, SimpleNamespace(sparkSession=session)))
+    watching = [one for one in threading.enumerate() if one.name == "query's end"]
+    running.clear()
+    assert len(watching) == 2
+    for thread in watching:
+        thread.join(30)
