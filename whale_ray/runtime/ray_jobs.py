@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import ray
+from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from ..configs.errors import ResourceError, UsageError
@@ -29,13 +31,17 @@ def list_jobs(address: str | None) -> list[RunningJob]:
     with connect_ray(address or "auto"):
         found = []
         for entry in ray.util.list_named_actors(all_namespaces=True):
-            if entry["namespace"] == NAMESPACE and job_of(entry["name"]) is not None:
-                controller = ray.get_actor(entry["name"], namespace=NAMESPACE)
-                try:
-                    answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
-                except (GetTimeoutError, RayActorError):
-                    answer = (job_of(entry["name"]), "?", "does not answer")
-                found.append(RunningJob(*answer))
+            job_id = job_of(entry["name"])
+            if entry["namespace"] != NAMESPACE or job_id is None:
+                continue
+            controller = _controller_of(job_id)
+            if controller is None:
+                continue
+            try:
+                answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
+            except (GetTimeoutError, RayActorError):
+                answer = (job_id, "?", "does not answer")
+            found.append(RunningJob(*answer))
         return sorted(found, key=lambda job: job.id)
 
 
@@ -50,7 +56,9 @@ def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> 
     """
     job_id = find_job(named, list_jobs(address)).id
     with connect_ray(address or "auto"):
-        controller = ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
+        controller = _controller_of(job_id)
+        if controller is None:
+            return job_id
         ray.get(controller.stop.remote(drain), timeout=_ANSWER_TIMEOUT_S)
         # Retried, it would have Ray print that its actor is dead, which is what it waits for.
         waiting = controller.wait_for_end.options(max_task_retries=0).remote()
@@ -59,6 +67,14 @@ def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> 
             msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
             raise ResourceError(msg)
     return job_id
+
+
+def _controller_of(job_id: str) -> ActorHandle[Any] | None:
+    """Return a job's controller, None if the job has ended since it was listed."""
+    try:
+        return ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
+    except ValueError:
+        return None
 
 
 def find_job(named: str, running: list[RunningJob]) -> RunningJob:

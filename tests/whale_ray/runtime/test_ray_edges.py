@@ -18,6 +18,9 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.cli.main import main
+from whale_ray.runtime import ray_jobs
+from whale_ray.runtime.ray_controller import controller_name
+from whale_ray.runtime.ray_fleet import NAMESPACE
 from whale_ray.runtime.ray_jobs import RunningJob, find_job, stop_job
 from whale_ray.runtime.supervisor import ALIVE
 
@@ -249,9 +252,20 @@ def test_a_job_is_stopped_by_its_name(cluster: Any, capsys: pytest.CaptureFixtur
     await_state(job, "running")
     assert main(["stop", "named", "--now"]) == 0
     assert capsys.readouterr().out == f"{job.id} has ended\n"
-    assert job.state == "cancelled"
+    assert job.wait(60).state == "cancelled"  # its driver learns of it a moment later
     assert main(["stop", "named"]) == 2
     assert capsys.readouterr().err == "whale-ray: there is no job 'named'; running: none runs\n"
+
+
+def test_a_job_that_ends_while_it_is_asked_for_is_no_error(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = {"name": controller_name("ended-1"), "namespace": NAMESPACE}
+    monkeypatch.setattr(cluster.util, "list_named_actors", lambda all_namespaces: [ended])
+    assert ray_jobs.list_jobs(None) == []
+    listed = [RunningJob("ended-1", "ended", "finishing")]
+    monkeypatch.setattr(ray_jobs, "list_jobs", lambda _: listed)
+    assert ray_jobs.stop_job("ended", True, None, 1) == "ended-1"
 
 
 def test_a_name_that_several_jobs_bear_is_not_enough() -> None:
@@ -264,9 +278,6 @@ def test_a_name_that_several_jobs_bear_is_not_enough() -> None:
 
 def await_end(ray: Any, job: whale.Job) -> None:
     """Wait until a detached job has ended."""
-    from whale_ray.runtime.ray_controller import controller_name
-    from whale_ray.runtime.ray_fleet import NAMESPACE
-
     try:
         controller = ray.get_actor(controller_name(job.id), namespace=NAMESPACE)
     except ValueError:
