@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from whale_ray.applications.shared.command import kept_input
 from whale_ray.applications.shared.parquet_input import check_files
 from whale_ray.cli.main import main
-from whale_ray.configs.errors import EXIT_USAGE, InputError
+from whale_ray.configs.errors import EXIT_FAILURE, EXIT_USAGE, InputError
 
 PAIRS = {
     "ride-hailing": ("positions.parquet", "requests.parquet"),
@@ -87,16 +89,36 @@ def test_files_that_spark_passes_over_are_not_looked_at(tmp_path):
         check_files({"rows": str(tmp_path)})
 
 
+@pytest.mark.parametrize(
+    ("application", "folder"), [("ride-hailing", "requests"), ("stock-exchange", "orders")]
+)
+def test_the_input_of_a_detached_job_replaces_nothing_of_the_users(
+    application, folder, tmp_path, capsys
+):
+    for name in PAIRS[application]:
+        pq.write_table(GOOD, tmp_path / name)
+    mine = tmp_path / "out-input" / folder / "part-0.parquet"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    chosen = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--on", "ray", "--detach"]
+    assert main(["run", application, *chosen]) == EXIT_FAILURE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"the output '{mine.parent}' is not replaced" in line
+    assert mine.read_text() == "mine"
+
+
 SCRIPT = """
 import json, sys
-from whale_ray.applications.shared.command import spark_for
+from pathlib import Path
+from whale_ray.applications.shared.command import kept_as_files, spark_for
+from whale_ray.applications.shared.phases import Phases
 from whale_ray.applications.shared.preparing import open_parquet
 from whale_ray.configs.errors import SparkFailedError
 from whale_ray.configs.settings import Settings
 from whale_ray.spark import spark_locally
 
 folder, found = sys.argv[1], {}
-with spark_for("test", Settings()) as session:
+with spark_for("test", Phases("test"), Settings()) as session:
     times = {"zoned": ("timestamp",), "local": ("timestamp_ntz",), "micros": ("timestamp",)}
     rows = open_parquet(session, "rows", f"{folder}/times", times)
     found["times"] = [
@@ -104,8 +126,10 @@ with spark_for("test", Settings()) as session:
             "UNIX_MICROS(zoned)", "UNIX_MICROS(CAST(local AS TIMESTAMP))", "UNIX_MICROS(micros)",
             "day").collect()
     ]
+    for _ in range(2):
+        kept_as_files(session.range(3), Path(folder) / "out-input" / "positions")
 try:
-    with spark_for("test", Settings()) as session:
+    with spark_for("test", Phases("test"), Settings()) as session:
         open_parquet(session, "rows", f"{folder}/zeroed.parquet", {}).toPandas()
 except SparkFailedError as error:
     found["failed"], found["cause"] = str(error), str(error.__cause__)
@@ -146,5 +170,7 @@ def test_nanoseconds_are_read_and_what_spark_raises_is_told_after_its_end(tmp_pa
     assert found["failed"].startswith(f"Spark failed: {tmp_path}/zeroed.parquet: ")
     assert "\n" not in found["failed"]
     assert "SparkException" in found["cause"] and "Caused by: " in found["cause"]
+    kept_input(Namespace(output=str(tmp_path / "out")), "positions")
+    assert pq.read_table(tmp_path / "out-input" / "positions").num_rows == 3
     assert found["kind"] == "AnalysisException"
     assert "Path does not exist" in found["readable"]

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cli.running import (
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUTPUT = "out/ride-hailing"
 _PREVIEW_ROWS = 5
+_KEPT = ("positions", "requests")
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,8 @@ def _input(
     options: argparse.Namespace, settings: Settings, phases: Phases, stack: ExitStack
 ) -> _Input:
     """Return the input, prepared by Spark; generated rows need none, unless they go to Ray."""
+    if options.detach:
+        shared.kept_input(options, *_KEPT)  # before minutes of preparation
     made = None if options.data is not None else _generated(options, phases, stack)
     if made is not None and options.on != "ray":
         return _taken(made, options.limit, phases)
@@ -195,11 +197,11 @@ def _sources(options: argparse.Namespace, prepared: Prepared) -> tuple[Source, S
             sources.spark(frame).materialize(cluster=cluster) for frame in frames
         )
         return positions, requests
-    folder = Path(f"{options.output}-input").absolute()
-    _say(f"writing the prepared input to {folder}: the job outlives Spark")
+    positions_path, requests_path = shared.kept_input(options, *_KEPT)
+    _say(f"writing the prepared input to {positions_path.parent}: the job outlives Spark")
     return (
-        shared.kept_as_files(prepared.positions, folder / "positions"),
-        shared.kept_as_files(prepared.requests, folder / "requests"),
+        shared.kept_as_files(prepared.positions, positions_path),
+        shared.kept_as_files(prepared.requests, requests_path),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ __all__ = [
     "add_result",
     "check_java",
     "kept_as_files",
+    "kept_input",
     "parquet_sink",
     "progress",
     "run_of",
@@ -212,11 +214,28 @@ def told_phases(phases: Phases, job: Job, seconds: float) -> None:
     phases.add("streaming", streaming_s)
 
 
+def kept_input(options: argparse.Namespace, *names: str) -> list[Path]:
+    """Return the folders in which a detached job finds its prepared input, beside its output.
+
+    Raises:
+        OutputError: something stands there that `kept_as_files` has not written.
+    """
+    from ...operators.sinks.staging import OutputFolder
+
+    folder = Path(f"{options.output}-input").absolute()
+    paths = [folder / name for name in names]
+    for path in paths:
+        OutputFolder(str(path), overwrite=True).check()
+    return paths
+
+
 def kept_as_files(frame: DataFrame, path: Path) -> Source:
-    """Return a source of a frame's rows that outlives Spark."""
+    """Return a source of a frame's rows that outlives Spark; see `kept_input` for the path."""
     from ... import sources
+    from ...operators.sinks.manifest import write_manifest
 
     frame.write.mode("overwrite").parquet(str(path))
+    write_manifest(str(path), sorted(os.listdir(path)))
     return sources.parquet(str(path))
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUTPUT = "out/stock-exchange"
 _GENERATED_ROWS = 1_000_000
+_KEPT = "orders"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -165,6 +166,8 @@ def _input(
     from ... import sources
 
     shared.check_java()
+    if options.detach:
+        shared.kept_input(options, _KEPT)  # before minutes of preparation
     paths = input_paths(options.data)
     on_ray = options.on == "ray"
     spark = stack.enter_context(
@@ -180,7 +183,7 @@ def _input(
         )
     with phases.phase("hand-over of the rows"):
         if options.detach:
-            path = Path(f"{options.output}-input").absolute()
+            (path,) = shared.kept_input(options, _KEPT)
             _say(f"writing the prepared orders to {path}: the job outlives Spark")
             source = shared.kept_as_files(prepared.stream.coalesce(1), path)
         else:
