@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.whale_ray.applications.ride_hailing.worlds import POSITIONS, REQUESTS
@@ -100,12 +101,12 @@ def test_a_limit_takes_the_earliest_positions():
 
 def test_a_folder_holds_either_pair_of_files(tmp_path):
     for name in ("positions.parquet", "requests.parquet"):
-        (tmp_path / name).touch()
+        pq.write_table(pa.table({}), tmp_path / name)
     found = input_paths(tmp_path)
     assert found.positions == str(tmp_path / "positions.parquet")
     assert found.requests == str(tmp_path / "requests.parquet")
     for name in ("sf_taxi_gps.parquet", "sf_taxi_requests.parquet"):
-        (tmp_path / name).touch()
+        pq.write_table(pa.table({}), tmp_path / name)
     assert input_paths(str(tmp_path)).positions == str(tmp_path / "sf_taxi_gps.parquet")
 
 
@@ -133,9 +134,14 @@ class Frame:
 
     def __init__(self, **types: str) -> None:
         self.dtypes = list(types.items())
+        self.columns = list(types)
         self.read = self
 
     def parquet(self, path: str) -> Frame:
+        return self
+
+    def selectExpr(self, *terms: str) -> Frame:  # noqa: N802  # Spark's name
+        assert terms == tuple(f"`{name}`" for name in self.columns)
         return self
 
 
@@ -162,7 +168,8 @@ class Frame:
     ],
 )
 def test_a_wrong_column_is_named(tmp_path, types, message):
-    path = str(tmp_path)
+    path = str(tmp_path / "rows.parquet")
+    pq.write_table(pa.table({}), path)
     with pytest.raises(InputError) as refused:
         prepare(Frame(**types), InputPaths(path, path))
     assert str(refused.value) == message.format(path=path)
