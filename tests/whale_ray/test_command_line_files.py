@@ -1,7 +1,9 @@
-"""`whale-ray run file.py`: which topology of a user's file is meant."""
+"""`whale-ray run file.py`: which topology of a user's file is meant, and how its rows are shown."""
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +48,11 @@ def test_a_file_with_none_or_several(code: str, told: str, capsys: Any) -> None:
     Path("stocks.py").write_text(f"{BUILD}\n{code}\n")
     assert main(["run", "stocks.py", "--on", "inline"]) == 2
     assert capsys.readouterr().err == f"whale-ray: {told}\n"
+
+
+def test_rows_that_the_terminal_cannot_show_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    Path("arrows.py").write_text(f"{BUILD.replace('i}', 'chr(8592 + i)}')}\nmine = build('a')\n")
+    assert main(["run", "arrows.py", "--on", "inline"]) == 0
+    assert "\n  \\u2191\n" in stream.buffer.getvalue().decode("ascii")

@@ -8,6 +8,7 @@ with 130.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # wherever it stands, also among an application's own options
     words = [word for word in words if word != "--debug"]
+    _escape_what_the_terminal_lacks()
     try:
         with interrupting_signals():
             return _carry_out(words)
@@ -69,6 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         return _report(error)
+
+
+def _escape_what_the_terminal_lacks() -> None:
+    """Have a job that has ended well not fail for a character of its rows, as stderr has it."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _carry_out(words: Sequence[str]) -> int:
