@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from whale_ray.transport import compiling
+from whale_ray.transport import compiled_folder
 
 from .read_only import make_read_only, place_for_all, run_as_stranger
 
@@ -77,8 +77,8 @@ def test_without_a_home_they_are_kept_in_a_private_folder_which_is_said_once(ins
 def test_without_any_place_every_process_compiles_which_is_said_once(installed, tmp_path):
     temporary = place_for_all(tmp_path / "tmp")
     nowhere = """
-        from whale_ray.transport import compiling
-        compiling.folder_of_own = lambda parent: None
+        from whale_ray.transport import compiled_folder
+        compiled_folder.folder_of_own = lambda parent: None
     """
     done = use(installed, temporary, "again", before=nowhere)
     assert done.stdout == "0 None\n0 None\n"
@@ -100,47 +100,47 @@ def test_a_folder_that_the_user_names_is_used_in_silence(installed, tmp_path):
 
 
 def test_a_folder_of_ones_own_is_private_and_found_again(tmp_path):
-    folder = compiling.folder_of_own(tmp_path)
+    folder = compiled_folder.folder_of_own(tmp_path)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert compiling.folder_of_own(tmp_path) == folder
+    assert compiled_folder.folder_of_own(tmp_path) == folder
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o750])
 def test_a_folder_that_others_can_enter_is_refused(tmp_path, mode):
-    compiling.folder_of_own(tmp_path).chmod(mode)
-    assert compiling.folder_of_own(tmp_path) is None
+    compiled_folder.folder_of_own(tmp_path).chmod(mode)
+    assert compiled_folder.folder_of_own(tmp_path) is None
 
 
 def test_a_link_or_a_file_in_its_place_is_refused(tmp_path):
-    folder = compiling.folder_of_own(tmp_path)
+    folder = compiled_folder.folder_of_own(tmp_path)
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    assert compiling.folder_of_own(tmp_path) is None
+    assert compiled_folder.folder_of_own(tmp_path) is None
     folder.unlink()
     folder.touch(mode=0o600)
-    assert compiling.folder_of_own(tmp_path) is None
+    assert compiled_folder.folder_of_own(tmp_path) is None
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
-    planted = compiling.folder_of_own(tmp_path)
+    planted = compiled_folder.folder_of_own(tmp_path)
     other = os.geteuid() + 1
     planted.rename(tmp_path / f"whale-ray-compiled-{other}")
     monkeypatch.setattr(os, "geteuid", lambda: other)
-    assert compiling.folder_of_own(tmp_path) is None
+    assert compiled_folder.folder_of_own(tmp_path) is None
 
 
 def test_a_parent_in_which_others_could_put_another_folder_is_refused(tmp_path):
     inner = tmp_path / "open" / "inner"
     inner.mkdir(parents=True)
     inner.parent.chmod(0o777)
-    assert compiling.folder_of_own(inner) is None
+    assert compiled_folder.folder_of_own(inner) is None
     inner.parent.chmod(0o1777)  # nobody can rename another's folder there
-    assert compiling.folder_of_own(inner) is not None
+    assert compiled_folder.folder_of_own(inner) is not None
 
 
 def test_a_parent_that_is_missing_or_read_only_is_no_place(tmp_path):
-    assert compiling.folder_of_own(tmp_path / "missing") is None
-    assert compiling.folder_of_own("/proc") is None
+    assert compiled_folder.folder_of_own(tmp_path / "missing") is None
+    assert compiled_folder.folder_of_own("/proc") is None
 
 
 def test_every_compiled_function_of_ours_is_kept_this_way():

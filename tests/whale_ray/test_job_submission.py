@@ -196,5 +196,5 @@ def test_a_job_that_is_stopped_drains_and_leaves_nothing(cluster: Cluster) -> No
         stopped = run(cluster, submission(cluster, "stop", "endless"))
         assert stopped.returncode == 0, stopped.stdout + stopped.stderr
         rest = following.stdout.read()
-    assert re.search(r"^out: [\d,]+ rows in /.*/out$", rest, re.MULTILINE), rest
+    assert re.search(r"^out: [\d,]+ rows in /.*/out\.partial \(partial: ", rest, re.MULTILINE), rest
     assert jobs_on(cluster) == "no job runs\n"

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError, UsageError
+from ..transport import compiled_folder
 from .addresses import resolve_address
 from .failures import explain_failure
 from .guard import refuse_while_importing
@@ -209,6 +210,8 @@ def _start(
 ) -> None:
     os.environ.update(environment)  # the new Ray's processes inherit it
     provide_token()
+    if compiled_folder.is_needed():  # once for all of Ray's processes
+        compiled_folder.choose_folder()
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
     _connection.ended.set()  # of one that the user has shut down
     _connection.ended = ended = threading.Event()
