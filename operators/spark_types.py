@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..configs.errors import ExpressionError, InputError
-from ..transport.wire.type_names import canonical_name
-from ..transport.wire.types import DataType
+from ..transport.wire.types import DataType, as_type
 
 __all__ = ["parse_type"]
 
@@ -14,7 +13,7 @@ def parse_type(name: str | DataType) -> DataType:
     if isinstance(name, DataType):
         return name
     try:
-        return DataType.parse(canonical_name(str(name)))
+        return as_type(str(name))
     except InputError as error:
         msg = f"cannot cast to {name!r}: {error}"
         raise ExpressionError(msg) from None

@@ -69,7 +69,6 @@ class FileSink(Sink):
         """Remove what dead jobs left; for an unbounded job also the output to be overwritten."""
         with self._errors():
             self.folder.sweep()
-            self.folder.partial(1).sweep()
             self.folder.check()
             if not bounded:
                 self.folder.remove(token)

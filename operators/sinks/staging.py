@@ -25,8 +25,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -160,14 +161,26 @@ class OutputFolder:
         return True
 
     def sweep(self) -> None:
-        """Remove what jobs that died left beside the output; give back what they put aside."""
+        """Remove what jobs that died left beside the output; give back what they put aside.
+
+        The same for all partial outputs: a job may have died while it published one of them.
+        """
         with suppress(OSError):
-            names = os.listdir(self._parent)
-            found = [name for name in names if name.startswith(self._hidden_prefix)]
-            for name in sorted(found, reverse=True):  # what was put aside before what is staged
-                path = os.path.join(self._parent, name)
-                if not path.endswith(_ASIDE_SUFFIX) or not self._give_back(path):
-                    remove_unless_held(path)
+            names = sorted(os.listdir(self._parent), reverse=True)  # put aside before staged
+            for place in (self, *self._partials_begun(names)):
+                place._sweep([name for name in names if name.startswith(place._hidden_prefix)])
+
+    def _partials_begun(self, names: Iterable[str]) -> Iterator[OutputFolder]:
+        """Yield the partial outputs that some of these names of hidden folders belong to."""
+        hidden = f".{re.escape(os.path.basename(self.path) + _PARTIAL_SUFFIX)}"
+        found = (re.match(rf"{hidden}(?:-(\d+))?\.whale-", name) for name in names)
+        yield from map(self.partial, sorted({int(one[1] or 1) for one in found if one}))
+
+    def _sweep(self, hidden_names: Iterable[str]) -> None:
+        for name in hidden_names:
+            path = os.path.join(self._parent, name)
+            if not path.endswith(_ASIDE_SUFFIX) or not self._give_back(path):
+                remove_unless_held(path)
 
     def _give_back(self, aside: str) -> bool:
         """Tell whether an old output is kept: its job lives, or died before the new one was there.

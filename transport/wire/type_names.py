@@ -1,12 +1,15 @@
 """What users call types, beside the names that travel: Spark's names, Python's types, numpy's.
 
 A name means what it means to Spark ("int" has 32 bits), a Python type what its values need (`int`
-has 64).
+has 64). Upper and lower case are the same, but in the name of a time zone.
 """
 
 from __future__ import annotations
 
 import datetime
+import difflib
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from ...configs.errors import InputError
@@ -23,11 +26,32 @@ SPARK_TYPES = {
     "long": "int64",
     "bigint": "int64",
     "real": "float32",
-    "str": "string",
     "date": "date32",
     "timestamp": "timestamp[us, tz=UTC]",
+    "timestamp_ltz": "timestamp[us, tz=UTC]",
     "timestamp_ntz": "timestamp[us]",
+    "varchar": "string",
+    "char": "string",
 }
+#: Python's name → whale-ray's, of types that Spark calls otherwise.
+_PYTHON_NAMES = {
+    "str": "string",
+    "bytes": "binary",
+    "datetime": "timestamp[us]",
+    "timedelta": "duration[us]",
+    "time": "time64[us]",
+}
+#: Names that others use → what to propose: they mean several things, or not quite the same.
+_ELSEWHERE = {
+    "text": "string",
+    "utf8": "string",
+    "object": "string",
+    "number": "float64",
+    "blob": "binary",
+}
+_DECIMAL = re.compile(r"(?:decimal128|decimal|numeric|dec)(?= *\(|$)")
+_TEXT_OF_LENGTH = re.compile(r"(?:varchar|char) ?\(\d+\)")
+_DATETIME64 = re.compile(r"(datetime|timedelta)64\[(\w+)\]")
 _PYTHON: dict[object, str] = {
     bool: "bool",
     int: "int64",
@@ -42,13 +66,38 @@ _PYTHON: dict[object, str] = {
 
 
 def canonical_name(name: str) -> str:
-    """Return whale-ray's own name for a type, for one of Spark's or its own; others are left."""
-    text = name.strip()
-    lowered = text.lower()
-    if lowered.startswith("decimal"):
-        text = lowered.replace("decimal128", "decimal").replace("decimal", "decimal128", 1)
-        return "decimal128(10, 0)" if text == "decimal128" else text
-    return SPARK_TYPES.get(lowered, text)
+    """Return whale-ray's own name for a type, for one of Spark's, Python's or its own.
+
+    Others are left. Spark takes the length of a varchar or char for a check when writing; here
+    they are texts of any length.
+    """
+    text, equals, zone = name.strip().partition("=")
+    text = text.lower()
+    if equals:
+        return text + equals + zone
+    if decimal := _DECIMAL.match(text):
+        parameters = text[decimal.end() :].lstrip()
+        return "decimal128" + (parameters or "(10, 0)")
+    if _TEXT_OF_LENGTH.fullmatch(text):
+        return "string"
+    return SPARK_TYPES.get(text) or _PYTHON_NAMES.get(text) or text
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return what a user probably meant by a name that is no type's; None if nothing is near.
+
+    Args:
+        name: as the user wrote it.
+        known: the names of whale-ray's own types.
+    """
+    text = name.strip().lower()
+    if of_numpy := _DATETIME64.fullmatch(text):
+        family = "timestamp" if of_numpy[1] == "datetime" else "duration"
+        return f"{family}[{of_numpy[2]}]"
+    if text in _ELSEWHERE:
+        return _ELSEWHERE[text]
+    names = [*known, *SPARK_TYPES, *_PYTHON_NAMES]
+    return next(iter(difflib.get_close_matches(text, names, n=1, cutoff=0.7)), None)
 
 
 def name_of_type(kind: object) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...configs.errors import CorruptedMessageError, InputError
-from .type_names import name_of_type
+from .type_names import name_of_type, nearest_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -200,13 +200,13 @@ class Schema:
     def of(cls, **types: str | type | DataType) -> Schema:
         """Return a schema of nullable columns: ``Schema.of(vehicle_id="string", lat="int32")``.
 
-        Types are named as whale-ray or Spark does ("int64" or "bigint"; "int" has 32 bits), or are
-        Python's (`int` has 64 bits), numpy's, pyarrow's or pyspark's.
+        Types are named as whale-ray or Spark does ("int64" or "bigint"; "int" has 32 bits), in any
+        case, or are Python's (`int` has 64 bits), numpy's, pyarrow's or pyspark's.
 
         Raises:
-            InputError: whale-ray carries no such type, and which it carries.
+            InputError: whale-ray carries no such type; which one is near, or all that it carries.
         """
-        return cls(tuple(Field(name, as_type(kind)) for name, kind in types.items()))
+        return cls(tuple(Field(name, _type_of_column(name, kind)) for name, kind in types.items()))
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
@@ -384,8 +384,30 @@ def shared_schema(fields: tuple[Field, ...]) -> Schema:
 
 
 def as_type(kind: str | type | DataType) -> DataType:
-    """Return a type as users give it: itself, a name, or a type of Python's or numpy's."""
-    return kind if isinstance(kind, DataType) else DataType.parse(name_of_type(kind))
+    """Return a type as users give it: itself, a name, or a type of Python's or numpy's.
+
+    Raises:
+        InputError: there is no such type; which one is near, or all that there are.
+    """
+    if isinstance(kind, DataType):
+        return kind
+    try:
+        return DataType.parse(name_of_type(kind))
+    except InputError:
+        known = (*_PLAIN, *_POOLED, *_ALIASES)
+        near = nearest_name(kind, known) if isinstance(kind, str) else None
+        if near is None:
+            raise
+        msg = f"whale-ray carries no type {kind!r}; did you mean {near!r}?"
+        raise InputError(msg) from None
+
+
+def _type_of_column(name: str, kind: str | type | DataType) -> DataType:
+    try:
+        return as_type(kind)
+    except InputError as error:
+        msg = f"column {name!r}: {error}"
+        raise InputError(msg) from None
 
 
 def _read_fields(data: bytes) -> Iterator[Field]:

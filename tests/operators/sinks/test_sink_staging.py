@@ -88,6 +88,21 @@ def test_what_a_killed_writer_staged_is_swept_by_the_next_job(
     assert os.listdir(tmp_path) == []
 
 
+def test_what_was_staged_for_any_partial_output_is_swept_too(tmp_path: Path) -> None:
+    """A job that was stopped died while it published beside its output, and beside others."""
+    sink = sinks.csv(tmp_path / "out")
+    hidden = [f".out.partial{number}.whale-dead" for number in ("", "-2", "-10")]
+    others = [".out.partial-x.whale-dead", ".out2.partial-2.whale-dead", ".out.partial-2"]
+    for name in (*hidden, *others):
+        (tmp_path / name).mkdir()
+    with child(tmp_path / "out.partial-3", "staged", "nameless"):
+        sink.prepare("next", bounded=True)
+        living = ".out.partial-3.whale-dead"  # its owner lives
+        assert sorted(os.listdir(tmp_path)) == sorted([*others, living])
+    sink.prepare("next", bounded=True)
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+
+
 @pytest.mark.parametrize("nameless", [True, False])
 def test_the_states_of_an_output(
     tmp_path: Path, nameless: bool, monkeypatch: pytest.MonkeyPatch

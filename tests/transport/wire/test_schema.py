@@ -85,6 +85,52 @@ def test_an_unknown_type_is_refused_with_the_known_ones(name):
     assert str(error.value) == f"whale-ray carries no type {name!r}; it carries {listed}"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("DOUBLE", "float64"),
+        ("Double", "float64"),
+        ("STRING", "string"),
+        (" Int64 ", "int64"),
+        ("BIGINT", "int64"),
+        ("varchar", "string"),
+        ("VARCHAR(20)", "string"),
+        ("char(3)", "string"),
+        ("NUMERIC(10,2)", "decimal128(10, 2)"),
+        ("Dec", "decimal128(10, 0)"),
+        ("DECIMAL (5, 1)", "decimal128(5, 1)"),
+        ("Decimal128(5, 1)", "decimal128(5, 1)"),
+        ("Timestamp", "timestamp[us, tz=UTC]"),
+        ("TIMESTAMP[MS, TZ=Europe/Berlin]", "timestamp[ms, tz=Europe/Berlin]"),
+        ("str", "string"),
+        ("Bytes", "binary"),
+        ("datetime", "timestamp[us]"),
+        ("timedelta", "duration[us]"),
+    ],
+)
+def test_users_names_of_types_in_any_case(name, kind):
+    assert Schema.of(x=name).field("x").type.name == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "proposed"),
+    [
+        ("doubel", "double"),
+        ("Strng", "string"),
+        ("float46", "float64"),
+        ("text", "string"),
+        ("object", "string"),
+        ("datetime64[ns]", "timestamp[ns]"),
+    ],
+)
+def test_an_unknown_name_of_a_type_is_answered_with_a_near_one(name, proposed):
+    with pytest.raises(InputError) as error:
+        Schema.of(price=name)
+    assert str(error.value) == (
+        f"column 'price': whale-ray carries no type {name!r}; did you mean {proposed!r}?"
+    )
+
+
 def test_a_column_that_is_not_there():
     schema = Schema.of(vehicle_id="string", lat_e5="int32")
     with pytest.raises(InputError) as error:

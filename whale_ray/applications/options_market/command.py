@@ -103,12 +103,12 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_numbers(group: argparse._ArgumentGroup, **meanings: str) -> None:
-    """Add options for fields of the settings."""
+    """Add options for fields of the settings; None if left out."""
     for name, meaning in meanings.items():
         default = getattr(_DEFAULTS, name)
         option = f"--{name.replace('_', '-')}"
         told = f"{meaning} (default {default:,g})"
-        group.add_argument(option, type=type(default), default=default, help=told)
+        group.add_argument(option, type=type(default), help=told)
 
 
 def main(arguments: Sequence[str], parser: Parser) -> int:
@@ -128,10 +128,10 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
         raise UsageError(msg)
     chosen, name = _chosen(options), options.placement or _PLACEMENT
     given = settings_of(options)
-    _check(options, given, [name])
+    _check(options, chosen, given, [name])
     workers = workers_of(name, options.workers, chosen.feeds)
     topology = build(
-        _generated(options),
+        _generated(options, chosen.seed),
         sinks.collect() if options.output is None else sinks.parquet(options.output),
         sinks.collect(),
         chosen,
@@ -148,7 +148,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     names, without = [options.placement or _PLACEMENT], dict[str, str]()
     if options.compare:
         names, without = placements_here()
-    _check(options, settings, names)
+    _check(options, chosen, settings, names)
     lack = placements_here()[1].get(options.placement)
     if lack is not None:
         msg = f"--placement {options.placement} cannot run here: {lack}; choose another one"
@@ -157,7 +157,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     if options.output is not None:
         sink = shared.parquet_sink(options, None, options.output)
     phases = Phases(APPLICATION)
-    book, rejected = _contracts(options, settings, phases)
+    book, rejected = _contracts(options, chosen.seed, settings, phases)
 
     def described(name: str, chosen: OptionsMarketSettings, measured: Measured) -> dict[str, Any]:
         return describe_result(
@@ -191,14 +191,20 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
 
 
 def _chosen(options: argparse.Namespace) -> OptionsMarketSettings:
-    names = (field.name for field in fields(OptionsMarketSettings))
+    values = {field.name: getattr(options, field.name) for field in fields(OptionsMarketSettings)}
     with named_as_options():
         if options.contracts is not None:
             check_whole("contracts", options.contracts, 1, CONTRACTS_MAX)
-        return OptionsMarketSettings(**{name: getattr(options, name) for name in names})
+        given = {name: value for name, value in values.items() if value is not None}
+        return OptionsMarketSettings(**given)
 
 
-def _check(options: argparse.Namespace, settings: Settings, names: Sequence[str]) -> None:
+def _check(
+    options: argparse.Namespace,
+    chosen: OptionsMarketSettings,
+    settings: Settings,
+    names: Sequence[str],
+) -> None:
     """Refuse options that mean nothing together; raises UsageError or SettingsError."""
     if options.overwrite and options.output is None:
         msg = "--overwrite means nothing without --output; leave it out"
@@ -214,11 +220,14 @@ def _check(options: argparse.Namespace, settings: Settings, names: Sequence[str]
     elif options.plots is not None:
         msg = "--plots means nothing without --compare; leave it out"
         raise UsageError(msg)
-    if options.highest and options.rate != _DEFAULTS.rate:
+    if options.highest and options.rate is not None:
         msg = "--highest searches the rate; leave out --rate"
         raise UsageError(msg)
+    if options.engines is not None and all(PLACEMENTS[name].fused for name in names):
+        msg = "--placement fused has an engine for every line; leave out --engines, or give --feeds"
+        raise UsageError(msg)
     for name in names:
-        check_given(name, workers_of(name, options.workers, options.feeds), settings)
+        check_given(name, workers_of(name, options.workers, chosen.feeds), settings)
 
 
 def _stream(
@@ -274,12 +283,12 @@ def _tell_comparison(options: argparse.Namespace, result: dict[str, Any]) -> Non
 
 
 def _contracts(
-    options: argparse.Namespace, settings: Settings, phases: Phases
+    options: argparse.Namespace, seed: int, settings: Settings, phases: Phases
 ) -> tuple[ContractBook, dict[str, int]]:
     """Return the contracts, and "input: reason" → rows left out."""
     if options.data is None:
         with phases.phase("generating"):
-            return _generated(options), {}
+            return _generated(options, seed), {}
     from .prepare import SparkEngine, input_paths, prepare
 
     paths = input_paths(options.data)
@@ -294,11 +303,11 @@ def _contracts(
     return prepared.book, dict(prepared.rejected)
 
 
-def _generated(options: argparse.Namespace) -> ContractBook:
+def _generated(options: argparse.Namespace, seed: int) -> ContractBook:
     from .generated import CONTRACTS, generated_contracts
 
     count = CONTRACTS if options.contracts is None else options.contracts
-    return generated_contracts(count, options.seed)
+    return generated_contracts(count, seed)
 
 
 def _watch(job: Job) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.whale_ray.applications.options_market.markets import all_trades, expected_decisions
 from tests.whale_ray.applications.options_market.test_options_market_measuring import MEASURED
 from whale_ray.applications.options_market import comparing
 from whale_ray.applications.options_market.application import describe_result
@@ -101,8 +102,10 @@ def test_a_placement_that_cannot_run_here_is_refused_with_the_reason(monkeypatch
 
 
 def test_the_command_compares_all_placements(capsys, monkeypatch, no_leaks):
+    """A line has room for all of its messages, so none is missed however late its reader comes."""
     monkeypatch.setattr(comparing, "PLACEMENTS", dict.fromkeys(("fused", "tcp", "verbs")))
-    words = ("--rate", "20000", "--seconds", "0.1", "--contracts", "100", "--workers", "2")
+    words = ("--rate", "20000", "--seconds", "0.1", "--contracts", "100", "--workers", "2",
+             "--line-messages", "4096")  # fmt: skip
     code = main(["run", "options-market", "--compare", *words, "--json", "--threshold-bp", "100"])
     printed = capsys.readouterr()
     assert code == 0, printed.err
@@ -111,10 +114,16 @@ def test_the_command_compares_all_placements(capsys, monkeypatch, no_leaks):
         ("fused", 1),
         ("tcp", 2),
     ]
+    market = OptionsMarketSettings(rate=20_000, seconds=0.1)
+    offered = all_trades(generated_contracts(100), market)
+    assert len(offered) < 4_096
     for run in result["runs"]:
-        assert run["messages"]["missed"] == 0
+        messages = run["messages"]
+        assert (messages["offered"], messages["taken"], run["trades"]) == (len(offered),) * 3
+        assert (messages["missed"], messages["gaps"], messages["damaged"]) == (0, 0, 0)
         assert list(run["latency_us"])[: len(STAGES)] == list(STAGES)
-    assert len({run["decisions"] for run in result["runs"]}) == 1
+        expected = expected_decisions(generated_contracts(100), offered, 100)
+        assert run["decisions"] == len(expected) > 0
     assert printed.out.splitlines()[0].startswith("options-market: ")
 
 
@@ -131,6 +140,11 @@ def test_the_command_compares_all_placements(capsys, monkeypatch, no_leaks):
             "--compare and --highest run the market several times; leave out --output",
         ),
         ("--highest --rate 5", "--highest searches the rate; leave out --rate"),
+        ("--highest --rate 50000", "--highest searches the rate; leave out --rate"),
+        (
+            "--placement fused --engines 1",
+            "--placement fused has an engine for every line; leave out --engines, or give --feeds",
+        ),
         (
             "--compare --set runtime.hosts=2",
             "runtime.hosts=2 is no part of the placement 'fused', which has 1; leave it out, or "
