@@ -183,6 +183,32 @@ def connect_ray(
         )
 
 
+def check_outlives_process(address: str | None) -> None:
+    """Refuse a detached job where its Ray would end with this process; starts nothing.
+
+    Args:
+        address: as for `connect_ray`.
+
+    Raises:
+        UsageError: no Ray runs there that could be joined, or whale-ray started it here; or the
+            address is not one.
+        ResourceError: no Ray answers there.
+    """
+    import ray
+
+    with _connection.lock:
+        if ray.is_initialized():
+            ends = _connection.is_ours() and _connection.started
+        else:
+            ends = resolve_address(address) is None
+    if ends:
+        msg = (
+            "a detached job needs a Ray that outlives this process; "
+            "start one with `ray start --head`"
+        )
+        raise UsageError(msg)
+
+
 def _check_same(address: str | None, *, started: bool) -> None:
     """Raise UsageError if this process is connected to another Ray than the one asked for."""
     import ray

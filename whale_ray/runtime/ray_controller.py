@@ -166,9 +166,9 @@ class ControllerActor:
     def _end_myself(self) -> None:
         ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
 
-    def wait_for_end(self) -> None:
-        """Return when the job has ended; most callers find the actor gone by then."""
-        self._ended.wait()
+    def wait_until_gone(self) -> None:
+        """Never return: the call fails when this actor is gone, and nothing of the job is left."""
+        threading.Event().wait()
 
     def describe(self) -> tuple[str, str, str]:
         """Return the job's id, name and state."""

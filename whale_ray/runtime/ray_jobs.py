@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,12 @@ from ray.exceptions import GetTimeoutError, RayActorError
 
 from ..configs.errors import ResourceError, UsageError
 from ..ray_bridge.session import connect_ray
+from ..transport.clock import SystemClock
 from .ray_controller import controller_name, job_of
 from .ray_fleet import NAMESPACE
 
 _ANSWER_TIMEOUT_S = 10.0
+_RESTART_POLL_NS = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,32 @@ def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> 
         ResourceError: it did not end in time.
     """
     job_id = find_job(named, list_jobs(address)).id
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + round(timeout_s * 1e9)
     with connect_ray(address or "auto"):
-        controller = _controller_of(job_id)
-        if controller is None:
-            return job_id
-        ray.get(controller.stop.remote(drain), timeout=_ANSWER_TIMEOUT_S)
-        # Retried, it would have Ray print that its actor is dead, which is what it waits for.
-        waiting = controller.wait_for_end.options(max_task_retries=0).remote()
-        done, _ = ray.wait([waiting], timeout=timeout_s)
-        if not done:
-            msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
-            raise ResourceError(msg)
+        while (controller := _controller_of(job_id)) is not None:
+            left_s = max(0.0, (until_ns - clock.monotonic_ns()) / 1e9)
+            if not _end(controller, drain, left_s):
+                msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
+                raise ResourceError(msg)
+            clock.sleep_ns(_RESTART_POLL_NS)
     return job_id
+
+
+def _end(controller: ActorHandle[Any], drain: bool, timeout_s: float) -> bool:
+    """Ask a controller to end its job; return whether its process ended in time.
+
+    Ray restarts a controller that was killed; that one knows nothing of a stop that its predecessor
+    was asked for. So the caller looks whether there still is one, and asks again.
+    """
+    # Retried, these would wait for a controller that is being restarted, and Ray would print that
+    # the actor is dead, which is what is waited for.
+    asked = controller.stop.options(max_task_retries=0).remote(drain)
+    gone = controller.wait_until_gone.options(max_task_retries=0).remote()
+    with suppress(RayActorError, GetTimeoutError):  # what became of it, is seen below
+        ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
+    done, _ = ray.wait([gone], timeout=timeout_s)
+    return bool(done)
 
 
 def _controller_of(job_id: str) -> ActorHandle[Any] | None:

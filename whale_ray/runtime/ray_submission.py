@@ -26,7 +26,7 @@ from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedEr
 from ..configs.settings import Settings
 from ..plan.logical import OperatorKind
 from ..plan.requests import ClusterNode, worker_demands
-from ..ray_bridge.session import RaySession, connect_ray
+from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
 from ..topology import Topology
 from .envelope import Envelope, seal
 from .fleet import Assignment
@@ -69,14 +69,10 @@ def submit_to_ray(
 ) -> Job:
     """Start a job's actors and return its handle; see `api.submit`."""
     detach = options.detach
+    if detach:
+        check_outlives_process(options.address)
     with ExitStack() as undo:
         session = undo.enter_context(connect_ray(options.address, dashboard=_lasts(topology)))
-        if detach and session.started_here:
-            msg = (
-                "a detached job needs a Ray that outlives this process; "
-                "start one with `ray start --head`"
-            )
-            raise UsageError(msg)
         check_runtime_env(options.runtime_env)
         nodes = cluster_nodes()
         settings = spread_over(nodes, settings, workers)

@@ -107,6 +107,20 @@ def test_the_input_of_a_detached_job_replaces_nothing_of_the_users(
     assert mine.read_text() == "mine"
 
 
+@pytest.mark.parametrize("application", ["ride-hailing", "stock-exchange"])
+def test_a_detached_job_without_a_running_ray_is_refused_before_the_preparation(
+    application, tmp_path, capsys
+):
+    for name in PAIRS[application]:
+        pq.write_table(GOOD, tmp_path / name)
+    chosen = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--detach"]
+    assert main(["run", application, *chosen, "--address", "local"]) == EXIT_USAGE
+    assert capsys.readouterr().err == (
+        "whale-ray: a detached job needs a Ray that outlives this process; start one with "
+        "`ray start --head`\n"
+    )
+
+
 SCRIPT = """
 import json, sys
 from pathlib import Path

@@ -252,9 +252,37 @@ def test_a_job_is_stopped_by_its_name(cluster: Any, capsys: pytest.CaptureFixtur
     await_state(job, "running")
     assert main(["stop", "named", "--now"]) == 0
     assert capsys.readouterr().out == f"{job.id} has ended\n"
-    assert job.wait(60).state == "cancelled"  # its driver learns of it a moment later
-    assert main(["stop", "named"]) == 2
+    assert main(["stop", "named"]) == 2  # at once: nothing of it is there any more
     assert capsys.readouterr().err == "whale-ray: there is no job 'named'; running: none runs\n"
+    assert job.wait(60).state == "cancelled"  # its driver learns of it a moment later
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_controller_that_dies_while_its_job_is_stopped(
+    comes_back: bool, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead for good, the job has ended; one that Ray restarts is asked again."""
+    job = whale.submit(scanning("dying", 1, source=endless()), workers=1)
+    await_state(job, "running")
+    found = []
+    look = ray_jobs._controller_of
+
+    def found_just_before_it_dies(job_id: str) -> Any:
+        controller = look(job_id)
+        if not found:
+            cluster.kill(controller, no_restart=not comes_back)
+        found.append(controller)
+        return controller
+
+    monkeypatch.setattr(ray_jobs, "_controller_of", found_just_before_it_dies)
+    monkeypatch.setattr(ray_jobs, "list_jobs", lambda _: [RunningJob(job.id, "dying", "running")])
+    assert stop_job("dying", False, None, 60) == job.id
+    assert found[0] is not None and found[-1] is None
+    if comes_back:
+        assert job.wait(60).state == "cancelled"
+    else:
+        with pytest.raises(whale.errors.WorkerDiedError, match="the job's controller is gone"):
+            job.wait(60)
 
 
 def test_a_job_that_ends_while_it_is_asked_for_is_no_error(
@@ -282,7 +310,7 @@ def await_end(ray: Any, job: whale.Job) -> None:
         controller = ray.get_actor(controller_name(job.id), namespace=NAMESPACE)
     except ValueError:
         return  # it has ended
-    ray.wait([controller.wait_for_end.options(max_task_retries=0).remote()], timeout=60)
+    ray.wait([controller.wait_until_gone.options(max_task_retries=0).remote()], timeout=60)
 
 
 DASHBOARD = """

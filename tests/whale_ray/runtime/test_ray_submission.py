@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import whale_ray as whale
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.requests import ClusterNode
 from whale_ray.runtime import api, ray_nodes, ray_submission
@@ -111,3 +112,18 @@ def test_a_job_whose_ray_is_gone_is_quiet_at_the_drivers_end(
     else:
         assert job.state == "finishing"
         assert job.metrics().operators == ()
+
+
+def test_a_detached_job_is_refused_before_a_ray_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_options: Any) -> None:
+        raise AssertionError("Ray is started")
+
+    monkeypatch.setattr(ray_submission.ray, "init", init)
+    topology = whale.Topology("lasting")
+    rows = topology.source(whale.sources.iterable([{"x": 1}]), id="rows")
+    rows.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.UsageError) as refused:
+        whale.submit(topology, detach=True, address="local")
+    assert str(refused.value) == (
+        "a detached job needs a Ray that outlives this process; start one with `ray start --head`"
+    )

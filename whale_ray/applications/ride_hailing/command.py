@@ -144,7 +144,7 @@ def _input(
 ) -> _Input:
     """Return the input, prepared by Spark; generated rows need none, unless they go to Ray."""
     if options.detach:
-        shared.kept_input(options, *_KEPT)  # before minutes of preparation
+        shared.check_detached(options, *_KEPT)  # before minutes of preparation
     made = None if options.data is not None else _generated(options, phases, stack)
     if made is not None and options.on != "ray":
         return _taken(made, options.limit, phases)

@@ -229,6 +229,18 @@ def kept_input(options: argparse.Namespace, *names: str) -> list[Path]:
     return paths
 
 
+def check_detached(options: argparse.Namespace, *names: str) -> None:
+    """Refuse a detached job that could not outlive this command, before its input is prepared.
+
+    Raises:
+        OutputError, UsageError, ResourceError: see `kept_input` and `check_outlives_process`.
+    """
+    from ...ray_bridge.session import check_outlives_process
+
+    kept_input(options, *names)
+    check_outlives_process(options.address)
+
+
 def kept_as_files(frame: DataFrame, path: Path) -> Source:
     """Return a source of a frame's rows that outlives Spark; see `kept_input` for the path."""
     from ... import sources

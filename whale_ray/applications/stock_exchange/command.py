@@ -167,7 +167,7 @@ def _input(
 
     shared.check_java()
     if options.detach:
-        shared.kept_input(options, _KEPT)  # before minutes of preparation
+        shared.check_detached(options, _KEPT)  # before minutes of preparation
     paths = input_paths(options.data)
     on_ray = options.on == "ray"
     spark = stack.enter_context(
