@@ -11,7 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
 class FolderHold:
@@ -31,7 +32,7 @@ class FolderHold:
         # Where the file system has no locks, `remove_unless_held` gets none either.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if not _leads_to(path, descriptor):
+        if not leads_to(path, descriptor):
             os.close(descriptor)
             return None
         return cls(descriptor)
@@ -60,7 +61,7 @@ def remove_unless_held(path: str) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _leads_to(path, descriptor):
+        if not leads_to(path, descriptor):
             return False  # another folder bears its name by now
         shutil.rmtree(path, ignore_errors=True)
         return not os.path.lexists(path)
@@ -70,7 +71,22 @@ def remove_unless_held(path: str) -> bool:
         os.close(descriptor)
 
 
-def _leads_to(path: str, descriptor: int) -> bool:
+@contextmanager
+def opened_folder(path: str) -> Iterator[int]:
+    """Yield the descriptor of a folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def leads_to(path: str, descriptor: int) -> bool:
+    """Tell whether a path is that of the folder with this descriptor, not of another by now."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

@@ -45,24 +45,32 @@ def add_to_manifest(folder: str, instance: int, name: str, nbytes: int) -> None:
         os.fsync(stream.fileno())
 
 
-def has_manifest(folder: str) -> bool:
-    """Tell whether a sink left a list of its parts in a folder."""
+def has_manifest(folder: int) -> bool:
+    """Tell whether a sink left a list of its parts in a folder, of which this is the descriptor."""
     return any(is_manifest(name) for name in os.listdir(folder))
 
 
-def not_ours(folder: str) -> str | None:
-    """Return a path in a folder that is no part as listed there; None if all are."""
-    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+def not_ours(folder: int) -> str | None:
+    """Return the name of something in a folder that is no part as listed there; None if all are.
+
+    Args:
+        folder: its descriptor, so that it is one folder whatever takes its path meanwhile.
+
+    Raises:
+        FileNotFoundError: something was removed from it meanwhile.
+    """
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
     listed: set[tuple[str, int]] = set()
     for entry in entries:
         if is_manifest(entry.name) and entry.is_file(follow_symlinks=False):
-            listed.update(_listed(entry.path))
+            listed.update(_listed(entry.name, folder))
     for entry in entries:
         if not entry.is_file(follow_symlinks=False):
-            return entry.path
-        size = entry.stat(follow_symlinks=False).st_size
+            return entry.name
+        size = os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_size
         if not is_manifest(entry.name) and (entry.name, size) not in listed:
-            return entry.path
+            return entry.name
     return None
 
 
@@ -70,8 +78,8 @@ def _line(name: str, nbytes: int) -> bytes:
     return json.dumps({"name": name, "bytes": nbytes}).encode() + b"\n"
 
 
-def _listed(path: str) -> Iterable[tuple[str, int]]:
-    with open(path, "rb") as stream:
+def _listed(name: str, folder: int) -> Iterable[tuple[str, int]]:
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as stream:
         for line in stream:
             try:
                 entry = json.loads(line)

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from ...configs.errors import OutputError, system_reason
-from .held_folders import FolderHold, remove_unless_held
+from .held_folders import FolderHold, leads_to, opened_folder, remove_unless_held
 from .manifest import add_to_manifest, has_manifest, is_manifest, not_ours
 
 PART_PREFIX = "part-"
@@ -44,6 +44,9 @@ _NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 _LONGEST_TOKEN = 64
 """Room in names for the token of an attempt."""
+_TRIES_MAX = 100
+"""How often to begin again because another job replaced the output meanwhile."""
+_COME_OR_GONE = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -221,26 +224,40 @@ class OutputFolder:
         """
         hidden = self.hidden(token)
         _sync_folder(hidden)
-        if self._is_taken():
-            self.check()
-            self._replace(hidden)
+        for _ in range(_TRIES_MAX):
+            try:
+                if self._is_taken():
+                    self.check()
+                    self._replace(hidden)
+                else:
+                    os.rename(hidden, self.path)
+                break
+            except OSError as error:  # unless another job has come first, it is not made good
+                if error.errno not in _COME_OR_GONE or not os.path.lexists(hidden):
+                    raise
         else:
-            os.rename(hidden, self.path)
+            raise self._contended()
         _sync_folder(self._parent)
         self.discard(token)
 
     def _replace(self, hidden: str) -> None:
         """Swap the folders; back again if something was put into the old one meanwhile."""
-        old = _exchange(hidden, self.path)
+        # Under the hidden name, the next job would take the old one for what a dead job left.
+        hold = FolderHold.take(self.path)
         try:
-            self._check_removable(old)
-        except OutputError:
-            if old == hidden:
-                _exchange(hidden, self.path)
-            else:
-                os.rename(self.path, hidden)
-                os.rename(old, self.path)
-            raise
+            old = _exchange(hidden, self.path)
+            try:
+                self._check_removable(old)
+            except OutputError:
+                if old == hidden:
+                    _exchange(hidden, self.path)
+                else:
+                    os.rename(self.path, hidden)
+                    os.rename(old, self.path)
+                raise
+        finally:
+            if hold is not None:
+                hold.close()
 
     def discard(self, token: str) -> None:
         """Remove the hidden folder, and what is left of an old output that was swapped out.
@@ -306,7 +323,10 @@ class OutputFolder:
             return
         self.check()
         aside = self.hidden(token) + _ASIDE_SUFFIX
-        os.rename(self.path, aside)
+        try:
+            os.rename(self.path, aside)
+        except FileNotFoundError:  # another job that begins has removed it
+            return
         try:
             self._check_removable(aside)
         except OutputError:  # something was put there meanwhile
@@ -363,22 +383,43 @@ class OutputFolder:
             return any(True for _ in entries)
 
     def _check_removable(self, folder: str) -> None:
-        """Raise `OutputError` unless a folder holds only what a sink has listed there."""
+        """Raise `OutputError` unless a folder holds only what a sink has listed there.
+
+        Another job that replaces the output at this moment takes the path, and removes the parts of
+        the folder that is looked at: then that says nothing, and the one that came is looked at.
+        """
+        for _ in range(_TRIES_MAX):
+            if not os.path.lexists(folder):
+                return
+            with suppress(FileNotFoundError), opened_folder(folder) as descriptor:
+                reason = self._reason_to_keep(descriptor)
+                if reason is None:
+                    return
+                if leads_to(folder, descriptor):
+                    raise OutputError(reason)
+        raise self._contended()
+
+    def _reason_to_keep(self, folder: int) -> str | None:
         if not has_manifest(folder):
-            msg = (
+            return (
                 f"the output {self.path!r} is not replaced: it holds no list of its parts "
                 "(_whale-parts), as one of an earlier version or of another program; remove it "
                 "yourself or name another output"
             )
-            raise OutputError(msg)
         stranger = not_ours(folder)
-        if stranger is not None:
-            shown = os.path.join(self.path, os.path.basename(stranger))
-            msg = (
-                f"overwrite=True replaces only what whale-ray wrote, and {shown!r} is something "
-                "else, or was changed; move it away or name another output"
-            )
-            raise OutputError(msg)
+        if stranger is None:
+            return None
+        shown = os.path.join(self.path, stranger)
+        return (
+            f"overwrite=True replaces only what whale-ray wrote, and {shown!r} is something "
+            "else, or was changed; move it away or name another output"
+        )
+
+    def _contended(self) -> OutputError:
+        return OutputError(
+            f"others replace the output {self.path!r} at the same time, again and again; let one "
+            "job after the other write there, or name another output"
+        )
 
 
 def _kind_of(path: str) -> str:

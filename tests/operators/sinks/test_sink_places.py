@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -257,7 +257,7 @@ def test_a_file_that_comes_while_an_output_is_replaced_is_kept(
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     looks = []
 
-    def look_and_lose(folder: str) -> str | None:
+    def look_and_lose(folder: int) -> str | None:
         looks.append(folder)
         stranger = manifest.not_ours(folder)
         if len(looks) == look:  # the user's file comes right after the last look before the swap
@@ -277,6 +277,71 @@ def test_a_file_that_comes_while_an_output_is_replaced_is_kept(
         "out/part-00000.csv",
         "out/thesis.tex",
     ]
+
+
+class Listed:
+    """What `os.scandir` has found, read at once."""
+
+    def __init__(self, entries: list[os.DirEntry[str]]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self._entries
+
+    def __enter__(self) -> Listed:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_another_job_that_replaces_the_output_at_the_same_time_is_no_stranger(
+    tmp_path: Path, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so right after the folder was listed for the n-th time: that list is of the past."""
+    out = tmp_path / "out"
+    first, second = (
+        sinks.csv(out, overwrite=True).open(instance_context(n, 2), "0") for n in (0, 1)
+    )
+    for writer in (first, second):
+        writer.write(BATCH)
+    sinks.csv(out).publish("0", [first.stage(), second.stage()])
+    other = sinks.csv(out, overwrite=True)
+    scandir, listed = os.scandir, []
+
+    def list_and_replace(folder: str | int) -> Listed:
+        with scandir(folder) as found:
+            entries = list(found)
+        listed.append(folder)
+        if len(listed) == moment:
+            assert write_all(other, [BATCH, BATCH]).rows == 6
+        return Listed(entries)
+
+    mine = sinks.csv(out, overwrite=True)
+    monkeypatch.setattr(os, "scandir", list_and_replace)
+    mine.check()
+    assert write_all(mine, [BATCH]).rows == 3
+    monkeypatch.undo()
+    assert len(listed) >= moment
+    assert (out / "part-00000.csv").read_text().count("\n") == 4
+    assert files_below(tmp_path).keys() == {"out/_whale-parts", "out/part-00000.csv"}
+
+
+def test_an_output_that_others_replace_for_ever_is_refused_in_their_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    write_all(sinks.csv(out), [BATCH])
+
+    def never_whole(_folder: int) -> str | None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(staging, "not_ours", never_whole)
+    assert refusal(sinks.csv(out, overwrite=True)) == (
+        f"others replace the output '{out}' at the same time, again and again; let one job after "
+        "the other write there, or name another output"
+    )
 
 
 def test_a_list_cut_by_a_crash_lists_what_it_says(tmp_path: Path) -> None:
