@@ -19,9 +19,11 @@ nothing and needs none of what a job needs (numba, Ray, Spark, pandas).
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # known to type checkers; loading `typing` would take longest of all this
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import errors, functions, sinks, sources, testing, transports
     from .configs.loading import load_settings
     from .configs.settings import Settings
