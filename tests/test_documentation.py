@@ -20,16 +20,16 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
+from whale_ray.api.topology.misuse import GROUPINGS
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from whale_ray.configs.loading import environment_name
 from whale_ray.configs.settings import DECLARATIONS
+from whale_ray.control.controller import STEPS
+from whale_ray.metrics.job_metrics import JobMetrics, OperatorMetrics
+from whale_ray.operators.expressions.spark_names import spark_translation_table
 from whale_ray.operators.sinks.base import SinkResult
-from whale_ray.operators.spark_names import spark_translation_table
-from whale_ray.runtime.controller import STEPS
-from whale_ray.runtime.metrics import JobMetrics, OperatorMetrics
-from whale_ray.topology.misuse import GROUPINGS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -21,7 +21,6 @@ import nbformat
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
 from tests.whale_ray.test_notebook import opened, shown
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

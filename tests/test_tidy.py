@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("configs", "transport", "state", "operators", "whale_ray")
-MAY_PRINT = ("whale_ray/cli/", "whale_ray/bench/")
+MAY_PRINT = ("whale_ray/cli/", "whale_ray/lab/bench/")
 CLOCK = "transport/clock.py"
 
 FILE_LINES_MAX = 500

@@ -25,22 +25,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from . import errors, functions, sinks, sources, testing, transports
+    from .api.job import Job
+    from .api.submission import run, submit
+    from .api.topology import ConnectedStream, GroupedStream, SinkHandle, Stream, Topology, columns
     from .configs.loading import load_settings
     from .configs.settings import Settings
-    from .operators.expressions import Expression, col, lit, when
+    from .operators.expressions.expression import Expression, col, lit, when
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
     from .plan.explanation import Explanation
-    from .runtime.api import run, submit
-    from .runtime.job import Job
-    from .topology import (
-        ConnectedStream,
-        GroupedStream,
-        SinkHandle,
-        Stream,
-        Topology,
-        columns,
-    )
     from .transport.wire.batch import Batch
     from .transport.wire.types import Schema
 
@@ -84,27 +77,27 @@ _NAMESPACES = frozenset({"errors", "functions", "sinks", "sources", "testing", "
 _HOMES = {
     "Batch": "transport.wire.batch",
     "CoProcess": "operators.process",
-    "ConnectedStream": "topology",
+    "ConnectedStream": "api.topology",
     "Explanation": "plan.explanation",
-    "Expression": "operators.expressions",
-    "GroupedStream": "topology",
+    "Expression": "operators.expressions.expression",
+    "GroupedStream": "api.topology",
     "InstanceContext": "operators.process",
-    "Job": "runtime.job",
+    "Job": "api.job",
     "Output": "operators.process",
     "Process": "operators.process",
     "Row": "operators.rows",
     "Schema": "transport.wire.types",
     "Settings": "configs.settings",
-    "SinkHandle": "topology",
-    "Stream": "topology",
-    "Topology": "topology",
-    "col": "operators.expressions",
-    "columns": "topology",
-    "lit": "operators.expressions",
+    "SinkHandle": "api.topology",
+    "Stream": "api.topology",
+    "Topology": "api.topology",
+    "col": "operators.expressions.expression",
+    "columns": "api.topology",
+    "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",
-    "run": "runtime.api",
-    "submit": "runtime.api",
-    "when": "operators.expressions",
+    "run": "api.submission",
+    "submit": "api.submission",
+    "when": "operators.expressions.expression",
 }
 """The module of every public name."""
 

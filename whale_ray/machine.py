@@ -243,7 +243,7 @@ def _pyverbs() -> tuple[str | None, str | None]:
 
 def _examine_rdma() -> tuple[tuple[DeviceReport, ...], str]:
     """Return what the RDMA devices can do, or why that could not be found out."""
-    program = "whale_ray.transport.verbs.examination"
+    program = "whale_ray.transport.verbs.probe"
     done, written, said = _run([sys.executable, "-m", program], EXAMINATION_TIMEOUT_S)
     if not done:
         return (), said or "the process that examined them died"

@@ -27,10 +27,10 @@ from .operators.sinks import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .api.topology.functions import ColumnFunction
     from .operators.rows import Row
     from .ray_bridge import ray_dataset_sink as ray_dataset
     from .spark import spark_sink as spark
-    from .topology.functions import ColumnFunction
 
 __all__ = [
     "Sink",
@@ -60,8 +60,8 @@ def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
     Raises:
         UsageError: it is no function of one argument.
     """
-    from .topology.checks import accepts, describe_value, name_of
-    from .topology.functions import ColumnFunction
+    from .api.topology.checks import accepts, describe_value, name_of
+    from .api.topology.functions import ColumnFunction
 
     if isinstance(function, ColumnFunction):
         return EachBatch(function)

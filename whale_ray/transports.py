@@ -6,6 +6,6 @@ with `via` to one stream. The classes say what they must do.
 
 from __future__ import annotations
 
-from .transport.pairs.operators import Receiver, Sender, Transport, TransportContext
+from .transport.custom.operators import Receiver, Sender, Transport, TransportContext
 
 __all__ = ["Receiver", "Sender", "Transport", "TransportContext"]

@@ -84,8 +84,8 @@ def test_building_needs_no_heavy_module() -> None:
     code = (
         "import sys\n"
         "import whale_ray.operators.groupings, whale_ray.operators.process\n"
-        "import whale_ray.operators.transforms, whale_ray.operators.functions as F\n"
-        "from whale_ray.operators.expressions import col\n"
+        "import whale_ray.operators.transforms, whale_ray.operators.expressions.functions as F\n"
+        "from whale_ray.operators.expressions.expression import col\n"
         "str(F.upper('a') == col('b').cast('timestamp'))\n"
         "heavy = {'numba', 'pyarrow', 'pandas', 'ray', 'pyspark'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"

@@ -18,7 +18,7 @@ from whale_ray.configs.errors import BadRowError, InputError, UsageError, WhaleE
 from whale_ray.operators import learnt_schema, sources
 from whale_ray.operators.learnt_schema import LearntSchema
 from whale_ray.operators.transforms import FlatMapRows, MapRows, Transform
-from whale_ray.runtime.row_gatherer import RowGatherer
+from whale_ray.tasks.row_gatherer import RowGatherer
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import ExpressionError, UsageError
-from whale_ray.operators.expressions import col, lit
+from whale_ray.operators.expressions.expression import col, lit
 from whale_ray.operators.transforms import (
     FilterColumns,
     FilterExpression,

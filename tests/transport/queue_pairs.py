@@ -9,8 +9,8 @@ from typing import Any
 from tests.transport.unix_pairs import context
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.clock import Clock
-from whale_ray.transport.pairs.receiving import FanInEnd
-from whale_ray.transport.pairs.sending import PairSendingEnd
+from whale_ray.transport.custom.receiving import FanInEnd
+from whale_ray.transport.custom.sending import PairSendingEnd
 from whale_ray.transports import Receiver, Sender, Transport
 
 MAX_FRAME_BYTES = 4096

@@ -161,7 +161,7 @@ def test_devices_are_examined_in_a_process_of_its_own(monkeypatch):
 
     monkeypatch.setattr(machine, "_run", run)
     assert machine._examine_rdma() == (tuple(reports), "")
-    assert commands == [["-m", "whale_ray.transport.verbs.examination"]]
+    assert commands == [["-m", "whale_ray.transport.verbs.probe"]]
     monkeypatch.setattr(machine, "_run", lambda *_: (False, "", ""))
     assert machine._examine_rdma() == ((), "the process that examined them died")
     monkeypatch.undo()

@@ -33,14 +33,14 @@ from ..links.turns import SLICE_BYTES
 from ..mirror import MirrorRing
 from ..tcp.connection import TcpConnection, broken_by, fill
 from ..tcp.watch import ENDED, READABLE
-from . import letters
+from . import frames
 from .equipment import Agreed, Data
 from .fetching import Fetch, Fetcher
-from .lending import COPY, WAIT, Lender
-from .letters import ITEMS_MAX, LETTER_BYTES, Credits, Memory, Slots
-from .postman import Postman
+from .frames import ITEMS_MAX, LETTER_BYTES, Credits, Memory, Slots
+from .payload_sender import COPY, WAIT, Lender
 from .pushing import Pusher
 from .queue_pair import POLL_MAX, QueuePair
+from .send_queue import Postman
 
 TURN_BYTES: Final = 2 << 20
 """Of one connection in one poll, so that none keeps a relay from the others."""
@@ -194,21 +194,21 @@ class VerbsConnection:
         while self._pusher.must_tell(link) and self._postman.room():
             slots = self._pusher.slots_to_tell(link)
             if slots is not None:
-                self._postman.put(letters.SLOTS, slots.encode())
+                self._postman.put(frames.SLOTS, slots.encode())
                 moved = True
         return moved
 
     def _answer_fences(self) -> bool:
         moved = False
         while self._answers and self._postman.room():
-            self._postman.put(letters.FENCED, letters.encode_number(self._answers.pop(0)))
+            self._postman.put(frames.FENCED, frames.encode_number(self._answers.pop(0)))
             moved = True
         return moved
 
     def _ask_fences(self) -> bool:
         """Ask what must follow the farewells that went before; whether anything still waits."""
         while self._ripe and self._postman.room():
-            self._postman.put(letters.FENCE, letters.encode_number(self._ripe.pop(0)))
+            self._postman.put(frames.FENCE, frames.encode_number(self._ripe.pop(0)))
         return bool(self._ripe)
 
     def _pack(self, link: Link) -> bool:
@@ -223,7 +223,7 @@ class VerbsConnection:
             else:
                 start = self._offset
                 stop = min(start + room, len(piece))
-                postman.put(letters.BYTES, memoryview(piece)[start:stop])
+                postman.put(frames.BYTES, memoryview(piece)[start:stop])
                 self._body -= stop - start
                 self._offset = stop
                 if stop == len(piece):
@@ -242,21 +242,21 @@ class VerbsConnection:
             if kind == DATA:
                 told = self._lender.memory_to_tell(link, stream)
                 if told is not None:
-                    postman.put(letters.MEMORY, told.encode())
+                    postman.put(frames.MEMORY, told.encode())
                     return True
                 decision = self._lender.decide(link, stream, position, nbytes, detail)
             if decision == WAIT:
                 return False
         elif kind == SUBSCRIBE and (mirror := self._mirror_to_tell(link, decode(header))):
-            postman.put(letters.MEMORY, mirror.encode())
+            postman.put(frames.MEMORY, mirror.encode())
             return True
         self._next += 1
         if decision == COPY:
-            postman.put(letters.BYTES, header)
+            postman.put(frames.BYTES, header)
             self._body = nbytes
             return True
         postman.put(decision, header)
-        if decision == letters.PLACED:
+        if decision == frames.PLACED:
             postman.signal()  # so that the ring is known to be free again
         while nbytes:
             nbytes -= len(self._pending[self._next])
@@ -370,15 +370,15 @@ class VerbsConnection:
     def _open(self, slot: int, nbytes: int) -> None:
         """Sort out a letter: what it says at once, and what waits for its turn."""
         letter = self._inbox[slot][:nbytes]
-        self._credits.told(letters.given_back_by(letter))
+        self._credits.told(frames.given_back_by(letter))
         items = self._items
-        for kind, content in letters.items_of(letter):
-            if kind == letters.FETCH:
+        for kind, content in frames.items_of(letter):
+            if kind == frames.FETCH:
                 items.append(self._fetcher.await_turn(content))
-            elif kind == letters.MEMORY:
+            elif kind == frames.MEMORY:
                 # A ring's comes before the first FETCH, a mirror's before SUBSCRIBE: both at once.
                 self._take_memory(Memory.decode(content))
-            elif kind == letters.SLOTS:
+            elif kind == frames.SLOTS:
                 slots = Slots.decode(content)
                 self._pusher.targets[slots.channel] = slots
             else:
@@ -399,19 +399,19 @@ class VerbsConnection:
             elif isinstance(item, int):
                 self._pair.post_receive(item)
                 self._credits.given_back += 1
-            elif item[0] == letters.BYTES:
+            elif item[0] == frames.BYTES:
                 self._take_bytes(link, item[1])
             else:
                 self._take_note(link, *item)
             items.popleft()
 
     def _take_note(self, link: Link, kind: int, content: memoryview) -> None:
-        if kind == letters.PLACED:
+        if kind == frames.PLACED:
             link.placed(decode(content))
-        elif kind == letters.FENCE:
-            self._answers.append(letters.decode_number(content))
+        elif kind == frames.FENCE:
+            self._answers.append(frames.decode_number(content))
         else:
-            incoming = self._fenced.pop(letters.decode_number(content), None)
+            incoming = self._fenced.pop(frames.decode_number(content), None)
             if incoming is None:
                 msg = f"host {self.host!r} answers a fence that was not set"
                 raise LinkBrokenError(msg, "protocol")

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...configs.errors import ProtocolError
 from .device import REQUESTS_WANTED, Buffer, GidEntry
-from .letters import LETTER_BYTES, LETTERS
+from .frames import LETTER_BYTES, LETTERS
 from .library import NoVerbsError
 from .queue_pair import Card, QueuePair
 from .regions import Regions

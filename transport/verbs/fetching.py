@@ -16,7 +16,7 @@ from ...configs.errors import ResourceError
 from ..links.attached import Incoming
 from ..links.link import Link, LinkBrokenError
 from ..links.messages import DATA, LinkHeader, decode
-from .letters import ITEMS_MAX, Memory
+from .frames import ITEMS_MAX, Memory
 from .queue_pair import QueuePair, Request
 from .regions import Regions
 

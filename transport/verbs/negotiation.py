@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from ...configs.errors import ProtocolError, ResourceError
 from ..links.link import LinkBrokenError
 from .equipment import Agreed, Data, Equipment
-from .letters import LETTER_BYTES, LETTERS
+from .frames import LETTER_BYTES, LETTERS
 from .library import NoVerbsError
 from .queue_pair import Card
 

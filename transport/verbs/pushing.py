@@ -18,8 +18,8 @@ from ..links.link import Link
 from ..push.layout import LAP_BACK
 from ..push.wire import PushInlet, PushOutlet
 from .equipment import Equipment
-from .lending import COPY, WAIT, Decision
-from .letters import PLACED, ROOM_KEPT, Slots
+from .frames import PLACED, ROOM_KEPT, Slots
+from .payload_sender import COPY, WAIT, Decision
 from .queue_pair import Request
 
 

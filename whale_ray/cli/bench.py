@@ -39,7 +39,7 @@ def add_bench(commands: Any) -> None:
 
 
 def _bench(parsed: argparse.Namespace) -> int:
-    suite = import_module(f"whale_ray.bench.{parsed.suite.replace('-', '_')}")
+    suite = import_module(f"whale_ray.lab.bench.{parsed.suite.replace('-', '_')}")
     options = _options(parsed, suite)
     report = suite.run(quick=parsed.quick, **options)
     sys.stdout.write((report.as_json() if parsed.json else report.render()).rstrip() + "\n")

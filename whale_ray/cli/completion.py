@@ -124,7 +124,7 @@ def settings(prefix: str, **_: object) -> list[str]:
 
 def running_jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the names and ids of jobs that run on Ray; none where none can be found."""
-    from ..runtime.ray_jobs import list_jobs
+    from ..deployment.on_ray.ray_jobs import list_jobs
 
     try:
         jobs = list_jobs(getattr(parsed_args, "address", None))

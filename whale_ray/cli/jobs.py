@@ -36,7 +36,7 @@ def _add_address(command: argparse.ArgumentParser) -> None:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    from ..runtime.ray_jobs import list_jobs
+    from ..deployment.on_ray.ray_jobs import list_jobs
 
     jobs = list_jobs(parsed.address)
     if parsed.json:
@@ -50,7 +50,7 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _stop(parsed: argparse.Namespace) -> int:
-    from ..runtime.ray_jobs import stop_job
+    from ..deployment.on_ray.ray_jobs import stop_job
 
     if not 0 <= parsed.timeout < math.inf:  # a number that is none is refused, too
         msg = f"--timeout is {parsed.timeout:g}: give seconds, 0 or more"

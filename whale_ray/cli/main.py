@@ -22,7 +22,7 @@ from ..configs.errors import (
     UserFunctionError,
     WhaleError,
 )
-from ..runtime.signals import interrupting_signals
+from ..deployment.signals import interrupting_signals
 from . import bench, completion, jobs, running, simulate
 from .parser import Parser
 

@@ -22,12 +22,12 @@ from .parser import Parser, did_you_mean
 from .tables import preview
 
 if TYPE_CHECKING:
+    from ..api.job import Job
+    from ..api.topology import Topology
     from ..configs.settings import Settings
+    from ..control.supervisor import JobOutcome
+    from ..metrics.job_metrics import JobMetrics
     from ..plan.explanation import Explanation
-    from ..runtime.job import Job
-    from ..runtime.metrics import JobMetrics
-    from ..runtime.supervisor import JobOutcome
-    from ..topology import Topology
 
 NOT_READ = " (partial: the input was not read to its end)"
 """Behind an output of a job that was stopped."""
@@ -171,7 +171,7 @@ def add_own_options(parser: Parser) -> None:
 
 
 def _run_topology(app: str, options: argparse.Namespace) -> int:
-    from ..runtime.edge_metrics import describe_links
+    from ..metrics.edge_metrics import describe_links
 
     settings = settings_of(options)
     check_placement(options, settings)
@@ -204,8 +204,8 @@ def start_job(
     `line` makes the progress line, unless `--watch` asks for more; without it the line tells what
     the sources have read and the sinks have written.
     """
-    from ..runtime.api import run, submit
-    from ..runtime.metrics import JobMetrics
+    from ..api.submission import run, submit
+    from ..metrics.job_metrics import JobMetrics
 
     line = None if options.watch else line or JobMetrics.progress_line
     if options.on == "inline":
@@ -233,7 +233,7 @@ def start_job(
 
 def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
     """Return what `--json` prints."""
-    from ..runtime.edge_metrics import carriers_as_dict
+    from ..metrics.edge_metrics import carriers_as_dict
 
     return {
         "topology": name,
@@ -265,7 +265,7 @@ def explained(topology: Topology, options: argparse.Namespace) -> Explanation:
     settings = settings_of(options)
     check_placement(options, settings)
     if options.on == "ray":
-        from ..runtime.ray_explain import ray_runs
+        from ..deployment.on_ray.ray_explain import ray_runs
 
         on: Literal["ray"] | None = "ray" if ray_runs(options.address) else None
         return topology.explain(options.workers, settings, on=on, address=options.address)
@@ -286,7 +286,7 @@ def load_topology(app: str) -> Topology:
         UsageError: there is no such file or topology, or there are several, or the file itself
             fails.
     """
-    from ..topology import Topology
+    from ..api.topology import Topology
 
     path, colon, name = app.rpartition(":")
     if not colon and not app.endswith(".py"):

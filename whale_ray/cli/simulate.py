@@ -15,9 +15,9 @@ from ..configs.errors import EXIT_FAILURE, UsageError
 from .parser import did_you_mean
 
 if TYPE_CHECKING:
-    from ..simulation.one_to_many.costs import MachineCosts
-    from ..simulation.one_to_many.model import Scenario
-    from ..simulation.one_to_many.outcome import Outcome
+    from ..lab.simulator.costs import MachineCosts
+    from ..lab.simulator.model import Scenario
+    from ..lab.simulator.outcome import Outcome
 
 _EPILOG = (
     "Without --calibrate, --validate or --hosts it draws all figures into a folder: "
@@ -125,8 +125,8 @@ def _refuse_idle_options(parsed: argparse.Namespace) -> None:
 
 
 def _costs(named: str) -> MachineCosts:
-    from ..simulation.one_to_many.costs import read_costs
-    from ..simulation.one_to_many.default_costs import MEASURED, PUBLISHED
+    from ..lab.simulator.costs import read_costs
+    from ..lab.simulator.default_costs import MEASURED, PUBLISHED
 
     if named == "measured":
         return MEASURED
@@ -147,9 +147,9 @@ def _tell(text: str) -> None:
 
 
 def _figures(parsed: argparse.Namespace) -> int:
-    from ..simulation.one_to_many import plots
-    from ..simulation.one_to_many.figures import Setup
-    from ..simulation.one_to_many.figures_at_scale import FIGURES
+    from ..lab.simulator import plots
+    from ..lab.simulator.figures import Setup
+    from ..lab.simulator.figures_at_scale import FIGURES
 
     chosen = _chosen(parsed.only, list(FIGURES))
     costs = _costs(parsed.costs)
@@ -185,8 +185,8 @@ def _chosen(only: Sequence[str], known: list[str]) -> list[str]:
 
 
 def _one_run(parsed: argparse.Namespace) -> int:
-    from ..simulation.one_to_many.arrivals import Step, poisson
-    from ..simulation.one_to_many.run import simulate
+    from ..lab.simulator.arrivals import Step, poisson
+    from ..lab.simulator.run import simulate
 
     given = {
         name: default if getattr(parsed, name) is None else getattr(parsed, name)
@@ -214,8 +214,8 @@ def _one_run(parsed: argparse.Namespace) -> int:
 
 def _scenario(hosts: int, given: dict[str, Any], costs: MachineCosts) -> Scenario:
     from ..configs.loading import load_settings
-    from ..simulation.one_to_many.costs import LinkRate
-    from ..simulation.one_to_many.model import Scenario
+    from ..lab.simulator.costs import LinkRate
+    from ..lab.simulator.model import Scenario
 
     overrides: dict[str, object] = {}
     for entry in given["overrides"]:
@@ -263,7 +263,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 
 
 def _calibrate(parsed: argparse.Namespace) -> int:
-    from ..simulation.one_to_many.calibration import calibrate
+    from ..lab.simulator.calibration import calibrate
 
     found = calibrate(quick=parsed.quick, tell=_tell)
     content = found.costs.as_dict()
@@ -289,7 +289,7 @@ def _as_cost(value: object) -> str:
 
 
 def _validate(parsed: argparse.Namespace) -> int:
-    from ..simulation.one_to_many import validation
+    from ..lab.simulator import validation
 
     costs = _costs(parsed.costs)
     cores = len(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 Vertex: TypeAlias = str | int
 """A host, by its logical name or number."""
@@ -21,6 +21,9 @@ Edge: TypeAlias = tuple[Vertex, Vertex]
 """Parent, child."""
 Caps: TypeAlias = Mapping[Vertex, int]
 """How many children some vertices may have at most, if fewer than the others."""
+
+Route = Literal["non-blocking", "star", "chain", "binomial"]
+"""The shape of a tree."""
 
 NO_CAPS: Caps = MappingProxyType({})
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
 from ..operators.groupings import Forward
-from .carriage import Devices, choice_of, look_for_devices, passages, why_so
+from .custom_transports import pair_tables
+from .data_path import Devices, choice_of, look_for_devices, passages, why_so
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
 from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
 from .memory import Memory, memory_for_rings
-from .pairs import pair_tables
 from .physical import Edge, PhysicalPlan, Stage
 from .planner import lay_out
 from .requests import CPU, Cluster, describe_amounts, host_demands, worker_demands

@@ -1,6 +1,6 @@
 """An explanation: a diagram and some tables, shown as text or as HTML.
 
-It knows nothing of plans (:mod:`whale_ray.plan.explain` fills it) and needs nothing but Python.
+It knows nothing of plans (`explain` fills it) and needs nothing but Python.
 """
 
 from __future__ import annotations

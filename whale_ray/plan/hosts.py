@@ -11,13 +11,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ..configs.errors import SettingsError
 from ..multicast.out_degree import binomial_degree
-from ..multicast.trees import Tree, binomial_tree, chain, non_blocking_tree, star
-
-Route = Literal["non-blocking", "star", "chain", "binomial"]
+from ..multicast.trees import Route, Tree, binomial_tree, chain, non_blocking_tree, star
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """The logical plan: what the user wrote, checked, in topological order, and nothing more.
 
-It knows neither workers nor rings. A :class:`~whale_ray.topology.Topology` makes it, the planner
-(:mod:`whale_ray.plan.planner`) turns it into a :class:`~whale_ray.plan.physical.PhysicalPlan`.
-Nodes only ever name operators that exist already, so a cycle cannot be written down.
+It knows neither workers nor rings. A `Topology` makes it, the planner turns it into a
+`PhysicalPlan`. A node only names operators that exist already, so there can be no cycle.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ..operators.sinks.base import Sink
     from ..operators.sources.base import Source
     from ..operators.transforms import Transform
-    from ..transport.pairs.operators import Transport
+    from ..transport.custom.operators import Transport
     from .requests import Request
 
     Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink | "Union"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from .custom_transports import PairSpec
 from .logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
-from .pairs import PairSpec
 from .streams import StreamPlan
 
 if TYPE_CHECKING:
     from ..operators.groupings import Grouping
-    from ..transport.pairs.operators import Transport
+    from ..transport.custom.operators import Transport
 
 
 @dataclass(frozen=True)

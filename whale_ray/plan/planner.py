@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import TopologyError
 from ..operators.groupings import Key
+from .custom_transports import lay_pairs
 from .fusion import fuse, resolve_parallelism
 from .hosts import lay_hosts
 from .logical import LogicalPlan, OperatorKind
 from .memory import Memory, memory_for_rings
-from .pairs import lay_pairs
 from .physical import PhysicalPlan, Stage
 from .placement import Asking, fit_requests, place
 from .requests import ClusterNode

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.groupings import All
-from .pairs import reached
+from .custom_transports import reached
 from .physical import Edge, PhysicalPlan, Stage
 from .streams import RingSpec
 

@@ -1,6 +1,6 @@
 """Ray around a topology: joining or starting it, and Ray Datasets in and out.
 
-Only sessions and data live here; the actors that run a job are in `whale_ray.runtime`. Nothing in
+Only sessions and data live here; the actors that run a job are in `whale_ray.control`. Nothing in
 here imports ray before it is used.
 """
 

@@ -20,9 +20,9 @@ from .source import spark_source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ..api.job import Job
+    from ..api.topology import Topology
     from ..operators.sources.base import Source
-    from ..runtime.job import Job
-    from ..topology import Topology
 
 Build = Callable[["Source", int], "Topology"]
 Receive = Callable[["Job", int], None]
@@ -79,7 +79,7 @@ def foreach_batch(
 
 
 def _submit(topology: Topology) -> Any:
-    from ..runtime.api import submit
+    from ..api.submission import submit
 
     return submit(topology)
 

@@ -12,11 +12,11 @@ from tests.transport.test_tcp_endpoint import star
 from tests.transport.verbs.conftest import machine_of
 from whale_ray.transport.links.link import Link
 from whale_ray.transport.links.messages import FRAME_ALIGNMENT
-from whale_ray.transport.verbs import fetching, lending
+from whale_ray.transport.verbs import fetching, payload_sender
 from whale_ray.transport.verbs.fetching import Fetcher
-from whale_ray.transport.verbs.lending import Decision, Lender
-from whale_ray.transport.verbs.letters import LETTER_HEADER_BYTES, PLACED
-from whale_ray.transport.verbs.postman import Postman
+from whale_ray.transport.verbs.frames import LETTER_HEADER_BYTES, PLACED
+from whale_ray.transport.verbs.payload_sender import Decision, Lender
+from whale_ray.transport.verbs.send_queue import Postman
 
 AHEAD_BYTES = 16 << 10
 FRAME_BYTES_MAX = 5000
@@ -80,7 +80,7 @@ def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
             assert lender._bytes == before + nbytes
         return decision
 
-    monkeypatch.setattr(lending, "_AHEAD_BYTES", AHEAD_BYTES)
+    monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", AHEAD_BYTES)
     monkeypatch.setattr(Lender, "decide", watched)
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)
     carry("write")
@@ -104,7 +104,7 @@ def test_no_letter_goes_off_empty_but_to_give_letters_back(monkeypatch, data):
         del sizes[before:]
         return given
 
-    monkeypatch.setattr(lending, "_AHEAD_BYTES", AHEAD_BYTES)
+    monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", AHEAD_BYTES)
     monkeypatch.setattr(Postman, "_send", watched)
     monkeypatch.setattr(Postman, "give_back", given_back)
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)

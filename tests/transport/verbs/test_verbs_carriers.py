@@ -23,7 +23,7 @@ from whale_ray.transport.links.link import LinkBrokenError, Role
 from whale_ray.transport.verbs.carriers import VERBS
 from whale_ray.transport.verbs.connection import VerbsConnection
 from whale_ray.transport.verbs.equipment import Data
-from whale_ray.transport.verbs.letters import LETTER_BYTES
+from whale_ray.transport.verbs.frames import LETTER_BYTES
 from whale_ray.transport.verbs.negotiation import Negotiation
 
 NONE = Fabric().library

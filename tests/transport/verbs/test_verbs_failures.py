@@ -10,7 +10,7 @@ from tests.transport.verbs.conftest import DEVICES, carriers, finish, flow, pair
 from tests.transport.verbs.fabric import READ, REMOTE_READ, REMOTE_WRITE, SEND, WRITE, Fabric
 from whale_ray.transport.mirror import RingTap
 from whale_ray.transport.verbs.device import Device
-from whale_ray.transport.verbs.letters import LETTER_BYTES
+from whale_ray.transport.verbs.frames import LETTER_BYTES
 from whale_ray.transport.verbs.library import status_in_words
 
 ONE_SIDED = [("read", READ), ("write", WRITE)]

@@ -16,9 +16,9 @@ from tests.transport.verbs.conftest import machine_of
 from tests.transport.verbs.fabric import WRITE, Pair, Work
 from whale_ray.transport.links.link import LinkBrokenError, Role
 from whale_ray.transport.links.messages import FRAME_ALIGNMENT
-from whale_ray.transport.verbs import lending
+from whale_ray.transport.verbs import payload_sender
 from whale_ray.transport.verbs.connection import VerbsConnection
-from whale_ray.transport.verbs.lending import COPY, WAIT
+from whale_ray.transport.verbs.payload_sender import COPY, WAIT
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -42,7 +42,7 @@ def stalled(monkeypatch) -> set[int]:
 
 @pytest.fixture
 def hosts(monkeypatch) -> Iterator[Hosts]:
-    monkeypatch.setattr(lending, "_AHEAD_BYTES", 2 * MESSAGE_BYTES)
+    monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", 2 * MESSAGE_BYTES)
     made = machine_of("pretended").hosts(verbs_data="write")
     yield made
     made.close()
@@ -93,15 +93,15 @@ def test_what_waits_to_be_written_is_not_once_the_child_has_left(
     stalled.add(number_of(connection))
     hosts.until(lambda: connection.unsent, tree.step)
     decisions: list[tuple[int, int]] = []
-    decide = lending.Lender.decide
+    decide = payload_sender.Lender.decide
 
-    def watched(lender: lending.Lender, *said: Any) -> int:
+    def watched(lender: payload_sender.Lender, *said: Any) -> int:
         decision = decide(lender, *said)
         if lender is connection._lender:
             decisions.append((said[-1], decision))
         return decision
 
-    monkeypatch.setattr(lending.Lender, "decide", watched)
+    monkeypatch.setattr(payload_sender.Lender, "decide", watched)
     written = writes_of(connection, monkeypatch)
     assert tree.move("c", "b")
     if returns:  # and says both at once

@@ -13,10 +13,10 @@ import threading
 from pathlib import Path
 
 import whale_ray as whale
+from whale_ray.api.job import Job
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 from whale_ray.plan.hosts import host_name
-from whale_ray.runtime.job import Job
 from whale_ray.transport.links.statistics import LinkStatistics
 
 POLL_S = 0.1

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import whale_ray as whale
+from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import assert_equal_answers
 from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
-from whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 from whale_ray.operators.process import InstanceContext
@@ -148,7 +148,7 @@ def _within(path: Path, column: str, span: pa.Scalar | None, hours: int) -> pa.T
 
 def main() -> None:
     """Make the rides, and let the application find their answers."""
-    from whale_ray.runtime import process_worker, relay, worker  # noqa: F401  (compiles kernels)
+    from whale_ray.worker import worker  # noqa: F401  (compiles kernels)
 
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)

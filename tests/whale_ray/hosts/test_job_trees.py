@@ -18,9 +18,11 @@ import psutil
 import pytest
 
 import whale_ray as whale
-from whale_ray.plan.hosts import Route
-from whale_ray.runtime.api import submit
-from whale_ray.runtime.job import Job
+from whale_ray.api.job import Job
+from whale_ray.api.submission import submit
+from whale_ray.multicast.trees import (
+    Route,
+)
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

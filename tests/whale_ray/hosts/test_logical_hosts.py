@@ -21,8 +21,8 @@ import psutil
 import pytest
 
 import whale_ray as whale
-from whale_ray.runtime.api import submit
-from whale_ray.runtime.process_fleet import HostPlace, Launch
+from whale_ray.api.submission import submit
+from whale_ray.deployment.processes.process_fleet import HostPlace, Launch
 from whale_ray.testing import ListSource, Pause
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

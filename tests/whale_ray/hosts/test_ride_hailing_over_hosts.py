@@ -20,8 +20,8 @@ import whale_ray as whale
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import assert_equal_answers
 from tests.whale_ray.hosts.ride_hailing_driver import failures, wait_for_bytes
 from tests.whale_ray.hosts.rides import Rides
-from whale_ray.runtime.api import submit
-from whale_ray.runtime.process_fleet import HostPlace
+from whale_ray.api.submission import submit
+from whale_ray.deployment.processes.process_fleet import HostPlace
 from whale_ray.testing.hosts import NamespaceHosts, RayNodes
 
 pytestmark = pytest.mark.usefixtures("hosts_possible")

@@ -14,9 +14,9 @@ import pytest
 from tests.transport.verbs.conftest import machine_of
 from tests.whale_ray.hosts.rides import Rides, assert_equal_answers
 from tests.whale_ray.hosts.test_job_trees import has_switched, kill, rows_in, wait_for
-from whale_ray.runtime.api import submit
-from whale_ray.runtime.job import Job
-from whale_ray.runtime.process_fleet import HostPlace
+from whale_ray.api.job import Job
+from whale_ray.api.submission import submit
+from whale_ray.deployment.processes.process_fleet import HostPlace
 from whale_ray.transport.links.statistics import LinkStatistics
 
 pytestmark = [pytest.mark.rdma, pytest.mark.usefixtures("no_leaks")]

@@ -6,7 +6,7 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.hosts.test_job_trees import Check, has_switched, rows_in, wait_for
-from whale_ray.runtime.api import submit
+from whale_ray.api.submission import submit
 
 pytestmark = [pytest.mark.rdma, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
 

@@ -20,7 +20,7 @@ from whale_ray.operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
-from whale_ray.plan.carriage import Devices
+from whale_ray.plan.data_path import Devices
 from whale_ray.plan.explain import explain, format_bytes
 from whale_ray.plan.explanation import Explanation, Table
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import SettingsError
-from whale_ray.plan.hosts import HostLayout, Route, lay_hosts
+from whale_ray.multicast.trees import (
+    Route,
+)
+from whale_ray.plan.hosts import (
+    HostLayout,
+    lay_hosts,
+)
 from whale_ray.plan.streams import RingSpec, StreamPlan
 
 ROUTES: tuple[Route, ...] = ("star", "chain", "binomial", "non-blocking")

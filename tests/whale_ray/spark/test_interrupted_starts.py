@@ -27,7 +27,7 @@ SCRIPT = """
     import sys
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
-    from whale_ray.runtime.signals import interrupting_signals
+    from whale_ray.deployment.signals import interrupting_signals
     from whale_ray.spark import spark_on_ray
     from whale_ray.spark.local import spark_locally
 

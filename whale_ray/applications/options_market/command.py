@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...bench.plots import check_plots
 from ...cli.running import add_settings, settings_of
 from ...configs.errors import EXIT_INTERRUPTED, JobError, UsageError
 from ...transport.clock import SystemClock
@@ -37,12 +36,12 @@ from .settings import MESSAGES_MAX, OptionsMarketSettings
 from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
+    from ...api.job import Job
     from ...cli.parser import Parser
     from ...configs.settings import Settings
+    from ...metrics.job_metrics import OperatorMetrics
     from ...operators.sinks.base import Sink
     from ...plan.explanation import Explanation
-    from ...runtime.job import Job
-    from ...runtime.metrics import OperatorMetrics
     from .contracts import ContractBook
 
 _DEFAULTS: Final = OptionsMarketSettings()
@@ -216,6 +215,8 @@ def _check(
         if options.placement is not None:
             msg = "--compare takes all placements; leave out --placement"
             raise UsageError(msg)
+        from ...lab.bench.plots import check_plots
+
         check_plots(options.plots)
     elif options.plots is not None:
         msg = "--plots means nothing without --compare; leave it out"

@@ -71,7 +71,7 @@ def render_comparison(result: Mapping[str, Any]) -> str:
 
 def draw_comparison(folder: Path, result: Mapping[str, Any]) -> None:
     """Draw a bar per placement, made of its stages, as options-market.png and .svg."""
-    from ...bench.plots import canvas
+    from ...lab.bench.plots import canvas
 
     runs = [run for run in result["runs"] if run["transport_share"] is not None]
     with canvas(folder, APPLICATION) as axes:

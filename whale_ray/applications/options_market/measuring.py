@@ -28,10 +28,10 @@ from .topology import build
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ...api.job import Job
     from ...configs.settings import Settings
+    from ...metrics.job_metrics import JobMetrics
     from ...operators.sinks.base import Sink
-    from ...runtime.job import Job
-    from ...runtime.metrics import JobMetrics
 
 __all__ = ["STAGES", "Ingest", "Latency", "Measured", "latencies_of", "measure"]
 
@@ -160,10 +160,10 @@ def measure(
         WhaleError: the job failed.
         JobError: messages or trades are unaccounted for.
     """
+    from ...api.submission import submit
     from ...configs.loading import load_settings
     from ...configs.settings import Settings
     from ...operators.sinks.collect import collect
-    from ...runtime.api import submit
 
     settings = settings or OptionsMarketSettings()
     count = workers_of(placement, workers, settings.feeds)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...topology import Topology, columns
+from ...api.topology import Topology, columns
 from .collector import Collector, MetricsCollector
 from .contracts import ContractBook
 from .engines import DecisionEngine, Engine

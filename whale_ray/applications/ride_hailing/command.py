@@ -33,13 +33,13 @@ from .topology import APPLICATION, build
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ...api.job import Job
     from ...cli.parser import Parser
     from ...configs.settings import Settings
+    from ...metrics.job_metrics import OperatorMetrics
     from ...operators.sinks.base import SinkResult
     from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
-    from ...runtime.job import Job
-    from ...runtime.metrics import OperatorMetrics
     from .generator import Generated
 
 DEFAULT_OUTPUT = "out/ride-hailing"

@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...operators.expressions import col
-from ...topology import Topology
+from ...api.topology import Topology
+from ...operators.expressions.expression import col
 from ..shared.preparing import OnBadRows
 from .best import Best
 from .matcher import Matcher

@@ -24,13 +24,13 @@ from .report import Run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ...api.job import Job
+    from ...api.topology import Topology
     from ...configs.settings import Settings
+    from ...control.supervisor import JobOutcome
+    from ...metrics.job_metrics import JobMetrics, OperatorMetrics
     from ...operators.sinks.base import Sink, SinkResult
     from ...operators.sources.base import Source
-    from ...runtime.job import Job
-    from ...runtime.metrics import JobMetrics, OperatorMetrics
-    from ...runtime.supervisor import JobOutcome
-    from ...topology import Topology
 
 __all__ = [
     "ProgressLine",

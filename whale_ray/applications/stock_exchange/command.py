@@ -33,12 +33,12 @@ from .topology import APPLICATION, build
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ...api.job import Job
     from ...cli.parser import Parser
     from ...configs.settings import Settings
+    from ...metrics.job_metrics import OperatorMetrics
     from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
-    from ...runtime.job import Job
-    from ...runtime.metrics import OperatorMetrics
     from .generator import GeneratorSettings
 
 DEFAULT_OUTPUT = "out/stock-exchange"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...topology import Topology, columns
+from ...api.topology import Topology, columns
 from .matcher import Matcher
 from .settings import StockExchangeSettings
 from .splitting import is_valid, split

@@ -18,6 +18,8 @@ from tests.whale_ray.applications.options_market.markets import (
     expected_decisions,
     small_book,
 )
+from whale_ray.api.job import Job
+from whale_ray.api.submission import run
 from whale_ray.applications.options_market.generated import generated_contracts
 from whale_ray.applications.options_market.measuring import STAGES, measure
 from whale_ray.applications.options_market.schemas import MOMENTS
@@ -25,9 +27,7 @@ from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.applications.options_market.topology import build
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_USAGE
-from whale_ray.runtime.api import run
-from whale_ray.runtime.job import Job
-from whale_ray.runtime.metrics import JobMetrics
+from whale_ray.metrics.job_metrics import JobMetrics
 
 MARKET = OptionsMarketSettings(
     rate=20_000, seconds=0.25, feeds=2, engines=1, seed=3, threshold_bp=300, line_messages=1 << 16

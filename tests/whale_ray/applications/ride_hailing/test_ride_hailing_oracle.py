@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from tests.whale_ray.applications.ride_hailing.worlds import World, best, candidates, plain, timed
 from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
-from whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle, spark_oracle_sql
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_cleaning import (
     BAD_POSITIONS,
     BAD_REQUESTS,
@@ -24,7 +25,6 @@ from tests.whale_ray.applications.ride_hailing.test_ride_hailing_cleaning import
 )
 from tests.whale_ray.applications.ride_hailing.worlds import POSITIONS, REQUESTS, plain
 from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
-from whale_ray.applications.ride_hailing.oracle import duckdb_oracle, spark_oracle_sql
 
 ROOT = Path(__file__).parents[4]
 MODULE = "tests.whale_ray.applications.ride_hailing.test_ride_hailing_prepare"

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle
+from whale_ray.api.job import Job
+from whale_ray.api.submission import run, submit
 from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
-from whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
-from whale_ray.runtime.api import run, submit
-from whale_ray.runtime.job import Job
 
 DAY_MS = 86_400_000
 

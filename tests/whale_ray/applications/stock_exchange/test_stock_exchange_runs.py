@@ -15,13 +15,13 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.stock_exchange.exchanges import RealDay, as_fills
+from whale_ray.api.job import Job
+from whale_ray.api.submission import run, submit
 from whale_ray.applications.stock_exchange.generator import GeneratorSettings, orders
 from whale_ray.applications.stock_exchange.reference import Fill, OrderRow, ReferenceExchange
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build
 from whale_ray.operators.sources.base import Source
-from whale_ray.runtime.api import run, submit
-from whale_ray.runtime.job import Job
 
 CONTINUOUS, AUCTION = 108_026, 1_590
 GENERATED = GeneratorSettings(records=30_000, symbols=40, seed=7)

@@ -1,0 +1,361 @@
+"""Casting: what fits is converted, what does not becomes null, as Spark does without ANSI mode.
+
+The common cases are one pass of pyarrow. A batch in which any value does not convert goes through
+Python value by value, which is slower and knows every case. The session's zone is UTC: text and
+timestamps without a zone are read and written in the zone of the target type, or in UTC.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....configs.errors import ExpressionError
+from ....transport.wire.arrow import type_to_arrow
+from ....transport.wire.types import DataType
+from .coercion import (
+    Value,
+    as_decimal,
+    converted,
+    each,
+    from_numpy,
+    is_bytes,
+    is_date,
+    is_number,
+    is_text,
+    to_numpy,
+    zero,
+)
+from .decimals import DIGITS_MAX, fitted
+from .time_texts import BLANKS, date_to_text, text_to_date, text_to_timestamp, timestamp_to_text
+from .timestamp_casts import (
+    PER_SECOND,
+    date_to_timestamp,
+    in_unit,
+    timestamp_to_date,
+    timestamp_to_timestamp,
+)
+
+__all__ = ["cast", "cast_to", "java_float", "to_text"]
+
+ArrowType: TypeAlias = Any
+
+_WIDE = decimal.Context(prec=100)
+_TRUE = frozenset({"t", "true", "y", "yes", "1"})
+_FALSE = frozenset({"f", "false", "n", "no", "0"})
+_INTEGER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d*)", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?", re.ASCII)
+_HEXADECIMAL = re.compile(
+    r"[+-]?0[xX](?:[\da-fA-F]+\.?[\da-fA-F]*|\.[\da-fA-F]+)[pP][+-]?\d+[dDfF]?", re.ASCII
+)
+
+
+def cast(value: Value, to: DataType) -> Value:
+    """Convert to a type of whale-ray's; null where a value does not fit."""
+    return cast_to(value, type_to_arrow(to))
+
+
+def cast_to(value: Value, to: ArrowType) -> Value:
+    """Convert an Arrow array; null where a value does not fit.
+
+    Raises:
+        ExpressionError: no value of the one type is ever one of the other.
+    """
+    source = value.type
+    if source == to:
+        return value
+    if pa.types.is_null(source) or (is_text(source) and is_text(to)):
+        return pc.cast(value, to)
+    for accepts, convert in _CASTS:
+        if accepts(source, to):
+            return convert(value, to)
+    msg = f"there is no cast from {source} to {to}"
+    raise ExpressionError(msg)
+
+
+def to_text(value: Value) -> Value:
+    """Return values as Spark shows them."""
+    return value if pa.types.is_string(value.type) else cast_to(value, pa.string())
+
+
+# ---- from text -------------------------------------------------------------------------------
+
+
+def _text_to_number(value: Value, to: ArrowType) -> Value:
+    # Java's integers may stand between controls of any kind, its other numbers not beside 0x7F.
+    trimmed = pc.utf8_trim(value, BLANKS if pa.types.is_integer(to) else BLANKS[:-1])
+    if not pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():  # Arrow reads 0x1F
+        try:
+            return pc.cast(trimmed, to)
+        except pa.ArrowInvalid:
+            pass  # some value is no such number: below, each for itself
+    if pa.types.is_floating(to):
+        # Arrow reads to the nearest float of the type, which Python does for 64 bits only.
+        return pc.cast(each(trimmed, _plain_float, pa.string()), to)
+    if pa.types.is_decimal(to):
+        return each(trimmed, lambda text: fitted(_read_decimal(text), to), to)
+    low, high = _integer_range(to)
+
+    def read(text: str) -> int | None:
+        if _INTEGER.fullmatch(text) is None:
+            return None
+        whole = text.partition(".")[0]
+        number = 0 if whole in {"", "+", "-"} else int(whole)
+        return number if low <= number <= high else None
+
+    return each(trimmed, read, to)
+
+
+def _plain_float(text: str) -> str | None:
+    """Return a float in Java's notation as Arrow reads it, or None if it is none."""
+    if _FLOAT.fullmatch(text):
+        return text.rstrip("dDfF").removeprefix("+")
+    if _HEXADECIMAL.fullmatch(text):
+        try:
+            return repr(float.fromhex(text.rstrip("dDfF")))
+        except OverflowError:
+            return "-inf" if text.startswith("-") else "inf"
+    if text.removeprefix("+").removeprefix("-") == "NaN" or text.lower() == "nan":
+        return "nan"
+    if text.lower().removeprefix("+").removeprefix("-") in {"inf", "infinity"}:
+        return "-inf" if text.startswith("-") else "inf"
+    return None
+
+
+def _read_decimal(text: str) -> decimal.Decimal | None:
+    if "_" in text or text != text.strip():  # which Python would read
+        return None
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _text_to_bool(value: Value, to: ArrowType) -> Value:
+    def read(text: str) -> bool | None:
+        word = text.strip(BLANKS).lower()
+        return True if word in _TRUE else False if word in _FALSE else None
+
+    return each(value, read, to)
+
+
+# ---- from numbers ----------------------------------------------------------------------------
+
+
+def _number_to_bool(value: Value, to: ArrowType) -> Value:
+    return pc.not_equal(value, zero(value.type))
+
+
+def _bool_to_number(value: Value, to: ArrowType) -> Value:
+    return cast_to(pc.cast(value, pa.int8()), to)
+
+
+def _float_to_integer(value: Value, to: ArrowType) -> Value:
+    """Cut the fraction off; beyond the range its limit, NaN as 0, as Java does.
+
+    As in Java an int8 or int16 is what an int32 leaves of itself.
+    """
+    numbers, valid = to_numpy(value, len(value))
+    narrow = pa.types.is_signed_integer(to) and to.bit_width < 32
+    low, high = _integer_range(pa.int32() if narrow else to)
+    cut = np.trunc(np.nan_to_num(numbers.astype(np.float64), nan=0.0, posinf=high, neginf=low))
+    # float(high) may be high + 1, which no integer holds: only what lies below is converted.
+    inside = (cut > low) & (cut < high)
+    wide = np.uint64 if low == 0 else np.int64
+    whole = np.where(inside, cut, 0).astype(wide)
+    whole[cut <= low] = low
+    whole[cut >= high] = high
+    return from_numpy(whole.astype(to.to_pandas_dtype()), valid, to)
+
+
+def _number_to_integer(value: Value, to: ArrowType) -> Value:
+    if pa.types.is_decimal(value.type):
+        return pc.cast(each(value, low_bits, pa.int64()), to, safe=False)
+    return pc.cast(value, to, safe=False)  # as in Java the low bits remain
+
+
+def low_bits(number: decimal.Decimal | int) -> int:
+    """Return the whole part of a number, of which 64 bits remain."""
+    return (int(number) + 2**63) % 2**64 - 2**63
+
+
+def _number_to_float(value: Value, to: ArrowType) -> Value:
+    return converted(value, to)
+
+
+def _number_to_decimal(value: Value, to: ArrowType) -> Value:
+    if pa.types.is_floating(value.type):
+
+        def exact(number: float) -> decimal.Decimal | None:
+            if not math.isfinite(number):
+                return None
+            return fitted(decimal.Decimal(repr(number)), to)
+
+        return each(pc.cast(value, pa.float64()), exact, to)
+    wide = pc.cast(value, as_decimal(value.type))
+    if wide.type.precision < DIGITS_MAX:
+        if to.scale < wide.type.scale:  # one digit more, for rounding up: 9.5 becomes 10
+            roomier = pa.decimal128(wide.type.precision + 1, wide.type.scale)
+            wide = pc.round(pc.cast(wide, roomier), to.scale, "half_towards_infinity")
+        try:
+            return pc.cast(wide, to)
+        except pa.ArrowInvalid:
+            pass  # some value has too many digits: below, each for itself
+    return each(wide, lambda number: fitted(number, to), to)
+
+
+def _integer_range(kind: ArrowType) -> tuple[int, int]:
+    bits = kind.bit_width
+    if pa.types.is_signed_integer(kind):
+        return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    return 0, 2**bits - 1
+
+
+# ---- dates and times -------------------------------------------------------------------------
+
+
+def _timestamp_to_number(value: Value, to: ArrowType) -> Value:
+    """Return seconds since 1970: whole for integers, with their fraction for the rest."""
+    if pa.types.is_integer(to):
+        return cast_to(pc.cast(in_unit(value, "s"), pa.int64()), to)
+    ticks, valid = to_numpy(pc.cast(value, pa.int64()), len(value))
+    return cast_to(from_numpy(ticks / PER_SECOND[value.type.unit], valid, pa.float64()), to)
+
+
+def _number_to_timestamp(value: Value, to: ArrowType) -> Value:
+    """Read seconds since 1970; beyond the range its ends, of a decimal the low bits."""
+    if pa.types.is_decimal(value.type):
+        micros = each(value, lambda number: low_bits(number.scaleb(6, _WIDE)), pa.int64())
+    elif pa.types.is_integer(value.type):
+        seconds, valid = to_numpy(pc.cast(value, pa.int64(), safe=False), len(value))
+        low, high = -(2**63) // 10**6, 2**63 // 10**6
+        micros = np.clip(seconds, low, high) * 10**6
+        micros = np.where(seconds <= low, -(2**63), np.where(seconds > high, 2**63 - 1, micros))
+        micros = from_numpy(micros, valid)
+    else:
+        numbers, valid = to_numpy(pc.cast(value, pa.float64()), len(value))
+        known = np.isfinite(numbers)
+        scaled = from_numpy(numbers * 1e6, known if valid is None else known & valid)
+        micros = _float_to_integer(scaled, pa.int64())
+    return pc.cast(in_unit(pc.cast(micros, pa.timestamp("us")), to.unit), to)
+
+
+def _bool_to_timestamp(value: Value, to: ArrowType) -> Value:
+    """Read true as a microsecond after 1970, as Spark does."""
+    micros = pc.cast(pc.cast(value, pa.int64()), pa.timestamp("us"))
+    return pc.cast(in_unit(micros, to.unit), to)
+
+
+def _timestamp_to_bool(value: Value, to: ArrowType) -> Value:
+    return pc.not_equal(pc.cast(value, pa.int64()), 0)
+
+
+# ---- to text ---------------------------------------------------------------------------------
+
+
+def _float_to_text(value: Value, to: ArrowType) -> Value:
+    number = np.float32 if value.type.bit_width <= 32 else np.float64
+    return each(value, lambda one: java_float(number(one)), to)
+
+
+def java_float(number: np.floating[Any]) -> str:
+    """Write a float as Java does: 1.0, 1.0E7, 1.0E-4, NaN, Infinity.
+
+    The digits are the fewest that give the same float, but two at least: the nearest such, as in
+    4.9E-324.
+    """
+    text = str(number)
+    sign, text = ("-", text[1:]) if text[0] == "-" else ("", text)
+    if text in {"nan", "inf"}:
+        return sign + {"nan": "NaN", "inf": "Infinity"}[text]
+    _, digits, exponent = decimal.Decimal(text).normalize().as_tuple()
+    if len(digits) == 1 and type(number)(nearest := f"{abs(number):.1e}") == abs(number):
+        _, digits, exponent = decimal.Decimal(nearest).as_tuple()
+    shown = "".join(map(str, digits)).rstrip("0") or "0"
+    point = len(digits) + int(exponent)  # the number is 0.shown * 10^point
+    if shown == "0":
+        return f"{sign}0.0"
+    if -3 < point <= 7:
+        whole = shown[: max(point, 0)].ljust(point, "0") or "0"
+        return f"{sign}{whole}.{'0' * max(-point, 0)}{shown[max(point, 0) :] or '0'}"
+    return f"{sign}{shown[0]}.{shown[1:] or '0'}E{point - 1}"
+
+
+def _to_plain(value: Value, to: ArrowType) -> Value:
+    return pc.cast(value, to)
+
+
+def _bytes_to_text(value: Value, to: ArrowType) -> Value:
+    try:
+        return pc.cast(pc.cast(value, pa.binary()), to)
+    except pa.ArrowInvalid:
+
+        def read(raw: bytes) -> str | None:
+            try:
+                return raw.decode()
+            except UnicodeDecodeError:
+                return None
+
+        return each(value, read, to)
+
+
+def _integer_to_bytes(value: Value, to: ArrowType) -> Value:
+    """Return the bytes of integers, the highest first."""
+    numbers, valid = to_numpy(value, len(value))
+    raw = numbers.astype(numbers.dtype.newbyteorder(">")).tobytes()
+    width = numbers.dtype.itemsize
+    cut = [raw[at : at + width] for at in range(0, len(raw), width)]
+    known = [True] * len(cut) if valid is None else valid.tolist()
+    return pa.array(
+        [one if is_known else None for one, is_known in zip(cut, known, strict=True)], to
+    )
+
+
+def _to_bytes(value: Value, to: ArrowType) -> Value:
+    if pa.types.is_fixed_size_binary(to):
+        width = to.byte_width
+        raw = pc.cast(value, pa.binary())
+        right = pc.equal(pc.binary_length(raw), width)
+        return pc.cast(pc.if_else(right, raw, pa.scalar(None, pa.binary())), to)
+    return pc.cast(value, to)
+
+
+Test: TypeAlias = Callable[[ArrowType, ArrowType], Any]
+_TYPES = pa.types
+_CASTS: tuple[tuple[Test, Callable[[Value, ArrowType], Value]], ...] = (
+    (lambda a, b: is_text(a) and is_number(b), _text_to_number),
+    (lambda a, b: is_text(a) and _TYPES.is_boolean(b), _text_to_bool),
+    (lambda a, b: is_text(a) and is_date(b), text_to_date),
+    (lambda a, b: is_text(a) and _TYPES.is_timestamp(b), text_to_timestamp),
+    (lambda a, b: (is_text(a) or is_bytes(a)) and is_bytes(b), _to_bytes),
+    (lambda a, b: is_bytes(a) and is_text(b), _bytes_to_text),
+    (lambda a, b: _TYPES.is_signed_integer(a) and _TYPES.is_binary(b), _integer_to_bytes),
+    (lambda a, b: is_number(a) and _TYPES.is_boolean(b), _number_to_bool),
+    (lambda a, b: _TYPES.is_boolean(a) and is_number(b), _bool_to_number),
+    (lambda a, b: _TYPES.is_floating(a) and _TYPES.is_integer(b), _float_to_integer),
+    (lambda a, b: is_number(a) and _TYPES.is_integer(b), _number_to_integer),
+    (lambda a, b: is_number(a) and _TYPES.is_floating(b), _number_to_float),
+    (lambda a, b: is_number(a) and _TYPES.is_decimal(b), _number_to_decimal),
+    (lambda a, b: is_number(a) and _TYPES.is_timestamp(b), _number_to_timestamp),
+    (lambda a, b: _TYPES.is_boolean(a) and _TYPES.is_timestamp(b), _bool_to_timestamp),
+    (lambda a, b: _TYPES.is_timestamp(a) and _TYPES.is_boolean(b), _timestamp_to_bool),
+    (lambda a, b: _TYPES.is_timestamp(a) and is_number(b), _timestamp_to_number),
+    (lambda a, b: _TYPES.is_timestamp(a) and _TYPES.is_timestamp(b), timestamp_to_timestamp),
+    (lambda a, b: _TYPES.is_timestamp(a) and is_date(b), timestamp_to_date),
+    (lambda a, b: is_date(a) and _TYPES.is_timestamp(b), date_to_timestamp),
+    (lambda a, b: is_date(a) and is_date(b), _to_plain),
+    (lambda a, b: _TYPES.is_duration(a) and _TYPES.is_duration(b), lambda v, t: in_unit(v, t.unit)),
+    (lambda a, b: _TYPES.is_time(a) and _TYPES.is_time(b), _to_plain),
+    (lambda a, b: _TYPES.is_floating(a) and is_text(b), _float_to_text),
+    (lambda a, b: _TYPES.is_timestamp(a) and is_text(b), timestamp_to_text),
+    (lambda a, b: is_date(a) and is_text(b), date_to_text),
+    (lambda a, b: not _TYPES.is_duration(a) and is_text(b), _to_plain),
+)

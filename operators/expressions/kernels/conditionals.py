@@ -1,0 +1,79 @@
+"""Kernels that choose among values: case, coalesce, least and greatest, NaN replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....configs.errors import ExpressionError
+from .coercion import Value, is_number, unified
+from .comparisons import equal, greater, less
+
+__all__ = ["case", "coalesce", "greatest", "isnan", "least", "nanvl", "nullif"]
+
+
+def case(*values: Value) -> Value:
+    """Return the first value whose condition is true: condition, value, …, and the last resort."""
+    conditions = values[:-1:2]
+    *results, chosen = unified([*values[1:-1:2], values[-1]])
+    for condition, result in zip(reversed(conditions), reversed(results), strict=True):
+        if not pa.types.is_boolean(condition.type):
+            msg = f"when needs a condition, not {condition.type}: compare it"
+            raise ExpressionError(msg)
+        sure = pc.fill_null(condition, False)
+        if isinstance(sure, pa.Scalar):
+            chosen = result if sure.as_py() else chosen
+        else:
+            chosen = pc.if_else(sure, result, chosen)
+    return _as_long_as(chosen, values)
+
+
+def coalesce(*values: Value) -> Value:
+    """Return the first value that is not null."""
+    return _as_long_as(pc.coalesce(*unified(values)), values)
+
+
+def nullif(left: Value, right: Value) -> Value:
+    """Return left, or null where both are equal."""
+    left, right = unified([left, right])
+    same = pc.fill_null(equal(left, right), False)
+    return _as_long_as(pc.if_else(same, pa.scalar(None, left.type), left), (left, right))
+
+
+def greatest(*values: Value) -> Value:
+    """Return the greatest value, nulls aside; NaN is greater than all numbers."""
+    return _as_long_as(reduce(partial(_better, greater), unified(values)), values)
+
+
+def least(*values: Value) -> Value:
+    """Return the least value, nulls aside; NaN is greater than all numbers."""
+    return _as_long_as(reduce(partial(_better, less), unified(values)), values)
+
+
+def _better(wins: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
+    chosen = pc.if_else(wins(right, left), right, left)  # null where either is
+    return pc.coalesce(chosen, left, right)
+
+
+def isnan(value: Value) -> Value:
+    """Tell where a number is NaN; false where it is null."""
+    if not is_number(value.type):
+        msg = f"isnan takes a number, not {value.type}: cast it to 'double'"
+        raise ExpressionError(msg)
+    return pc.fill_null(pc.is_nan(value), False)
+
+
+def nanvl(value: Value, instead: Value) -> Value:
+    """Return the value, or the other where it is NaN."""
+    value, instead = unified([value, instead])
+    return pc.if_else(pc.fill_null(pc.is_nan(value), False), instead, value)
+
+
+def _as_long_as(result: Value, values: tuple[Value, ...] | list[Value]) -> Value:
+    """Repeat a constant result to the length of the array arguments."""
+    if not isinstance(result, pa.Scalar):
+        return result
+    return pa.repeat(result, next(len(v) for v in values if not isinstance(v, pa.Scalar)))

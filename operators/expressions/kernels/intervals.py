@@ -1,0 +1,82 @@
+"""Times plus and minus durations, as clocks count: a day later is the same time on the clock."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....configs.errors import ExpressionError
+from .coercion import UNITS, Value, from_numpy, is_date, to_numpy, unified
+from .timestamp_casts import (
+    PER_SECOND,
+    SECONDS_PER_DAY,
+    clock_ticks,
+    date_to_timestamp,
+    from_clock,
+    in_unit,
+)
+
+__all__ = ["difference", "shifted"]
+
+_INSTANT = pa.timestamp("us", "UTC")
+
+
+def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
+    """Return times a duration later, or earlier.
+
+    The whole days of the duration are counted on the clock of the zone, the rest as it passes. A
+    date is the midnight that begins it in UTC.
+    """
+    if pa.types.is_null(by.type):
+        by = pc.cast(by, pa.duration("us"))
+    if not pa.types.is_duration(by.type):
+        msg = f"cannot add {by.type} to {time.type}: use a datetime.timedelta"
+        raise ExpressionError(msg)
+    rows = len(by) if isinstance(time, pa.Scalar) else len(time)
+    time, by = (pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (time, by))
+    if is_date(time.type):
+        time = date_to_timestamp(time, _INSTANT)
+    unit = max(time.type.unit, by.type.unit, key=UNITS.index)
+    time, by = in_unit(time, unit), in_unit(by, unit)
+    if backwards:
+        by = pc.negate(by)
+    zone = time.type.tz
+    if zone in (None, "UTC"):
+        return _sum(time, by)
+    per_day = PER_SECOND[unit] * SECONDS_PER_DAY
+    ticks, valid = clock_ticks(time)
+    step, step_valid = to_numpy(pc.cast(by, pa.int64()), rows)
+    rest = np.fmod(step, per_day)
+    days_later = from_clock(ticks + step - rest, valid, time.type, like=time)
+    return _sum(days_later, pc.cast(from_numpy(rest, step_valid), by.type))
+
+
+def _sum(time: Value, by: Value) -> Value:
+    """Add ticks of one unit; null beyond 64 bits."""
+    try:
+        return pc.add_checked(time, by)
+    except pa.ArrowInvalid:
+        total = pc.add(time, by)
+        ticks, steps, sums = (pc.cast(value, pa.int64()) for value in (time, by, total))
+        fits = pc.equal(pc.less(steps, 0), pc.less(sums, ticks))
+        return pc.if_else(fits, total, pa.scalar(None, total.type))
+
+
+def difference(left: Value, right: Value) -> Value:
+    """Return by how much the clocks of two timestamps differ, or two days.
+
+    Timestamps of two zones are compared by UTC's clock.
+    """
+    left, right = unified([left, right])
+    if is_date(left.type):
+        return pc.cast(pc.subtract(left, right), pa.duration("us"))
+    zone = left.type.tz
+    if zone in (None, "UTC"):
+        return pc.subtract(left, right)
+    rows = len(right) if isinstance(left, pa.Scalar) else len(left)
+    clocks = [pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (left, right)]
+    (a, a_valid), (b, b_valid) = map(clock_ticks, clocks)
+    known = [valid for valid in (a_valid, b_valid) if valid is not None]
+    passed = from_numpy(a - b, np.logical_and.reduce(known) if known else None)
+    return pc.cast(passed, pa.duration(left.type.unit))

@@ -1,0 +1,351 @@
+"""Expressions at the ends of their ranges, where clocks change, and on texts that are no values.
+
+Spark's own answers on many more are in `tests/whale_ray/spark/test_expressions_against_spark.py`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import math
+import pickle
+import warnings
+import zoneinfo
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.configs.errors import ExpressionError, InputError
+from whale_ray.operators.expressions import functions as F  # noqa: N812 - as in PySpark
+from whale_ray.operators.expressions.civil_days import civil_day, day_number
+from whale_ray.operators.expressions.expression import Expression, col, lit
+from whale_ray.operators.expressions.java_patterns import JavaPattern
+from whale_ray.operators.expressions.kernels import time_texts
+from whale_ray.operators.expressions.kernels.zones import (
+    clock_seconds,
+    instant_seconds,
+    midnight_seconds,
+)
+from whale_ray.transport.wire.arrow import column_to_arrow
+from whale_ray.transport.wire.batch import Batch
+
+ZONES = ("Europe/Berlin", "America/Havana", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kolkata")
+UTC = datetime.UTC
+_ONE = Batch.from_pydict({"one": [1]})
+
+
+def _value(expression: Expression, batch: Batch = _ONE) -> Any:
+    """Return the value in the first row; times as numbers, since Python has no year 10000."""
+    array = column_to_arrow(expression.evaluate(batch))
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.int64())
+    return array.to_pylist()[0]
+
+
+def _zoned(text: str, zone: str, unit: str = "us") -> Batch:
+    """Return a row `t` with an instant, given in UTC."""
+    instant = pa.scalar(datetime.datetime.fromisoformat(text).replace(tzinfo=UTC))
+    times = pa.array([instant.as_py()], pa.timestamp(unit, zone))
+    return Batch.from_arrow(pa.table({"t": times}))
+
+
+# ---- clocks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize(
+    ("zone", "instant", "cut", "start"),
+    [
+        ("Europe/Berlin", "2020-10-25T00:30", "hour", "2020-10-25T00:00"),
+        ("Europe/Berlin", "2020-10-25T01:30", "hour", "2020-10-25T01:00"),  # 02:30 again
+        ("Europe/Berlin", "2020-10-25T12:00", "day", "2020-10-24T22:00"),
+        ("America/New_York", "2023-11-05T06:15", "hour", "2023-11-05T06:00"),
+        ("America/Sao_Paulo", "2017-10-15T18:00", "day", "2017-10-15T03:00"),  # begins at 01:00
+        ("America/Havana", "2024-11-03T04:30", "day", "2024-11-03T04:00"),  # midnight is twice
+        ("Europe/Berlin", "2040-07-01T12:00", "month", "2040-06-30T22:00"),
+        ("Europe/Berlin", "1890-06-01T12:00", "day", "1890-05-31T23:06:32"),
+    ],
+)
+def test_times_are_cut_by_the_clock_of_their_zone(
+    zone: str, instant: str, cut: str, start: str, unit: str
+) -> None:
+    if unit == "s" or not instant.startswith("18"):
+        found = F.date_trunc(cut, "t").evaluate(_zoned(instant, zone, unit)).to_pylist()
+        wanted = datetime.datetime.fromisoformat(start).replace(tzinfo=UTC)
+        assert [time.astimezone(UTC) for time in found] == [wanted]
+
+
+_CLOCKS = st.integers(-62_135_424_000, 253_402_041_600).map(
+    lambda seconds: datetime.datetime.fromtimestamp(seconds, UTC)
+)
+
+
+@given(st.sampled_from(ZONES), st.lists(_CLOCKS))
+def test_zones_are_those_of_zoneinfo(zone: str, clocks: list[datetime.datetime]) -> None:
+    known = zoneinfo.ZoneInfo(zone)
+    seconds = [math.floor(clock.timestamp()) for clock in clocks]
+    shown = clock_seconds(np.array(seconds, np.int64), zone)
+    for instant, own in zip(seconds, shown.tolist(), strict=True):
+        there = datetime.datetime.fromtimestamp(instant, known).replace(tzinfo=UTC)
+        assert own == there.timestamp()
+    # Python's fold=0 is the first of a repeated time, and moves a skipped one as clocks do.
+    back = instant_seconds(np.array(seconds, np.int64), zone)
+    for clock, own in zip(clocks, back.tolist(), strict=True):
+        assert own == math.floor(clock.replace(tzinfo=known).timestamp())
+
+
+def test_a_day_begins_with_the_change_that_skips_its_midnight() -> None:
+    midnight = np.array([datetime.datetime(2017, 10, 15, tzinfo=UTC).timestamp()], np.int64)
+    (start,) = midnight_seconds(midnight, "America/Sao_Paulo").tolist()
+    assert datetime.datetime.fromtimestamp(start, UTC).hour == 3
+    (start,) = midnight_seconds(midnight, "+05:30").tolist()
+    assert start == midnight[0] - 19_800
+
+
+_OFFSETS = {
+    text: datetime.timezone(datetime.timedelta(minutes=minutes))
+    for text, minutes in {"Z": 0, "+02:00": 120, "-17:59": -1079, "+18:00": 1080}.items()
+} | {" Europe/Berlin": zoneinfo.ZoneInfo("Europe/Berlin"), "": UTC}
+_MOMENTS = st.tuples(
+    st.datetimes(*(datetime.datetime(year, 1, 1) for year in (2, 9998))),  # noqa: DTZ001 - clocks
+    st.sampled_from(["", ".5", ".123456", ".1234567"]),
+)
+
+
+@given(
+    st.lists(st.tuples(_MOMENTS, st.sampled_from(sorted(_OFFSETS)))),
+    st.lists(st.tuples(_MOMENTS, st.just("Z"))),
+    st.sampled_from([None, "2020-02-30 00:00:00Z", "2020-01-01 00:00Z", "none"]),
+)
+def test_times_with_offsets_are_instants(
+    mixed: list[Any], alike: list[Any], other: str | None
+) -> None:
+    for chosen, odd in ((mixed, other), (alike, other), (alike, None)):
+        texts: list[str | None] = [odd]
+        wanted: list[datetime.datetime | None] = [None]
+        for (clock, fraction), offset in chosen:
+            whole = clock.replace(microsecond=0)
+            texts.append(f"{whole}{fraction}{offset}")
+            micros = int(fraction[1:7].ljust(6, "0"))
+            wanted.append(whole.replace(microsecond=micros, tzinfo=_OFFSETS[offset]))
+        batch = Batch.from_arrow(pa.table({"s": pa.array(texts, pa.string())}))
+        found = col("s").cast("timestamp").evaluate(batch).to_pylist()
+        assert found == [None if one is None else one.astimezone(UTC) for one in wanted]
+
+
+def test_times_with_zones_are_looked_up_zone_by_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(clocks: Any, zone: str) -> Any:
+        asked.append((len(clocks), zone))
+        return instant_seconds(clocks, zone)
+
+    monkeypatch.setattr(time_texts, "instant_seconds", noted)
+    texts = ["2020-07-01 12:00:00 Europe/Berlin", "2020-07-01 10:00:00Z"] * 50
+    batch = Batch.from_pydict({"s": texts})
+    found = col("s").cast("timestamp").evaluate(batch).to_pylist()
+    assert set(found) == {datetime.datetime(2020, 7, 1, 10, tzinfo=UTC)}
+    assert sorted(asked) == [(50, "Europe/Berlin"), (50, "UTC")]
+
+
+def test_a_zone_that_is_none_is_named() -> None:
+    with pytest.raises(ExpressionError, match="no time zone 'Europe/Atlantis' is known here"):
+        clock_seconds(np.array([0]), "Europe/Atlantis")
+
+
+@pytest.mark.parametrize(
+    ("step", "later"),
+    [
+        (datetime.timedelta(days=1), "2020-10-25T12:00"),  # the same time on the clock
+        (datetime.timedelta(hours=24), "2020-10-25T12:00"),
+        (datetime.timedelta(hours=23), "2020-10-25T10:00"),
+    ],
+)
+def test_a_day_later_is_the_same_time_on_the_clock(step: datetime.timedelta, later: str) -> None:
+    batch = _zoned("2020-10-24T11:00", "Europe/Berlin")
+    (found,) = (col("t") + step).evaluate(batch).to_pylist()
+    assert found == datetime.datetime.fromisoformat(later).replace(tzinfo=UTC)
+    assert (col("t") + step - step == col("t")).evaluate(batch).to_pylist() == [True]
+
+
+# ---- literals that Spark reads, or does not --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        (F.to_date(lit("2020-02-30"), "yyyy-MM-dd"), None),
+        (F.to_date(lit("2020-02-29"), "yyyy-MM-dd"), datetime.date(2020, 2, 29)),
+        (F.to_date(lit("2020-2-9"), "yyyy-MM-dd"), None),
+        (F.to_timestamp(lit("2020-01-01 23:59:60"), "yyyy-MM-dd HH:mm:ss"), None),
+        (F.unix_timestamp(lit("2020-02-30 00:00:00")), None),
+        (F.unix_timestamp(lit("10:30"), "HH:mm"), 37_800),
+        (F.to_date(lit("2019-366"), "yyyy-DDD"), None),
+        (F.to_date(lit("75-01-01"), "yy-MM-dd"), datetime.date(2075, 1, 1)),
+        (F.date_format(lit(datetime.date(2020, 1, 5)), "D/DDD"), "5/005"),
+        (F.date_format(lit(datetime.date(987, 1, 5)), "y yyyy yy"), "987 0987 87"),
+        (lit("١٢").cast("int"), None),
+        (lit("٢٠٢٠-01-01").cast("date"), None),
+        (lit(1e300).cast("decimal(10, 2)"), None),
+        (lit("1e400").cast("decimal(10, 2)"), None),
+        (lit("1e9999999999").cast("decimal(10, 2)"), None),
+        (lit("-1e-400").cast("decimal(3, 2)"), decimal.Decimal("0.00")),
+        (lit(-(2**63)).cast("timestamp"), -(2**63)),
+        (lit(1e300).cast("timestamp"), 2**63 - 1),
+        (lit(math.nan).cast("timestamp"), None),
+        (F.from_unixtime(lit(2**53)), "+166375-10-30 00:45:30"),
+        (lit("10000-01-01").cast("timestamp"), 253_402_300_800_000_000),
+        (lit("10000-01-01").cast("timestamp").cast("string"), "+10000-01-01 00:00:00"),
+        (F.year(lit("10000-01-01").cast("date")), 10_000),
+        (lit("10000-01-01").cast("date").cast("string"), "+10000-01-01"),
+        (lit("10:00").cast("timestamp"), None),
+        (lit("2020-01-01 10:00:00 America/New_York").cast("timestamp"), 1_577_890_800_000_000),
+        (lit(5e-324).cast("string"), "4.9E-324"),
+        (lit(np.float32(1e-45)).cast("string"), "1.4E-45"),
+        (lit(-0.0).isin(0), True),
+        (lit(-0.0).isin(0, None), True),
+        (F.round(lit(2**63 - 1), -1), -(2**63) + 2),
+        (F.round(lit(-(2**63)), -30), 0),
+        (lit(decimal.Decimal("127.99")).cast("double"), 127.99),
+        (lit(decimal.Decimal("1")) / lit(decimal.Decimal("3")), decimal.Decimal("0.333333")),
+        (F.isnan(lit(1.0) ** lit(math.nan)), True),
+        (lit(datetime.date(2020, 1, 1)) + datetime.timedelta(hours=1), 1_577_840_400_000_000),
+        (lit(datetime.date(2020, 1, 2)) - datetime.date(2020, 1, 1), datetime.timedelta(days=1)),
+        (lit("294247-01-10").cast("timestamp") + datetime.timedelta(days=1), None),
+        (F.date_trunc("week", lit(-(2**63)).cast("timestamp")), None),
+        (F.split_part(lit("a,b"), lit(","), lit(2)), "b"),
+        (F.lpad(lit("a"), lit(3), lit("-")), "--a"),
+        (F.substring(lit("whale"), lit(2), lit(3)), "hal"),
+        (lit("whale").substr(lit(-3), lit(2)), "al"),
+        (lit("whale").like(lit("w%")), True),
+    ],
+    ids=str,
+)
+def test_the_ends_of_ranges(expression: Expression, value: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy would print them
+        assert _value(expression) == value
+
+
+def test_no_number_makes_numpy_warn() -> None:
+    numbers = [math.inf, -math.inf, math.nan, 1e308, -1e308, 5e-324, -0.0, 2.0**63]
+    half = np.array([math.inf, -math.inf, math.nan, 6e4, -6e4, 6e-8, -0.0, 1.0], np.float16)
+    batch = Batch.from_pydict({"d": numbers, "f": half})
+    expressions = [col("d") % 3, col("d") * 1e300, F.round("d", 300), F.exp("d"), F.sqrt("d")]
+    expressions += [col("d").cast(kind) for kind in ("int", "byte", "timestamp", "float")]
+    expressions += [F.timestamp_seconds("f"), F.round("f", -3), col("f") / 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for expression in expressions:
+            expression.evaluate(batch)
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+@pytest.mark.parametrize("text", ["10000-01-01", "0000-12-30"])
+def test_years_that_python_lacks_are_told(kind: str, text: str) -> None:
+    column = lit(text).cast(kind).evaluate(_ONE)
+    with pytest.raises(InputError, match=r"whose years are 1 to 9999: cast it to 'string'"):
+        column.to_pylist()
+    (shown,) = lit(text).cast(kind).cast("string").evaluate(_ONE).to_pylist()
+    assert shown.startswith(text if text.startswith("0") else f"+{text}")
+
+
+def test_what_shapes_a_function_is_a_constant() -> None:
+    with pytest.raises(ExpressionError, match="plain text or a literal, not the column b"):
+        F.split_part("a", col("b"), 1)
+    with pytest.raises(ExpressionError, match="expected a plain integer, not 'x'"):
+        F.split_part("a", ",", lit("x"))
+
+
+_DECIMALS = st.tuples(st.integers(10, 18), st.integers(0, 10))
+
+
+@given(_DECIMALS, _DECIMALS, st.data())
+def test_quotients_and_rests_of_decimals_are_exact(
+    left: tuple[int, int], right: tuple[int, int], data: st.DataObject
+) -> None:
+    """Compare with fractions, rounded half up to the scale of the result."""
+
+    def some(kind: tuple[int, int]) -> list[fractions.Fraction]:
+        digits = st.integers(-(10 ** kind[0]) + 1, 10 ** kind[0] - 1)
+        drawn = data.draw(st.lists(digits, min_size=4, max_size=4))
+        return [fractions.Fraction(number, 10 ** kind[1]) for number in drawn]
+
+    columns = {"a": (some(left), left), "b": (some(right), right)}
+    arrays = {
+        name: pa.array(
+            [decimal.Decimal(int(number * 10**scale)).scaleb(-scale) for number in numbers],
+            pa.decimal128(digits, scale),
+        )
+        for name, (numbers, (digits, scale)) in columns.items()
+    }
+    batch = Batch.from_arrow(pa.table(arrays))
+    quotients = column_to_arrow((col("a") / col("b")).evaluate(batch))
+    rests = (col("a") % col("b")).evaluate(batch).to_pylist()
+    unit = 10**quotients.type.scale
+    for a, b, quotient, rest in zip(
+        columns["a"][0], columns["b"][0], quotients.to_pylist(), rests, strict=True
+    ):
+        if b == 0:
+            assert quotient is None
+            assert rest is None
+            continue
+        size = math.floor(abs(a / b) * unit + fractions.Fraction(1, 2))
+        wanted = fractions.Fraction(size if a / b > 0 else -size, unit)
+        assert quotient is None or fractions.Fraction(quotient) == wanted
+        assert (quotient is None) == (size >= 10**quotients.type.precision)
+        assert fractions.Fraction(rest) == a - b * math.trunc(a / b)
+
+
+def test_text_takes_no_duration() -> None:
+    with pytest.raises(ExpressionError, match="cannot add string and duration.us.: cast the text"):
+        (lit("2020-01-01") + datetime.timedelta(days=1)).evaluate(_ONE)
+
+
+# ---- patterns and days -----------------------------------------------------------------------
+
+
+@given(st.datetimes(datetime.datetime(1000, 1, 1)))  # noqa: DTZ001 - a clock's
+def test_what_a_pattern_writes_it_reads(clock: datetime.datetime) -> None:
+    day = clock.toordinal() - datetime.date(1970, 1, 1).toordinal()
+    midnight = clock.replace(hour=0, minute=0, second=0, microsecond=0)
+    nanos = (clock - midnight) // datetime.timedelta(microseconds=1) * 1000
+    assert civil_day(day) == (clock.year, clock.month, clock.day)
+    assert day_number(clock.year, clock.month, clock.day) == day
+    for text, format in (
+        ("yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "%Y-%m-%dT%H:%M:%S.%f"),
+        ("MMM dd yyyy, hh:mm:ss.SSSSSS a", "%b %d %Y, %I:%M:%S.%f %p"),
+        ("yyyyDDDHHmmssSSSSSS", "%Y%j%H%M%S%f"),
+    ):
+        pattern = pickle.loads(pickle.dumps(JavaPattern.parse(text, reading=True)))
+        assert pattern.write(day, nanos) == clock.strftime(format)
+        assert pattern.read(clock.strftime(format)) == (day, nanos)
+
+
+@given(
+    st.lists(st.none() | st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9-]{10}", fullmatch=True))
+)
+def test_days_read_at_once_are_those_read_one_by_one(texts: list[str | None]) -> None:
+    batch = Batch.from_arrow(pa.table({"s": pa.array(texts, pa.string())}))
+    pattern = JavaPattern.parse("yyyy-MM-dd", reading=True)
+    one_by_one = [None if text is None else pattern.read(text) for text in texts]
+    found = F.unix_timestamp("s", "yyyy-MM-dd").evaluate(batch).to_pylist()
+    assert found == [None if read is None else read[0] * 86_400 for read in one_by_one]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("yyyy 'o", "the date pattern \"yyyy 'o\" has a quote without an end: write '' for one"),
+        ("E yyyy", "the date pattern 'E yyyy' holds 'E', which is only for writing"),
+    ],
+)
+def test_patterns_that_cannot_be_read_by(pattern: str, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        F.to_date("a", pattern)
+    assert str(caught.value) == message

@@ -1,0 +1,293 @@
+"""Runs nodes in virtual time: hands them messages and ticks, carries out what they answer.
+
+A node is an object without I/O, clock or randomness of its own. It is made by a factory, anew
+after every crash, so that what it keeps is lost unless the factory hands it on. Everything that is
+random comes from the seed; two runs of one seed have the same `fingerprint`.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+from tests.simulation.connections import Connection, ConnectionModel, Connections
+from tests.simulation.network import LinkModel, Network
+from whale_ray.lab.simulator.clock import EventQueue, SimulatedClock, Timer
+
+EVENTS_MAX = 1_000_000
+TRACE_EVENTS = 200
+_SHOWN = 110
+"""Characters of a message in a trace."""
+_MASK = (1 << 64) - 1
+_PRIME = 0x100000001B3
+_NEVER_NS = 1 << 62
+
+
+class Send(NamedTuple):
+    """Action: send a message of `nbytes` to the node `target`; it may be lost."""
+
+    target: str
+    message: object
+    nbytes: int = 0
+
+
+class WakeAt(NamedTuple):
+    """Action: call `tick` at that time, or now if it is over; instead of any time said before."""
+
+    time_ns: int
+
+
+class Dial(NamedTuple):
+    """Action: begin a connection to the node `target`; see connections.py for what follows."""
+
+    target: str
+
+
+class Transmit(NamedTuple):
+    """Action: send a message of `nbytes` over a connection."""
+
+    connection: Connection
+    message: object
+    nbytes: int = 0
+
+
+class HangUp(NamedTuple):
+    """Action: end a connection."""
+
+    connection: Connection
+
+
+Action: TypeAlias = Send | WakeAt | Dial | Transmit | HangUp
+Actions: TypeAlias = Iterable[Action]
+
+
+class Node(Protocol):
+    """What the simulator runs. Each call returns, or yields, what is to be done."""
+
+    def start(self, now_ns: int) -> Actions:
+        """Begin; the first call."""
+        ...
+
+    def receive(self, sender: str, message: object, now_ns: int) -> Actions:
+        """Take a message, or what became of a connection, from the node `sender`."""
+        ...
+
+    def tick(self, now_ns: int) -> Actions:
+        """Go on at the time that `WakeAt` asked for."""
+        ...
+
+
+class SimulationError(AssertionError):
+    """A run went on without end, or did not get where it had to."""
+
+
+class TraceEntry(NamedTuple):
+    """One event of a run."""
+
+    time_ns: int
+    kind: str
+    source: str
+    target: str
+    message: object
+
+    def __str__(self) -> str:
+        where = self.source if self.source == self.target else f"{self.source} → {self.target}"
+        what = "" if self.message is None else repr(self.message)
+        what = what if len(what) <= _SHOWN else f"{what[: _SHOWN - 1]}…"
+        return f"{self.time_ns / 1e6:14.6f} ms  {where:<16} {self.kind:<10} {what}".rstrip()
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A node's place, which stays when the node dies."""
+
+    name: str
+    number: int
+    factory: Callable[[], Node]
+    node: Node | None = None
+    wake: Timer | None = None
+    wake_ns: int = 0
+
+
+class Simulator:
+    """One run, from its seed. `network` and `connections` are there for the scenario to harm."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        link: LinkModel | None = None,
+        connection: ConnectionModel | None = None,
+        events_max: int = EVENTS_MAX,
+        trace_events: int = TRACE_EVENTS,
+    ) -> None:
+        """Begin at time 0 without nodes.
+
+        `events_max` events are a livelock, and a failure. The last `trace_events` are kept.
+        """
+        self.seed = seed
+        self.chance = random.Random(f"{seed}/scenario")
+        """For the scenario's own choices; the network's are independent of them."""
+        self.clock = SimulatedClock()
+        self.events = EventQueue(self.clock)
+        of_network = random.Random(f"{seed}/network")
+        self.network = Network(
+            self.events, of_network, link or LinkModel(), self._hand, self._record
+        )
+        self.connections = Connections(
+            self.network,
+            self.events,
+            of_network,
+            connection or ConnectionModel(),
+            self._hand,
+            self._record,
+        )
+        self._entries: deque[tuple[int, str, str, str, object]] = deque(maxlen=trace_events)
+        self.fingerprint = 0
+        """Follows from every event so far, its time and its node."""
+        self.events_done = 0
+        self.events_max = events_max
+        self._seats: dict[str, _Seat] = {}
+
+    # --- nodes ----------------------------------------------------------------------------------
+
+    def add(self, name: str, factory: Callable[[], Node], *, start_ns: int | None = None) -> None:
+        """Add a node that `factory` makes, now or at `start_ns`."""
+        if name in self._seats:
+            msg = f"there is a node {name!r} already"
+            raise ValueError(msg)
+        self._seats[name] = _Seat(name, len(self._seats) + 1, factory)
+        self.events.post(self.clock.now_ns if start_ns is None else start_ns, self.restart, name)
+
+    def node(self, name: str) -> Node | None:
+        """Return the node of that name as it lives now; None while it is dead."""
+        return self._seats[name].node
+
+    def crash(self, name: str, *, loud: bool = True) -> None:
+        """Kill a node: what it holds is lost, and what arrives while it is dead.
+
+        `loud`: its host tells the peers of its connections, as a kernel does for a process. Else
+        they hear nothing, as of a host without power, until their silence is over.
+        """
+        seat = self._seats[name]
+        if seat.node is None:
+            return
+        seat.node = None
+        if seat.wake is not None:
+            seat.wake.cancel()
+            seat.wake = None
+        self._record("crash", name, name, None)
+        self.connections.crashed(name, loud=loud)
+
+    def restart(self, name: str) -> None:
+        """Start a dead node anew; does nothing to one that lives."""
+        seat = self._seats[name]
+        if seat.node is None:
+            seat.node = seat.factory()
+            self._record("start", name, name, None)
+            self._carry_out(seat, seat.node.start(self.clock.now_ns))
+
+    def crash_for(self, name: str, duration_ns: int, *, loud: bool = True) -> None:
+        """Kill a node, and start it anew after a time."""
+        self.crash(name, loud=loud)
+        self.events.post(self.clock.now_ns + duration_ns, self.restart, name)
+
+    # --- the run --------------------------------------------------------------------------------
+
+    def run(self, *, until_ns: int | None = None, done: Callable[[], bool] | None = None) -> None:
+        """Let events happen until nothing is left to happen, `until_ns`, or `done`.
+
+        Raises SimulationError if the run comes to its end without being done, and after
+        `events_max` events, which is taken for a livelock. What nodes raise passes through.
+        """
+        last_ns = _NEVER_NS if until_ns is None else until_ns
+        left = self.events_max - self.events_done
+        # What a run lets go is freed by its reference count: looking for cycles, again and again
+        # among all links and messages of a large network, takes a third of the time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            self.events_done += self.events.run(last_ns, left, done)
+        finally:
+            if collects:
+                gc.enable()
+        if done is not None and done():
+            return
+        due_ns = self.events.next_ns
+        if due_ns is not None and due_ns <= last_ns:
+            msg = f"no end after {self.events_done:,} events: a livelock"
+            raise SimulationError(msg)
+        if until_ns is not None:
+            self.events.advance_to(until_ns)
+        if done is not None:
+            why = "nothing is left to happen" if due_ns is None else "the time is over"
+            msg = f"not done after {self.clock.now_ns / 1e6:,.3f} ms: {why}"
+            raise SimulationError(msg)
+
+    def _hand(self, name: str, sender: str, message: object) -> bool:
+        seat = self._seats.get(name)
+        if seat is None or seat.node is None:
+            return False
+        now_ns = self.clock.now_ns
+        # As `_record` does: nothing else is called so often.
+        self._entries.append((now_ns, "receive", sender, name, message))
+        self.fingerprint = (self.fingerprint * _PRIME + now_ns + seat.number) & _MASK
+        actions = seat.node.receive(sender, message, now_ns)
+        if actions:
+            self._carry_out(seat, actions)
+        return True
+
+    def _tick(self, seat: _Seat) -> None:
+        seat.wake = None
+        if seat.node is not None:
+            self._record("tick", seat.name, seat.name, None)
+            self._carry_out(seat, seat.node.tick(self.clock.now_ns))
+
+    def _carry_out(self, seat: _Seat, actions: Actions) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self.network.send(seat.name, action.target, action.message, action.nbytes)
+            elif isinstance(action, WakeAt):
+                self._wake_at(seat, max(action.time_ns, self.clock.now_ns))
+            elif isinstance(action, Transmit):
+                self.connections.send(action.connection, seat.name, action.message, action.nbytes)
+            elif isinstance(action, Dial):
+                self.connections.dial(seat.name, action.target)
+            elif isinstance(action, HangUp):
+                self.connections.hang_up(action.connection, seat.name)
+            else:
+                msg = f"node {seat.name!r} asks for {action!r}, which is no action"
+                raise TypeError(msg)
+
+    def _wake_at(self, seat: _Seat, time_ns: int) -> None:
+        if seat.wake is not None:
+            if seat.wake_ns == time_ns:
+                return
+            seat.wake.cancel()
+        seat.wake_ns = time_ns
+        seat.wake = self.events.timer(time_ns, self._tick, seat)
+
+    # --- the trace ------------------------------------------------------------------------------
+
+    def _record(self, kind: str, source: str, target: str, message: object) -> None:
+        now_ns = self.clock.now_ns
+        self._entries.append((now_ns, kind, source, target, message))
+        seat = self._seats.get(target)
+        number = 0 if seat is None else seat.number
+        self.fingerprint = (self.fingerprint * _PRIME + now_ns + number + len(kind)) & _MASK
+
+    @property
+    def trace(self) -> tuple[TraceEntry, ...]:
+        """The last events, oldest first."""
+        return tuple(TraceEntry(*entry) for entry in self._entries)
+
+    def trace_text(self) -> str:
+        """Return the last events, a line each."""
+        entries = self.trace
+        before = self.events_done - len(entries)
+        lines = [f"the last {len(entries)} events of {self.events_done:,}:"] if before > 0 else []
+        return "\n".join([*lines, *map(str, entries)])

@@ -1,0 +1,193 @@
+"""The state machines of transport/ under simulated misfortune: new seeds in every run.
+
+The base of the seeds is printed at the start; a failure prints the line that plays its seed again.
+Seeds that failed once stand in `past_failures/` and are tried first. That the scenarios notice
+faults is tested by putting some in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation.scenarios.multicast import Play
+from tests.simulation.seeds import (
+    SCENARIOS,
+    SeedFailedError,
+    find_scenario,
+    for_seeds,
+    fresh_base,
+    play_seed,
+    seeds_from,
+    seeds_of_file,
+)
+from tests.simulation.simulator import Simulator
+from whale_ray.multicast.floors import Acknowledgement, SourceFloors
+from whale_ray.multicast.switch_messages import PlannedMove
+from whale_ray.multicast.switch_protocol import Phase
+from whale_ray.multicast.switch_vertex import Span, SwitchVertex
+from whale_ray.transport.links.attached import Offer
+from whale_ray.transport.links.control import ControlOutbox
+from whale_ray.transport.links.link import Link
+from whale_ray.transport.links.messages import SEQUENCE_MASK
+from whale_ray.transport.links.streams import StreamSender
+from whale_ray.transport.push.protocol import PushReceiver, PushSender
+
+PAST_FAILURES = Path(__file__).with_name("past_failures")
+SEEDS = {"push": 250, "resumption": 150, "forwarding": 100, "multicast": 500}
+"""In a minute or so; `make soak` plays more."""
+BLOCK = 125
+"""Seeds that one test plays at most."""
+SEEDS_TO_CATCH = {"push": 100, "resumption": 100, "forwarding": 100, "multicast": 500}
+BASE = fresh_base()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _print_base(request: pytest.FixtureRequest) -> None:
+    """Print the base even where the output of tests is captured."""
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
+    with contextlib.nullcontext() if capture is None else capture.global_and_fixture_disabled():
+        sys.stdout.write(f"\nsimulation: {sum(SEEDS.values())} seeds from base {BASE}\n")
+
+
+def test_every_scenario_has_its_share_of_seeds():
+    assert SEEDS.keys() == SCENARIOS.keys()
+    assert sum(SEEDS.values()) - SEEDS["multicast"] == SEEDS["multicast"] == 500
+    assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_seeds_that_failed_once_pass(name):
+    for_seeds(find_scenario(name), seeds_of_file(PAST_FAILURES / f"{name}.txt"))
+
+
+BLOCKS = [
+    pytest.param(name, first, marks=pytest.mark.long if name == "multicast" and first else ())
+    for name, count in SEEDS.items()
+    for first in range(0, count, BLOCK)
+]
+
+
+@pytest.mark.parametrize(("name", "first"), BLOCKS)
+def test_new_seeds_pass(name, first):
+    count = min(BLOCK, SEEDS[name] - first)
+    assert for_seeds(find_scenario(name), seeds_from(BASE + first, count)) == count
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_seed_plays_the_same_again(name):
+    scenario = find_scenario(name)
+    assert play_seed(scenario, BASE) == play_seed(scenario, BASE)
+    traces = []
+    for _ in range(2):
+        simulation = Simulator(BASE, trace_events=1_000)
+        scenario.play(simulation)
+        traces.append(simulation.trace_text())
+    assert traces[0] == traces[1]
+
+
+def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
+    """Else its passing would show nothing."""
+    phases: Counter[Phase] = Counter()
+    deaths = terms = stale = 0
+    for seed in range(60):
+        played = Play(Simulator(seed))
+        played.run()
+        phases += played.journal.phases
+        deaths += sum(played.fleet.deaths.values())
+        terms += played.journal.term - 1
+        for relay in played.relays:
+            peers = relay.neighbours.peers.values()
+            stale += sum(peer.counters.stale for peer in peers)
+    assert phases[Phase.COMMITTING] > 60
+    assert phases[Phase.ABORTING] > 2
+    assert deaths > 40
+    assert terms > 20
+    assert stale > 1
+
+
+def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:
+    furthest = sender.sent
+    SUBSCRIBED(sender, received, limit)
+    sender.sent = max(sender.sent, furthest)
+    sender._whole = max(sender._whole, furthest)
+
+
+def begin_whatever_the_sequence(link: Link, header: bytes) -> tuple[int, tuple[memoryview, ...]]:
+    due = (link._received & SEQUENCE_MASK).to_bytes(4, "little")
+    return BEGIN(link, header[:8] + due + header[12:])
+
+
+def give_back_what_was_only_sent(offer: Offer) -> None:
+    if not all(child.gone for child in offer.outgoing.values()):
+        offer.tap.release(min(child.sender.sent for child in offer.outgoing.values()))
+
+
+def do_nothing(self: object) -> None:
+    return None
+
+
+def take_a_use_twice(receiver: PushReceiver, word: int) -> int | None:
+    return None if word & 1 else (word >> 1) % receiver.slots
+
+
+def give_back_too_much(receiver: PushReceiver) -> int:
+    return min(receiver.received, receiver.returned + 1) << 1
+
+
+def forget_pinned_floors(floors: SourceFloors, child: int, told: Acknowledgement) -> None:
+    """Believe every acknowledgement, whichever tree it speaks for."""
+    tree = floors._tree
+    for vertex in tree.subtree(child) if child in tree.joined else ():
+        floors._floors[vertex] = max(floors._floors[vertex], told.position)
+
+
+def move_without_a_cut(vertex: SwitchVertex, move: PlannedMove) -> None:
+    """Read from the new parent at once, wherever the vertex stands."""
+    if move.new_parent is None:
+        vertex._retiring = True
+    else:
+        vertex._read_along([Span(move.new_parent, vertex.received)])
+
+
+SUBSCRIBED = StreamSender.subscribed
+BEGIN = Link.begin
+FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
+    ("resumption", StreamSender, "subscribed", resume_behind_what_was_sent),
+    ("resumption", Link, "begin", begin_whatever_the_sequence),
+    ("resumption", Offer, "release", give_back_what_was_only_sent),
+    ("resumption", ControlOutbox, "reconnected", do_nothing),
+    ("forwarding", StreamSender, "subscribed", resume_behind_what_was_sent),
+    ("forwarding", Offer, "release", give_back_what_was_only_sent),
+    ("push", PushSender, "reconnected", do_nothing),
+    ("push", PushReceiver, "slot_for", take_a_use_twice),
+    ("push", PushReceiver, "credit_word", property(give_back_too_much)),
+    ("multicast", SourceFloors, "heard", forget_pinned_floors),
+    ("multicast", SwitchVertex, "_move", move_without_a_cut),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "method", "fault"),
+    FAULTS,
+    ids=[f"{name}-{owner.__name__}-{method}" for name, owner, method, _ in FAULTS],
+)
+def test_a_fault_put_in_is_noticed_and_its_seed_shows_it_again(
+    name, owner, method, fault, monkeypatch
+):
+    scenario = find_scenario(name)
+    monkeypatch.setattr(owner, method, fault)
+    with pytest.raises(SeedFailedError, match=rf"^replay: seed=\d+ .* replay {name} \d+") as caught:
+        for_seeds(scenario, range(SEEDS_TO_CATCH[name]))
+    seed = int(str(caught.value).split("seed=")[1].split()[0])
+    with pytest.raises(SeedFailedError) as again:
+        play_seed(scenario, seed)
+    assert str(again.value) == str(caught.value)
+    monkeypatch.undo()
+    play_seed(scenario, seed)

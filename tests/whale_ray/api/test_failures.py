@@ -1,0 +1,267 @@
+"""What goes wrong: a user's function, a bad row, a killed worker, a killed driver, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import pytest
+
+import whale_ray as whale
+from whale_ray.api.submission import submit
+from whale_ray.operators.sinks.base import Staged
+from whale_ray.operators.sinks.collect import CollectSink
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [{"k": i % 11, "v": i} for i in range(count)]
+
+
+def explode_at_13(row: Any) -> dict[str, Any]:
+    if row.v == 13:
+        raise ZeroDivisionError("thirteen")
+    return {"v": row.v}
+
+
+class FailsOnOpen(whale.Process):
+    def open(self, context: Any) -> None:
+        raise ValueError("no such model file")
+
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        return None
+
+
+def one_operator(operator: Any) -> whale.Topology:
+    topology = whale.Topology("failing")
+    source = topology.source(whale.sources.iterable(rows(100)), id="rows")
+    operator(source).sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def test_a_failing_function_shows_its_own_traceback_operator_instance_and_row(
+    one_host: Any,
+) -> None:
+    topology = one_operator(lambda source: source.map(explode_at_13, id="explode"))
+    with pytest.raises(whale.errors.UserFunctionError) as caught:
+        one_host(topology)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "explode_at_13" in lines[1] and "test_failures.py" in lines[1]
+    assert lines[-2] == "ZeroDivisionError: thirteen"
+    assert lines[-1].startswith("in operator 'explode', instance 0; input: ")
+    assert lines[-1].endswith("{k=2, v=13}")
+    assert "nodes.py" not in str(caught.value)
+
+
+def test_a_failing_open_is_named(one_host: Any) -> None:
+    topology = one_operator(
+        lambda source: source.key_by("k").process(FailsOnOpen, id="model", parallelism=2)
+    )
+    with pytest.raises(whale.errors.UserFunctionError, match="ValueError: no such model file"):
+        one_host(topology)
+
+
+class Reemit(whale.Process):
+    def on_row(self, row: Any, out: Any) -> None:
+        out.emit_row(v=row["v"])
+
+
+def null_keys(on_null: Literal["fail", "drop"]) -> whale.Topology:
+    topology = whale.Topology("null-keys")
+    values = [{"k": None if i % 10 == 0 else f"k{i}", "v": i} for i in range(100)]
+    source = topology.source(whale.sources.iterable(values), id="rows")
+    keyed = source.key_by("k", on_null=on_null)
+    keyed.process(Reemit, id="again", parallelism=2).sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+def test_a_null_key_is_refused_with_its_row(one_host: Any) -> None:
+    with pytest.raises(whale.errors.BadRowError) as caught:
+        one_host(null_keys("fail"))
+    text = str(caught.value)
+    assert text.startswith("operator 'rows' sends a row with a null key to 'again' (key_by k): ")
+    assert "on_null='drop'" in text
+
+
+def test_null_keys_are_dropped_and_counted_if_asked(one_host: Any) -> None:
+    job = one_host(null_keys("drop"))
+    assert job.results("out").rows == 90
+    assert job.metrics().operator("rows").rows_dropped == {"null key": 10}
+
+
+def test_rows_without_a_time_of_their_own_are_refused_where_time_matters(one_host: Any) -> None:
+    class Forget(whale.Process):
+        def on_batch(self, batch: whale.Batch, out: Any) -> None:
+            out.emit({"v": batch["v"][:1].copy()})
+
+    topology = whale.Topology("timeless")
+    values = [{"v": i, "t": i} for i in range(50)]
+    source = topology.source(
+        whale.sources.iterable(values), id="rows", event_time="t", event_time_unit="ms"
+    )
+    forgetful = source.key_by("v").process(Forget, id="forget", parallelism=1)
+    forgetful.key_by("v").process(Reemit, id="again", parallelism=1).sink(
+        whale.sinks.collect(), id="out"
+    )
+    with pytest.raises(whale.errors.TopologyError, match="'forget' emitted rows without event"):
+        one_host(topology)
+
+
+def test_an_object_that_cannot_travel_is_named_before_anything_starts(no_leaks: None) -> None:
+    import threading
+
+    lock = threading.Lock()
+    topology = one_operator(lambda source: source.map(lambda row: {"v": lock}, id="locked"))
+    with pytest.raises(whale.errors.UsageError, match="operator 'locked' .* cannot be sent"):
+        submit(topology, on="processes", workers=2).wait(30)
+
+
+class Sentinel(whale.Process):
+    """Kills its own worker, once: at the first attempt, in the middle of the input."""
+
+    def open(self, context: Any) -> None:
+        self.attempt, self.sum = context.attempt, 0
+
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        self.sum += int(batch["v"].sum())
+        if self.attempt == 0 and self.sum > 20_000:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def close(self, out: Any) -> None:
+        out.emit_row(total=self.sum)
+
+
+def killing(path: Path, count: int = 1000) -> whale.Topology:
+    topology = whale.Topology("killing")
+    source = topology.source(whale.sources.iterable(rows(count)), id="rows")
+    source.key_by("k").process(Sentinel, id="sums", parallelism=3).sink(
+        whale.sinks.parquet(path), id="out"
+    )
+    return topology
+
+
+SLOW = {"runtime.source_batch_rows": 10, "transport.wtl_ms": 0.0}
+
+
+def test_a_killed_worker_restarts_the_job_and_the_result_is_still_right(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    job = submit(killing(tmp_path / "out"), on="processes", workers=2, settings=SLOW).wait(100)
+    table = job.results("out").to_arrow()
+    assert sum(table["total"].to_pylist()) == sum(range(1000))
+    assert job.outcome().restarts == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_without_restarts_a_killed_worker_fails_the_job_and_leaves_no_output(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    settings = {**SLOW, "runtime.max_restarts": 0}
+    job = submit(killing(tmp_path / "out"), on="processes", workers=2, settings=settings)
+    with pytest.raises(whale.errors.WorkerDiedError, match="ended with signal 9"):
+        job.wait(100)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Locked(Staged):
+    """A receipt that no pickle takes."""
+
+    def __getstate__(self) -> Any:
+        raise TypeError("cannot pickle a lock")
+
+
+class LockedSink(CollectSink):
+    def open(self, context: Any, token: str) -> Any:
+        writer = super().open(context, token)
+        stage = writer.stage
+        faulty: Any = writer
+        faulty.stage = lambda: Locked(context.instance, stage().rows)
+        return writer
+
+
+def test_a_receipt_that_cannot_be_sent_names_the_worker_and_the_step(no_leaks: None) -> None:
+    topology = whale.Topology("locked")
+    topology.source(whale.sources.iterable(rows(10)), id="rows").sink(LockedSink(), id="out")
+    with pytest.raises(whale.errors.JobError) as caught:
+        submit(topology, on="processes", workers=1).wait(100)
+    assert str(caught.value) == (
+        "what worker 0 returned at step 'stage' cannot be sent to the controller: TypeError: "
+        "cannot pickle a lock; a sink's receipts and errors must be picklable"
+    )
+
+
+DRIVER = """
+    import sys, threading
+    import whale_ray as whale
+    from whale_ray.api.submission import run, submit
+
+    class Endless(whale.Process):
+        def on_batch(self, batch, out):
+            out.emit({"v": batch["v"].copy()})
+
+    def numbers():
+        yield from ({"v": i} for i in range(sys.maxsize))
+
+    topology = whale.Topology("endless")
+    source = topology.source(whale.sources.iterable(numbers, bounded=True), id="numbers")
+    source.shuffle().process(Endless, id="endless", parallelism=2).sink(
+        whale.sinks.parquet(sys.argv[1]), id="out")
+
+    def tell(job):
+        import time
+        while job.metrics().operators == () or job.metrics().operator("out").rows_in == 0:
+            time.sleep(0.05)
+        print("flowing", flush=True)
+
+    job = submit(topology, on="processes", workers=2, settings={"runtime.poll_interval_ms": 20})
+    threading.Thread(target=tell, args=(job,), daemon=True).start()
+    print(job.wait().state, flush=True)
+    print(job.results("out").rows, flush=True)
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path, no_leaks: None) -> Any:
+    script = tmp_path / "driver.py"
+    script.write_text(textwrap.dedent(DRIVER))
+    folder = tmp_path / "results"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(folder / "out")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "flowing\n"
+    yield process, folder
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_nothing_remains_of_a_job_whose_driver_is_killed(driver: Any) -> None:
+    process, folder = driver
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert len(workers) >= 2  # they have a parent of their own, which starts them
+    process.kill()
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert alive == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_drains_what_was_read_comes_out_whole(driver: Any, number: int) -> None:
+    import pyarrow.parquet as pq
+
+    process, folder = driver
+    process.send_signal(number)
+    assert process.stdout.readline() == "drained\n"
+    count = int(process.stdout.readline())
+    assert process.wait(30) == 0
+    values = sorted(pq.read_table(folder / "out.partial")["v"].to_pylist())
+    assert values == list(range(count))
+    assert [path.name for path in folder.iterdir()] == ["out.partial"]

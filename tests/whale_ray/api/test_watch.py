@@ -1,0 +1,171 @@
+"""What is told of a job's progress: on a terminal, in a file, of short runs and of interrupts."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whale_ray.api.job import Job, JobRunner
+from whale_ray.api.watch import Watch
+from whale_ray.cli.main import main
+from whale_ray.control.supervisor import ALIVE, JobOutcome
+from whale_ray.metrics.job_metrics import InstanceMetrics, JobMetrics, WorkerSnapshot, summarize
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def told(looks: Sequence[tuple[str, str]], stream: io.StringIO) -> str:
+    watch = Watch("fares", stream, 1.0)
+    for state, line in looks:
+        watch.show(state, line)
+    watch.close()
+    return stream.getvalue()
+
+
+def test_off_a_terminal_a_line_is_told_once() -> None:
+    looks = [("starting", "fares: starting")] * 20
+    looks += [("running", "a"), ("running", "b"), ("running", "b"), ("running", "a")]
+    assert told(looks, io.StringIO()) == "fares: starting\na\nb\na\n"
+
+
+def test_a_state_in_which_it_ends_is_told_once_whatever_the_numbers() -> None:
+    looks = [("running", "7 rows")] + [("draining", f"{rows} rows") for rows in range(9)]
+    looks += [("finishing", f"finishing {rows}") for rows in range(9)] + [("drained", "9 rows")]
+    assert told(looks, io.StringIO()) == (
+        "7 rows\n"
+        "fares: draining: the sources end, what was read comes out; one more signal cancels it\n"
+        "finishing 0\n9 rows\n"
+    )
+
+
+def test_on_a_terminal_each_line_is_written_over_the_one_before() -> None:
+    looks = [("running", "1 row"), ("running", "2 rows"), ("draining", "3 rows"), ("drained", "4")]
+    assert told(looks, Terminal()) == (
+        "\r\033[K1 row\r\033[K2 rows"
+        "\r\033[Kfares: draining: the sources end, what was read comes out; one more signal cancels"
+        " it\n\r\033[K3 rows\r\033[K4\n"
+    )
+
+
+STATES = st.sampled_from(sorted(ALIVE))
+
+
+@given(st.lists(st.tuples(STATES, st.sampled_from(["", "a", "b"]))))
+def test_nothing_is_told_twice_in_a_row(looks: list[tuple[str, str]]) -> None:
+    lines = told(looks, io.StringIO()).splitlines()
+    assert all(one != after for one, after in pairwise(lines) if not one.startswith("fares"))
+    assert sum(line.startswith("fares: draining") for line in lines) <= 1
+    runs = [line for line in lines if not line.startswith("fares")]
+    assert len(runs) <= len([line for _, line in looks if line])
+
+
+class Short(JobRunner):
+    """A job that has ended when somebody first waits for it."""
+
+    def __init__(self) -> None:
+        begun = (
+            InstanceMetrics("rows", 0, 0, rows_in=200),
+            InstanceMetrics("out", 0, 0, rows_in=9),
+        )
+        snapshots = [WorkerSnapshot(0, 10**9, 0, begun)]
+        self.ended = summarize(["rows", "out"], snapshots, since_ns=0)
+
+    def state(self) -> str:
+        return "finished"
+
+    def metrics(self) -> JobMetrics:
+        return self.ended
+
+    def stop(self, drain: bool) -> None:
+        raise NotImplementedError
+
+    def wish(self, wish: Any) -> None:
+        raise NotImplementedError
+
+    def join(self, timeout_s: float) -> JobOutcome:
+        return JobOutcome("finished", {}, self.ended, seconds=1.25, restarts=0, workers=1)
+
+
+def test_of_a_short_run_the_last_line_tells_what_was_done() -> None:
+    stream = io.StringIO()
+    Job("id", "fares", Short()).wait(watch=stream)
+    assert stream.getvalue() == "fares: finished in 1.2 s | rows 200/s | out 9/s\n"
+
+
+def test_a_topology_of_ones_own_tells_how_far_it_is_and_previews_its_rows(
+    tmp_path: Any, monkeypatch: Any, capsys: Any, no_leaks: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fares.py").write_text(
+        "import whale_ray as whale\n"
+        "t = whale.Topology('fares')\n"
+        "rows = [{'cab': f'c{i}', 'km': i / 8, 'note': None} for i in range(8)]\n"
+        "t.source(whale.sources.iterable(rows, schema={'cab': str, 'km': float, 'note': str}),"
+        " id='trips').sink(whale.sinks.collect(), id='out')\n"
+    )
+    for on in ("inline", "processes"):
+        assert main(["run", "fares.py", "--on", on]) == 0
+        out, err = capsys.readouterr()
+        assert err.splitlines()[-1].startswith("fares: finished in ")
+        assert "| trips 8 rows read, " in err
+        assert err.endswith("/s | out 8 rows\n")
+        assert out == (
+            "out: 8 rows in memory\n"
+            "  cab  km     note\n"
+            "  c0   0      -\n"
+            "  c1   0.125  -\n"
+            "  c2   0.25   -\n"
+            "  c3   0.375  -\n"
+            "  c4   0.5    -\n"
+            "  … and 3 more\n"
+        )
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 10**12)] * 3), min_size=2, max_size=2),
+    st.integers(1, 10**10),
+)
+def test_shares_lie_between_0_and_100_percent(
+    counters: list[tuple[int, int, int]], elapsed_ns: int
+) -> None:
+    """A call that took long is charged when it ends; a restart begins to count anew."""
+    before, after = (
+        WorkerSnapshot(
+            0,
+            at_ns,
+            0,
+            (InstanceMetrics("join", 0, 0, rows_in=rows, busy_ns=busy, blocked_ns=blocked),),
+        )
+        for at_ns, (rows, busy, blocked) in zip((0, elapsed_ns), counters, strict=True)
+    )
+    found = summarize(["join"], [after], [before]).operator("join")
+    assert 0 <= found.busy <= 1
+    assert 0 <= found.back_pressured <= 1
+    assert found.rate_per_s >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("to_pandas", r"job.results\('out'\).to_pandas\(\)"),
+        ("toPandas", r"job.results\('out'\).to_pandas\(\)"),
+        ("show", r"job.results\('out'\).preview\(\)"),
+        ("cancel", r"job.stop\(drain=False\)"),
+    ],
+)
+def test_what_a_job_has_not_is_told_with_what_to_write(name: str, instead: str) -> None:
+    job: Any = Job("id", "fares", Short())
+    with pytest.raises(
+        AttributeError, match=f"'Job' object has no attribute '{name}': write {instead}"
+    ):
+        getattr(job, name)
+    assert not hasattr(job, "nonsense")

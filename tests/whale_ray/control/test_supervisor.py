@@ -1,0 +1,437 @@
+"""The supervisor in this process: a job ends in order, whatever a sink or a journal does."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pickle import UnpicklingError
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import whale_ray as whale
+from whale_ray.api.submission import _assign
+from whale_ray.configs.errors import (
+    AttemptLostError,
+    Interrupted,
+    JobError,
+    ResourceError,
+    SegmentGoneError,
+    UserFunctionError,
+    WhaleError,
+)
+from whale_ray.configs.settings import Settings
+from whale_ray.control.controller import STEPS, Phase
+from whale_ray.control.controller_events import Raised, Returned, StopAsked
+from whale_ray.control.fleet import (
+    SnapshotTaken,
+)
+from whale_ray.control.journal import Entry, Journal
+from whale_ray.control.supervisor import ALIVE, Supervisor, _Counters
+from whale_ray.deployment.envelope import seal, unseal
+from whale_ray.deployment.local_fleet import LocalFleet
+from whale_ray.deployment.member_host import StepThread, WorkerHost, pack
+from whale_ray.deployment.members import LOCAL_ADDRESS
+from whale_ray.deployment.processes.message_socket import MessageSocket
+from whale_ray.deployment.processes.process_worker import ProcessWorker
+from whale_ray.deployment.signals import draining_signals, interrupting_signals
+from whale_ray.metrics.job_metrics import WorkerSnapshot, summarize
+from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
+from whale_ray.operators.sinks.collect import CollectSink
+from whale_ray.plan.assignment import (
+    Assignment,
+)
+from whale_ray.transport.clock import VirtualClock
+
+
+class Trouble(CollectSink):
+    """Collects, and fails where it is told to."""
+
+    def __init__(self, fails_in: str) -> None:
+        super().__init__()
+        self.fails_in = fails_in
+        self.discarded: list[str] = []
+
+    def configured(self, settings: Settings) -> Any:
+        return self
+
+    def prepare(self, token: str, *, bounded: bool) -> None:
+        if self.fails_in == "prepare":
+            raise ValueError("no such bucket")
+
+    def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
+        if self.fails_in == "publish":
+            raise ValueError("no such bucket")
+        return super().publish(token, staged)
+
+    def discard(self, token: str) -> None:
+        self.discarded.append(token)
+        if self.fails_in == "discard":
+            raise ValueError("no such bucket")
+
+
+class Memory(Journal):
+    """Keeps the entries in memory, and may be out of order."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.broken = broken
+        self.entries: deque[Entry] = deque(maxlen=100)
+
+    def read(self) -> Entry | None:
+        return None
+
+    def write(self, entry: Entry) -> None:
+        if self.broken:
+            raise KeyError("no such store")
+        self.entries.append(entry)
+
+    def erase(self) -> None:
+        if self.broken:
+            raise KeyError("no such store")
+
+
+def assignment_of(sink: Sink, function: Any = lambda row: {"v": row.v}) -> Assignment:
+    topology = whale.Topology("small")
+    rows = whale.sources.iterable([{"v": i} for i in range(10)])
+    topology.source(rows, id="rows").map(function, id="same").sink(sink, id="out")
+    return _assign(topology, Settings(), 1, needs_cluster=False)
+
+
+def supervise(sink: Sink, journal: Journal | None = None) -> Supervisor:
+    clock = VirtualClock()
+    return Supervisor(assignment_of(sink), LocalFleet(clock), clock, journal)
+
+
+@pytest.mark.parametrize("where", ["prepare", "publish"])
+def test_a_sink_of_the_user_that_raises_is_named_and_what_it_staged_discarded(
+    where: str, no_leaks: None
+) -> None:
+    sink = Trouble(where)
+    outcome = supervise(sink).run()
+    assert outcome.state == "failed"
+    assert isinstance(outcome.error, UserFunctionError)
+    assert "ValueError: no such bucket\nin operator 'out'" in str(outcome.error)
+    assert len(sink.discarded) == 1
+    assert outcome.results == {}
+
+
+def test_a_sink_that_cannot_discard_does_not_hide_why_the_job_failed(no_leaks: None) -> None:
+    sink = Trouble("discard")
+    outcome = supervise(sink, Memory(broken=True)).run()
+    assert outcome.state == "failed"
+    assert isinstance(outcome.error, JobError)
+    assert "KeyError: 'no such store'" in str(outcome.error)
+    assert len(sink.discarded) == 1
+
+
+def test_collected_rows_are_not_written_into_the_journal(no_leaks: None) -> None:
+    journal = Memory()
+    outcome = supervise(Trouble("nowhere"), journal).run()
+    assert outcome.error is None
+    assert outcome.results["out"].rows == 10
+    assert len(journal.entries) > 2
+    assert all(entry.results == {} for entry in journal.entries)
+
+
+def test_an_interrupt_while_it_runs_discards_and_goes_on_up(no_leaks: None) -> None:
+    def interrupt(row: Any) -> Any:
+        raise Interrupted
+
+    sink, clock = Trouble("nowhere"), VirtualClock()
+    supervisor = Supervisor(assignment_of(sink, interrupt), LocalFleet(clock), clock)
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.run()
+    assert supervisor.state == "cancelled"
+    assert len(sink.discarded) == 1
+
+
+def test_a_stop_before_the_workers_run_publishes_nothing(no_leaks: None) -> None:
+    sink = Trouble("nowhere")
+    supervisor = supervise(sink)
+    supervisor.stop(drain=True)
+    outcome = supervisor.run()
+    assert (outcome.state, outcome.results) == ("cancelled", {})
+    assert len(sink.discarded) == 1
+
+
+def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one() -> None:
+    counters = _Counters()
+    old, new = (WorkerSnapshot(0, at_ns, 0, ()) for at_ns in (5, 9))
+    for snapshot in (new, old):
+        counters.take(snapshot)
+    assert (counters.newest, counters.previous) == ({0: new}, {})
+    last = WorkerSnapshot(0, 9, 1, ())
+    counters.take(last)
+    assert (counters.newest, counters.previous) == ({0: last}, {})
+
+
+class Silent(LocalFleet):
+    """A worker that does its work and answers no question until it is through."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.asked = 0
+        self.turns = 0
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "snapshot":
+            self.asked += 1
+        else:
+            super().call(worker, attempt, method, arguments)
+
+    def next_event(self, timeout_ns: int) -> Any:
+        if self._pending and self._pending[0][1] == "run" and self.turns < 20:
+            self.turns += 1
+            self._clock.sleep_ns(timeout_ns)
+            if self.turns == 20:
+                return SnapshotTaken(0, None)
+            return None
+        return super().next_event(timeout_ns)
+
+
+def test_a_worker_that_does_not_answer_is_not_asked_again(no_leaks: None) -> None:
+    clock = VirtualClock()
+    fleet = Silent(clock)
+    outcome = Supervisor(assignment_of(Trouble("nowhere")), fleet, clock).run()
+    assert outcome.state == "finished"
+    assert (fleet.turns, fleet.asked) == (20, 2)
+    assert outcome.metrics.operator("out").rows_in == 10
+
+
+class Watched(LocalFleet):
+    """Keeps every snapshot that it gave."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.taken: deque[WorkerSnapshot] = deque(maxlen=100)
+
+    def next_event(self, timeout_ns: int) -> Any:
+        event = super().next_event(timeout_ns)
+        if isinstance(event, SnapshotTaken) and event.snapshot is not None:
+            self.taken.append(event.snapshot)
+        return event
+
+
+def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) -> None:
+    topology = whale.Topology("paced")
+    rows = whale.sources.poisson(100.0, lambda numbers, _: {"v": numbers}, limit=500, seed=1)
+    topology.source(rows, id="rows").sink(whale.sinks.collect(), id="out")
+    clock = VirtualClock()
+    fleet = Watched(clock)
+    assignment = _assign(topology, Settings(), 1, needs_cluster=False)
+    assert Supervisor(assignment, fleet, clock).run().state == "finished"
+    counts = [sum(one.rows_in for one in taken.instances) for taken in fleet.taken]
+    assert len(counts) > 2
+    assert counts == sorted(set(counts))
+    early, late = fleet.taken[0], fleet.taken[1]
+    assert summarize(["rows"], [late], [early]).operator("rows").rate_per_s > 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "told"),
+    [
+        (Phase.STARTING, "starting"),
+        (Phase.RUNNING, "running"),
+        (Phase.STAGING, "finishing"),
+        (Phase.PUBLISHING, "finishing"),
+        (Phase.RESTARTING, "restarting"),
+        (Phase.FAILING, "failing"),
+        (Phase.ENDED, "finishing"),
+    ],
+)
+def test_the_state_says_what_the_job_does(phase: Phase, told: str) -> None:
+    supervisor = supervise(Trouble("nowhere"))
+    supervisor._controller.phase = phase
+    assert supervisor.state == told
+    assert told in ALIVE
+    supervisor._controller.handle(StopAsked(drain=True), 0)
+    drained = {
+        Phase.RUNNING: "draining",
+        Phase.STARTING: "finishing",
+        Phase.RESTARTING: "finishing",
+    }
+    assert supervisor.state == drained.get(phase, told)
+
+
+def explode() -> None:
+    raise ValueError("cannot be rebuilt")
+
+
+class Unpackable:
+    def __reduce__(self) -> Any:
+        return explode, ()
+
+
+def test_what_a_worker_cannot_unpack_is_an_error_of_the_job() -> None:
+    import cloudpickle
+
+    envelope = seal(assignment_of(Trouble("nowhere")))
+    broken = replace(envelope, inside=cloudpickle.dumps(Unpackable()))
+    assert unseal(envelope).plan.name == "small"
+    with pytest.raises(JobError, match="cannot unpack the topology: ValueError: cannot be rebuilt"):
+        unseal(broken)
+
+
+def test_all_steps_run_in_one_thread_whichever_thread_asks_for_them() -> None:
+    steps = StepThread()
+    seen = [steps.run(threading.get_ident)]
+    asking = threading.Thread(target=lambda: seen.append(steps.run(threading.get_ident)))
+    asking.start()
+    asking.join()
+    assert seen[0] == seen[1] != threading.get_ident()
+
+    def fail() -> None:
+        raise ResourceError("no room")
+
+    with pytest.raises(ResourceError, match="no room"):
+        steps.run(fail)
+
+
+def test_the_second_signal_interrupts_what_hangs() -> None:
+    asked: list[bool] = []
+    before = signal.getsignal(signal.SIGTERM)
+    with draining_signals(asked.append, interrupt=True):
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == [True]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert asked == [True, False]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_signals_that_come_together_are_one_stop_but_ctrl_c_counts_each_time() -> None:
+    """`timeout` sends SIGTERM to the command and to its group; a terminal sends SIGHUP, too."""
+    asked: list[bool] = []
+    clock = VirtualClock()
+    with draining_signals(asked.append, clock=clock):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        assert asked == [True]
+        clock.sleep_ns(1_000_000_000)
+        signal.raise_signal(signal.SIGTERM)
+        assert asked == [True, False]
+    asked.clear()
+    with draining_signals(asked.append, clock=clock):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert asked == [True, False]
+
+
+def test_what_nohup_has_switched_off_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asked: list[bool] = []
+        with draining_signals(asked.append), interrupting_signals():
+            signal.raise_signal(signal.SIGHUP)
+        assert asked == []
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_command_answers_a_stop_as_it_does_ctrl_c_and_gives_the_handlers_back(
+    number: int,
+) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interrupting_signals():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
+def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:
+    supervisor = supervise(Trouble("nowhere"))
+    supervisor._keep_final(Returned(0, 7, "run", WorkerSnapshot(0, 5, 0, ())))
+    assert supervisor._counters.newest == {}  # of another attempt
+    supervisor.stop(True)
+    supervisor.stop(True)
+    supervisor.stop(False)
+    assert len(supervisor._commands) == 2
+    assert supervisor.run().state == "cancelled"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_memory_that_is_gone_at_any_step_means_that_its_worker_died(step: str) -> None:
+    def attach(attempt: int) -> None:
+        raise SegmentGoneError("segment 'ring' is gone")
+
+    host = host_of(SimpleNamespace(attempt=0, **dict.fromkeys(STEPS, attach)))
+    event = host.execute(0, step, ())
+    assert isinstance(event, Raised)
+    assert (type(event.error), str(event.error)) == (AttemptLostError, "segment 'ring' is gone")
+
+
+def host_of(worker: Any) -> WorkerHost:
+    fleet = LocalFleet(VirtualClock())
+    fleet.start(assignment_of(Trouble("nowhere")))
+    fleet.host.worker = worker
+    return fleet.host
+
+
+class LockedError(WhaleError):
+    """Keeps what no pickle takes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (Returned(1, 2, "stage", {"out": [threading.Lock()]}), "returned"),
+        (Raised(1, 2, "stage", LockedError("no such bucket")), "raised (no such bucket)"),
+    ],
+)
+def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, told: str) -> None:
+    sent = pickle.loads(pack(event))
+    assert (sent.worker, sent.attempt, sent.method) == (1, 2, "stage")
+    assert str(sent.error) == (
+        f"what worker 1 {told} at step 'stage' cannot be sent to the controller: TypeError: cannot "
+        "pickle '_thread.lock' object; a sink's receipts and errors must be picklable"
+    )
+
+
+def test_what_is_printed_amid_a_message_is_sent_behind_it() -> None:
+    """Signal handlers and finalizers run wherever they want, in a send too."""
+    sent: list[Any] = []
+
+    class Interrupted:
+        def send(self, data: bytes) -> None:
+            if not sent:
+                sent.append(None)
+                worker._send(["printed"])
+            sent.append(pickle.loads(data))
+
+    worker = ProcessWorker(cast(MessageSocket, Interrupted()), 0, LOCAL_ADDRESS)
+    thread = threading.Thread(target=worker._send, args=("result",), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert sent == [None, "result", ["printed"]]
+
+
+def test_a_control_thread_that_breaks_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = map(MessageSocket, socket.socketpair())
+    worker = ProcessWorker(theirs, 0, LOCAL_ADDRESS)
+    left: list[str] = []
+    monkeypatch.setattr(worker, "_leave", lambda: left.append("left"))
+    with closing(ours), closing(theirs):
+        ours.send(b"no pickle")
+        with pytest.raises(UnpicklingError):
+            worker._listen()
+        assert left == ["left"]
+        ours.send(pickle.dumps((0, "snapshot", ())))
+        ours.send(pickle.dumps((0, "open", ())))
+        ours.close()
+        worker._listen()
+    assert worker._calls.get_nowait() == (0, "open", ())
+    assert left == ["left", "left"]

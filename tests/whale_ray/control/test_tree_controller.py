@@ -1,0 +1,225 @@
+"""The keeper of a job's trees, with vertices that answer at once: stories."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from whale_ray.configs.errors import UsageError
+from whale_ray.configs.settings import MulticastSettings
+from whale_ray.control.tree_controller import (
+    TICK_NS,
+    Orders,
+    TreeKeeper,
+)
+from whale_ray.multicast.switch_messages import Message, Outgoing
+from whale_ray.multicast.switch_vertex import SwitchVertex
+from whale_ray.multicast.tree_messages import Load
+from whale_ray.multicast.tree_state import (
+    Goal,
+    check_goal,
+)
+from whale_ray.multicast.trees import (
+    Route,
+    Tree,
+)
+from whale_ray.plan.hosts import (
+    lay_hosts,
+)
+from whale_ray.plan.streams import RingSpec, StreamPlan
+
+HOSTS = 8
+MS = 1_000_000
+SLICE, CAPACITY = 1000, 1_000_000
+
+
+class World:
+    """A stream of host 0 to seven others; bytes flow to all at once, and messages are answered."""
+
+    def __init__(self, route: Route = "non-blocking", degree: int = 0) -> None:
+        self.plan = StreamPlan(
+            HOSTS,
+            (RingSpec(0, 0, 0, tuple(range(HOSTS)), CAPACITY),),
+            lay_hosts(HOSTS, HOSTS, route, degree=degree),
+        )
+        self.settings = MulticastSettings(out_degree=degree)
+        self.now = 0
+        self.keeper = TreeKeeper(self.plan, self.settings, self.now)
+        self.vertices = {host: SwitchVertex.of(host, self.tree) for host in range(HOSTS)}
+        self.dead: set[int] = set()
+        self.head = 0
+
+    @property
+    def tree(self) -> Tree:
+        return self.keeper.trees[0]
+
+    def carry_out(self, orders: Orders) -> None:
+        waiting: deque[tuple[int, Message]] = deque(maxlen=1000)
+
+        def say(host: int, said: list[Outgoing]) -> None:
+            for one in said:
+                waiting.append((-1 if one.to is None else int(one.to), one.message))
+
+        def order(orders: Orders) -> None:
+            for host, told in orders:
+                waiting.extend((host, message) for _, message in told.messages)
+
+        order(orders)
+        while waiting:
+            to, message = waiting.popleft()
+            if to == -1:
+                order(self.keeper.answered(0, message, self.now))
+            elif to not in self.dead:
+                vertex = self.vertices[to]
+                say(to, vertex.receive(message))
+
+    def flow(self, rate: float = 100.0, send_s: float = 1e-5, queue: int = 0) -> None:
+        """Let 50 ms pass at `rate` slices a second; the source's relay tells its load."""
+        self.now += 50 * MS
+        arrived = int(rate * 0.05) * SLICE
+        self.head += arrived
+        said: list[Outgoing] = []
+        for host, vertex in self.vertices.items():
+            if host == 0:
+                vertex.produce(self.head - vertex.received)
+            elif host not in self.dead:
+                said += vertex.arrived(self.head)
+        for vertex in self.vertices.values():
+            for child in vertex.serves:
+                vertex.child_read(child, self.vertices[int(child)].received)
+            vertex.release()
+        for one in said:
+            if one.to is None:
+                self.carry_out(self.keeper.answered(0, one.message, self.now))
+            else:
+                for answer in self.vertices[int(one.to)].receive(one.message):
+                    if answer.to is not None:
+                        for last in self.vertices[int(answer.to)].receive(answer.message):
+                            if last.to is None:
+                                self.carry_out(self.keeper.answered(0, last.message, self.now))
+        load = Load(
+            0, 0, self.now, self.head, 50 * MS, arrived, queue * SLICE, SLICE, send_s, CAPACITY
+        )
+        self.carry_out(self.keeper.loaded(load, self.now))
+        self.carry_out(self.keeper.turn(self.now))
+
+
+def test_an_idle_tree_stays_as_it_is() -> None:
+    world = World()
+    for _ in range(40):
+        world.flow()
+    assert world.keeper.switches == ()
+    assert world.tree.degree == 3
+
+
+@pytest.mark.parametrize(
+    ("goal", "degree"),
+    [
+        (Goal("star"), 7),
+        (Goal("chain"), 1),
+        (Goal("binomial"), 3),
+        (Goal("non-blocking", 2), 2),
+    ],
+)
+def test_the_shape_that_is_wanted_is_reached_and_kept(goal: Goal, degree: int) -> None:
+    world = World("non-blocking", 1)
+    world.flow()
+    world.keeper.set_goal(goal)
+    for _ in range(20):
+        world.flow()
+    assert world.tree.degree == degree
+    assert len(world.keeper.switches) == (goal.route != "chain")
+    assert all(one.ended_ns and not one.aborted for one in world.keeper.switches)
+
+
+def test_a_queue_before_slow_children_narrows_the_tree_and_a_low_rate_widens_it() -> None:
+    world = World()
+    for queue in (0, 100, 400, 950, 950, 950):
+        world.flow(rate=4000, send_s=1.2e-4, queue=queue)
+    assert world.tree.degree == 2
+    assert [one.why for one in world.keeper.switches] == ["scale-down"]
+    for _ in range(60):
+        world.flow(rate=500, send_s=1.2e-4)
+    assert world.tree.degree == 3
+    assert [one.why for one in world.keeper.switches] == ["scale-down", "scale-up"]
+
+
+def test_a_load_that_no_degree_carries_is_told() -> None:
+    world = World()
+    for _ in range(20):
+        world.flow(rate=20_000, send_s=1e-4, queue=950)
+    assert world.tree.degree == 1
+    assert world.keeper.throttled[0] == pytest.approx(1e4, rel=0.01)
+
+
+def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
+    world = World("star")
+    world.keeper.set_goal(Goal("non-blocking", 2))
+    for _ in range(10):
+        world.flow()
+    parent = next(int(v) for v in world.tree.joined if world.tree.children[v])
+    world.dead.add(parent)
+    world.carry_out(world.keeper.lost(parent, world.now))
+    for _ in range(10):
+        world.flow()
+    assert parent not in world.tree.vertices
+    record = world.keeper.states[0].record
+    received = world.vertices[parent].received
+    world.vertices[parent] = SwitchVertex(
+        parent, 0, None, epoch=record.last_epoch, received=received
+    )
+    world.dead.clear()
+    world.carry_out(world.keeper.back(parent, world.now))
+    for _ in range(10):
+        world.flow()
+    assert set(world.tree.vertices) == set(range(HOSTS))
+    assert world.vertices[parent].received == world.head
+    assert [one.why for one in world.keeper.switches] == ["scale-down", "repair", "return"]
+
+
+def test_nothing_is_begun_while_the_source_has_no_relay() -> None:
+    world = World()
+    world.flow()
+    world.carry_out(world.keeper.lost(0, world.now))
+    world.keeper.set_goal(Goal("star"))
+    world.carry_out(world.keeper.turn(world.now + TICK_NS))
+    assert world.keeper.switches == ()
+    record = world.keeper.states[0].record
+    world.vertices[0] = SwitchVertex.root_from(record, 0, world.head, world.head)
+    world.carry_out(world.keeper.back(0, world.now))
+    for _ in range(5):
+        world.flow()
+    assert world.tree.degree == 7
+
+
+def test_a_successor_goes_on_with_what_was_written_down() -> None:
+    world = World()
+    world.keeper.set_goal(Goal("non-blocking", 1))
+    world.flow()
+    states = world.keeper.states
+    assert states[0].goal == Goal("non-blocking", 1)
+    world.keeper = TreeKeeper(world.plan, world.settings, world.now, 2, states)
+    for _ in range(10):
+        world.flow()
+    assert world.tree.degree == 1
+
+
+def test_two_hosts_have_no_tree_to_keep() -> None:
+    plan = StreamPlan(2, (RingSpec(0, 0, 0, (0, 1), CAPACITY),), lay_hosts(2, 2, "star"))
+    keeper = TreeKeeper(plan, MulticastSettings(), 0)
+    keeper.set_goal(Goal("chain"))
+    assert keeper.turn(TICK_NS) == []
+    assert keeper.trees == {}
+
+
+def test_goals_that_cannot_be_are_refused_in_one_line() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_goal(Goal("ring"))  # type: ignore[arg-type]  # a user's mistake
+    assert str(caught.value) == (
+        "there is no route 'ring'; use one of: non-blocking, star, chain, binomial"
+    )
+    with pytest.raises(UsageError, match="only a non-blocking tree has one"):
+        check_goal(Goal("star", 3))
+    with pytest.raises(UsageError, match="1 or more"):
+        check_goal(Goal("non-blocking", -1))

@@ -1,0 +1,133 @@
+"""Processes are forked, told of when they end, and do not share what must differ."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+
+import whale_ray as whale
+from whale_ray.api.submission import submit
+from whale_ray.configs.errors import ResourceError
+from whale_ray.deployment.members import LOCAL_ADDRESS
+from whale_ray.deployment.processes.fork_server import ForkServer
+
+PATIENCE_S = 60.0
+
+
+@contextmanager
+def a_server(grace_ms: int = 3000) -> Iterator[ForkServer]:
+    server = ForkServer(grace_ms=grace_ms)
+    try:
+        yield server
+    finally:
+        server.close(PATIENCE_S)
+
+
+def fork(server: ForkServer) -> tuple[int, socket.socket]:
+    """Start a member that waits for its envelope; return its serial number and our socket."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            return server.fork(0, LOCAL_ADDRESS, theirs), ours
+        except BaseException:
+            ours.close()
+            raise
+
+
+def test_each_process_ends_with_its_own_socket(no_leaks: None) -> None:
+    with a_server() as server:
+        first, second = fork(server), fork(server)
+        assert server.wait(first[0], 0.0) is None
+        first[1].close()
+        assert server.wait(first[0], PATIENCE_S) == 1  # no envelope came
+        assert server.pid(first[0]) != server.pid(second[0])
+        assert server.wait(second[0], 0.0) is None
+        second[1].close()
+        assert server.wait(second[0], PATIENCE_S) == 1
+
+
+def test_a_killed_process_is_told_by_its_signal(no_leaks: None) -> None:
+    with a_server() as server:
+        serial, connection = fork(server)
+        server.kill(serial)
+        assert server.wait(serial, PATIENCE_S) == -signal.SIGKILL
+        connection.close()
+
+
+def started(server: ForkServer) -> tuple[int, int, socket.socket]:
+    """Return serial number, process id and our socket of a process that runs."""
+    serial, connection = fork(server)
+    while (pid := server.pid(serial)) is None:
+        assert server.wait(serial, PATIENCE_S / 100) is None
+    return serial, pid, connection
+
+
+def test_a_process_that_hangs_is_killed_when_the_driver_is_gone(no_leaks: None) -> None:
+    with a_server(grace_ms=50) as server:
+        _, pid, connection = started(server)
+        os.kill(pid, signal.SIGSTOP)
+    assert not psutil.pid_exists(pid)
+    connection.close()
+
+
+@pytest.mark.long
+def test_many_processes_do_not_fill_the_socket_between(no_leaks: None) -> None:
+    with a_server() as server:
+        members = [fork(server) for _ in range(300)]
+        for _, connection in members:
+            connection.close()
+        assert {server.wait(serial, PATIENCE_S) for serial, _ in members} == {1}
+
+
+def test_a_server_that_cannot_start_is_told() -> None:
+    def launch(_command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], **options)
+
+    server = ForkServer(launch)
+    server._process.wait()
+    with pytest.raises(ResourceError, match="starts workers ended with exit code 3"):
+        fork(server)
+    server.close(PATIENCE_S)
+
+
+def test_without_its_server_a_process_is_killed_rather_than_lost(no_leaks: None) -> None:
+    with a_server() as server:
+        serial, _, connection = started(server)
+        server._process.kill()
+        server._process.wait()
+        assert server.wait(serial, PATIENCE_S) == -signal.SIGKILL
+        assert server.lost
+        with pytest.raises(ResourceError, match="starts workers ended with exit code -9"):
+            fork(server)
+        connection.close()
+
+
+class Draw(whale.Process):
+    """Draws from the random generators that every process has of its own."""
+
+    def on_batch(self, batch: whale.Batch, out: Any) -> None:
+        import random
+
+        import numpy as np
+
+        drawn = np.random.random()  # noqa: NPY002  # users do
+        out.emit({"random": [random.random()], "numpy": [drawn]})
+
+
+def test_workers_do_not_share_the_state_of_random_generators(no_leaks: None) -> None:
+    topology = whale.Topology("draws")
+    rows = topology.source(whale.sources.iterable([{"v": 1}]), id="rows")
+    drawn = rows.broadcast().process(Draw, id="draw", parallelism=3)
+    drawn.sink(whale.sinks.collect(), id="out")
+    table = submit(topology, on="processes", workers=3).wait(100).results("out").to_arrow()
+    assert len(set(table["random"].to_pylist())) == 3
+    assert len(set(table["numpy"].to_pylist())) == 3

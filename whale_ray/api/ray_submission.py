@@ -1,0 +1,339 @@
+"""Submits a job to Ray, and follows it to its end."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..configs.errors import ResourceError, UsageError, WhaleError, WorkerDiedError
+from ..configs.settings import Settings
+from ..control.supervisor import JobOutcome
+from ..deployment.envelope import Envelope, seal
+from ..deployment.on_ray.ray_controller import (
+    RESTARTS_MAX,
+    THREADS,
+    ControllerActor,
+    controller_name,
+)
+from ..deployment.on_ray.ray_fleet import NAMESPACE, create_members, kill_all
+from ..deployment.on_ray.ray_journal import forget, keep_envelope
+from ..deployment.on_ray.ray_nodes import cluster_nodes, places_of_hosts, spread_over
+from ..deployment.on_ray.ray_output import OutputFollower, logs_place, ray_prints_output
+from ..deployment.on_ray.ray_room import Room
+from ..metrics.job_metrics import JobMetrics
+from ..multicast.tree_state import Wish
+from ..plan.assignment import Assignment
+from ..plan.logical import OperatorKind
+from ..plan.requests import ClusterNode, worker_demands
+from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
+from .job import Job, JobRunner
+from .topology import Topology
+
+Assign = Callable[[Topology, Settings, int | None, Sequence[ClusterNode]], Assignment]
+
+_ANSWER_TIMEOUT_S = 10.0
+_NO_METRICS = JobMetrics((), 0.0, 0)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """What `api.submit` is told of Ray alone; see there."""
+
+    address: str | None = None
+    detach: bool = False
+    queue: bool = False
+    runtime_env: Mapping[str, Any] | None = None
+
+
+def submit_to_ray(
+    topology: Topology,
+    settings: Settings,
+    workers: int | None,
+    options: RayOptions,
+    assign: Assign,
+    release: Callable[[Assignment], None],
+) -> Job:
+    """Start a job's actors and return its handle; see `api.submit`."""
+    detach = options.detach
+    if detach:
+        check_outlives_process(options.address)
+    with ExitStack() as undo:
+        session = undo.enter_context(connect_ray(options.address, dashboard=_lasts(topology)))
+        check_runtime_env(options.runtime_env)
+        nodes = cluster_nodes()
+        settings = spread_over(nodes, settings, workers)
+        places = places_of_hosts(nodes, settings.runtime.hosts)
+        assignment = assign(topology, settings, workers, places)
+        undo.callback(release, assignment)
+        if detach:
+            _check_outlives(assignment)
+        plan, job_id = assignment.plan, assignment.job_id
+        follows = not detach and not ray_prints_output()
+        keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))
+        undo.callback(forget, job_id)
+        demands = worker_demands(plan, session.worker_cpus)
+        room = Room(job_id, plan, places, demands, detached=detach)
+        undo.callback(room.release)
+        room.take(queue=options.queue)
+        ids = [place.id for place in places]
+        actors = create_members(plan, ids, job_id, room, detach, options.runtime_env)
+        undo.callback(kill_all, actors)
+        controller = _create_controller(job_id, ids, room, options)
+        undo.callback(kill_all, [controller])
+        runner = (
+            DetachedRunner(job_id, controller)
+            if detach
+            else RayRunner(job_id, controller, actors, plan.workers, session, room, follows)
+        )
+        undo.pop_all()
+    return Job(
+        job_id,
+        topology.name,
+        runner,
+        lambda: release(assignment),
+        logs_place(),
+        session.dashboard_url,
+    )
+
+
+def _lasts(topology: Topology) -> bool:
+    """Tell whether a job will run until it is stopped."""
+    sources = topology.logical_plan().of_kind(OperatorKind.SOURCE)
+    return not all(getattr(node.payload, "bounded", True) for node in sources)
+
+
+def check_runtime_env(runtime_env: Mapping[str, Any] | None) -> None:
+    """Raise UsageError for what Ray does not take as a runtime environment."""
+    if runtime_env is None:
+        return
+    try:
+        ray.runtime_env.RuntimeEnv(**runtime_env)
+    except Exception as error:
+        msg = f"runtime_env is not one that Ray takes: {error}"
+        raise UsageError(msg) from error
+
+
+def _sealed(
+    assignment: Assignment, runtime_env: Mapping[str, Any] | None, follows: bool
+) -> Envelope:
+    envelope = seal(assignment, forward_output=follows)
+    if runtime_env is not None and "working_dir" in runtime_env:
+        return replace(envelope, working_directory="")  # workers stay in the one that Ray made
+    return envelope
+
+
+def _create_controller(
+    job_id: str, nodes: Sequence[str], room: Room, options: RayOptions
+) -> ActorHandle[Any]:
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return (
+        ray.remote(ControllerActor)
+        .options(
+            num_cpus=0,
+            max_concurrency=THREADS,
+            max_restarts=RESTARTS_MAX,
+            max_task_retries=-1,
+            scheduling_strategy=here,
+            name=controller_name(job_id),
+            namespace=NAMESPACE,
+            lifetime="detached" if options.detach else None,
+            runtime_env=None if options.runtime_env is None else dict(options.runtime_env),
+        )
+        .remote(job_id, options.detach, nodes, room.group)
+    )
+
+
+def _check_outlives(assignment: Assignment) -> None:
+    logical = assignment.plan.logical
+    for kind in (OperatorKind.SOURCE, OperatorKind.SINK):
+        for node in logical.of_kind(kind):
+            if not getattr(node.payload, "outlives_driver", True):
+                msg = (
+                    f"{kind.value} {node.id!r} depends on this process, and the job is detached: "
+                    "read rows from files, and write them to files"
+                )
+                raise UsageError(msg)
+
+
+class RayRunner(JobRunner):
+    """A job that a controller actor leads, and that dies with this process.
+
+    A thread waits for its end, so that no actor stays even if nobody asks how the job ended.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        controller: ActorHandle[Any],
+        members: list[ActorHandle[Any]],
+        workers: int,
+        session: RaySession,
+        room: Room,
+        follows_output: bool,
+    ) -> None:
+        self._job_id = job_id
+        self._controller = controller
+        self._members = members
+        self._workers = workers
+        self._session = session
+        self._room = room
+        self._outcome: JobOutcome | None = None
+        self._logs_place = logs_place()
+        followed = [*members[:workers], controller] if follows_output else []
+        self._output = OutputFollower(followed)
+        self._run = controller.run.remote()
+        self._thread = threading.Thread(target=self._await_end, name="job's end", daemon=True)
+        self._thread.start()
+
+    def _await_end(self) -> None:
+        try:
+            outcome = pickle.loads(ray.get(self._run))  # noqa: S301  # from our own controller
+            assert isinstance(outcome, JobOutcome)
+        except RuntimeEnvSetupError as error:
+            refused = ResourceError(f"Ray cannot set the runtime_env up: {_reason(error)}")
+            outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, refused)
+        except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
+            lost = WorkerDiedError(
+                f"the job's controller is gone, and the job with it: {_reason(error)}"
+            )
+            outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, lost)
+        self._output.finish()
+        if outcome.error is not None and outcome.state == "failed":
+            outcome.error.add_note(self._logs_place)
+        try:
+            if ray.is_initialized():
+                kill_all([*self._members, self._controller])
+                forget(self._job_id)  # the controller did, unless it died
+                self._room.release()
+        except Exception as error:  # noqa: BLE001  # Ray may go at any moment
+            _log.warning("job %s may have left entries in Ray: %s", self._job_id, error)
+        finally:
+            self._outcome = outcome
+
+    def state(self) -> str:
+        """See `JobRunner.state`."""
+        if self._outcome is not None:
+            return self._outcome.state
+        if not ray.is_initialized():  # asking would start another Ray
+            return "finishing"
+        try:
+            return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
+        except GetTimeoutError:
+            return "starting"
+        except ActorUnavailableError:
+            return "restarting"  # the controller, not the job
+        except RayActorError:
+            return "finishing"
+
+    def metrics(self) -> JobMetrics:
+        """See `JobRunner.metrics`."""
+        return _metrics_of(self._controller)
+
+    def stop(self, drain: bool) -> None:
+        """See `JobRunner.stop`."""
+        if ray.is_initialized():  # else Ray has ended the job
+            self._controller.stop.remote(drain)
+
+    def wish(self, wish: Wish) -> None:
+        """See `JobRunner.wish`."""
+        _wish(self._controller, wish)
+
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
+        self._thread.join(timeout_s)
+        if self._outcome is not None:
+            self._session.close()
+        return self._outcome
+
+
+class DetachedRunner(JobRunner):
+    """A job that goes on without this process; what it published tells how it ended."""
+
+    def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
+        self._job_id = job_id
+        self._controller = controller
+        try:
+            ray.get(controller.start_detached.remote())
+        except RayTaskError as error:
+            if isinstance(error.cause, WhaleError):
+                raise error.cause from None
+            raise
+        except RuntimeEnvSetupError as error:
+            msg = f"Ray cannot set the runtime_env up: {_reason(error)}"
+            raise ResourceError(msg) from error
+
+    def state(self) -> str:
+        """Return its state, or "gone" when it has ended."""
+        try:
+            return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
+        except RayError:
+            return "gone"
+
+    def metrics(self) -> JobMetrics:
+        """Return the newest counters, none when it has ended."""
+        return _metrics_of(self._controller)
+
+    def stop(self, drain: bool) -> None:
+        """Ask for the end."""
+        self._controller.stop.remote(drain)
+
+    def wish(self, wish: Wish) -> None:
+        """See `JobRunner.wish`."""
+        _wish(self._controller, wish)
+
+    def join(self, timeout_s: float) -> JobOutcome | None:
+        """Refuse: nobody waits for a detached job."""
+        msg = (
+            f"job {self._job_id!r} is detached; see `whale-ray list`, end it with "
+            f"`whale-ray stop {self._job_id}`, and find its output where its sinks publish"
+        )
+        raise UsageError(msg)
+
+
+def _reason(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
+    """Return the newest counters of a job, none if its controller does not answer."""
+    if not ray.is_initialized():  # asking would start another Ray
+        return _NO_METRICS
+    try:
+        packed = ray.get(controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
+    except RayError:
+        return _NO_METRICS
+    metrics = pickle.loads(packed)  # noqa: S301  # from our own controller
+    assert isinstance(metrics, JobMetrics)
+    return metrics
+
+
+def _wish(controller: ActorHandle[Any], wish: Wish) -> None:
+    """Ask a job's controller; raises UsageError for what it refuses, and if it has ended."""
+    try:
+        ray.get(controller.wish.remote(pickle.dumps(wish)), timeout=_ANSWER_TIMEOUT_S)
+    except RayTaskError as error:
+        if isinstance(error.cause, WhaleError):
+            raise error.cause from None
+        raise
+    except RayError as error:
+        msg = "the job does not answer: it has ended, or its controller is being restarted"
+        raise UsageError(msg) from error

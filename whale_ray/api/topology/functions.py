@@ -1,0 +1,66 @@
+"""How a user's function is called: with one row, or with the columns of many.
+
+There is one way to say it. A plain function takes **one row**: the simplest to write, always
+allowed, the slowest. A function marked with :func:`columns` takes **a batch** and works on whole
+columns, with numpy or whatever the user likes. A column expression needs no function at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ...configs.errors import TopologyError
+from .checks import accepts, describe_value, name_of
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class ColumnFunction(Generic[R_co]):
+    """A function that takes a `Batch` instead of one row; made by `columns`.
+
+    Attributes:
+        function: what the user wrote.
+    """
+
+    function: Callable[[Batch], R_co]
+
+    def __call__(self, batch: Batch) -> R_co:
+        """Call the function, for instance in the user's own tests."""
+        return self.function(batch)
+
+    @property
+    def __name__(self) -> str:
+        return name_of(self.function)
+
+
+def columns(function: Callable[[Batch], R_co]) -> ColumnFunction[R_co]:
+    """Mark a function as one on columns: it is given a `Batch`, not one row.
+
+    ::
+
+        @whale.columns
+        def speed(batch):
+            return {"id": batch["id"], "speed": batch["distance_m"] / batch["seconds"]}
+
+        trips.map(speed)
+        trips.filter(whale.columns(lambda batch: batch["seconds"] > 0))
+
+    For `map` and `flat_map` it returns a `Batch` or a mapping of column name → array, equally
+    long; for `filter` booleans, shape (num_rows,).
+
+    Raises:
+        TopologyError: `function` cannot be called with one argument.
+    """
+    if not callable(function) or isinstance(function, ColumnFunction):
+        msg = f"columns takes a function (batch), not {describe_value(function)}"
+        raise TopologyError(msg)
+    if not accepts(function, 1):
+        msg = f"columns calls {name_of(function)}(batch): it must take one argument"
+        raise TopologyError(msg)
+    return ColumnFunction(function)

@@ -1,0 +1,261 @@
+"""What `process` and `connect` accept, and what is wrong with the rest."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...operators.groupings import Key
+from ...operators.process import CoProcess, Process, instead_of_returning
+from ...plan.logical import Input, OperatorKind, OperatorNode
+from ...plan.requests import CPU, GPU, Request
+from .checks import accepts, describe_value, mistake, name_of
+from .known import kind_of_key
+from .locations import caller_location
+from .registry import Registry
+
+_CALLED = (
+    *("open", "on_batch", "on_row", "on_left", "on_right", "on_left_row", "on_right_row"),
+    *("on_merged", "on_watermark", "close"),
+)
+"""The methods of a process that a worker calls, without a use for what they return."""
+
+Factory = Callable[[], Process | CoProcess]
+
+
+@dataclass(frozen=True)
+class WantedResources:
+    """What the user wants Ray to reserve for each instance, as passed."""
+
+    num_cpus: object
+    num_gpus: object
+    resources: object
+
+
+def request_of(operator_id: str, wanted: WantedResources) -> Request | None:
+    """Return what each instance asks Ray for, None if the user said nothing.
+
+    Raises:
+        TopologyError: an amount is no number, or negative; or a resource has a name of its own
+            parameter.
+    """
+    amounts: dict[str, float] = {}
+    for name, parameter, given in (
+        (CPU, "num_cpus", wanted.num_cpus),
+        (GPU, "num_gpus", wanted.num_gpus),
+    ):
+        if given is not None:
+            amounts[name] = _amount(operator_id, parameter, given)
+    if wanted.resources is not None:
+        if not isinstance(wanted.resources, Mapping):
+            raise mistake(
+                operator_id,
+                f"resources is {describe_value(wanted.resources)}: pass a mapping of names and"
+                " amounts, such as {'scanner': 1}",
+            )
+        for name, given in wanted.resources.items():
+            if name in (CPU, GPU) or not isinstance(name, str) or not name:
+                raise mistake(
+                    operator_id,
+                    f"resources has {name!r}: pass Ray's custom resources by name, and num_cpus= or"
+                    " num_gpus= for CPU and GPU",
+                )
+            amounts[name] = _amount(operator_id, f"resources[{name!r}]", given)
+    return Request(tuple(amounts.items())) if amounts else None
+
+
+def _amount(operator_id: str, parameter: str, given: object) -> float:
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not is_number or not 0 <= float(given) < float("inf"):  # type: ignore[arg-type] # just seen
+        raise mistake(
+            operator_id, f"{parameter} is {describe_value(given)}: pass a number from 0 on"
+        )
+    return float(given)  # type: ignore[arg-type] # as above
+
+
+def add_process(
+    registry: Registry,
+    inputs: tuple[Input, ...],
+    operator: object,
+    wanted_id: str | None,
+    parallelism: int | None,
+    event_time_order: bool | None,
+    wanted: WantedResources,
+) -> str:
+    """Add an operator with state of one or two inputs; return its id.
+
+    Raises:
+        TopologyError: `operator` makes none with that number of inputs, or its rows cannot be put
+            in event-time order.
+    """
+    operator_id = registry.choose_id("process", wanted_id)
+    connected = len(inputs) == 2
+    factory, per_worker = check_process(operator_id, operator, connected=connected)
+    timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
+    if event_time_order is None:
+        event_time_order = any(registry.some_event_time(feed.upstream) for feed in inputs)
+    if event_time_order and not all(timed):
+        untimed = registry.untimed_source(inputs[timed.index(False)].upstream)
+        raise mistake(
+            operator_id,
+            f"rows cannot be put in event-time order, since source {untimed!r} has no event times:"
+            " give it event_time='column', or pass event_time_order=False here",
+        )
+    node = OperatorNode(
+        id=operator_id,
+        kind=OperatorKind.CO_PROCESS if connected else OperatorKind.PROCESS,
+        payload=factory,
+        inputs=inputs,
+        verb="process",
+        parallelism=parallelism,
+        has_event_time=all(timed),
+        event_time_order=event_time_order,
+        per_worker=per_worker,
+        location=caller_location(),
+        request=request_of(operator_id, wanted),
+    )
+    registry.add(node, None)
+    return operator_id
+
+
+def check_same_key(registry: Registry, left: Input, right: Input) -> None:
+    """Refuse two keyed inputs whose keys can never be equal."""
+    if not (isinstance(left.grouping, Key) and isinstance(right.grouping, Key)):
+        return
+    mine, theirs = left.grouping.columns, right.grouping.columns
+    if len(mine) != len(theirs):
+        raise mistake(
+            left.upstream,
+            f"connect brings equal keys together, but {left.upstream!r} is keyed by {len(mine)}"
+            f" columns ({', '.join(mine)}) and {right.upstream!r} by {len(theirs)}"
+            f" ({', '.join(theirs)}): key both by as many",
+        )
+    own = registry.columns(left.upstream) or {}
+    other = registry.columns(right.upstream) or {}
+    for name, other_name in zip(mine, theirs, strict=True):
+        one, two = own.get(name), other.get(other_name)
+        if one is not None and two is not None and kind_of_key(one) != kind_of_key(two):
+            raise mistake(
+                left.upstream,
+                f"connect brings equal keys together, but {name!r} is {one.name} and"
+                f" {other_name!r} is {two.name}, which are never equal: cast one with with_column"
+                " before key_by",
+            )
+
+
+def check_process(operator_id: str, operator: object, *, connected: bool) -> tuple[Factory, bool]:
+    """Return the factory of an operator's instances, and whether one object serves a worker.
+
+    A factory that is neither a class nor a `functools.partial` of one is called once, to see what
+    it makes: set-up that costs belongs into `open`.
+
+    Args:
+        operator_id: the operator's id.
+        operator: what the user passed.
+        connected: whether the operator has two inputs.
+
+    Raises:
+        TopologyError: it makes no operator with that number of inputs.
+    """
+    if isinstance(operator, (Process, CoProcess)):
+        name = type(operator).__name__
+        raise mistake(
+            operator_id,
+            f"process takes the class, not an object of it, since every instance needs its own:"
+            f" pass {name}, or lambda: {name}(…)",
+        )
+    if not callable(operator):
+        raise mistake(
+            operator_id,
+            f"process takes a class derived from {_wanted(connected)}, not"
+            f" {describe_value(operator)}",
+        )
+    made_class = operator.func if isinstance(operator, functools.partial) else operator
+    if isinstance(made_class, type):
+        _check_class(operator_id, made_class, connected=connected)
+        _check_no_arguments(operator_id, operator)
+        return operator, bool(made_class.per_worker)  # type: ignore[attr-defined] # checked above
+    _check_no_arguments(operator_id, operator)
+    made = _call_once(operator_id, operator)
+    if isinstance(made, type) or not isinstance(made, (Process, CoProcess)):
+        raise mistake(
+            operator_id,
+            f"{name_of(operator)}() makes {describe_value(made)}: it must return an object of a"
+            f" class derived from {_wanted(connected)}",
+        )
+    _check_class(operator_id, type(made), connected=connected)
+    return operator, bool(made.per_worker)
+
+
+def _wanted(connected: bool) -> str:
+    return "whale.CoProcess" if connected else "whale.Process"
+
+
+def _check_class(operator_id: str, made_class: type, *, connected: bool) -> None:
+    name = made_class.__name__
+    if not issubclass(made_class, (Process, CoProcess)):
+        raise mistake(
+            operator_id, f"{name} is not derived from {_wanted(connected)}: derive it from that"
+        )
+    if connected and issubclass(made_class, Process):
+        raise mistake(
+            operator_id,
+            f"{name} is a whale.Process, but two streams are connected: derive it from"
+            " whale.CoProcess and define on_left and on_right",
+        )
+    if not connected and issubclass(made_class, CoProcess):
+        raise mistake(
+            operator_id,
+            f"{name} is a whale.CoProcess, which takes two streams: .connect(…) the other one"
+            " first, or derive it from whale.Process",
+        )
+    missing = made_class.missing()
+    if missing:
+        raise mistake(operator_id, f"{name} does not define {missing}")
+    for method in _CALLED:
+        _check_called(operator_id, made_class, method)
+
+
+def _check_called(operator_id: str, made_class: type, method: str) -> None:
+    """Refuse a method that would not run when it is called, but return something that would."""
+    function = getattr(made_class, method, None)
+    if inspect.isgeneratorfunction(function):
+        wrong = "contains yield"
+    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        wrong = "is an async function"
+    else:
+        return
+    raise mistake(
+        operator_id,
+        f"{made_class.__name__}.{method} {wrong}, so calling it would run none of it: write it with"
+        f" def; {instead_of_returning(method)}",
+    )
+
+
+def _check_no_arguments(operator_id: str, factory: Callable[..., Any]) -> None:
+    if accepts(factory, 0):
+        return
+    name = name_of(factory)
+    if isinstance(factory, type):
+        fix = f"pass lambda: {name}(…) with its arguments"
+    elif "batch" in _parameters(factory) or "row" in _parameters(factory):
+        fix = "for a function of rows or columns use map, filter or flat_map"
+    else:
+        fix = "every instance is made by calling it without any"
+    raise mistake(operator_id, f"{name} needs arguments: {fix}")
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _call_once(operator_id: str, factory: Callable[..., Any]) -> object:
+    try:
+        return factory()
+    except Exception as error:
+        raise mistake(
+            operator_id, f"{name_of(factory)}() raised {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,56 @@
+"""What `union` accepts, and what is wrong with the rest."""
+
+from __future__ import annotations
+
+from ...configs.errors import TopologyError
+from ...plan.logical import Input, OperatorKind, OperatorNode, Union
+from ...plan.unions import difference
+from .checks import describe_value, mistake
+from .known import KnownColumns
+from .locations import caller_location
+from .registry import Registry
+
+
+def add_union(registry: Registry, union_id: str, inputs: tuple[Input, ...]) -> None:
+    """Add the union of streams.
+
+    Raises:
+        TopologyError: there is one stream alone, or one has other columns, as far as known.
+    """
+    if len(inputs) < 2:
+        raise mistake(union_id, "union needs another stream: pass one or more, a.union(b, c)")
+    node = OperatorNode(
+        id=union_id,
+        kind=OperatorKind.UNION,
+        payload=Union(),
+        inputs=inputs,
+        verb="union",
+        has_event_time=all(registry.node(feed.upstream).has_event_time for feed in inputs),
+        location=caller_location(),
+    )
+    known = _equal_columns(registry, union_id, [feed.upstream for feed in inputs])
+    registry.add(node, known)
+
+
+def no_stream(union_id: str, passed: object) -> TopologyError:
+    """Return what is wrong with anything but a stream."""
+    hint = ": pass them one by one, a.union(*streams)" if isinstance(passed, (list, tuple)) else ""
+    return mistake(union_id, f"union takes streams, not {describe_value(passed)}{hint}")
+
+
+def _equal_columns(registry: Registry, union_id: str, streams: list[str]) -> KnownColumns | None:
+    """Return the columns of all, as far as they are known."""
+    united: tuple[str, KnownColumns] | None = None
+    for stream in streams:
+        columns = registry.columns(stream)
+        if columns is None:
+            continue
+        if united is None:
+            united = stream, columns
+            continue
+        first, known = united
+        differs = difference(first, known, stream, columns)
+        if differs:
+            raise mistake(union_id, differs)
+        united = first, {name: kind or columns[name] for name, kind in known.items()}
+    return None if united is None else united[1]

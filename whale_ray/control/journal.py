@@ -1,0 +1,60 @@
+"""What a controller writes down, so that another can take its place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..multicast.tree_state import (
+    TreeState,
+)
+from ..operators.sinks.base import SinkResult
+from .progress import Progress
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The newest state of a job.
+
+    Attributes:
+        term: of the controller that wrote it; the next one has a higher term.
+        progress: where the attempt is.
+        results: what has been published already, by sink.
+        trees: the multicast trees and their switches, by stream.
+    """
+
+    term: int
+    progress: Progress
+    results: Mapping[str, SinkResult] = field(default_factory=dict)
+    trees: Mapping[int, TreeState] = field(default_factory=dict)
+
+
+class Journal(ABC):
+    """Keeps the newest entry of one job."""
+
+    @abstractmethod
+    def read(self) -> Entry | None:
+        """Return the newest entry, None if no controller has led the job before."""
+
+    @abstractmethod
+    def write(self, entry: Entry) -> None:
+        """Replace the entry."""
+
+    @abstractmethod
+    def erase(self) -> None:
+        """Forget the job: it has ended."""
+
+
+class NoJournal(Journal):
+    """For controllers that live in the driver: the job dies with them anyway."""
+
+    def read(self) -> Entry | None:
+        """Return None."""
+        return None
+
+    def write(self, entry: Entry) -> None:
+        """Do nothing."""
+
+    def erase(self) -> None:
+        """Do nothing."""

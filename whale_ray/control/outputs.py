@@ -1,0 +1,50 @@
+"""Outputs without rows: their columns, as far as anything in the job knows them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..configs.errors import WhaleError
+from ..operators.sinks.base import SinkResult, Staged
+from ..operators.sinks.shape import nullable
+from ..plan.columns import known_columns
+from ..plan.logical import LogicalPlan
+from ..worker.staged_output import (
+    StagedOutput,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def staged_of(sink_id: str, workers: Iterable[StagedOutput], logical: LogicalPlan) -> list[Staged]:
+    """Return what all instances of a sink staged.
+
+    Where none of them saw a row, each gets the schema of the rows that might have come, if it is
+    known: an output without rows has columns, too.
+    """
+    workers = tuple(workers)
+    staged = [part for worker in workers for part in worker.parts.get(sink_id, ())]
+    if any(part.schema is not None for part in staged):
+        return staged
+    learnt = {name: schema for worker in workers for name, schema in worker.columns.items()}
+    try:
+        columns = known_columns(logical, learnt)[sink_id]
+    except (WhaleError, OSError):  # an input has gone meanwhile
+        columns = None
+    if columns is None:
+        return staged
+    schema = nullable(columns.to_arrow()).serialize().to_pybytes()
+    return [replace(part, schema=schema) for part in staged]
+
+
+def tell_if_bare(sink_id: str, result: SinkResult) -> None:
+    """Say so if an output has neither rows nor columns."""
+    if result.path is not None and not result.parts:
+        _log.warning(
+            "sink %r got no row, and the columns are not known: %s holds no part; declare schema= "
+            "where its rows are made to have an empty one",
+            sink_id,
+            result.path,
+        )

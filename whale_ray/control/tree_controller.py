@@ -1,0 +1,344 @@
+"""Keeps the multicast trees of a job: adjusts them to the load, and repairs them around the dead.
+
+The controller's part. Pure: events and times in, orders out. Per stream there is one tree, led from
+epoch to epoch by a `SwitchCoordinator` (whale_ray/multicast/). What a switch is begun for, the most
+urgent first::
+
+    a relay has died ─► its children get other parents       (leave)
+    a relay is back  ─► its host joins again                 (join)
+    the user asks for another shape                          (reshape)
+    the load asks for another out-degree (Whale 3.3)         (change_degree)
+
+`states` must be written down before the orders are sent: a successor goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ..configs.settings import MulticastSettings
+from ..multicast.monitor import Monitor, Reason
+from ..multicast.out_degree import binomial_degree
+from ..multicast.switch_messages import Message, Outgoing
+from ..multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
+from ..multicast.switching import Switch, change_degree, join, leave, reshape
+from ..multicast.tree_messages import Load, TreeOrders
+from ..multicast.tree_state import Goal, SwitchReport, TreeState
+from ..multicast.trees import (
+    Tree,
+    Vertex,
+)
+from ..plan.hosts import (
+    shape_tree,
+)
+from ..plan.streams import RingSpec, StreamPlan
+from ..relay.stream_load import SampleClock
+
+TICK_NS = 50_000_000
+"""How often what was not answered is said again."""
+
+_SWITCHES_KEPT = 256
+
+
+class _Caps:
+    """The out-degrees of hosts whose own way out affords less than the source's.
+
+    Each relay is watched as the source is, and narrowed or widened by the same rules (DESIGN 6).
+    """
+
+    def __init__(self, settings: MulticastSettings) -> None:
+        self._settings = settings
+        self._monitors: dict[Vertex, tuple[Monitor, SampleClock]] = {}
+        self.of: dict[Vertex, int] = {}
+
+    def loaded(self, load: Load, now_ns: int, tree: Tree) -> None:
+        """Take note of the load of a host that is not the root."""
+        children = len(tree.children.get(load.host, ()))
+        if not children:
+            return
+        if load.host not in self._monitors:
+            monitor = Monitor(self._settings, children, now_ns)
+            self._monitors[load.host] = (monitor, SampleClock(now_ns))
+        monitor, clock = self._monitors[load.host]
+        sample = clock.sample(load, now_ns)
+        if sample is None:
+            return
+        destinations = len(tree.joined)
+        decision = monitor.observe(sample, destinations)
+        if decision.reason in (Reason.SCALE_DOWN, Reason.SCALE_UP):
+            monitor.began(sample.now_ns)
+            monitor.ended(sample.now_ns, decision.degree)
+            self.of[load.host] = decision.degree
+            if decision.degree >= binomial_degree(destinations):
+                del self.of[load.host]
+
+
+Orders = list[tuple[int, TreeOrders]]
+"""To which host's relay, what."""
+
+
+class TreeKeeper:
+    """Leads the trees of all multicast streams of one attempt."""
+
+    def __init__(
+        self,
+        plan: StreamPlan,
+        settings: MulticastSettings,
+        now_ns: int,
+        term: int = 1,
+        states: Mapping[int, TreeState] | None = None,
+    ) -> None:
+        """Begin with the plan's trees, or go on from what a predecessor wrote down."""
+        self._streams = {
+            ring.id: _Stream(ring, plan, settings, now_ns, term, (states or {}).get(ring.id))
+            for ring in plan.rings
+            if plan.is_multicast(ring)
+        }
+        self._tick_ns = now_ns + TICK_NS
+
+    @property
+    def states(self) -> dict[int, TreeState]:
+        """What a successor needs, by stream."""
+        return {number: stream.state for number, stream in self._streams.items()}
+
+    @property
+    def switches(self) -> tuple[SwitchReport, ...]:
+        """The last switches, oldest first."""
+        found = [one for stream in self._streams.values() for one in tuple(stream.switches)]
+        return tuple(sorted(found, key=lambda one: one.decided_ns))
+
+    @property
+    def trees(self) -> dict[int, Tree]:
+        """The tree of each stream."""
+        return {number: stream.coordinator.tree for number, stream in self._streams.items()}
+
+    @property
+    def throttled(self) -> dict[int, float]:
+        """Streams whose load no out-degree can carry: what can be, in slices per second."""
+        return {n: s.throttle for n, s in self._streams.items() if s.throttle is not None}
+
+    @property
+    def failure(self) -> str:
+        """Why the attempt is lost: what some host needs is held nowhere. "" if it is not."""
+        failures = (stream.coordinator.failure for stream in self._streams.values())
+        return next(filter(None, failures), "")
+
+    @property
+    def next_due_ns(self) -> int:
+        """When `turn` has something to do at the latest."""
+        return self._tick_ns
+
+    def set_goal(self, goal: Goal) -> None:
+        """Want another shape for all trees."""
+        for stream in self._streams.values():
+            stream.goal = goal
+
+    def lost(self, host: int, now_ns: int) -> Orders:
+        """Take note that a host's relay has died."""
+        return self._from_all((n, s.lost(host, now_ns)) for n, s in self._streams.items())
+
+    def back(self, host: int, now_ns: int) -> Orders:
+        """Take note that another process has taken over for a host's relay."""
+        return self._from_all((n, s.back(host, now_ns)) for n, s in self._streams.items())
+
+    def answered(self, stream: int, message: Message, now_ns: int) -> Orders:
+        """Take a vertex's answer."""
+        return self._from_all([(stream, self._streams[stream].answered(message, now_ns))])
+
+    def loaded(self, load: Load, now_ns: int) -> Orders:
+        """Take note of a stream's load."""
+        return self._from_all([(load.stream, self._streams[load.stream].loaded(load, now_ns))])
+
+    def turn(self, now_ns: int) -> Orders:
+        """Begin what is due; say again what was not answered."""
+        ticks = now_ns >= self._tick_ns
+        if ticks:
+            self._tick_ns = now_ns + TICK_NS
+        return self._from_all((n, s.turn(now_ns, ticks)) for n, s in self._streams.items())
+
+    @staticmethod
+    def _from_all(said: Iterable[tuple[int, list[Outgoing]]]) -> Orders:
+        by_host: dict[int, list[tuple[int, Message]]] = {}
+        for stream, messages in said:
+            for one in messages:
+                assert one.to is not None, "coordinators speak to vertices"
+                by_host.setdefault(int(one.to), []).append((stream, one.message))
+        return [(host, TreeOrders(tuple(messages))) for host, messages in by_host.items()]
+
+
+class _Stream:
+    """One stream's tree."""
+
+    def __init__(
+        self,
+        ring: RingSpec,
+        plan: StreamPlan,
+        settings: MulticastSettings,
+        now_ns: int,
+        term: int,
+        state: TreeState | None,
+    ) -> None:
+        if state is None:
+            goal = Goal(plan.hosts.route, settings.out_degree)
+            state = TreeState(goal, SwitchRecord(plan.tree_of(ring)))
+        record = state.record
+        self.goal = state.goal
+        self.switches: deque[SwitchReport] = deque(maxlen=_SWITCHES_KEPT)
+        self.throttle: float | None = None
+        patience = max(1, -(-settings.patience_ms * 1_000_000 // TICK_NS))
+        self.coordinator = SwitchCoordinator(term, record, patience)
+        self._stream = ring.id
+        self._monitor = Monitor(settings, max(1, record.tree.degree), now_ns)
+        self._wanted_degree = self._monitor.degree
+        self._clock = SampleClock(now_ns)
+        self._caps = _Caps(settings)
+        self._root_away = False
+        self._away: set[Vertex] = set()
+        # A predecessor's dead have been replaced, or their death is told again.
+        self._returning: set[Vertex] = set(record.gone)
+        self._report: SwitchReport | None = None
+
+    @property
+    def state(self) -> TreeState:
+        return TreeState(self.goal, self.coordinator.record)
+
+    @property
+    def _root(self) -> Vertex:
+        return self.coordinator.tree.root
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def lost(self, host: int, now_ns: int) -> list[Outgoing]:
+        if host == self._root:
+            self._root_away = True
+            return []
+        record = self.coordinator.record
+        concerned = {*record.tree.vertices, *record.told, *record.leaving, *record.gone}
+        if record.next_tree is not None:
+            concerned |= set(record.next_tree.vertices)
+        if host not in concerned:
+            return []
+        self._away.add(host)
+        self._returning.discard(host)
+        out = self.coordinator.lost(host)
+        self._note_phase(now_ns)
+        return [*out, *self._begin_if_due(now_ns)]
+
+    def back(self, host: int, now_ns: int) -> list[Outgoing]:
+        if host == self._root:
+            self._root_away = False
+            out = self.coordinator.root_restarted()
+            self._note_phase(now_ns)
+            return [*out, *self._begin_if_due(now_ns)]
+        if host in self._away:
+            self._away.discard(host)
+            self._returning.add(host)
+        return self._begin_if_due(now_ns)
+
+    def answered(self, message: Message, now_ns: int) -> list[Outgoing]:
+        out = self.coordinator.receive(message)
+        self._note_phase(now_ns)
+        return [*out, *self._begin_if_due(now_ns)]
+
+    def loaded(self, load: Load, now_ns: int) -> list[Outgoing]:
+        if load.host != self._root:
+            self._caps.loaded(load, now_ns, self.coordinator.tree)
+            return self._begin_if_due(now_ns)
+        sample = self._clock.sample(load, now_ns)
+        if sample is not None:
+            destinations = len(self.coordinator.tree.joined)
+            decision = self._monitor.observe(sample, destinations)
+            if decision.reason in (Reason.SCALE_DOWN, Reason.SCALE_UP):
+                self._wanted_degree = decision.degree
+            self.throttle = decision.throttle_to_slices_per_s
+        return self._begin_if_due(now_ns)
+
+    def turn(self, now_ns: int, ticks: bool) -> list[Outgoing]:
+        out = self.coordinator.tick() if ticks else []
+        self._note_phase(now_ns)
+        return [*out, *self._begin_if_due(now_ns)]
+
+    # --- switches -------------------------------------------------------------------------------
+
+    def _begin_if_due(self, now_ns: int) -> list[Outgoing]:
+        if self.coordinator.phase is not Phase.STABLE or self._root_away:
+            return []
+        found = self._next_switch()
+        if found is None:
+            return []
+        why, switch, orphans = found
+        before = self.coordinator.tree
+        out = self.coordinator.begin(switch, 0, dict.fromkeys(orphans, 0))
+        self._monitor.began(now_ns)
+        epoch = self.coordinator.record.last_epoch
+        self._report = SwitchReport(
+            self._stream, why, before.degree, switch.after.degree, len(switch.moves), epoch, now_ns
+        )
+        self._note_phase(now_ns)
+        return out
+
+    def _next_switch(self) -> tuple[str, Switch, set[Vertex]] | None:
+        """Return why to switch, how, and who has no parent to read from up to the cut."""
+        coordinator = self.coordinator
+        tree, gone = coordinator.tree, coordinator.record.gone
+        dead = [vertex for vertex in tree.joined if vertex in gone]
+        if dead:
+            switch = leave(tree, dead, self._degree(tree), self._caps_now)
+            orphans = {child for one in dead for child in tree.children[one]} - set(dead)
+            return "repair", switch, orphans
+        ready = sorted(self._returning - set(tree.vertices) - coordinator.record.leaving, key=str)
+        if ready and not coordinator.uninformed:
+            return "return", join(tree, ready[0], self._degree(tree), self._caps_now), {ready[0]}
+        if self._away or self._returning or gone:
+            return None
+        wanted = self._wanted_switch(tree)
+        return None if wanted is None or not wanted[1].moves else (*wanted, set())
+
+    def _wanted_switch(self, tree: Tree) -> tuple[str, Switch] | None:
+        goal, hosts = self.goal, tuple(map(int, tree.joined))
+        if goal.route != "non-blocking":
+            shape = shape_tree(goal.route, 0, int(tree.root), hosts)
+            return "reshape", reshape(tree, shape)
+        degree = goal.degree or self._wanted_degree
+        if tree.degree > binomial_degree(len(hosts)) and not goal.degree:
+            degree = min(degree, binomial_degree(len(hosts)))
+        switch = change_degree(tree, degree, self._caps_now)
+        return ("scale-up" if degree > tree.degree else "scale-down"), switch
+
+    @property
+    def _caps_now(self) -> Mapping[Vertex, int]:
+        adjusts = self.goal == Goal("non-blocking")
+        return self._caps.of if adjusts else {}
+
+    def _degree(self, tree: Tree) -> int:
+        """Return the cap under which hosts leave and join."""
+        if self.goal.route == "star":
+            return max(1, len(tree.joined) + 1)
+        if self.goal.route == "chain":
+            return 1
+        if self.goal.route == "binomial":
+            return binomial_degree(len(tree.joined) + 1)
+        return max(1, self.goal.degree or self._wanted_degree)
+
+    def _note_phase(self, now_ns: int) -> None:
+        """Keep the report of the switch under way up to date."""
+        report, phase = self._report, self.coordinator.phase
+        if report is None:
+            return
+        committed = self.coordinator.record.epoch == report.epoch
+        if committed and report.committed_ns is None:
+            report = replace(report, committed_ns=now_ns)
+        self._report = report
+        if phase is not Phase.STABLE:
+            return
+        self._report = None
+        tree = self.coordinator.tree
+        # One that is in the tree as a dead host, and replaced already, has to leave it first.
+        self._returning -= set(tree.vertices) - self.coordinator.record.gone
+        if not committed:
+            reason = self.coordinator.aborts[-1] if self.coordinator.aborts else "aborted"
+            report = replace(report, aborted=reason)
+        self.switches.append(replace(report, ended_ns=now_ns))
+        self._monitor.ended(now_ns, self._wanted_degree if committed else max(1, tree.degree))

@@ -1,0 +1,91 @@
+"""One worker in the calling process and thread: no Ray, no other process, nothing to clean up.
+
+The worker runs in slices of time inside `next_event`, so the controller gets its turn in between.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from typing import Any
+
+from ..control.controller_events import Raised
+from ..control.fleet import (
+    Fleet,
+    FleetEvent,
+    SnapshotTaken,
+)
+from ..plan.assignment import (
+    Assignment,
+)
+from ..transport.clock import Clock
+from ..worker.worker import Worker
+from .member_host import COMMANDS, WorkerHost
+
+_PENDING_MAX = 64
+
+
+class LocalFleet(Fleet):
+    """A fleet of one, on `clock` (a virtual one makes waiting take no time)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._host: WorkerHost | None = None
+        self._pending: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=_PENDING_MAX)
+        self._running: int | None = None
+
+    @property
+    def host(self) -> WorkerHost:
+        """The worker's host; only after `start`."""
+        assert self._host is not None
+        return self._host
+
+    def start(self, assignment: Assignment) -> None:
+        """Make the worker."""
+        self._host = WorkerHost(0, Worker(0, assignment, self._clock))
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Carry out a command at once; keep anything else for `next_event`."""
+        if method in COMMANDS:
+            self.host.command(attempt, method, arguments)
+        else:
+            assert len(self._pending) < _PENDING_MAX, "the controller waits for every call"
+            self._pending.append((attempt, method, arguments))
+
+    def respawn(self, worker: int) -> None:
+        """Never asked: a worker in this process dies with its controller."""
+        msg = "a worker in the calling process cannot be replaced"
+        raise NotImplementedError(msg)
+
+    def next_event(self, timeout_ns: int) -> FleetEvent | None:
+        """Carry out the oldest call, or let the running worker work for `timeout_ns`."""
+        if self._running is not None:
+            return self._run_on(self._running, timeout_ns)
+        if not self._pending:
+            return None
+        attempt, method, arguments = self._pending.popleft()
+        if method == "snapshot":
+            return self._snapshot()
+        if method == "run":
+            return self._run_on(attempt, timeout_ns)
+        return self.host.execute(attempt, method, arguments)
+
+    def _run_on(self, attempt: int, timeout_ns: int) -> FleetEvent | None:
+        self._running = attempt
+        event = self.host.execute(attempt, "run", ((), timeout_ns))
+        if isinstance(event, Raised) or event.result is not None:
+            self._running = None
+            return event
+        if self._pending and self._pending[0][1] == "snapshot":
+            self._pending.popleft()
+            return self._snapshot()
+        return None
+
+    def _snapshot(self) -> SnapshotTaken:
+        """Return the counters as they stand: the worker goes on counting in its own objects."""
+        return copy.deepcopy(self.host.snapshot())
+
+    def shutdown(self, grace_ns: int) -> None:
+        """Close the worker."""
+        if self._host is not None:
+            self._host.close()

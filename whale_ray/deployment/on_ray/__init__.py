@@ -1,0 +1,1 @@
+"""Workers, relays and the controller as Ray actors; Ray carries control messages only."""

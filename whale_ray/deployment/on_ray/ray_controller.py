@@ -1,0 +1,211 @@
+"""The controller's actor: leads a job's worker actors, one per job.
+
+It is named `whale-ray:JOB:controller` in the namespace `whale-ray`, so that `whale-ray list` and
+`stop` find it. What it decides is `JobController`'s; this is only where that runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import cloudpickle
+import ray
+from ray.actor import ActorHandle
+from ray.util.placement_group import PlacementGroup
+
+from ...configs.errors import JobError, WhaleError
+from ...control.supervisor import QUEUED, JobOutcome, Supervisor
+from ...metrics.job_metrics import JobMetrics
+from ...plan.assignment import (
+    Assignment,
+)
+from ...tasks.printed import Fetched
+from ...transport.clock import SystemClock
+from ..envelope import unseal
+from ..signals import leave_stops_to_the_controller
+from .ray_fleet import NAMESPACE, RayFleet, kill_all, member_name
+from .ray_journal import RayJournal, fetch_envelope, forget
+from .ray_metrics import INTERVAL_S, MetricsExport
+from .ray_output import ActorOutput
+from .ray_room import give_back
+
+THREADS = 8
+RESTARTS_MAX = 5
+"""How often Ray restarts a controller that died; it resumes from its journal."""
+
+_ROOM_POLL_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class ControllerActor:
+    """Runs a job's supervisor on a fleet of worker actors that the driver made.
+
+    `nodes` has the id of each host's Ray node, `group` the room for the workers, which may not be
+    there yet.
+    """
+
+    def __init__(
+        self, job_id: str, detached: bool, nodes: Sequence[str], group: PlacementGroup | None
+    ) -> None:
+        leave_stops_to_the_controller()  # its driver tells it what to do
+        self._job_id = job_id
+        self._group = group
+        self._waits_for_room = False
+        self._stopped = False
+        self._nodes = nodes
+        self._name = job_id
+        self._workers = 0
+        self._members: list[ActorHandle[Any]] = []
+        self._supervisor: Supervisor | None = None
+        self._refused: WhaleError | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._output: ActorOutput | None = None
+        try:
+            envelope = fetch_envelope(job_id)
+            self._output = ActorOutput("controller", envelope)
+            self._supervisor = self._make_supervisor(unseal(envelope))
+        except WhaleError as error:
+            self._refused = error  # not raised: Ray would only tell that an actor died
+        except Exception as error:  # noqa: BLE001  # as above
+            self._refused = JobError(f"job {job_id!r} cannot be led: {error}")
+        if detached and ray.get_runtime_context().was_current_actor_reconstructed:
+            self._begin_detached()  # its predecessor's thread died; Ray does not call again
+
+    def _make_supervisor(self, assignment: Assignment) -> Supervisor:
+        self._name = assignment.plan.name
+        self._workers = assignment.plan.workers
+        self._members = [
+            ray.get_actor(member_name(assignment.plan, self._job_id, index), namespace=NAMESPACE)
+            for index in range(assignment.plan.members)
+        ]
+        clock = SystemClock()
+        timeout_ns = assignment.settings.runtime.start_timeout_ms * 1_000_000
+        fleet = RayFleet(self._members, self._nodes, timeout_ns, clock)
+        return Supervisor(assignment, fleet, clock, RayJournal(self._job_id))
+
+    def run(self) -> bytes:
+        """Run the job to its end; return the pickled outcome.
+
+        Ray calls it again when it has restarted the actor; the job then goes on where it was.
+        """
+        try:
+            return cloudpickle.dumps(self._run())
+        finally:
+            self._ended.set()
+            if self._output is not None:
+                self._output.close()
+
+    def output(self, seen: int) -> Fetched:
+        """Return what sinks printed here; see `MemberActor.output`."""
+        if self._output is None:
+            return Fetched(seen, (), closed=True)
+        return self._output.fetch(seen)
+
+    def _run(self) -> JobOutcome:
+        if self._supervisor is None:
+            return self._without_a_run("failed", self._refused)
+        if not self._has_room():
+            kill_all(self._members)  # the supervisor, which would have ended them, never began
+            forget(self._job_id)
+            return self._without_a_run("cancelled", None)
+        threading.Thread(target=self._export, name="metrics", daemon=True).start()
+        return self._supervisor.run()
+
+    def _without_a_run(self, state: str, error: WhaleError | None) -> JobOutcome:
+        none = JobMetrics((), 0.0, 0)
+        return JobOutcome(state, {}, none, 0.0, 0, self._workers, error)
+
+    def _has_room(self) -> bool:
+        """Wait until Ray has given the room for the workers; False if the job is ended before."""
+        while self._group is not None and not self._group.wait(_ROOM_POLL_S):
+            self._waits_for_room = True
+            if self._stopped:
+                return False
+        self._waits_for_room = False
+        return True
+
+    def _export(self) -> None:
+        """Hand the job's counters to Ray from time to time, until it has ended."""
+        assert self._supervisor is not None
+        export = MetricsExport(self._job_id, self._name)
+        while not self._ended.wait(INTERVAL_S):
+            export.publish(self._supervisor.metrics())
+
+    def start_detached(self) -> None:
+        """Begin to run the job in a thread; when it has ended, nothing is left behind.
+
+        Returns at once, so that the driver knows that the job runs before it leaves. Raises what
+        keeps the job from being led at all.
+        """
+        if self._refused is not None:
+            raise self._refused
+        self._begin_detached()
+
+    def _begin_detached(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run_detached, daemon=True)
+            self._thread.start()
+
+    def _run_detached(self) -> None:
+        try:
+            outcome = self._run()
+            how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
+            _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
+        finally:
+            with ExitStack() as last:  # each of these, from the last one up, whatever others raise
+                last.callback(self._ended.set)
+                last.callback(self._end_myself)
+                if self._group is not None:
+                    last.callback(give_back, self._group, SystemClock())
+
+    def _end_myself(self) -> None:
+        ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
+
+    def wait_until_gone(self) -> None:
+        """Never return: the call fails when this actor is gone, and nothing of the job is left."""
+        threading.Event().wait()
+
+    def describe(self) -> tuple[str, str, str]:
+        """Return the job's id, name and state."""
+        return self._job_id, self._name, self.state()
+
+    def state(self) -> str:
+        """Return the job's state."""
+        if self._waits_for_room:
+            return QUEUED
+        return "failed" if self._supervisor is None else self._supervisor.state
+
+    def metrics(self) -> bytes:
+        """Return the pickled counters."""
+        none = JobMetrics((), 0.0, 0)
+        return cloudpickle.dumps(none if self._supervisor is None else self._supervisor.metrics())
+
+    def wish(self, wish: bytes) -> None:
+        """Ask for other trees or another addressing; the wish is pickled."""
+        if self._supervisor is not None:
+            self._supervisor.wish(pickle.loads(wish))  # noqa: S301  # from our own driver
+
+    def stop(self, drain: bool) -> None:
+        """Ask for the end."""
+        self._stopped = True
+        if self._supervisor is not None:
+            self._supervisor.stop(drain)
+
+
+def controller_name(job_id: str) -> str:
+    """Return the name of a job's controller actor."""
+    return f"whale-ray:{job_id}:controller"
+
+
+def job_of(actor_name: str) -> str | None:
+    """Return the job whose controller bears `actor_name`, or None if it is no controller's."""
+    parts = actor_name.split(":")
+    is_ours = len(parts) == 3 and parts[0] == "whale-ray" and parts[2] == "controller"
+    return parts[1] if is_ours else None

@@ -1,0 +1,439 @@
+"""Workers and relays as Ray actors. Ray carries control only: no tuple passes through it.
+
+The driver creates all actors, the controller's too, since Ray kills the actors whose creator dies.
+A worker actor that dies is restarted by Ray, as often as the controller asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import (
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+)
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from ...configs.errors import ResourceError, WhaleError
+from ...control.controller import REJOIN, STEPS
+from ...control.controller_events import Died, Raised, Respawned
+from ...control.fleet import (
+    Fleet,
+    FleetEvent,
+    SnapshotTaken,
+)
+from ...plan.assignment import (
+    Assignment,
+)
+from ...plan.physical import PhysicalPlan
+from ...plan.requests import CPU, GPU
+from ...plan.streams import StreamPlan
+from ...tasks.printed import Fetched
+from ...transport.clock import Clock
+from ..envelope import Envelope
+from ..member_host import COMMANDS, StepThread, WorkerHost, pack
+from ..members import Member, make_member
+from ..signals import leave_stops_to_the_controller
+from .ray_journal import fetch_envelope
+from .ray_output import ActorOutput
+from .ray_room import Room
+from .relay_process import RelayProcess
+
+NAMESPACE = "whale-ray"
+"""Ray's namespace of all our actors' names."""
+
+_OPERATORS_NAMED_MAX = 8
+
+_THREADS = 16
+"""An actor's threads: one runs the loop, the others take commands and questions meanwhile, and the
+calls of controllers that took the place of dead ones."""
+
+
+_TOLD_MAX = 65_536
+_NEWS_WAIT_S = 5.0
+"""How long a relay's actor waits for something to tell; then it is asked again."""
+
+_RESTART_POLL_NS = 50_000_000
+"""How soon an actor that Ray restarts is asked again whether it is ready."""
+
+_log = logging.getLogger(__name__)
+
+
+class MemberActor:
+    """A worker inside a Ray actor, or a relay beside one; see `WorkerHost`."""
+
+    def __init__(self, index: int, job_id: str, title: str) -> None:
+        leave_stops_to_the_controller()
+        self._index = index
+        self._title = title
+        self._host: WorkerHost | None = None
+        self._refused: WhaleError | None = None
+        self._token = secrets.token_hex(8)
+        self._steps = StepThread()
+        self._output: ActorOutput | None = None
+        try:
+            envelope = fetch_envelope(job_id)
+            if index < envelope.workers:
+                self._output = ActorOutput(f"worker {index}", envelope)
+            self._host = WorkerHost(index, _make_member(index, envelope))
+        except WhaleError as error:
+            self._refused = error
+
+    def __repr__(self) -> str:
+        """Return what Ray's dashboard and messages call it."""
+        return self._title
+
+    def ready(self) -> str:
+        """Return this process's own token, as soon as it can be called."""
+        return self._token
+
+    def execute(self, term: int, attempt: int, method: str, arguments: bytes) -> bytes:
+        """Carry out one step, once, in the thread of all steps; return the pickled event."""
+        if self._host is None:
+            assert self._refused is not None
+            return cloudpickle.dumps(Raised(self._index, attempt, method, self._refused))
+        host = self._host
+        given = pickle.loads(arguments)  # noqa: S301  # from our own controller
+        told = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
+        if self._output is not None:
+            self._output.flush()
+        return pack(told)
+
+    def command(self, attempt: int, name: str, arguments: bytes) -> None:
+        """Tell the running worker something."""
+        if self._host is not None:
+            given = pickle.loads(arguments)  # noqa: S301  # from our own controller
+            self._host.command(attempt, name, given)
+
+    def news(self) -> bytes:
+        """Return what the member has told the controller, pickled; wait a while for the first."""
+        member = None if self._host is None else self._host.worker
+        return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
+
+    def output(self, seen: int) -> Fetched:
+        """Return what was printed here, after the first `seen` lines; wait a while for some."""
+        if self._output is None:
+            return Fetched(seen, (), closed=True)
+        return self._output.fetch(seen)
+
+    def snapshot(self) -> bytes:
+        """Return the pickled counters."""
+        unknown = SnapshotTaken(self._index, None)
+        return cloudpickle.dumps(unknown if self._host is None else self._host.snapshot())
+
+    def close(self) -> None:
+        """Give back everything, after the step that is under way; that one is aborted."""
+        if self._host is not None:
+            self._host.abort()
+            self._steps.run(self._host.close)
+        if self._output is not None:
+            self._output.close()
+
+
+def _make_member(index: int, envelope: Envelope) -> Member:
+    """Return a worker, or a relay in a process of its own that listens at this node's address."""
+    if index < envelope.workers:
+        return make_member(index, envelope)
+    return RelayProcess(index, envelope, ray.util.get_node_ip_address())
+
+
+def member_title(plan: PhysicalPlan, index: int) -> str:
+    """Return what a member is called in Ray, with the operators that a worker runs."""
+    if index >= plan.workers:
+        return plan.member_name(index)
+    operators = [one for stage in plan.local_stages(index) for one in stage.operators]
+    more = len(operators) - _OPERATORS_NAMED_MAX
+    named = [*operators[:_OPERATORS_NAMED_MAX], *([f"{more} more"] if more > 0 else [])]
+    return f"worker {index} ({', '.join(named)})"
+
+
+def member_name(plan: PhysicalPlan, job_id: str, index: int) -> str:
+    """Return the name of a member's actor."""
+    return f"whale-ray:{job_id}:{member_title(plan, index)}"
+
+
+def create_members(
+    plan: PhysicalPlan,
+    nodes: Sequence[str],
+    job_id: str,
+    room: Room,
+    detached: bool,
+    runtime_env: Mapping[str, Any] | None,
+) -> list[ActorHandle[Any]]:
+    """Create the actors of a job's members; the caller's process owns them.
+
+    `nodes` has the id of each host's Ray node. Ray places workers when it has given the room for
+    them.
+    """
+    remote = ray.remote(MemberActor)
+    return [
+        remote.options(
+            **_reserved(plan, index, nodes, room),
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_THREADS,
+            name=member_name(plan, job_id, index),
+            namespace=NAMESPACE,
+            lifetime="detached" if detached else None,
+            runtime_env=None if runtime_env is None else dict(runtime_env),
+        ).remote(index, job_id, member_title(plan, index))
+        for index in range(plan.members)
+    ]
+
+
+def _reserved(plan: PhysicalPlan, index: int, nodes: Sequence[str], room: Room) -> dict[str, Any]:
+    """Return an actor's options that say where it lives and what it reserves there."""
+    host = plan.host_of(index)
+    bundle = room.bundle(host)
+    if index >= plan.workers or bundle is None:
+        there = NodeAffinitySchedulingStrategy(nodes[host], soft=False)
+        return {"num_cpus": 0, "scheduling_strategy": there}
+    demand = dict(room.demands[index])
+    return {
+        "num_cpus": demand.pop(CPU, 0.0),
+        "num_gpus": demand.pop(GPU, 0.0),
+        "resources": {name: amount for name, amount in demand.items() if amount},
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(room.group, bundle),
+    }
+
+
+class RayFleet(Fleet):
+    """Drives worker actors; lives in the controller's actor.
+
+    An actor comes back on its own node only: when that is gone, waiting is in vain, and
+    `start`, `respawn` and `next_event` raise ResourceError.
+    """
+
+    def __init__(
+        self,
+        workers: list[ActorHandle[Any]],
+        nodes: Sequence[str],
+        start_timeout_ns: int,
+        clock: Clock,
+        ask_for_nodes: Callable[[], list[Mapping[str, Any]]] = ray.nodes,
+    ) -> None:
+        self._workers = workers
+        self._nodes = nodes
+        self._start_timeout_ns = start_timeout_ns
+        self._clock = clock
+        self._ask_for_nodes = ask_for_nodes
+        self._plan: StreamPlan | None = None
+        self._tokens: list[str] = []
+        self._killed: set[int] = set()
+        self._pending: dict[Any, tuple[int, str, int]] = {}
+        self._unheard: set[int] = set()  # relays whose question for news was lost with a process
+        self._told: deque[FleetEvent] = deque(maxlen=_TOLD_MAX)
+
+    def start(self, assignment: Assignment) -> None:
+        """Wait until Ray has placed all workers."""
+        self._plan = assignment.plan
+        deadline_ns = self._clock.monotonic_ns() + self._start_timeout_ns
+        waiting = [worker.ready.remote() for worker in self._workers]
+        _, missing = ray.wait(
+            waiting, num_returns=len(waiting), timeout=self._start_timeout_ns / 1e9
+        )
+        if missing:
+            late = [member for member, ready in enumerate(waiting) if ready in missing]
+            self._check_nodes(late)
+            raise ResourceError(_cannot_place(assignment.plan, late))
+        self._tokens = [
+            self._token_of(member, ready, deadline_ns) for member, ready in enumerate(waiting)
+        ]
+        for relay in range(self._plan.workers, self._plan.members):
+            self._ask_for_news(relay)
+
+    def _token_of(self, member: int, ready: Any, deadline_ns: int) -> str:
+        while True:
+            try:
+                return str(ray.get(ready))
+            except ActorUnavailableError:
+                # A controller that takes over may find it between death and restart.
+                ready = self._ask_again(member, deadline_ns)
+            except (RayActorError, ActorUnschedulableError, RuntimeEnvSetupError) as error:
+                self._check_nodes([member])
+                msg = f"{self._name(member)} died while starting: {_first_line(error)}"
+                raise ResourceError(msg) from error
+
+    def _ask_again(self, member: int, deadline_ns: int) -> Any:
+        """Ask whether a member is ready, and wait for the answer."""
+        assert self._plan is not None, "not started"
+        self._check_nodes([member])
+        self._clock.sleep_ns(_RESTART_POLL_NS)
+        left_ns = deadline_ns - self._clock.monotonic_ns()
+        asked = self._workers[member].ready.remote()
+        if left_ns <= 0 or not ray.wait([asked], num_returns=1, timeout=left_ns / 1e9)[0]:
+            raise ResourceError(_cannot_place(self._plan, [member]))
+        return asked
+
+    def _name(self, member: int) -> str:
+        assert self._plan is not None, "not started"
+        return self._plan.member_name(member)
+
+    def _check_nodes(self, members: Sequence[int]) -> None:
+        """Raise ResourceError if the Ray node of one of these members is gone."""
+        if not members:
+            return
+        assert self._plan is not None, "not started"
+        known = {node["NodeID"]: node for node in self._ask_for_nodes()}
+        for host in sorted({self._plan.host_of(member) for member in members}):
+            node = known.get(self._nodes[host], {"Alive": False})
+            if not node["Alive"]:
+                address = node.get("NodeManagerAddress", self._nodes[host])
+                msg = (
+                    f"{self._plan.hosts.names[host]} is gone: its Ray node {address} died, and its "
+                    "workers cannot come back; submit the job again, on the nodes that remain"
+                )
+                raise ResourceError(msg)
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Call a worker's actor."""
+        actor = self._workers[worker]
+        if method in COMMANDS:
+            actor.command.remote(attempt, method, cloudpickle.dumps(arguments))
+        elif method == "snapshot":
+            self._pending[actor.snapshot.remote()] = (worker, method, attempt)
+        else:
+            packed = cloudpickle.dumps(arguments)
+            called = actor.execute.remote(self.term, attempt, method, packed)
+            self._pending[called] = (worker, method, attempt)
+
+    def respawn(self, worker: int) -> None:
+        """Wait for the actor that Ray restarts; kill the old one if it hangs."""
+        hangs = any(
+            of_worker == worker and method in (*STEPS, REJOIN)
+            for of_worker, method, _ in self._pending.values()
+        )
+        self._pending = {ref: told for ref, told in self._pending.items() if told[0] != worker}
+        self._killed.discard(worker)
+        self._check_nodes([worker])
+        if hangs:
+            self._kill_old(worker)
+        self._ask_whether_ready(worker)
+
+    def _kill_old(self, worker: int) -> None:
+        self._killed.add(worker)
+        try:
+            ray.kill(self._workers[worker], no_restart=False)
+        except RayActorError:
+            pass  # it is dead already, and Ray restarts it
+
+    def _ask_whether_ready(self, worker: int) -> None:
+        self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
+
+    def _ask_for_news(self, relay: int) -> None:
+        self._unheard.discard(relay)
+        self._pending[self._workers[relay].news.remote()] = (relay, "news", 0)
+
+    def _ready(self, worker: int, token: str) -> FleetEvent | None:
+        """Tell the new process from the old one, which may answer, too: lost calls may deceive.
+
+        One that died is not killed, since that could hit the new process.
+        """
+        if token != self._tokens[worker]:
+            self._tokens[worker] = token
+            assert self._plan is not None, "not started"
+            if worker >= self._plan.workers:
+                self._ask_for_news(worker)
+            return Respawned(worker)
+        if worker not in self._killed:
+            self._kill_old(worker)
+        self._clock.sleep_ns(_RESTART_POLL_NS)
+        self._ask_whether_ready(worker)
+        return None
+
+    def next_event(self, timeout_ns: int) -> FleetEvent | None:
+        """Wait for the next call to return."""
+        if self._told:
+            return self._told.popleft()
+        if not self._pending:
+            self._clock.sleep_ns(timeout_ns)
+            return None
+        done, _ = ray.wait(list(self._pending), num_returns=1, timeout=timeout_ns / 1e9)
+        if not done:
+            pending = self._pending.values()
+            self._check_nodes([member for member, method, _ in pending if method == "ready"])
+            return None
+        worker, method, attempt = self._pending.pop(done[0])
+        try:
+            value = ray.get(done[0])
+        except (RayActorError, ActorUnschedulableError) as error:
+            return self._lost(worker, method, error)
+        except RayTaskError as error:
+            if method == "snapshot":
+                return SnapshotTaken(worker, None)
+            if method == "news":
+                self._ask_for_news(worker)
+                return None
+            failure = ResourceError(
+                f"{self._name(worker)} failed in {method}: {_first_line(error)}"
+            )
+            return Raised(worker, attempt, method, failure)
+        if method == "ready":
+            return self._ready(worker, value)
+        if worker in self._unheard:
+            self._ask_for_news(worker)
+        if method == "news":
+            self._ask_for_news(worker)
+            self._told.extend(pickle.loads(value))  # noqa: S301  # from our workers
+            return self._told.popleft() if self._told else None
+        event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our workers
+        return event
+
+    def _lost(self, worker: int, method: str, error: RayError) -> FleetEvent | None:
+        """Turn a lost call into an event; a mere question does not tell of a death twice."""
+        if method == "ready":  # between death and restart: Ray refuses such calls at once
+            self._check_nodes([worker])
+            self._clock.sleep_ns(_RESTART_POLL_NS)
+            self._ask_whether_ready(worker)
+            return None
+        if method == "snapshot":
+            return SnapshotTaken(worker, None)
+        if method == "news":
+            self._unheard.add(worker)  # asked again once another process answers anything
+            return None
+        return Died(worker, _first_line(error))
+
+    def shutdown(self, grace_ns: int) -> None:
+        """Let the workers close what they hold, then kill their actors."""
+        closing = [worker.close.remote() for worker in self._workers]
+        ray.wait(closing, num_returns=len(closing), timeout=grace_ns / 1e9)
+        kill_all(self._workers)
+
+
+def kill_all(actors: list[ActorHandle[Any]]) -> None:
+    """Kill actors for good; one that cannot be killed does not save the others."""
+    for actor in actors:
+        try:
+            ray.kill(actor)
+        except Exception as error:  # noqa: BLE001  # gone already, or Ray itself is
+            _log.warning("an actor cannot be killed: %s", _first_line(error))
+
+
+def _cannot_place(plan: StreamPlan, late: Sequence[int]) -> str:
+    missing = sum(member < plan.workers for member in late)
+    if not missing:
+        names = ", ".join(plan.member_name(member) for member in late)
+        return f"{names} did not start in time; raise runtime.start_timeout_ms"
+    return (
+        f"{missing} of {plan.workers} workers did not start in time, though Ray has room for them; "
+        "raise runtime.start_timeout_ms, or see why in Ray's logs"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))

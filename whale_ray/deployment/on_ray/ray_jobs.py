@@ -1,0 +1,108 @@
+"""Finds jobs on a Ray cluster that were submitted before, and ends them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from ...configs.errors import ResourceError, UsageError
+from ...ray_bridge.session import connect_ray
+from ...transport.clock import SystemClock
+from .ray_controller import controller_name, job_of
+from .ray_fleet import NAMESPACE
+
+_ANSWER_TIMEOUT_S = 10.0
+_RESTART_POLL_NS = 100_000_000
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job found on a cluster."""
+
+    id: str
+    name: str
+    state: str
+
+
+def list_jobs(address: str | None) -> list[RunningJob]:
+    """Return the jobs that run on a cluster, detached or not; raises ResourceError without one."""
+    with connect_ray(address or "auto"):
+        found = []
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            job_id = job_of(entry["name"])
+            if entry["namespace"] != NAMESPACE or job_id is None:
+                continue
+            controller = _controller_of(job_id)
+            if controller is None:
+                continue
+            try:
+                answer = ray.get(controller.describe.remote(), timeout=_ANSWER_TIMEOUT_S)
+            except (GetTimeoutError, RayActorError):
+                answer = (job_id, "?", "does not answer")
+            found.append(RunningJob(*answer))
+        return sorted(found, key=lambda job: job.id)
+
+
+def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> str:
+    """End a job on a cluster and wait until its controller is gone; return its id.
+
+    `named` is its id, or its name if no other job has that.
+
+    Raises:
+        UsageError: there is no such job, or several of that name; the message lists them.
+        ResourceError: it did not end in time.
+    """
+    job_id = find_job(named, list_jobs(address)).id
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + round(timeout_s * 1e9)
+    with connect_ray(address or "auto"):
+        while (controller := _controller_of(job_id)) is not None:
+            left_s = max(0.0, (until_ns - clock.monotonic_ns()) / 1e9)
+            if not _end(controller, drain, left_s):
+                msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
+                raise ResourceError(msg)
+            clock.sleep_ns(_RESTART_POLL_NS)
+    return job_id
+
+
+def _end(controller: ActorHandle[Any], drain: bool, timeout_s: float) -> bool:
+    """Ask a controller to end its job; return whether its process ended in time.
+
+    Ray restarts a controller that was killed; that one knows nothing of a stop that its predecessor
+    was asked for. So the caller looks whether there still is one, and asks again.
+    """
+    # Retried, these would wait for a controller that is being restarted, and Ray would print that
+    # the actor is dead, which is what is waited for.
+    asked = controller.stop.options(max_task_retries=0).remote(drain)
+    gone = controller.wait_until_gone.options(max_task_retries=0).remote()
+    with suppress(RayActorError, GetTimeoutError):  # what became of it, is seen below
+        ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
+    done, _ = ray.wait([gone], timeout=timeout_s)
+    return bool(done)
+
+
+def _controller_of(job_id: str) -> ActorHandle[Any] | None:
+    """Return a job's controller, None if the job has ended since it was listed."""
+    try:
+        return ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def find_job(named: str, running: list[RunningJob]) -> RunningJob:
+    """Return the job of that id, or the only one of that name; raises UsageError."""
+    found = [job for job in running if job.id == named]
+    found = found or [job for job in running if job.name == named]
+    if len(found) > 1:
+        msg = f"several jobs are named {named!r}; pass an id: {', '.join(job.id for job in found)}"
+        raise UsageError(msg)
+    if not found:
+        known = ", ".join(job.id for job in running) or "none runs"
+        msg = f"there is no job {named!r}; running: {known}"
+        raise UsageError(msg)
+    return found[0]

@@ -1,0 +1,138 @@
+"""What users' functions print in Ray's workers: where it is kept, and how it comes to the driver.
+
+Everything goes into the logs of the Ray session, with operator and instance. The driver fetches the
+lines from the actors themselves, so Ray's own messages stay out, unless the user has connected to
+Ray with `log_to_driver=True`: then Ray prints the lines already.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from ...tasks.capture import Capture
+from ...tasks.printed import Fetched, Outbox, PrintLimit
+from ...transport.clock import SystemClock
+from ..envelope import Envelope
+from ..printer import Printer
+
+_OUTBOX_LINES_MAX = 16_384
+_RAYS_OWN = (":actor_name:", ":task_name:", ":job_id:")
+"""Lines by which Ray knows whose a log is; it looks for them at the beginning."""
+_FETCH_WAIT_S = 5.0
+_RECEIPT_TIMEOUT_S = 1.0
+_ASK_AGAIN_AFTER_S = 0.2
+_PRINT_TIMEOUT_S = 3.0
+_LOOK_S = 0.5
+_LAST_LINES_NS = 3_000_000_000
+"""How long the driver waits for the last lines after the end of a job."""
+
+# Ray's functions without what starts another Ray where there is none any more.
+_get, _wait = inspect.unwrap(ray.get), inspect.unwrap(ray.wait)
+
+_log = logging.getLogger(__name__)
+
+
+def ray_prints_output() -> bool:
+    """Tell whether Ray itself prints in this process what its workers print."""
+    worker = ray._private.worker.global_worker
+    thread = getattr(worker, "logger_thread", None)
+    return thread is not None and thread.is_alive()
+
+
+def logs_place() -> str:
+    """Return where the output of the workers is kept, as a line for the user."""
+    folder = ray._private.worker.global_worker.node.get_logs_dir_path()
+    return f"what the workers printed is in {folder}/worker-* of each node"
+
+
+class ActorOutput:
+    """The output of an actor's process, kept in its log and fetched by the driver."""
+
+    def __init__(self, name: str, envelope: Envelope) -> None:
+        self._outbox: Outbox | None = None
+        forward = None
+        if envelope.output_lines_per_s:
+            self._outbox = Outbox(_OUTBOX_LINES_MAX)
+            forward = self._outbox.add
+        limit = PrintLimit(envelope.output_lines_per_s, "in the logs of Ray alone")
+        self._capture = Capture(name, forward, limit, SystemClock(), keep=True, foreign=_RAYS_OWN)
+        self._capture.install(envelope.log_levels)
+
+    def flush(self) -> None:
+        """Let go of lines without an end."""
+        self._capture.flush()
+
+    def fetch(self, seen: int) -> Fetched:
+        """Return the newest lines, see `Outbox.fetch`; wait a while for the first of them."""
+        if self._outbox is None:
+            return Fetched(seen, (), closed=True)
+        return self._outbox.fetch(seen, _FETCH_WAIT_S)
+
+    def close(self) -> None:
+        """Wait a moment until the driver has everything."""
+        self._capture.flush()
+        if self._outbox is not None:
+            self._outbox.close(_RECEIPT_TIMEOUT_S)
+
+
+class OutputFollower:
+    """Prints in the driver what a job's actors print, until they end; in a thread of its own."""
+
+    def __init__(self, actors: Sequence[ActorHandle[Any]]) -> None:
+        self._actors = tuple(actors)
+        self._seen = [0] * len(self._actors)
+        self._asked: dict[Any, int] = {}
+        self._job_has_ended = threading.Event()
+        self._printer = Printer()
+        self._clock = SystemClock()
+        self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait a moment for the last lines, after the job's end."""
+        self._job_has_ended.set()
+        self._thread.join()  # which has a limit of its own: it must not ask a Ray that has ended
+        self._printer.close(_PRINT_TIMEOUT_S)
+
+    def _follow(self) -> None:
+        try:
+            for index in range(len(self._actors)):
+                self._ask(index)
+            deadline_ns: int | None = None
+            while self._asked:
+                done, _ = _wait(list(self._asked), num_returns=1, timeout=_LOOK_S)
+                for ref in done:
+                    self._take(self._asked.pop(ref), ref)
+                if self._job_has_ended.is_set():
+                    now_ns = self._clock.monotonic_ns()
+                    deadline_ns = deadline_ns or now_ns + _LAST_LINES_NS
+                    if now_ns >= deadline_ns:
+                        return
+        except Exception as error:  # noqa: BLE001  # Ray may go at any moment; the job tells
+            _log.debug("the output of a job is followed no longer: %s", error)
+
+    def _ask(self, index: int) -> None:
+        if ray.is_initialized():  # else the call would start another Ray
+            asked = self._actors[index].output.remote(self._seen[index])
+            self._asked[asked] = index
+
+    def _take(self, index: int, ref: Any) -> None:
+        try:
+            fetched: Fetched = _get(ref)
+        except RayError:  # it died; Ray starts it again, unless the job has ended
+            self._seen[index] = 0
+            if not self._job_has_ended.wait(_ASK_AGAIN_AFTER_S):
+                self._ask(index)
+            return
+        self._seen[index] = fetched.seen
+        self._printer.take(fetched.lines)
+        if not fetched.closed or fetched.lines:
+            self._ask(index)  # which confirms what was received

@@ -1,0 +1,175 @@
+"""A relay on a Ray node: a process of its own, which loads neither Ray nor anything of the user's.
+
+Its actor only passes the controller's calls on, and dies with it, so that Ray tells of its death
+and starts it anew.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle
+
+from ...configs.errors import AttemptLostError
+from ...control.controller_events import Raised, Returned
+from ...control.fleet import SnapshotTaken, Told
+from ...metrics.job_metrics import WorkerSnapshot
+from ...plan.hosts import host_name
+from ..envelope import Envelope
+from ..processes.fork_server import child_environment
+from ..processes.message_socket import MessageSocket
+from ..signals import stops_deferred
+
+_SNAPSHOT_TIMEOUT_S = 5.0
+_ANSWERS_MAX = 64
+_NEWS_MAX = 1024
+"""What the relay tells the controller and nobody has fetched; more is dropped: it is told again."""
+
+
+class RelayProcess:
+    """Member `index` of the job in `envelope`, as a child process that listens at `address`.
+
+    Steps block until the child has carried them out.
+    """
+
+    def __init__(self, index: int, envelope: Envelope, address: str) -> None:
+        self._name = f"relay of {host_name(index - envelope.workers)}"
+        self._attempt = -1
+        self._grace_s = envelope.kill_grace_ms / 1000
+        self._ended = False
+        self._told: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
+        self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
+        self._news: queue.Queue[Told] = queue.Queue(_NEWS_MAX)
+        self._sending = threading.Lock()
+        ours, theirs = socket.socketpair()
+        self._connection = MessageSocket(ours)
+        with theirs, stops_deferred():
+            command = [sys.executable, "-m", "whale_ray.deployment.processes.process_worker"]
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(index), address],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=child_environment(),
+            )
+        self._send(envelope.for_member(index))
+        threading.Thread(target=self._listen, name="relay", daemon=True).start()
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._name
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that it is in; −1 before the first."""
+        return self._attempt
+
+    def open(self, attempt: int) -> Any:
+        """See `Relay.open`."""
+        self._attempt = attempt
+        return self._call(attempt, "open")
+
+    def link(self, attempt: int, *arguments: Any) -> Any:
+        """See `Relay.link`."""
+        return self._call(attempt, "link", *arguments)
+
+    def connect(self, attempt: int, *arguments: Any) -> Any:
+        """See `Relay.connect`."""
+        return self._call(attempt, "connect", *arguments)
+
+    def run(self, attempt: int, *arguments: Any) -> Any:
+        """See `Relay.run`."""
+        return self._call(attempt, "run", *arguments)
+
+    def drain(self, attempt: int) -> None:
+        """Do nothing: a relay runs until all workers have ended."""
+
+    def rejoin(self, attempt: int, *arguments: Any) -> Any:
+        """See `Relay.rejoin`."""
+        self._attempt = attempt
+        return self._call(attempt, "rejoin", *arguments)
+
+    def tell(self, attempt: int, content: object) -> None:
+        """See `Relay.tell`."""
+        self._send((attempt, "tell", (content,)))
+
+    def news(self, timeout_s: float) -> list[Told]:
+        """Return what the relay told since the last time; wait for the first of it."""
+        found = []
+        try:
+            found.append(self._news.get(timeout=timeout_s))
+            while True:
+                found.append(self._news.get_nowait())
+        except queue.Empty:
+            return found
+
+    def finish(self, attempt: int) -> None:
+        """See `Relay.finish`."""
+        self._send((attempt, "finish", ()))
+
+    def abort(self, attempt: int) -> None:
+        """See `Relay.abort`."""
+        self._send((attempt, "abort", ()))
+
+    def snapshot(self) -> WorkerSnapshot:
+        """Return its counters; raises AttemptLostError if it does not tell them in time."""
+        while not self._snapshots.empty():
+            self._snapshots.get_nowait()  # one that came too late for whoever asked
+        self._send((self._attempt, "snapshot", ()))
+        try:
+            snapshot = self._snapshots.get(timeout=_SNAPSHOT_TIMEOUT_S).snapshot
+        except queue.Empty:
+            snapshot = None
+        if snapshot is None:
+            msg = "the relay does not tell its counters"
+            raise AttemptLostError(msg)
+        return snapshot
+
+    def close(self) -> None:
+        """End the process, which gives back everything; kill it if it takes too long."""
+        self._ended = True
+        self._connection.close()
+        try:
+            self._process.wait(self._grace_s + 1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _send(self, message: object) -> None:
+        try:
+            with self._sending:
+                self._connection.send(cloudpickle.dumps(message))
+        except OSError:
+            pass  # the listener finds the closed socket
+
+    def _call(self, attempt: int, method: str, *arguments: Any) -> Any:
+        """Have the child take a step; it answers, or dies, and this process with it."""
+        self._send((attempt, method, arguments))
+        told = self._told.get()
+        if isinstance(told, Raised):
+            raise told.error
+        return told.result
+
+    def _listen(self) -> None:
+        """Take what the child says until it is gone."""
+        try:
+            while True:
+                message = pickle.loads(self._connection.receive())  # noqa: S301  # our child
+                if isinstance(message, SnapshotTaken):
+                    self._snapshots.put(message)
+                elif isinstance(message, Told):
+                    with suppress(queue.Full):
+                        self._news.put_nowait(message)
+                elif isinstance(message, Returned | Raised):
+                    self._told.put(message)
+        except (EOFError, OSError):
+            if not self._ended:
+                os._exit(1)  # Ray notices, and so does the controller

@@ -1,0 +1,1 @@
+"""Workers and relays as plain processes of this machine."""

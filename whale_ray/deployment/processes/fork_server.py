@@ -1,0 +1,296 @@
+"""Starts processes by forking one that has loaded everything already, and tells how they ended.
+
+Loading numpy, numba and our compiled code takes a process about a second; a fork takes milliseconds
+and shares the memory. The server never runs a user's code, so neither does a relay forked from it.
+
+`python -m whale_ray.deployment.processes.fork_server FD GRACE_MS`: the socket of a `ForkServer`,
+which sends requests::
+
+    ("fork", serial, index, address), with the member's socket
+    ("kill", serial)
+
+and is answered (serial, pid, None) when a process has begun, (serial, pid, status) when it has
+ended. When that socket closes, the driver is gone, or done. Members then end by themselves, since
+their own sockets close too; one that has not after GRACE_MS (a function may hold its GIL) is
+killed, and the server ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import whale_ray
+
+from ...configs.errors import ResourceError
+from ...transport.clock import SystemClock
+from ..signals import leave_stops_to_the_controller, stops_deferred
+
+_MESSAGE_BYTES_MAX = 1 << 16
+_GONE_TIMEOUT_S = 1.0
+_SEND_TIMEOUT_S = 60.0
+"""A server that takes no request for so long is given up."""
+_FLUSHED = (sys.stdout, sys.stderr)
+
+Launch = Callable[..., "subprocess.Popen[Any]"]
+"""Starts a process; called like `subprocess.Popen`."""
+
+
+class ForkServer:
+    """The driver's side: asks for processes, and is told of their ends. One thread uses it."""
+
+    def __init__(self, launch: Launch = subprocess.Popen, grace_ms: int = 3000) -> None:
+        """Start the server; it serves as soon as it has loaded. Raises OSError if it cannot.
+
+        `grace_ms`: how long members may outlive this process.
+        """
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_SEND_TIMEOUT_S)
+        self._answers = select.poll()
+        self._answers.register(self._socket, select.POLLIN)
+        self._pids: dict[int, int] = {}
+        self._handles: dict[int, int] = {}  # pidfds, which mean the same process for ever
+        self._statuses: dict[int, int] = {}
+        self._serial = 0
+        self._lost = False
+        with theirs, stops_deferred():
+            # A process group of its own: Ctrl-C reaches the driver alone, which drains the job.
+            command = [sys.executable, "-m", "whale_ray.deployment.processes.fork_server"]
+            self._process = launch(
+                [*command, str(theirs.fileno()), str(grace_ms)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+                env=child_environment(),
+            )
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server itself has died."""
+        return self._lost or self._process.poll() is not None
+
+    def fork(self, index: int, address: str, connection: socket.socket) -> int:
+        """Start member `index` with `connection` as its end of the driver's socket.
+
+        Returns the serial number of the new process. Raises ResourceError if the server is gone.
+        """
+        while self._receive(0.0):
+            pass  # unread answers would fill the socket, and keep the server from serving
+        self._serial += 1
+        request = pickle.dumps(("fork", self._serial, index, address))
+        try:
+            socket.send_fds(self._socket, [request], [connection.fileno()])
+        except OSError as error:
+            raise self._gone() from error
+        return self._serial
+
+    def _gone(self) -> ResourceError:
+        self._lost = True
+        return ResourceError(f"{self.how_it_ended()}; what it printed stands above")
+
+    def how_it_ended(self) -> str:
+        """Say how the server itself ended; only once it is `lost`."""
+        try:
+            how = f"ended with exit code {self._process.wait(_GONE_TIMEOUT_S)}"
+        except subprocess.TimeoutExpired:
+            how = "does not answer"
+        return f"the process that starts workers {how}"
+
+    def wait(self, serial: int, timeout_s: float) -> int | None:
+        """Return how a process ended (`subprocess.Popen.returncode`), or None if it lives.
+
+        If the server has died, nobody knows, and the process is killed: −SIGKILL.
+        """
+        while serial not in self._statuses:
+            if not self._receive(timeout_s):
+                break
+        if serial not in self._statuses and self._lost:
+            self.kill(serial)
+            return -signal.SIGKILL
+        return self._statuses.get(serial)
+
+    def pid(self, serial: int) -> int | None:
+        """Return the id of a process, None as long as it has not started."""
+        return self._pids.get(serial)
+
+    def kill(self, serial: int) -> None:
+        """Kill a process."""
+        try:
+            self._socket.send(pickle.dumps(("kill", serial)))
+        except OSError:
+            self._lost = True
+            if serial in self._handles:
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    signal.pidfd_send_signal(self._handles[serial], signal.SIGKILL)
+
+    def close(self, grace_s: float) -> None:
+        """End the server, which takes no children with it; kill it if it takes too long."""
+        self._socket.close()
+        for handle in self._handles.values():
+            os.close(handle)
+        self._handles.clear()
+        try:
+            self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Take one message; False if none came in time, or the server is gone."""
+        if self._lost or not self._answers.poll(max(0.0, timeout_s) * 1000):
+            return False
+        try:
+            data = self._socket.recv(_MESSAGE_BYTES_MAX)
+        except OSError:
+            data = b""
+        if not data:
+            self._lost = True
+            return False
+        serial, pid, status = pickle.loads(data)  # noqa: S301  # from our own child
+        self._pids[serial] = pid
+        if status is not None:
+            self._statuses[serial] = status
+            if serial in self._handles:
+                os.close(self._handles.pop(serial))
+        elif serial not in self._handles:
+            with suppress(ProcessLookupError):  # it has ended already, and that is told next
+                self._handles[serial] = os.pidfd_open(pid)
+        return True
+
+
+class _Server:
+    """The server's side."""
+
+    def __init__(
+        self, channel: socket.socket, grace_ms: int, run: Callable[[int, int, str], None]
+    ) -> None:
+        self._channel = channel
+        self._grace_ms = grace_ms
+        self._run = run
+        self._children: dict[int, tuple[int, int]] = {}  # by pidfd: serial and pid
+        self._poller = select.poll()
+        self._poller.register(channel, select.POLLIN)
+
+    def serve(self) -> None:
+        """Serve until the driver's end closes; then see the children off."""
+        serving = True
+        while serving:
+            for fd, _ in self._poller.poll():
+                if fd != self._channel.fileno():
+                    self._bury(fd)
+                else:
+                    serving = self._take()
+        self._see_off()
+
+    def _see_off(self) -> None:
+        """Wait for the children to end by themselves; kill those that do not in time."""
+        self._poller.unregister(self._channel)
+        clock = SystemClock()
+        deadline_ns = clock.monotonic_ns() + self._grace_ms * 1_000_000
+        while self._children and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
+            for fd, _ in self._poller.poll(left_ns / 1e6):
+                self._bury(fd)
+        for pidfd in tuple(self._children):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it waits for us, if it has ended
+            self._bury(pidfd)
+
+    def _take(self) -> bool:
+        """Carry out a request; False when there will be no more."""
+        try:
+            data, fds, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES_MAX, 1)
+        except ConnectionResetError:
+            return False  # the driver was killed before it had read all answers
+        if not data:
+            return False
+        kind, serial, *arguments = pickle.loads(data)  # noqa: S301  # from our own driver
+        if kind == "fork":
+            self._fork(serial, fds[0], *arguments)
+        else:
+            self._kill(serial)
+        return True
+
+    def _fork(self, serial: int, connection: int, index: int, address: str) -> None:
+        for stream in _FLUSHED:
+            stream.flush()
+        with stops_deferred():
+            pid = os.fork()
+            if pid == 0:
+                self._become(connection, index, address)
+        os.close(connection)
+        pidfd = os.pidfd_open(pid)
+        self._children[pidfd] = serial, pid
+        self._poller.register(pidfd, select.POLLIN)
+        self._tell(serial, pid, None)
+
+    def _become(self, connection: int, index: int, address: str) -> None:
+        """Go on as a member, and never return."""
+        import numpy as np
+
+        try:
+            os.setpgid(0, 0)
+            self._channel.close()
+            for pidfd in self._children:
+                os.close(pidfd)
+            np.random.seed()  # noqa: NPY002  # the global one, which users may use, was forked
+            self._run(connection, index, address)
+        except BaseException:  # noqa: BLE001  # nobody but us would print it
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+
+    def _kill(self, serial: int) -> None:
+        for pidfd, (of, _) in self._children.items():
+            if of == serial:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    def _bury(self, pidfd: int) -> None:
+        serial, pid = self._children.pop(pidfd)
+        self._poller.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        self._tell(serial, pid, os.waitstatus_to_exitcode(status))
+
+    def _tell(self, serial: int, pid: int, status: int | None) -> None:
+        try:
+            self._channel.send(pickle.dumps((serial, pid, status)))
+        except OSError:
+            pass  # the driver is gone: the next look at the channel says so
+
+
+def child_environment() -> dict[str, str]:
+    """Return the driver's environment, with whale_ray importable as it is here."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(whale_ray.__file__)))
+    environment = dict(os.environ)
+    path = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    root = package if os.path.isdir(os.path.join(package, "whale_ray")) else None
+    if root is not None and root not in path:
+        environment["PYTHONPATH"] = os.pathsep.join([*path, root])
+    return environment
+
+
+def main() -> None:
+    """Load everything, then serve."""
+    leave_stops_to_the_controller()
+    from ...transport.wire import codec
+    from ...worker import worker  # noqa: F401  # loaded for the children
+    from .process_worker import run_member
+
+    codec.warm_up()
+    gc.collect()
+    gc.freeze()  # so that collections in the children leave the shared memory alone
+    _Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), run_member).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Workers and relays as plain processes of this machine, each joined to the driver by one socket.
+
+Several logical hosts can share the machine; a `HostPlace` puts one into a network of its own.
+
+A worker's death is known from the kernel: its socket closes. So is the driver's: a worker whose
+socket closes aborts its attempt and ends. Once a process has its envelope the driver waits for its
+end alone: what one that is stopped, or hangs, does not take is kept for it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import selectors
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from ...configs.errors import ResourceError
+from ...control.controller_events import Died, Respawned
+from ...control.fleet import (
+    Fleet,
+    FleetEvent,
+)
+from ...multicast.tree_messages import TreeOrders
+from ...plan.assignment import (
+    Assignment,
+)
+from ...plan.physical import PhysicalPlan
+from ...tasks.printed import PrintedLine
+from ..envelope import Envelope, seal
+from ..members import LOCAL_ADDRESS
+from ..printer import Printer
+from .fork_server import ForkServer, Launch
+from .message_socket import PatientSocket
+
+_EVENTS_MAX = 4096
+_KILL_TIMEOUT_S = 10.0
+_HAND_OVER_TIMEOUT_S = 10.0
+"""Without any progress; what is left by then goes on in the background."""
+
+
+@dataclass(frozen=True)
+class HostPlace:
+    """Where a logical host lives.
+
+    Attributes:
+        address: the IP address at which its relay listens.
+        launch: starts its processes, in a network namespace for instance.
+    """
+
+    address: str = LOCAL_ADDRESS
+    launch: Launch = subprocess.Popen
+
+
+HERE = HostPlace()
+
+
+class _Member:
+    """One process and the driver's end of its socket."""
+
+    def __init__(self, index: int, address: str, server: ForkServer) -> None:
+        ours, theirs = socket.socketpair()
+        self.socket = PatientSocket(ours)
+        self._server = server
+        with theirs:
+            try:
+                self._serial = server.fork(index, address, theirs)
+            except BaseException:
+                ours.close()
+                raise
+
+    def send(self, message: object) -> None:
+        """Send a message; if the worker is gone, its death arrives as an event anyway."""
+        self.socket.send(cloudpickle.dumps(message))
+
+    def hand_over(self, message: object, limit_s: float) -> None:
+        """Send a message that may be large, and wait until it is taken, for a limited time."""
+        self.send(message)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.socket, selectors.EVENT_WRITE)
+            while self.socket.has_unsent and selector.select(limit_s):
+                self.socket.flush()
+
+    def close(self) -> None:
+        """Close the socket, upon which a worker that still lives ends."""
+        self.socket.close()
+
+    def bury(self, grace_s: float) -> str:
+        """Wait for the end of the process, and kill it if that takes too long; say how it ended."""
+        code = self._server.wait(self._serial, grace_s)
+        if code is None:
+            self._server.kill(self._serial)
+            code = self._server.wait(self._serial, _KILL_TIMEOUT_S)
+        if self._server.lost:
+            return self._server.how_it_ended()
+        how = "no trace" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"process {self._server.pid(self._serial)} ended with {how}"
+
+
+class ProcessFleet(Fleet):
+    """A process per member; `places` has one place per logical host, none means all are here."""
+
+    def __init__(self, places: Sequence[HostPlace] = ()) -> None:
+        self._places = tuple(places)
+        self._plan: PhysicalPlan | None = None
+        self._members: dict[int, _Member] = {}
+        self._envelope: Envelope | None = None
+        self._grace_ms = 0
+        self._events: deque[FleetEvent] = deque(maxlen=_EVENTS_MAX)
+        self._respawning: set[int] = set()
+        self._servers: dict[Launch, ForkServer] = {}
+        self._all_servers: list[ForkServer] = []
+        self._printer = Printer()
+
+    def start(self, assignment: Assignment) -> None:
+        """Start the processes; they report back when they are ready for calls."""
+        self._envelope = seal(assignment)
+        self._grace_ms = assignment.settings.runtime.kill_grace_ms
+        self._plan = assignment.plan
+        for index in range(self._plan.members):
+            self._spawn(index)
+
+    def _spawn(self, index: int) -> None:
+        assert self._plan is not None, "start() comes first"
+        place = self._places[self._plan.host_of(index)] if self._places else HERE
+        try:
+            self._members[index] = _Member(index, place.address, self._server(place.launch))
+        except OSError as error:
+            name = self._plan.member_name(index)
+            msg = f"cannot start {name}: {error.strerror}; close other programs"
+            raise ResourceError(msg) from error
+        assert self._envelope is not None
+        # One at a time: all together they might not fit into memory.
+        self._members[index].hand_over(self._envelope.for_member(index), _HAND_OVER_TIMEOUT_S)
+
+    def _server(self, launch: Launch) -> ForkServer:
+        """Return the server that forks what `launch` would start; another one if it has died."""
+        server = self._servers.get(launch)
+        if server is None or server.lost:
+            server = self._servers[launch] = ForkServer(launch, self._grace_ms)
+            self._all_servers.append(server)
+        return server
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Send a call to a worker."""
+        member = self._members.get(worker)
+        if member is None:
+            return
+        is_said_again = method == "tell" and isinstance(arguments[0], TreeOrders)
+        if is_said_again and member.socket.has_unsent:
+            return  # else they would pile up
+        member.send((attempt, method, arguments))
+
+    def respawn(self, worker: int) -> None:
+        """Kill what is left of a worker and start another process in its place."""
+        self._bury(worker, grace_s=0.0)
+        alive = [e for e in self._events if not (isinstance(e, Died) and e.worker == worker)]
+        self._events = deque(alive, maxlen=_EVENTS_MAX)  # the new process has not died
+        self._respawning.add(worker)
+        self._spawn(worker)
+
+    def next_event(self, timeout_ns: int) -> FleetEvent | None:
+        """Return the next message of any worker, or the death of one."""
+        if self._events:
+            return self._events.popleft()
+        for index, events in self._ready(timeout_ns / 1e9):
+            if events & selectors.EVENT_WRITE:
+                self._members[index].socket.flush()
+            event = self._receive(index) if events & selectors.EVENT_READ else None
+            if event is not None:
+                assert len(self._events) < _EVENTS_MAX, "one event per worker at most"
+                self._events.append(event)
+        return self._events.popleft() if self._events else None
+
+    def _ready(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Return whose sockets can be read from, or take what waits for them, and which."""
+        with selectors.PollSelector() as selector:  # one system call, whatever their number
+            for index, member in self._members.items():
+                also = selectors.EVENT_WRITE if member.socket.has_unsent else 0
+                selector.register(member.socket, selectors.EVENT_READ | also, index)
+            return [(key.data, events) for key, events in selector.select(timeout_s)]
+
+    def _receive(self, index: int) -> FleetEvent | None:
+        try:
+            message = self._next_message(index)
+        except (EOFError, OSError):
+            return Died(index, self._bury(index, grace_s=1.0))
+        if message is None:
+            return None
+        if message == "ready":
+            if index not in self._respawning:
+                return None
+            self._respawning.discard(index)
+            return Respawned(index)
+        assert isinstance(message, FleetEvent)
+        return message
+
+    def _next_message(self, index: int) -> object:
+        """Return the next message that is no printed lines, which are printed; None without one.
+
+        Raises EOFError, or OSError, if the process is gone.
+        """
+        while (data := self._members[index].socket.receive()) is not None:
+            message = pickle.loads(data)  # noqa: S301  # from our own process
+            if not isinstance(message, list):
+                return message
+            lines: list[PrintedLine] = message
+            self._printer.take(lines)
+        return None
+
+    def _bury(self, index: int, grace_s: float) -> str:
+        """End a worker's process; return how it died."""
+        member = self._members.pop(index, None)
+        if member is None:
+            return "it was gone already"
+        member.close()
+        return member.bury(grace_s)
+
+    def shutdown(self, grace_ns: int) -> None:
+        """Close all sockets, upon which the workers end; kill those that do not."""
+        for index, member in self._members.items():
+            with suppress(EOFError, OSError):  # it is gone already
+                while self._next_message(index) is not None:
+                    pass  # only what it has printed is still of interest
+            member.close()
+        for index in list(self._members):
+            self._bury(index, grace_ns / 1e9)
+        self._printer.close(grace_ns / 1e9)
+        for server in self._all_servers:
+            server.close(_KILL_TIMEOUT_S)

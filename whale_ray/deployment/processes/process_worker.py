@@ -1,0 +1,165 @@
+"""What a process does that is a worker or a relay.
+
+It is forked (fork_server.py), or starts as
+`python -m whale_ray.deployment.processes.process_worker FD INDEX ADDRESS`: the driver's socket, the
+member's number, and where it listens if it is a relay.
+
+One thread listens to the driver and obeys commands at once; the main thread carries out calls one
+after another. When the driver's socket closes, the job is over: the attempt is aborted, what it
+left unpublished is dropped, and the process ends, at the latest after `kill_grace_ms`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import socket
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from ...configs.errors import WhaleError
+from ...control.controller_events import Raised
+from ...control.fleet import SnapshotTaken, Told
+from ...tasks.capture import Capture
+from ...tasks.printed import PrintLimit
+from ...transport.clock import SystemClock
+from ..envelope import Envelope
+from ..member_host import COMMANDS, WorkerHost, pack
+from ..members import make_member
+from ..signals import leave_stops_to_the_controller
+from .message_socket import MessageSocket
+
+_Call = tuple[int, str, tuple[Any, ...]]
+_CALLS_MAX = 64
+_UNSENT_MAX = 65_536
+"""Far more lines than one signal handler prints, and more than pass the limit of them at once."""
+
+
+class ProcessWorker:
+    """Serves one connection to the driver."""
+
+    def __init__(self, connection: MessageSocket, index: int, address: str) -> None:
+        self._connection = connection
+        self._index = index
+        self._address = address
+        self._calls: queue.Queue[_Call | None] = queue.Queue(_CALLS_MAX)
+        self._sending = threading.RLock()  # what is printed amid a message is sent behind it
+        self._unsent: deque[bytes] = deque(maxlen=_UNSENT_MAX)
+        self._is_sending = False
+        self._host: WorkerHost | None = None
+        self._refused: WhaleError | None = None
+        self._grace_s = 3.0
+        self._capture: Capture | None = None
+
+    def serve(self) -> None:
+        """Run until the driver's socket closes."""
+        self._start(pickle.loads(self._connection.receive()))  # noqa: S301  # from the driver
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        self._send("ready")
+        while (call := self._calls.get()) is not None:
+            self._send(self._carry_out(*call))
+        if self._host is not None:
+            self._host.close()
+        self._flush_output()
+
+    def _start(self, envelope: Envelope) -> None:
+        try:
+            self._grace_s = envelope.kill_grace_ms / 1000
+            self._capture_output(envelope)
+            member = make_member(self._index, envelope, self._address, tell=self._tell)
+            _show_name(f"whale {member.name}")
+            self._host = WorkerHost(self._index, member)
+        except WhaleError as error:
+            self._refused = error
+
+    def _carry_out(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> object:
+        if self._host is None:
+            assert self._refused is not None
+            return Raised(self._index, attempt, method, self._refused)
+        told = self._host.execute(attempt, method, arguments)
+        self._flush_output()
+        return told
+
+    def _capture_output(self, envelope: Envelope) -> None:
+        """Have the driver print what users' functions print here; relays call none."""
+        if self._index >= envelope.workers:
+            return
+        limit = PrintLimit(envelope.output_lines_per_s, "not shown")
+        forward = self._send if envelope.output_lines_per_s else None
+        self._capture = Capture(
+            f"worker {self._index}", forward, limit, SystemClock(), keep=forward is None
+        )
+        self._capture.install(envelope.log_levels)
+
+    def _flush_output(self) -> None:
+        if self._capture is not None:
+            self._capture.flush()
+
+    def _listen(self) -> None:
+        """Take the driver's messages until it is gone; without this thread nobody obeys it."""
+        try:
+            while True:
+                message = self._connection.receive()
+                self._take(*pickle.loads(message))  # noqa: S301  # from the driver
+        except (EOFError, OSError):
+            pass  # the driver is gone
+        finally:
+            self._leave()
+
+    def _take(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        if method == "snapshot":
+            unknown = SnapshotTaken(self._index, None)
+            self._send(unknown if self._host is None else self._host.snapshot())
+        elif method in COMMANDS:
+            if self._host is not None:
+                self._host.command(attempt, method, arguments)
+        else:
+            self._calls.put((attempt, method, arguments))
+
+    def _tell(self, attempt: int, content: object) -> None:
+        self._send(Told(self._index, attempt, content))
+
+    def _leave(self) -> None:
+        """End the process in order, or without it once the grace is over."""
+        threading.Timer(self._grace_s, os._exit, (1,)).start()
+        if self._host is not None:
+            self._host.abort()
+        self._calls.put(None)
+
+    def _send(self, message: object) -> None:
+        data = pack(message)
+        with self._sending:
+            self._unsent.append(data)
+            if self._is_sending:
+                return  # a signal handler or finalizer prints amid a message of this very thread
+            self._is_sending = True
+            try:
+                while self._unsent:
+                    self._connection.send(self._unsent.popleft())
+            except OSError:
+                self._unsent.clear()  # the driver is gone; the listener notices, too
+            finally:
+                self._is_sending = False
+
+
+def _show_name(name: str) -> None:
+    """Show what a process is in `ps` and `top`, as far as 15 characters tell."""
+    with open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(name.replace(" of host-", " "))
+
+
+def run_member(connection: int, index: int, address: str) -> None:
+    """Serve the driver's socket, file descriptor `connection`, then end the process."""
+    leave_stops_to_the_controller()
+    ProcessWorker(MessageSocket(socket.socket(fileno=connection)), index, address).serve()
+    # What user code left behind (threads that do not end) must not keep the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    run_member(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,63 @@
+"""`touch`, compiled: every instance reads every byte of every row, by a pass of its own.
+
+A row has 100 bytes in three columns: a number (uint32), a moment (int64) and 88 bytes of content,
+read as eleven words. An instance's checksum is the sum of all words that it has read; so what it
+should be is known from the input alone, and nothing that was not read can be left out of it.
+
+The passes of a worker's instances take turns, some rows at a time, while these lie in the core's
+nearest cache. Each pass loads all words itself: it goes through memory that the compiler must take
+for changed by the pass before it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ....transport.compiling import njit
+
+__all__ = ["CONTENT_WORDS", "TILE_ROWS", "touch"]
+
+CONTENT_WORDS = 11
+TILE_ROWS = 320
+"""Rows of a turn: 32 kB of them, two thirds of the nearest cache of present processors."""
+
+Numbers: TypeAlias = npt.NDArray[np.uint32]
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+
+@njit(cache=True, nogil=True, boundscheck=False, inline="never")
+def _pass(numbers: Numbers, moments: Words, content: Words, sums: Words, instance: int) -> None:
+    """Read everything once, for one instance."""
+    total = np.uint64(0)
+    for index in range(numbers.size):
+        total += np.uint64(numbers[index])
+    for index in range(moments.size):
+        total += moments[index]
+    for index in range(content.size):
+        total += content[index]
+    sums[instance] += total
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
+def touch(numbers: Numbers, moments: Words, content: Words, sums: Words) -> None:
+    """Let each of the instances, whose checksums are `sums` (n,), read all rows.
+
+    Args:
+        numbers: shape (rows,).
+        moments: shape (rows,).
+        content: shape (11 · rows,).
+        sums: shape (instances,); what is read is added to it, modulo 2**64.
+    """
+    rows = numbers.size
+    start = 0
+    while start < rows:
+        stop = min(start + TILE_ROWS, rows)
+        some = numbers[start:stop]
+        when = moments[start:stop]
+        words = content[CONTENT_WORDS * start : CONTENT_WORDS * stop]
+        for instance in range(sums.size):
+            _pass(some, when, words, sums, instance)
+        start = stop

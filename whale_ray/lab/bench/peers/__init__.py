@@ -1,0 +1,30 @@
+"""Peers: other systems' ways to send every tuple to many instances, measured like our own.
+
+`python -m whale_ray.lab.bench.peers NAME --instances 480` measures one, without NAME lists all.
+"""
+
+from __future__ import annotations
+
+from .base import NOT_INSTALLED, Peer, PeerResult
+
+__all__ = ["NOT_INSTALLED", "Peer", "PeerResult", "all_peers", "available"]
+
+
+def all_peers() -> list[Peer]:
+    """Return every peer, installed or not."""
+    from . import flink, openmpi, ray_actors, zeromq
+
+    return [
+        zeromq.ZeroMqFanOut(),
+        zeromq.ZeroMqPush(),
+        zeromq.ZeroMqPublish(),
+        ray_actors.RayActors(),
+        openmpi.OpenMpi(),
+        openmpi.OpenMpiUntouched(),
+        flink.Flink(),
+    ]
+
+
+def available() -> list[Peer]:
+    """Return the peers that can run here; `make peers` installs the others."""
+    return [peer for peer in all_peers() if peer.missing() is None]

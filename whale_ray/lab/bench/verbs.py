@@ -1,0 +1,286 @@
+"""RDMA verbs: READ, WRITE and SEND against TCP, a bare loop over pyverbs, perftest and fused calls.
+
+Both hosts are this machine: the first and the last of its devices, a process each. Where the ratio
+with the bare loop is asked for, the ways take turns, and neither side of a channel touches the
+bytes, as the bare loop does not: what is compared is how bytes are moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Literal
+
+from ...configs.settings import TransportSettings
+from ...transport.verbs.carriers import load_where_devices_are
+from ...transport.verbs.device import Device, device_names
+from ...transport.verbs.equipment import Data
+from ...transport.verbs.library import NoVerbsError
+from .bare_verbs import UNDER_WAY_MAX, BareLane
+from .channel_lanes import OVER_TCP, SLOT_BYTES, ChannelLane, HostPushSides, HostRingSides
+from .echoes import BareEcho, HostEcho, one_way_us
+from .lanes import Lane, Load, Sample, Samples, paired_ratio, sample_lane, take_turns
+from .peers import perftest
+from .python_side import python_rows
+from .report import Aim, Row, median, processor_name
+from .vega import FUSED, fused_us
+
+KIB: Final = 1 << 10
+AIM_BYTES: Final = 256 * KIB
+_DATA: Final[Mapping[str, Literal["read", "write", "send"]]] = {
+    "read": "read",
+    "write": "write",
+    "send": "send",
+}
+_AIM_MEMORY: Final = 64 * AIM_BYTES
+"""The bare loop has all of it under way; a channel's ring holds as much."""
+_AIM_DURATION_NS: Final = 1_000_000_000
+_TCP: Final = "tcp over loopback"
+_NOTES: Final = (
+    "Verbs: both hosts are this machine, a device each. As they lie: neither side of a channel",
+    "touches the bytes, as the bare loop does not; perftest, in C, ran once, for 2 s. Emulated: by",
+    "QEMU, where Python is about 18 times slower: only ratios of one run mean anything. Python",
+    "side: what carries a slice, but for the library's calls; whole link: all that both hosts do.",
+)
+HOW_TO: Final = "make bench-rdma measures in a small virtual machine with soft-RoCE devices"
+
+
+@dataclass(frozen=True, slots=True)
+class VerbsEffort:
+    """How much is measured. An emulated processor needs about 4 s for each sample."""
+
+    sizes: Sequence[int]
+    repetitions: int
+    aim_repetitions: int
+    duration_ns: int
+    """Of each sample, without its beginning and end."""
+    credits: Sequence[int]
+    latency_bytes: Sequence[int]
+    echoes: int
+    batches: int
+    """Of python_side.py."""
+
+
+FULL: Final = VerbsEffort(
+    (4 * KIB, 32 * KIB, AIM_BYTES, 1024 * KIB), 1, 5, 1_000_000_000, (8, 16, 64),
+    (8, 64, 512), 200, 2000,
+)  # fmt: skip
+QUICK: Final = VerbsEffort(
+    (4 * KIB, AIM_BYTES), 1, 3, 700_000_000, (8, 64), (8, 512), 50, 500
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where it is measured."""
+
+    devices: tuple[str, str]
+    gids: tuple[int, int]
+    """Indices of their addresses."""
+    emulated: Mapping[str, object]
+    """What rows say of an emulated processor."""
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What every row says."""
+        return {"devices": " to ".join(self.devices), **self.emulated}
+
+    def settings(self, way: str) -> tuple[TransportSettings, ...]:
+        """Return those of both hosts."""
+        over_verbs = TransportSettings(between_hosts="verbs", verbs_data=_DATA[way])
+        return tuple(replace(over_verbs, rdma_device=device) for device in self.devices)
+
+
+def emulated() -> dict[str, object]:
+    """Return what rows say of an emulated processor; nothing elsewhere."""
+    name = processor_name()
+    return {"emulated": "QEMU TCG"} if "TCG" in name else {}
+
+
+def notes() -> tuple[str, ...]:
+    """Return how the figures of verbs are to be read, or why there are none."""
+    why_not = missing()
+    if why_not:
+        return (f"Verbs were not measured: {why_not}. {HOW_TO}.",)
+    return _NOTES
+
+
+def missing() -> str:
+    """Return what is missing for measuring verbs here; empty if nothing is."""
+    try:
+        library = load_where_devices_are()
+    except NoVerbsError as error:
+        return str(error)
+    return "" if device_names(library) else "there is no RDMA device"
+
+
+def verbs_rows(effort: VerbsEffort) -> list[Row]:
+    """Measure everything that can be measured here; without a device, the Python side alone."""
+    rows = python_rows(effort.batches, emulated())
+    if missing():
+        return rows
+    setting = find_setting()
+    rows += aim_rows(effort, setting)
+    rows += size_rows(effort, setting)
+    rows += credit_rows(effort, setting)
+    rows += latency_rows(effort, setting)
+    return rows
+
+
+def find_setting() -> Setting:
+    """Look for the devices. Raises NoVerbsError if there are none."""
+    library = load_where_devices_are()
+    names = device_names(library)
+    chosen = names[0], names[-1]
+    gids = []
+    for name in chosen:
+        device = Device(library, name)
+        gids.append(device.best_gid.index)
+        device.close()
+    return Setting(chosen, (gids[0], gids[1]), emulated())
+
+
+def aim_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+    """Measure READ and WRITE of 256 KiB against the bare loop, and both against perftest."""
+    load = Load(AIM_BYTES, 1, _AIM_DURATION_NS, as_it_lies=True, memory_bytes_min=_AIM_MEMORY)
+    ways = {}
+    for way in ("read", "write"):
+        ways[way] = _ours(way, setting)
+        ways[_bare_name(way)] = _bare(way, setting)
+    samples = take_turns(ways, load, effort.aim_repetitions)
+    rows = []
+    for way in ("read", "write"):
+        bare = _bare_name(way)
+        ratio = paired_ratio(samples, way, bare)
+        rows.append(_row(way, load, samples, setting, ratio, bare, Aim("ratio", "at least", 0.9)))
+        rate = _perftest(way, load, setting)
+        if rate:
+            ratio = median([sample.rate * load.nbytes for sample in samples[way]]) / rate
+            rows.append(_row(way, load, samples, setting, ratio, perftest.BANDWIDTH[way]))
+        rows.append(_row(bare, load, samples, setting))
+    return rows
+
+
+def size_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+    """Measure READ, WRITE, SEND and TCP with every size: copied in, read in place."""
+    rows = []
+    for nbytes in effort.sizes:
+        load = Load(nbytes, 1, effort.duration_ns)
+        ways: dict[str, Callable[[Load], Sample]] = {way: _ours(way, setting) for way in _DATA}
+        ways[_TCP] = _sampling(_tcp_lane)
+        bare = {_bare_name(way): _bare(way, setting) for way in _DATA}
+        samples = take_turns({**ways, **bare}, load, effort.repetitions)
+        for way in ways:
+            against = "" if way == _TCP else _TCP
+            ratio = paired_ratio(samples, way, against) if against else None
+            also = {}
+            if way in _DATA:
+                also[f"x {_bare_name(way)}"] = paired_ratio(samples, way, _bare_name(way))
+            rows.append(_row(way, load, samples, setting, ratio, against, also=also))
+    return rows
+
+
+def credit_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+    """Measure push channels with so many credits: messages of half a slot."""
+    load = Load(SLOT_BYTES // 2, 1, effort.duration_ns)
+    ways = {
+        f"push, {slots} credits": _sampling(partial(_push_lane, slots, setting))
+        for slots in effort.credits
+    }
+    samples = take_turns(ways, load, effort.repetitions)
+    first = next(iter(ways))
+    return [
+        _row(way, load, samples, setting, paired_ratio(samples, way, first), first) for way in ways
+    ]
+
+
+def latency_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+    """Measure small messages one way: push channels over verbs and TCP, bare, perftest, fused."""
+    sizes, count = effort.latency_bytes, effort.echoes
+    found = {
+        "push over verbs": one_way_us(HostEcho(setting.settings("write")), sizes, count),
+        "push over tcp": one_way_us(HostEcho(OVER_TCP), sizes, count),
+        "bare SEND": one_way_us(BareEcho(setting.devices), sizes, count),
+        FUSED: {nbytes: fused_us(nbytes) for nbytes in sizes},
+    }
+    if perftest.installed():
+        found[perftest.LATENCY] = {
+            nbytes: perftest.latency_us(setting.devices, setting.gids, nbytes, max(100, count))
+            for nbytes in sizes
+        }
+    rows = []
+    for nbytes in sizes:
+        ours = found["push over verbs"][nbytes]
+        for how, medians in found.items():
+            ratio = None if how == "push over verbs" else ours / medians[nbytes]
+            against = "" if ratio is None else "push over verbs"
+            what = {"bytes": nbytes, "how": how, **setting.parameters}
+            rows.append(
+                Row("message between hosts, one way", what, medians[nbytes], "µs", ratio, against)
+            )
+    return rows
+
+
+def _bare_name(way: str) -> str:
+    return f"bare pyverbs loop, {way.upper()}"
+
+
+def _sampling(make: Callable[[Load], Lane]) -> Callable[[Load], Sample]:
+    def sample(load: Load) -> Sample:
+        with make(load) as lane:
+            return sample_lane(lane, load)
+
+    return sample
+
+
+def _ours(way: str, setting: Setting) -> Callable[[Load], Sample]:
+    sides = partial(HostRingSides, settings=setting.settings(way))
+    return _sampling(partial(ChannelLane, sides))
+
+
+def _bare(way: str, setting: Setting) -> Callable[[Load], Sample]:
+    return _sampling(partial(BareLane, Data[way.upper()], setting.devices))
+
+
+def _tcp_lane(load: Load) -> Lane:
+    return ChannelLane(HostRingSides, load)
+
+
+def _push_lane(slots: int, setting: Setting, load: Load) -> Lane:
+    sides = partial(HostPushSides, settings=setting.settings("write"), slots=slots)
+    return ChannelLane(sides, load)
+
+
+def _perftest(way: str, load: Load, setting: Setting) -> float:
+    """Return perftest's bytes per second, as many under way as the bare loop has; 0 without it."""
+    if not perftest.installed():
+        return 0.0
+    depth = min(load.memory_bytes // load.nbytes, UNDER_WAY_MAX)
+    return perftest.bandwidth(way, setting.devices, setting.gids, load.nbytes, depth)
+
+
+def _row(
+    way: str,
+    load: Load,
+    samples: Samples,
+    setting: Setting,
+    ratio: float | None = None,
+    against: str = "",
+    aim: Aim | None = None,
+    also: Mapping[str, float] | None = None,
+) -> Row:
+    """Return a row on how fast messages went."""
+    how = f"verbs, {way.upper()}" if way in _DATA else way
+    touched = "as they lie" if load.as_it_lies else "copied in, read in place"
+    return Row(
+        "messages between hosts",
+        {"KiB": load.nbytes / KIB, "how": how, "bytes": touched, **setting.parameters},
+        median([sample.rate for sample in samples[way]]) * load.nbytes / 1e6,
+        "MB/s",
+        ratio,
+        against,
+        aim,
+        median([sample.cores for sample in samples[way]]),
+        also or {},
+    )

@@ -1,0 +1,122 @@
+"""A switch of trees in virtual time, carried out by the protocol's own state machines.
+
+The coordinator and all vertices are the runtime's (multicast/); every message takes as long as a
+control message takes. Positions are slices. What the pass over slices (run.py) decides, which slice
+a vertex reads from its new parent first, is read out to the vertex, which raises ProtocolError if
+that is not what the protocol allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...multicast.switch_messages import Message, Outgoing
+from ...multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
+from ...multicast.switch_vertex import SwitchVertex
+from ...multicast.switching import Switch
+from ...multicast.trees import Vertex
+from .clock import EventQueue, SimulatedClock
+
+_PATIENCE_TICKS = 1
+_EVENTS_MAX = 1 << 40
+_NS_PER_S = 1e9
+
+
+@dataclass(frozen=True)
+class Passage:
+    """How one vertex got from its old parent to its new one."""
+
+    heard_s: float
+    """When it took note of COMMIT, between two slices."""
+    first_slice: int
+    """The first that it read from its new parent."""
+    passed_s: float
+    """When it had all before the cut."""
+
+
+class SwitchUnderWay:
+    """One switch, from the decision until everybody has changed."""
+
+    def __init__(
+        self, switch: Switch, cut: int, began_s: float, control_s: float, record: SwitchRecord
+    ) -> None:
+        """Begin at slice `cut`, which nobody has yet, and go on until COMMIT is on its way."""
+        self.switch = switch
+        self.cut = cut
+        self.began_s = began_s
+        self.moves = {move.vertex: move for move in switch.moves}
+        self._control_ns = round(control_s * _NS_PER_S)
+        self._queue = EventQueue(SimulatedClock(round(began_s * _NS_PER_S)))
+        self._coordinator = SwitchCoordinator(1, record, _PATIENCE_TICKS)
+        before = switch.before
+        self._vertices = {
+            vertex: SwitchVertex(
+                vertex,
+                before.root,
+                before.parents.get(vertex),
+                before.children[vertex],
+                epoch=record.epoch,
+                received=record.epoch,
+            )
+            for vertex in before.vertices
+        }
+        self._commits: dict[Vertex, Message] = {}
+        self._send(self._coordinator.begin(switch, cut))
+        self._play()
+        assert self._coordinator.phase is Phase.COMMITTING, "no message is lost here"
+        self.heard_s = (self._queue.clock.now_ns + self._control_ns) / _NS_PER_S
+        """When everybody hears COMMIT."""
+
+    def finish(self, passages: Mapping[Vertex, Passage]) -> tuple[float, SwitchRecord]:
+        """Play the rest: return when the coordinator knew that all had changed, and its record."""
+        for vertex, commit in self._commits.items():
+            passage = passages.get(vertex)
+            if passage is None:
+                self._post(self.heard_s, self._deliver, vertex, commit)
+            elif passage.passed_s > passage.heard_s:
+                # It hears of the switch, and reads on from the old parent up to the cut.
+                self._post(passage.heard_s, self._deliver, vertex, commit)
+                self._post(passage.passed_s, self._read, vertex, self.cut)
+            else:
+                self._post(passage.heard_s, self._read, vertex, passage.first_slice)
+                self._post(passage.heard_s, self._deliver, vertex, commit)
+        self._play()
+        assert self._coordinator.phase is Phase.STABLE, "everybody has changed"
+        for vertex, move in self.moves.items():
+            reading = self._vertices[vertex].reading
+            assert reading is not None and reading.parent == move.new_parent
+        return self._queue.clock.now_ns / _NS_PER_S, self._coordinator.record
+
+    def _post(self, at_s: float, call: object, *arguments: object) -> None:
+        assert callable(call)
+        self._queue.post(max(round(at_s * _NS_PER_S), self._queue.clock.now_ns), call, *arguments)
+
+    def _play(self) -> None:
+        self._queue.run(1 << 62, _EVENTS_MAX)
+
+    def _send(self, messages: Iterable[Outgoing]) -> None:
+        """Put messages on their way; COMMIT waits until it is known who reads what."""
+        at_ns = self._queue.clock.now_ns + self._control_ns
+        is_decided = self._coordinator.phase is Phase.COMMITTING
+        for one in messages:
+            if one.to is None:
+                self._queue.post(at_ns, self._answer, one.message)
+            elif is_decided and not self._commits:
+                self._commits = {each.to: each.message for each in messages if each.to is not None}
+                return
+            else:
+                self._queue.post(at_ns, self._deliver, one.to, one.message)
+
+    def _answer(self, message: Message) -> None:
+        self._send(self._coordinator.receive(message))
+
+    def _deliver(self, vertex: Vertex, message: Message) -> None:
+        self._send(self._vertices[vertex].receive(message))
+
+    def _read(self, vertex: Vertex, end: int) -> None:
+        """Let a vertex have read all slices before `end` from its old parent."""
+        machine = self._vertices[vertex]
+        old = self.moves[vertex].old_parent
+        assert old is not None
+        self._send(machine.read(old, machine.received, end))

@@ -1,0 +1,1 @@
+"""What is counted while a job runs: by instance, operator, edge, and link between hosts."""

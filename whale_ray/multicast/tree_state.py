@@ -1,0 +1,74 @@
+"""A stream's tree as the controller keeps it: the wanted shape, the record, its switches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, get_args
+
+from ..configs.errors import UsageError
+from .switch_protocol import SwitchRecord
+from .tree_messages import SetAddressing
+from .trees import Route
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The shape that is wanted; `degree` 0 of a non-blocking tree: what the load allows."""
+
+    route: Route
+    degree: int = 0
+
+
+Wish: TypeAlias = Goal | SetAddressing
+"""What a user may want of a running job's all-grouped streams."""
+
+
+def check_goal(goal: Goal) -> Goal:
+    """Return it; raises UsageError if there is no such route, or it has no such out-degree."""
+    if goal.route not in get_args(Route):
+        known = ", ".join(get_args(Route))
+        msg = f"there is no route {goal.route!r}; use one of: {known}"
+        raise UsageError(msg)
+    if goal.degree < 0 or (goal.degree and goal.route != "non-blocking"):
+        msg = (
+            f"out_degree={goal.degree} with route {goal.route!r}: only a non-blocking tree has "
+            "one, 1 or more, or 0 to compute it from the load"
+        )
+        raise UsageError(msg)
+    return goal
+
+
+@dataclass(frozen=True)
+class TreeState:
+    """What a controller's successor must know of one stream."""
+
+    goal: Goal
+    record: SwitchRecord
+
+
+@dataclass(frozen=True)
+class SwitchReport:
+    """One switch of one stream's tree, for metrics; times are the controller's, monotonic ns.
+
+    Attributes:
+        stream: the ring.
+        why: scale-up, scale-down, reshape, repair, return, or a name given by the monitor.
+        degree_before, degree_after: highest out-degrees.
+        moves: hosts that got another parent.
+        epoch: the new tree's number.
+        decided_ns: when it began.
+        committed_ns: when all were ready; None if it was aborted.
+        ended_ns: when all had moved; None while it is under way.
+        aborted: why it was, or "".
+    """
+
+    stream: int
+    why: str
+    degree_before: int
+    degree_after: int
+    moves: int
+    epoch: int
+    decided_ns: int
+    committed_ns: int | None = None
+    ended_ns: int | None = None
+    aborted: str = ""

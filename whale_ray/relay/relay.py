@@ -1,0 +1,341 @@
+"""A relay: fetches the streams of other hosts for the workers of its own, and passes streams on.
+
+Apart from all user code, in a process of its own: a function that holds its worker's GIL delays
+nobody else's tuples, heartbeats or acknowledgements (DESIGN 3). It takes a worker's steps::
+
+    open()            ·
+    link(boards)      listen
+    connect(offers)   take over the mirrors; tap the rings that other hosts read
+    run()             move bytes until all workers have ended
+    stage(), close()  give everything back
+
+    rejoin(…)         instead of open, link and connect, in the place of a relay that has died
+
+The bytes are `TcpEndpoint`'s matter, the ways that they take `Branches`'. A relay owns no memory
+that anybody else reads: what it was killed with is still there for the next one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from ..configs.errors import AttemptLostError
+from ..metrics.job_metrics import WorkerSnapshot, cpu_time_ns
+from ..multicast.tree_messages import Relocated, TreeOrders
+from ..multicast.tree_state import (
+    TreeState,
+)
+from ..plan.assignment import (
+    RelayAssignment,
+)
+from ..plan.hosts import host_name
+from ..transport.clock import Clock
+from ..transport.handles import BoardHandle
+from ..transport.links.handshake import Identity
+from ..transport.mirror import MirrorRing, RingTap
+from ..transport.retention import Retention
+from ..transport.tcp.endpoint import TcpEndpoint
+from ..worker.boards import HostBoard
+from ..worker.offers import RingOffer
+from . import multicast_stream, watermark_exchange
+from .multicast_streams import Branches
+from .stream_opener import StreamOpener
+from .watermark_exchange import WATERMARK_POLL_NS, WatermarkExchange
+
+CHECK_INTERVAL_NS = 100_000_000
+"""The time between two looks at who cannot be reached."""
+
+Tell = Callable[[int, object], None]
+"""Tells the controller something, in an attempt."""
+
+
+class Relay:
+    """Member `member` of a job, for one attempt after the other; listens at `address`.
+
+    The steps and `close` are called from one thread; `abort`, `finish` and `snapshot` from any.
+    """
+
+    def __init__(
+        self,
+        member: int,
+        assignment: RelayAssignment,
+        clock: Clock,
+        address: str,
+        tell: Tell | None = None,
+    ) -> None:
+        self._tell: Tell = tell or _tell_nobody
+        self._member = member
+        self._assignment = assignment
+        self._plan = assignment.streams
+        self._host = self._plan.host_of(member)
+        self._clock = clock
+        self._address = address
+        self._attempt = -1
+        self._aborted = -1
+        self._finished = -1
+        self._board: HostBoard | None = None
+        self._endpoint: TcpEndpoint | None = None
+        self._mirrors: dict[int, MirrorRing] = {}
+        self._taps: list[RingTap] = []
+        self._retentions: list[Retention] = []
+        self._branches: Branches | None = None
+        self._watermarks: WatermarkExchange | None = None
+        self._check_at_ns = 0
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"relay of {host_name(self._host)}"
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that it is in; −1 before the first."""
+        return self._attempt
+
+    def open(self, attempt: int) -> BoardHandle | None:
+        """Begin an attempt; whatever an earlier one left is closed."""
+        self.close()
+        self._attempt = attempt
+        slots = len(self._assignment.slot_hosts)
+        transport = self._assignment.settings.transport
+        self._board = HostBoard(self._plan, transport, self._member, self._job, slots)
+        return self._board.make()
+
+    def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
+        """Join the host's board, and listen for other hosts."""
+        assert self._board is not None, "open() comes first"
+        self._board.join(boards)
+        assignment = self._assignment
+        # No term: links belong to an attempt, whichever controller leads it.
+        identity = Identity(assignment.job_id, attempt, 0, host_name(self._host))
+        self._endpoint = TcpEndpoint(
+            identity,
+            assignment.secret,
+            assignment.settings.transport,
+            self._clock.monotonic_ns,
+            random.SystemRandom(),
+            self._board.doorbell_of(self._member),
+            hosts=self._plan.hosts.names,
+        )
+        return RingOffer({}, self._endpoint.listen(self._address))
+
+    def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
+        """Take over the mirrors, tap the rings that go on to other hosts, find the parents."""
+        self._connect(attempt, offers, {}, resume=False)
+
+    def rejoin(
+        self,
+        attempt: int,
+        boards: tuple[BoardHandle | None, ...],
+        offers: tuple[RingOffer, ...],
+        trees: Mapping[int, TreeState],
+    ) -> RingOffer:
+        """Take the place of a relay that has died: go on where it was, with the same memory.
+
+        `trees` has the trees as they now are, by stream.
+        """
+        self.open(attempt)
+        offer = self.link(attempt, boards)
+        self._connect(attempt, offers, trees, resume=True)
+        return offer
+
+    def _connect(
+        self,
+        attempt: int,
+        offers: tuple[RingOffer, ...],
+        trees: Mapping[int, TreeState],
+        *,
+        resume: bool,
+    ) -> None:
+        board, endpoint, plan = self._board, self._opened, self._plan
+        assert board is not None
+        slots = self._assignment.slot_hosts
+        self._watermarks = WatermarkExchange(board.board, endpoint, slots, self._host)
+        self._branches = Branches(
+            self._host,
+            endpoint,
+            self._assignment.settings.multicast,
+            self._addresses(offers),
+            self._static_parents(),
+            lambda news: self._tell(attempt, news),
+        )
+        streams = StreamOpener(self._assignment, self._member, board, endpoint, offers, resume)
+        for spec in plan.rings:
+            if self._host not in plan.tree_of(spec).vertices or not plan.mirrors_of(spec):
+                continue
+            if not plan.is_multicast(spec):
+                streams.open_static(spec)
+                continue
+            branch = streams.open_branch(spec, trees.get(spec.id))
+            is_root = plan.origin_of(spec) == self._host
+            self._branches.add(branch, self._clock.monotonic_ns(), is_root=is_root)
+        self._taps, self._mirrors = streams.taps, streams.mirrors
+        self._retentions = streams.retentions
+
+    def _addresses(self, offers: tuple[RingOffer, ...]) -> dict[int, tuple[str, int]]:
+        """Return where the relay of each host listens."""
+        found = {}
+        for host in range(self._plan.hosts.count):
+            address = offers[self._plan.relay_of(host)].address
+            assert address is not None, "every relay listens"
+            found[host] = address
+        return found
+
+    def run(self, attempt: int, _connected: tuple[object, ...] = ()) -> WorkerSnapshot:
+        """Move bytes until `finish`; return the final counters."""
+        board = self._board
+        assert board is not None
+        self._opened.watch()
+        while self._finished < attempt:
+            if self._aborted >= attempt:
+                msg = "the attempt was aborted"
+                raise AttemptLostError(msg)
+            board.rest(self._turn)
+        return self.snapshot()
+
+    def drain(self, attempt: int) -> None:
+        """Do nothing: a relay runs until all workers have ended."""
+
+    def finish(self, attempt: int) -> None:
+        """End the run: every worker has everything."""
+        self._finished = attempt
+        self._wake()
+
+    def tell(self, attempt: int, content: object) -> None:
+        """Take an order of the controller about trees."""
+        branches_now = self._branches
+        if attempt == self._attempt and branches_now is not None:
+            assert isinstance(content, TreeOrders | Relocated)
+            branches_now.order(content)
+            self._wake()
+
+    def abort(self, attempt: int) -> None:
+        """End the attempt as soon as the loop gets its turn."""
+        self._aborted = attempt
+        self._wake()
+
+    def snapshot(self) -> WorkerSnapshot:
+        """Return the counters of its links."""
+        endpoint = self._endpoint
+        return WorkerSnapshot(
+            self._member,
+            self._clock.monotonic_ns(),
+            cpu_time_ns(),
+            links=() if endpoint is None else endpoint.statistics(),
+            refused={} if endpoint is None else dict(endpoint.refused),
+            host=host_name(self._host),
+        )
+
+    def close(self) -> None:
+        """Give back sockets, rings and the board.
+
+        The places in rings stay taken: whatever ends this relay, another one may take them over.
+        """
+        if self._endpoint is not None:
+            self._endpoint.close()
+        for tap in self._taps:
+            tap.detach()
+        for retention in self._retentions:
+            retention.close()
+        for mirror in self._mirrors.values():
+            mirror.close()
+        if self._board is not None:
+            self._board.close()
+        self._endpoint, self._board = None, None
+        self._taps, self._retentions, self._mirrors = [], [], {}
+        self._branches = self._watermarks = None
+
+    @property
+    def _job(self) -> str:
+        return f"{self._assignment.job_id}-{self._attempt}"
+
+    @property
+    def _opened(self) -> TcpEndpoint:
+        assert self._endpoint is not None, "link() comes first"
+        return self._endpoint
+
+    def _static_parents(self) -> set[int]:
+        """Return the hosts that are to be dialled whatever the trees look like.
+
+        Where streams for this host alone come from, and lower hosts with aligned sources: two such
+        hosts may have no stream between them.
+        """
+        plan = self._plan
+        found = {plan.origin_of(s) for s in plan.mirrors_on(self._host) if not plan.is_multicast(s)}
+        timed = set(self._assignment.slot_hosts)
+        if self._host in timed:
+            found |= {host for host in timed if host < self._host}
+        return found
+
+    def _take_control(self) -> None:
+        """Take what other relays say."""
+        endpoint = self._opened
+        while (told := endpoint.receive_control()) is not None:
+            host, packed = told
+            if not self._note(host, packed):
+                endpoint.reject(host, "a control message that makes no sense")
+
+    def _note(self, host: str, packed: bytes) -> bool:
+        assert self._watermarks is not None
+        assert self._branches is not None
+        tag, content = packed[:1], packed[1:]
+        if tag == watermark_exchange.TAG:
+            return self._watermarks.note(host, content)
+        if tag == multicast_stream.TAG:
+            return self._branches.hear(self._plan.hosts.names.index(host), content)
+        return False
+
+    def _look_around(self, now_ns: int) -> None:
+        """Do what is not the endpoint's matter."""
+        assert self._watermarks is not None
+        assert self._branches is not None
+        for host in self._branches.turn(now_ns):
+            self._watermarks.forget(host)
+        self._watermarks.share(now_ns)
+        if now_ns >= self._check_at_ns:
+            self._check_at_ns = now_ns + CHECK_INTERVAL_NS
+            self._check_reachable(now_ns)
+
+    def _check_reachable(self, now_ns: int) -> None:
+        limit_ns = self._assignment.settings.runtime.unreachable_after_ms * 1_000_000
+        for lost in self._opened.unreachable(now_ns):
+            if lost.silent_ns > limit_ns:
+                msg = (
+                    f"{lost.host} has been unreachable from {host_name(self._host)} for "
+                    f"{lost.silent_ns / 1e9:.0f} s (runtime.unreachable_after_ms): {lost.why}"
+                )
+                raise AttemptLostError(msg)
+
+    def _timeout_ns(self, now_ns: int) -> int:
+        assert self._watermarks is not None
+        assert self._branches is not None
+        longest_ns = int(self._assignment.settings.transport.doorbell_timeout_ms * 1e6)
+        if self._watermarks.is_needed:
+            longest_ns = min(longest_ns, WATERMARK_POLL_NS)
+        due_ns = min(self._opened.next_due_ns, self._branches.next_due_ns)
+        return max(0, min(longest_ns, due_ns - now_ns))
+
+    def _turn(self) -> int:
+        """Do all there is to do; return for how many ns nothing else is due, 0 if there is more."""
+        assert self._branches is not None
+        endpoint, branches = self._opened, self._branches
+        now_ns = self._clock.monotonic_ns()
+        endpoint.poll(now_ns)
+        self._take_control()
+        self._look_around(now_ns)
+        # What was asked for meanwhile leaves at once, and what that brings must be looked at.
+        if (endpoint.unfinished or branches.stirred) and endpoint.poll(now_ns):
+            return 0
+        if branches.has_orders or max(self._aborted, self._finished) >= self._attempt:
+            return 0
+        return self._timeout_ns(now_ns) if endpoint.arm(now_ns) else 0
+
+    def _wake(self) -> None:
+        board = self._board
+        if board is not None:
+            board.wake()
+
+
+def _tell_nobody(_attempt: int, _content: object) -> None:
+    """Do nothing: there is no controller that listens."""

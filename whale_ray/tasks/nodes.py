@@ -1,0 +1,326 @@
+"""The operators of one stage as a worker runs them: each a node that takes batches and watermarks.
+
+A node calls the user's code behind a guard: whatever it raises becomes an error that names the
+operator, the instance and the row, with the user's own traceback first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
+from ..metrics.job_metrics import InstanceMetrics, LatencyHistogram
+from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
+from ..operators.sinks.base import SinkWriter, Staged
+from ..operators.transforms import RowFailure, Transform
+from ..plan.explanation import number_ranges
+from ..state.event_time_buffer import EventTimeBuffer, Released
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..transport.clock import Clock
+from ..transport.wire.batch import Batch
+from ..transport.wire.types import Schema
+from .capture import enter, leave, running
+from .flow import Downstream
+from .process_output import ProcessOutput
+
+
+class Node:
+    """What all nodes share: identity, counters and the guard around user code."""
+
+    def __init__(self, context: InstanceContext, worker: int) -> None:
+        self.context = context
+        self.metrics = InstanceMetrics(context.operator_id, context.instance, worker)
+        self._clock: Clock = context.clock
+        self._columns: Schema | None = None
+        self._place = place_of(context)
+
+    @property
+    def columns(self) -> Schema | None:
+        """The columns of what it passed on, or would have; None if it has seen no row."""
+        return self._columns
+
+    @contextmanager
+    def guard(self, *batches: Batch) -> Iterator[None]:
+        """Time the user's code and name the place of whatever it raises or prints."""
+        begin_ns = self._clock.monotonic_ns()
+        before = enter(self._place)
+        try:
+            yield
+        except UsageError as error:
+            raise self._naming_operator(error) from error
+        except (WhaleError, Interrupted):
+            raise
+        except RowFailure as failure:
+            cause = failure.__cause__ or failure
+            raise self._user_error(cause, failure.preview) from failure
+        except BaseException as error:
+            raise self._user_error(error, _preview(batches)) from error
+        finally:
+            leave(before)
+            self.metrics.busy_ns += self._clock.monotonic_ns() - begin_ns
+
+    def _naming_operator(self, error: UsageError) -> UsageError:
+        """Say where it happened, unless the message says so already."""
+        place = f"operator {self.context.operator_id!r}"
+        return error if place in str(error) else type(error)(f"{place}: {error}")
+
+    def _user_error(self, error: BaseException, preview: str) -> UserFunctionError:
+        context = self.context
+        return UserFunctionError.of(error, context.operator_id, context.instance, preview)
+
+
+class TransformNode(Node):
+    """A stateless operator; a `Downstream`."""
+
+    def __init__(
+        self, context: InstanceContext, worker: int, transform: Transform, output: Downstream
+    ) -> None:
+        super().__init__(context, worker)
+        self._transform = transform
+        self._output = output
+
+    def emit(self, batch: Batch) -> None:
+        """Transform the batch and pass on what comes out of it."""
+        with self.guard(batch):
+            result = self._transform.apply(batch)
+        self.metrics.rows_in += batch.num_rows
+        self._pass_on(result)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Pass a watermark on, unless rows are kept back; the next one covers it."""
+        self.metrics.watermark_ns = watermark_ns
+        if not self._transform.waiting_rows:
+            self._output.advance(watermark_ns)
+
+    def end(self) -> None:
+        """Pass on what was kept back, and the end."""
+        with self.guard():
+            result = self._transform.finish()
+        self._pass_on(result)
+        self.metrics.watermark_ns = WATERMARK_END
+        self._output.end()
+
+    def _pass_on(self, result: Batch | None) -> None:
+        self.metrics.buffered_rows = self._transform.waiting_rows
+        if result is None:
+            return
+        self._columns = result.schema
+        if result.num_rows:
+            self.metrics.rows_out += result.num_rows
+            self._output.emit(result)
+
+
+class SinkNode(Node):
+    """A sink's writer; a `Downstream` that nothing follows."""
+
+    def __init__(
+        self, context: InstanceContext, worker: int, writer: SinkWriter, bounded: bool
+    ) -> None:
+        super().__init__(context, worker)
+        self.metrics.latency = LatencyHistogram()
+        self._writer = writer
+        self._bounded = bounded
+
+    def emit(self, batch: Batch) -> None:
+        """Write the rows and count how long they took from their source."""
+        with self.guard(batch):
+            self._writer.write(batch)
+        self.metrics.rows_in += batch.num_rows
+        self.metrics.rows_out += batch.num_rows
+        if batch.origin_ns and self.metrics.latency is not None:
+            self.metrics.latency.add(self._clock.monotonic_ns() - batch.origin_ns, batch.num_rows)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Note how far event time has come."""
+        self.metrics.watermark_ns = watermark_ns
+
+    def end(self) -> None:
+        """Publish the last part of an unbounded job; a bounded one waits for `stage`."""
+        self.metrics.watermark_ns = WATERMARK_END
+        if not self._bounded:
+            self.publish_part()
+
+    def publish_part(self) -> None:
+        """Make the rows since the last part visible."""
+        with self.guard():
+            self._writer.publish_part()
+
+    def stage(self) -> Staged:
+        """Finish the output for the coordinator."""
+        with self.guard():
+            return self._writer.stage()
+
+    def close(self) -> None:
+        """Drop what was not published."""
+        with self.guard():
+            self._writer.abort()
+
+
+class ProcessNode(Node):
+    """A process or co-process at a stage's head: takes rows by port, in event-time order if asked.
+
+    `buffer` is None where rows are handed over as they arrive. `one_by_one` says whether rows that
+    each of its instances got by itself are to be handed over for each.
+    """
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        worker: int,
+        process: Process | CoProcess,
+        output: Downstream,
+        buffer: EventTimeBuffer | None,
+        ports: int,
+        needs_times: bool,
+    ) -> None:
+        super().__init__(context, worker)
+        self._process = process
+        self._downstream = output
+        self._buffer = buffer
+        self._empty: list[Batch | None] = [None] * ports
+        self._passed_on_ns = WATERMARK_NONE
+        self._output = ProcessOutput(output, self.metrics, needs_times, process.schema)
+        self._output.instances = context.instances
+        self.one_by_one = process.one_by_one and buffer is None
+        with self.guard():
+            call_method(process.open, context)
+
+    @property
+    def columns(self) -> Schema | None:
+        """The columns of what it emitted, or those that it declares."""
+        return self._output.columns
+
+    def accept(self, port: int, source: int, batch: Batch, instance: int | None = None) -> None:
+        """Take rows of producer `source`; a port's first rows tell its schema.
+
+        They are for all instances, or for one that got them by itself; of those the last counts.
+        """
+        everyone = self.context.instances
+        self._output.instances = everyone if instance is None else (instance,)
+        if instance is None or instance == everyone[-1]:
+            self.metrics.rows_in += batch.num_rows
+        if self._empty[port] is None:
+            self._empty[port] = Batch.empty(batch.schema)
+            self._output.know_inputs([known.schema for known in self._empty if known is not None])
+        if self._buffer is not None:
+            self._buffer.add(port, source, batch)
+            return
+        with self._output.during(common_time(batch), batch.origin_ns), self.guard(batch):
+            self._call(port, batch)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Hand over the rows whose time has come, then the watermark.
+
+        It is not passed on while the output keeps rows back; the next one covers it.
+        """
+        self._release(watermark_ns)
+        self.metrics.watermark_ns = watermark_ns
+        with self._output.during(watermark_ns, 0), self.guard():
+            call_method(self._process.on_watermark, watermark_ns, self._output)
+        if not self._output.holds_rows:
+            self._passed_on_ns = watermark_ns
+            self._downstream.advance(watermark_ns)
+
+    def end(self) -> None:
+        """Hand over all that is left and let the process close.
+
+        What it emits then has the latest event time seen, but after the last watermark.
+        """
+        self._release(WATERMARK_END)
+        last_ns = self.metrics.watermark_ns
+        if last_ns != WATERMARK_NONE:
+            last_ns = max(last_ns, self._passed_on_ns + 1)
+        self.metrics.watermark_ns = WATERMARK_END
+        with self._output.during(last_ns, 0), self.guard():
+            call_method(self._process.close, self._output)
+        self._output.finish()
+        self._downstream.end()
+
+    def update_metrics(self) -> None:
+        """Bring the gauges of the buffer up to date."""
+        if self._buffer is not None:
+            self.metrics.buffered_rows = self._buffer.buffered_rows
+            self.metrics.spilled_bytes = self._buffer.spilled_bytes
+
+    def close(self) -> None:
+        """Free the buffer."""
+        if self._buffer is not None:
+            self._buffer.close()
+
+    def _release(self, watermark_ns: int) -> None:
+        if self._buffer is None:
+            return
+        for released in self._buffer.release(watermark_ns):
+            present = [batch for batch in released.ports if batch is not None]
+            known = [batch.origin_ns for batch in present if batch.origin_ns]
+            self.metrics.watermark_ns = max(self.metrics.watermark_ns, released.latest_ns)
+            time_ns = common_time(present[0]) if len(present) == 1 else None
+            with self._output.during(time_ns, min(known, default=0)), self.guard(*present):
+                self._hand_over(released)
+
+    def _hand_over(self, released: Released) -> None:
+        process, ports = self._process, released.ports
+        if isinstance(process, Process):
+            assert ports[0] is not None
+            self._call(0, ports[0])
+            return
+        left, right = (
+            known if batch is None else batch
+            for batch, known in zip(ports, self._empty, strict=True)
+        )
+        both = left is not None and right is not None
+        if both or not process.takes_sides():
+            # Of a port that has had no row yet the columns are not known.
+            left, right = (
+                Batch.empty(Schema(())) if batch is None else batch for batch in (left, right)
+            )
+            call_method(process.on_merged, left, right, released.order, self._output)
+        elif left is not None:
+            self._call(0, left)
+        elif right is not None:
+            self._call(1, right)
+
+    def _call(self, port: int, batch: Batch) -> None:
+        process = self._process
+        if isinstance(process, Process):
+            call = process.on_batch
+        else:
+            call = process.on_right if port else process.on_left
+        call_method(call, batch, self._output)
+
+
+@contextmanager
+def naming_user_errors(context: InstanceContext) -> Iterator[None]:
+    """Turn what a user's source, factory or sink raises while opening into a named error."""
+    try:
+        with running(place_of(context)):
+            yield
+    except (WhaleError, Interrupted):
+        raise
+    except BaseException as error:
+        raise UserFunctionError.of(
+            error, context.operator_id, context.instance, "none yet"
+        ) from error
+
+
+def place_of(context: InstanceContext) -> str:
+    """Return the operator and its instance, or instances, as lines that it prints name them."""
+    return f"{context.operator_id}#{number_ranges(context.instances)}"
+
+
+def make_process(factory: Callable[[], object]) -> Process | CoProcess:
+    """Call what the user gave to `process`; raises TypeError if it makes something else."""
+    process = factory()
+    if not isinstance(process, Process | CoProcess):
+        msg = f"process() was given something that makes {type(process).__name__}, not a Process"
+        raise TypeError(msg)
+    return process
+
+
+def _preview(batches: tuple[Batch, ...]) -> str:
+    for batch in batches:
+        if batch.num_rows:
+            more = f" (first of {batch.num_rows} rows)" if batch.num_rows > 1 else ""
+            return batch.preview(0) + more
+    return "no rows"

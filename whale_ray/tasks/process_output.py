@@ -1,0 +1,123 @@
+"""What a process emits: stamped with a time and an origin, and passed on when its call returns.
+
+Not earlier: what follows downstream is not the user's code, so neither its time nor its errors may
+be taken for theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..configs.errors import TopologyError
+from ..metrics.job_metrics import InstanceMetrics
+from ..operators.process import Output
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..transport.wire.batch import Batch
+from ..transport.wire.types import Schema
+from .flow import Downstream
+from .row_gatherer import RowGatherer
+
+
+class ProcessOutput(Output):
+    """The output of one process instance; rows that are emitted one by one are gathered.
+
+    `needs_times` says whether anything downstream uses event times; `columns` are those of what was
+    emitted, else the declared ones.
+    """
+
+    def __init__(
+        self,
+        downstream: Downstream,
+        metrics: InstanceMetrics,
+        needs_times: bool,
+        schema: Schema | None,
+    ) -> None:
+        self._downstream = downstream
+        self._metrics = metrics
+        self._needs_times = needs_times
+        self._rows = RowGatherer(metrics.operator_id, schema)
+        self._emitted: list[Batch] = []
+        self._origin_ns = 0
+        self.columns = schema
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait until a value tells the types of their columns."""
+        return self._rows.holds_rows
+
+    @contextmanager
+    def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:
+        """Set what rows get that are emitted in the block; pass all on when it ends in order."""
+        self.time_ns = None if time_ns in (WATERMARK_NONE, WATERMARK_END) else time_ns
+        self._origin_ns = origin_ns
+        yield
+        self._gather(final=False)
+        self._deliver()
+
+    def emit(
+        self, batch: Batch | Mapping[str, Any], times: npt.NDArray[np.int64] | None = None
+    ) -> None:
+        """See `Output.emit`."""
+        rows = batch if isinstance(batch, Batch) else Batch.from_pydict(dict(batch))
+        if rows.num_rows == 0:
+            return
+        self._gather(final=True)  # what was emitted row by row before comes before
+        if times is None and not rows.has_times:
+            time_ns = self._time()
+            if time_ns is not None:
+                times = np.full(rows.num_rows, time_ns, dtype=np.int64)
+        self._add(rows if times is None else rows.with_times(times))
+
+    def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """See `Output.emit_rows`."""
+        if rows and self._rows.add_all(rows, self._time()):
+            self._gather(final=False)
+
+    def emit_row(self, **values: Any) -> None:
+        """See `Output.emit_row`."""
+        time_ns = self.time_ns
+        if time_ns is None:
+            time_ns = self._time()
+        if self._rows.add(values, time_ns):
+            self._gather(final=False)
+
+    def know_inputs(self, schemas: Sequence[Schema]) -> None:
+        """Take the columns of the operator's inputs: they tell those of columns without a value."""
+        self._rows.inputs = schemas
+
+    def finish(self) -> None:
+        """Pass on what was held back until its columns' types were known."""
+        self._gather(final=True)
+        self._deliver()
+
+    def _gather(self, final: bool) -> None:
+        batch = self._rows.take(final)
+        if batch is not None:
+            self._add(batch)
+
+    def _add(self, rows: Batch) -> None:
+        if not rows.origin_ns and self._origin_ns:
+            rows = rows.with_origin(self._origin_ns)
+        self.columns = rows.schema
+        self._emitted.append(rows)
+
+    def _deliver(self) -> None:
+        emitted, self._emitted = self._emitted, []
+        for rows in emitted:
+            self._metrics.rows_out += rows.num_rows
+            self._downstream.emit(rows)
+
+    def _time(self) -> int | None:
+        if self.time_ns is None and self._needs_times:
+            msg = (
+                f"operator {self._metrics.operator_id!r} emitted rows without event times while "
+                "its input has several, or none yet: pass times=, set out.time_ns, or define the "
+                "row method (on_row, on_left_row, on_right_row), whose output takes the row's time"
+            )
+            raise TopologyError(msg)
+        return self.time_ns

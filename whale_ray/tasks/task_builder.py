@@ -1,0 +1,223 @@
+"""Builds what one worker runs from its share of the physical plan: rings, units and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from ..configs.settings import Settings
+from ..operators.event_time import EventTimeAssigner
+from ..operators.groupings import All
+from ..operators.process import CoProcess, InstanceContext
+from ..operators.sinks.base import Sink
+from ..operators.sources.base import Source
+from ..operators.transforms import Transform
+from ..plan.assignment import (
+    Assignment,
+    attempt_token,
+    job_is_bounded,
+)
+from ..plan.logical import OperatorKind, OperatorNode
+from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
+from ..state.event_time_buffer import EventTimeBuffer
+from ..state.spill import SpillFile
+from ..transport.clock import Clock
+from ..transport.slicing import StreamSlicer
+from .edge_writer import EdgeWriter, OutRing, Stamp
+from .flow import Downstream, FanOut
+from .nodes import Node, ProcessNode, SinkNode, TransformNode, make_process, naming_user_errors
+from .partitioner import make_partitioner
+from .source_node import SourceNode
+from .stage_task import Unit
+
+
+class UnitBuilder:
+    """Builds the units of one worker for one attempt.
+
+    `out_rings` gives the worker's own rings of each edge it sends on.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        worker: int,
+        attempt: int,
+        clock: Clock,
+        out_rings: Mapping[int, Sequence[OutRing]],
+    ) -> None:
+        self._assignment = assignment
+        self._plan: PhysicalPlan = assignment.plan
+        self._settings: Settings = assignment.settings
+        self._worker = worker
+        self._attempt = attempt
+        self._clock = clock
+        self._out_rings = out_rings
+
+    def build(self) -> list[Unit]:
+        """Return the worker's units, those upstream first; opens sources, operators and sinks."""
+        units: list[Unit] = []
+        try:
+            for stage in self._plan.local_stages(self._worker):
+                local = self._plan.instances_on(stage.id, self._worker)
+                groups = [local] if stage.per_worker else [(instance,) for instance in local]
+                for instances in groups:
+                    units.append(_UnitAssembly(self, stage, instances).build())
+        except BaseException:
+            for unit in units:
+                unit.close()
+            raise
+        return units
+
+    def context(
+        self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]
+    ) -> InstanceContext:
+        """Return where an operator runs."""
+        return InstanceContext(
+            job=self._plan.name,
+            operator_id=node.id,
+            instance=instances[0],
+            instances=instances,
+            parallelism=stage.parallelism,
+            attempt=self._attempt,
+            clock=self._clock,
+        )
+
+    def writer(self, edge: Edge, source: int) -> EdgeWriter:
+        """Return one producer's way into an edge."""
+        transport = self._settings.transport
+        target = self._plan.stages[edge.target_stage]
+        wtl_ns = int(transport.wtl_ms * 1e6)
+        partitioner = None
+        if not isinstance(edge.grouping, All):
+            local = self._plan.instances_on(target.id, self._worker)
+            nodes = self._settings.runtime.virtual_nodes
+            partitioner = make_partitioner(edge, target.parallelism, nodes, local, source)
+        return EdgeWriter(
+            edge,
+            Stamp(source, self._attempt, edge.carries_time, transport.checksum),
+            self._out_rings[edge.id],
+            partitioner,
+            StreamSlicer(transport.mms_bytes, wtl_ns),
+            target.parallelism,
+            wtl_ns,
+        )
+
+    def source_node(
+        self, node: OperatorNode, context: InstanceContext, output: Downstream
+    ) -> SourceNode:
+        """Open a source."""
+        runtime = self._settings.runtime
+        assigner = EventTimeAssigner(node.event_time, node.id) if node.event_time else None
+        with naming_user_errors(context):
+            reader = cast(Source, node.payload).open(context)
+        return SourceNode(
+            context,
+            self._worker,
+            reader,
+            output,
+            assigner,
+            watermark_slots(self._plan).get((node.id, context.instance)),
+            runtime.source_batch_rows,
+            int(runtime.max_drift_ms * 1e6),
+        )
+
+    def process_node(
+        self, node: OperatorNode, context: InstanceContext, output: Downstream
+    ) -> ProcessNode:
+        """Make a process or co-process and open it."""
+        runtime = self._settings.runtime
+        ports = len(node.inputs)  # a union is one of them
+        with naming_user_errors(context):
+            process = make_process(cast("type[CoProcess]", node.payload))
+        buffer = None
+        if node.event_time_order:
+            buffer = EventTimeBuffer(
+                ports,
+                runtime.order_buffer_bytes,
+                lambda: SpillFile(node.id, runtime.spill_bytes_max, runtime.spill_directory),
+            )
+        needs_times = any(
+            edge.carries_time for edge in self._plan.out_edges(self._plan.stage_of(node.id).id)
+        )
+        return ProcessNode(context, self._worker, process, output, buffer, ports, needs_times)
+
+    def sink_node(self, node: OperatorNode, context: InstanceContext) -> SinkNode:
+        """Open a sink's writer."""
+        sink = cast(Sink, node.payload)
+        token = attempt_token(self._assignment.job_id, self._attempt)
+        bounded = job_is_bounded(self._assignment)
+        with naming_user_errors(context):
+            writer = sink.open(context, token)
+        return SinkNode(context, self._worker, writer, bounded)
+
+    @property
+    def worker(self) -> int:
+        """The worker that is built."""
+        return self._worker
+
+    @property
+    def plan(self) -> PhysicalPlan:
+        """The plan that is built from."""
+        return self._plan
+
+
+class _UnitAssembly:
+    """Puts one unit together, from the last operators back to the head."""
+
+    def __init__(self, builder: UnitBuilder, stage: Stage, instances: tuple[int, ...]) -> None:
+        self._builder = builder
+        self._stage = stage
+        self._instances = instances
+        self._nodes: list[Node] = []
+        self._writers: list[EdgeWriter] = []
+
+    def build(self) -> Unit:
+        try:
+            head = self._node(self._stage.head)
+        except BaseException:
+            for node in self._nodes:
+                if isinstance(node, SourceNode | SinkNode | ProcessNode):
+                    node.close()
+            raise
+        plan = self._builder.plan
+        inputs = [
+            (edge.id, producer)
+            for edge in plan.in_edges(self._stage.id)
+            for producer in plan.producers_of(edge.id, self._builder.worker)
+        ]
+        order = {operator: place for place, operator in enumerate(self._stage.operators)}
+        nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
+        source = self._instances[0]
+        return Unit(self._stage, source, self._instances, head, nodes, self._writers, inputs)
+
+    def _node(self, operator_id: str) -> TransformNode | ProcessNode | SourceNode | SinkNode:
+        builder, stage = self._builder, self._stage
+        operator = builder.plan.operator(operator_id)
+        context = builder.context(operator, stage, self._instances)
+        output = self._output(operator_id)
+        node: TransformNode | ProcessNode | SourceNode | SinkNode
+        match operator.kind:
+            case OperatorKind.SOURCE:
+                node = builder.source_node(operator, context, output)
+            case OperatorKind.TRANSFORM:
+                transform = cast(Transform, operator.payload)
+                node = TransformNode(context, builder.worker, transform.instance(), output)
+            case OperatorKind.SINK:
+                node = builder.sink_node(operator, context)
+            case _:
+                node = builder.process_node(operator, context, output)
+        self._nodes.append(node)
+        return node
+
+    def _output(self, operator_id: str) -> Downstream:
+        targets: list[Downstream] = []
+        for link in self._stage.links.get(operator_id, ()):
+            if isinstance(link, str):
+                target = self._node(link)
+                assert isinstance(target, TransformNode | SinkNode)
+                targets.append(target)
+            else:
+                writer = self._builder.writer(self._builder.plan.edges[link], self._instances[0])
+                self._writers.append(writer)
+                targets.append(writer)
+        return targets[0] if len(targets) == 1 else FanOut(targets)

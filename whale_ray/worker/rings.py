@@ -1,0 +1,142 @@
+"""The rings of one worker: those it writes, those it reads; and what takes their place.
+
+A ring that only its own worker reads lies in private memory; all others are shared with the workers
+of the same host, and with its relay if other hosts read the stream. Where a user's transport
+carries an edge, its senders and receivers (pairs.py) are made and attached beside the rings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..plan.assignment import (
+    Assignment,
+)
+from ..plan.physical import Edge, PhysicalPlan
+from ..plan.streams import RingSpec
+from ..tasks.edge_writer import OutRing
+from ..transport.channel import Channel
+from ..transport.clock import Clock
+from ..transport.handles import BoardHandle, RingHandle
+from ..transport.inproc import create_inproc_ring
+from ..transport.mirror import make_memory
+from ..transport.segment import Segment
+from ..transport.shm import attach_ring, create_ring
+from .boards import HostBoard
+from .custom_transports import PairSet
+from .offers import RingOffer
+
+
+class RingSet:
+    """Rings and board of worker `worker` for one attempt; `slots` sources show watermarks."""
+
+    def __init__(
+        self, assignment: Assignment, worker: int, attempt: int, slots: int, clock: Clock
+    ) -> None:
+        self._plan: PhysicalPlan = assignment.plan
+        self._settings = assignment.settings.transport
+        self._job = f"{assignment.job_id}-{attempt}"
+        self._worker = worker
+        self._host = self._plan.host_of(worker)
+        self._host_board = HostBoard(self._plan, self._settings, worker, self._job, slots)
+        self.pairs = PairSet(assignment, worker, attempt, clock)
+        self._own_ends: dict[int, Channel] = {}
+        self._mirrors: list[Segment] = []
+        self.out_rings: dict[int, list[OutRing]] = {}
+        self.in_channels: list[tuple[RingSpec, Channel]] = []
+
+    @property
+    def board(self) -> HostBoard:
+        """The board of the worker's host."""
+        return self._host_board
+
+    def make_rings(self, boards: Sequence[BoardHandle | None]) -> RingOffer:
+        """Attach the board and make the rings that this worker writes."""
+        self._host_board.join(boards)
+        offer = RingOffer({})
+        for spec in self._plan.rings_of_producer(self._worker):
+            readers = self._plan.members_reading(spec, self._host)
+            if readers == (self._worker,):
+                producer, (consumer,) = create_inproc_ring(
+                    spec.capacity_bytes,
+                    1,
+                    f"ring-{spec.id}",
+                    poison_released=self._settings.poison_released,
+                    held_fraction=self._settings.held_fraction,
+                )
+                self._own_ends[spec.id] = consumer
+            else:
+                producer, offer.rings[spec.id] = create_ring(
+                    spec.capacity_bytes,
+                    len(readers),
+                    self._job,
+                    f"ring-{spec.id}",
+                    [self._host_board.doorbell_of(reader) for reader in readers],
+                    kind=self._settings.segment_kind,
+                    poison_released=self._settings.poison_released,
+                )
+            edge = self._plan.edges[spec.edge]
+            instances = self._instances_behind(edge, spec.consumer_workers)
+            ring = OutRing(
+                spec.id, producer, instances, producer.max_frame_bytes, spec.per_instance
+            )
+            self.out_rings.setdefault(spec.edge, []).append(ring)
+        for pair, sender in self.pairs.make_senders(self._host_board):
+            instances = self._instances_behind(self._plan.edges[pair.edge], (pair.consumer_worker,))
+            ring = OutRing(pair.id, sender, instances, sender.max_frame_bytes)
+            self.out_rings.setdefault(pair.edge, []).append(ring)
+        offer.receivers.update(self.pairs.listen(self._host_board))
+        for spec in self._plan.mirrors_on(self._host):
+            if self._plan.owner_on(spec, self._host) == self._worker:
+                offer.rings[spec.id] = self._make_mirror(spec)
+        return offer
+
+    def _make_mirror(self, spec: RingSpec) -> RingHandle:
+        """Make the memory of a mirror, which the host's relay fills, and the one after it."""
+        memory, handle = make_memory(
+            spec.capacity_bytes,
+            len(self._plan.members_reading(spec, self._host)),
+            self._job,
+            f"mirror-{self._host}-{spec.id}",
+            self._settings.segment_kind,
+        )
+        self._mirrors.append(memory)
+        return handle
+
+    def attach_rings(self, offers: Sequence[RingOffer]) -> None:
+        """Attach the rings that this worker reads, and the mirrors of those of other hosts."""
+        for spec in self._plan.rings_of_consumer(self._worker):
+            channel = self._own_ends.get(spec.id)
+            if channel is None:
+                writer = self._plan.writer_on(spec, self._host)
+                channel = attach_ring(
+                    offers[self._plan.owner_on(spec, self._host)].rings[spec.id],
+                    self._plan.members_reading(spec, self._host).index(self._worker),
+                    self._host_board.doorbell_of(writer),
+                    held_fraction=self._settings.held_fraction,
+                )
+            self.in_channels.append((spec, channel))
+        self.pairs.connect([offer.receivers for offer in offers])
+
+    def close(self) -> None:
+        """Close all channels and the board."""
+        try:
+            self.pairs.close()
+        finally:
+            self._close_rings()
+
+    def _close_rings(self) -> None:
+        for _, channel in self.in_channels:
+            channel.close()
+        for channel in self._own_ends.values():
+            channel.close()
+        for rings in self.out_rings.values():
+            for ring in rings:
+                ring.channel.close()  # the senders are, already
+        for memory in self._mirrors:
+            memory.close()
+        self._host_board.close()
+
+    def _instances_behind(self, edge: Edge, workers: Sequence[int]) -> tuple[int, ...]:
+        placed = self._plan.stages[edge.target_stage].instance_worker
+        return tuple(i for i, worker in enumerate(placed) if worker in workers)

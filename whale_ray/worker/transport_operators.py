@@ -1,0 +1,103 @@
+"""Transport operators as a worker's loop turns them, fused with their neighbours.
+
+A sender is called by the edge writer behind its operator; here its loop sends what had to wait. A
+receiver is polled once a turn for all senders of its edge, and hands each frame to the edge reader
+of its stream, which calls the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..configs.errors import HeldViewsError, TransportError
+from ..tasks.edge_reader import EdgeReader
+from ..tasks.edge_writer import EdgeWriter
+from ..transport.custom.receiving import FanInEnd
+from ..transport.custom.sending import PairSendingEnd
+
+
+class SenderOperator:
+    """A worker's end of one pair that sends, for `writers`: when they are done, it ends."""
+
+    def __init__(self, channel: PairSendingEnd, writers: Sequence[EdgeWriter]) -> None:
+        self._channel = channel
+        self._writers = tuple(writers)
+
+    def available(self) -> bool:
+        """Whether something might be sent; only trying tells."""
+        return False
+
+    def poll(self, now_ns: int) -> bool:
+        """Send what waits; return whether anything was sent. Raises TransportGoneError."""
+        channel = self._channel
+        if not channel.ended and all(writer.done for writer in self._writers):
+            channel.finish()
+        sent = channel.waits and channel.pump()
+        channel.check_alive()
+        return sent
+
+    def check_alive(self) -> None:
+        """Do nothing: `poll` did."""
+
+
+class ReceiverOperator:
+    """A worker's end of all pairs of one edge that lead to it.
+
+    `readers` are the streams' edge readers; `silence_ns` is how long messages may take that were
+    sent by a sender that has ended.
+    """
+
+    def __init__(
+        self, channel: FanInEnd, readers: Mapping[int, EdgeReader], silence_ns: int
+    ) -> None:
+        self._channel = channel
+        self._readers = dict(readers)
+        self._first = next(iter(self._readers.values()))  # all feed the same units
+        self._silence_ns = silence_ns
+        self._sent: dict[int, int] = {}
+        self._now_ns = 0
+        self._silent_since_ns: int | None = None
+        self._received = -1
+
+    def available(self) -> bool:
+        """Whether a frame waits and nothing keeps it from being taken."""
+        return not self._first.blocked_by and self._channel.available()
+
+    def poll(self, now_ns: int) -> bool:
+        """Take one frame if there is one; return whether there was. Raises TransportError."""
+        self._now_ns = now_ns
+        if not self.available():
+            return False
+        try:
+            frame = self._channel.get()
+        except HeldViewsError as error:
+            raise self._first.told_of(error) from error
+        if frame is None:
+            return False
+        self._readers[self._channel.stream].take(frame, now_ns)
+        return True
+
+    def expect(self, sent: Mapping[int, int]) -> None:
+        """Take how many messages streams have had that have ended; callable from any thread."""
+        self._sent = {**self._sent, **sent}
+
+    def check_alive(self) -> None:
+        """Raise TransportError if the transport has lost messages of a sender that has ended."""
+        if self._first.blocked_by:
+            self._silent_since_ns = None
+            return
+        missing = self._channel.missing(self._sent)
+        if missing is None:
+            for reader in self._readers.values():
+                reader.check_alive()
+            return
+        worker, sent, received = missing
+        if self._silent_since_ns is None or received != self._received:
+            self._silent_since_ns, self._received = self._now_ns, received
+        if self._now_ns - self._silent_since_ns < self._silence_ns:
+            return
+        msg = (
+            f"{self._channel.name} lost messages: worker {worker} sent {sent:,} and has ended, "
+            f"{received:,} came, and none for {self._silence_ns / 1e9:g} s"
+        )
+        raise TransportError(msg)

@@ -1,0 +1,349 @@
+"""A worker: one loop that moves rows from its rings through its operators into its rings.
+
+::
+
+    open()            a host's first worker makes its board of doorbells and watermarks
+    link(boards)      make the rings it writes; open its sources, operators and sinks
+    connect(offers)   attach the rings it reads
+    run()             until all its inputs have ended and all its output is in the rings
+    stage()           finish the files of its sinks
+    close()           give everything back
+
+Every step takes what the step before it returned on all workers.
+
+Each turn of the loop takes at most one frame from every ring and one batch from every source, hands
+it through the operators, and sends what is due. When a turn moved nothing, the worker sleeps on its
+doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..configs.errors import AttemptLostError
+from ..metrics.job_metrics import WorkerSnapshot, cpu_time_ns
+from ..multicast.tree_messages import SendersEnded, SetAddressing
+from ..operators.sinks.base import Staged
+from ..plan.assignment import (
+    Assignment,
+    job_is_bounded,
+)
+from ..plan.custom_transports import PairSpec
+from ..plan.physical import watermark_slots
+from ..plan.streams import RingSpec
+from ..tasks.edge_reader import EdgeReader, Progress, UnitedColumns
+from ..tasks.stage_task import Unit, close_all
+from ..tasks.task_builder import UnitBuilder
+from ..transport.channel import Channel
+from ..transport.clock import Clock, SystemClock
+from ..transport.handles import BoardHandle
+from ..transport.wire import codec
+from ..transport.wire.types import Schema
+from .custom_transports import POLL_NS, PairSet
+from .offers import RingOffer
+from .rings import RingSet
+from .staged_output import (
+    StagedOutput,
+)
+from .transport_operators import ReceiverOperator, SenderOperator
+
+ALIGNMENT_POLL_NS = 1_000_000
+"""How soon a source that waits for slower ones looks again; they do not ring for it."""
+
+BLOCKED_POLL_NS = 1_000_000
+"""How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
+
+
+class Worker:
+    """Worker `index` of a job, for one attempt after the other.
+
+    The steps and `close` are called from one thread; `drain`, `abort` and
+    `snapshot` from any.
+    """
+
+    def __init__(self, index: int, assignment: Assignment, clock: Clock) -> None:
+        self._index = index
+        self._assignment = assignment
+        self._clock = clock
+        self._bounded = job_is_bounded(assignment)
+        self._attempt = -1
+        self._rings: RingSet | None = None
+        self._units: list[Unit] = []
+        self._readers: list[EdgeReader | ReceiverOperator | SenderOperator] = []
+        self._united: dict[tuple[int, int], UnitedColumns] = {}
+        self._aborted = -1
+        self._drained = -1
+        self._draining = False
+        self._next_part_ns = 0
+        self._turn_at_ns = 0
+        self._instance_oriented = assignment.settings.runtime.addressing == "instance-oriented"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"worker {self._index}"
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that it is in; −1 before the first."""
+        return self._attempt
+
+    def open(self, attempt: int) -> BoardHandle | None:
+        """Begin an attempt; whatever an earlier one left is closed."""
+        self.close()
+        self._attempt = attempt
+        self._united = {}
+        self._draining = False
+        slots = len(watermark_slots(self._assignment.plan))
+        self._rings = RingSet(self._assignment, self._index, attempt, slots, self._clock)
+        return self._rings.board.make()
+
+    def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
+        """Make the rings that this worker writes, and open its sources, operators and sinks."""
+        rings = self._opened
+        codec.warm_up()  # compiled now, or loaded, rather than at the first row
+        offer = rings.make_rings(boards)
+        self._units = UnitBuilder(
+            self._assignment, self._index, attempt, self._clock, rings.out_rings
+        ).build()
+        self._address()
+        return offer
+
+    def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
+        """Attach the rings that the other workers (and this one) write for this worker."""
+        rings = self._opened
+        rings.attach_rings(offers)
+        progress: dict[tuple[int, int], Progress] = {}
+        self._readers = [
+            self._reader(spec, channel, progress) for spec, channel in rings.in_channels
+        ]
+        self._readers += self._transport_operators(rings.pairs, progress)
+        for unit in self._units:
+            if unit.reader is not None:
+                unit.reader.join(rings.board.board)
+            unit.begin()
+
+    def _transport_operators(
+        self, pairs: PairSet, progress: dict[tuple[int, int], Progress]
+    ) -> Iterator[ReceiverOperator | SenderOperator]:
+        silence_ns = self._assignment.settings.transport.silence_timeout_ms * 1_000_000
+        for group, receiver in pairs.receivers:
+            readers = {pair.id: self._reader(pair, receiver, progress) for pair in group}
+            yield ReceiverOperator(receiver, readers, silence_ns)
+        for pair, sender in pairs.senders:
+            mine = (writer for unit in self._units for writer in unit.writers)
+            yield SenderOperator(sender, [one for one in mine if one.edge.id == pair.edge])
+
+    def _reader(
+        self, spec: RingSpec | PairSpec, channel: Channel, progress: dict[tuple[int, int], Progress]
+    ) -> EdgeReader:
+        """Return the reader of a ring; those of one edge from one worker share their progress."""
+        plan = self._assignment.plan
+        edge = plan.edges[spec.edge]
+        units = self._units_of(edge.target_stage)
+        sources = plan.source_ids(edge.source_stage, spec.producer_worker)
+        # Every keyed ring is numbered by itself, but there is only one from a worker to another.
+        shared = progress.setdefault((edge.id, spec.producer_worker), Progress(sources, units))
+        one_each = isinstance(spec, RingSpec) and spec.per_instance
+        united = None
+        if plan.is_united(edge):
+            united = self._united.setdefault((edge.target_stage, edge.port), UnitedColumns())
+        return EdgeReader(
+            edge,
+            spec.id,
+            channel,
+            self._attempt,
+            units,
+            shared,
+            per_instance=one_each,
+            united=united,
+        )
+
+    def run(
+        self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
+    ) -> WorkerSnapshot | None:
+        """Work until everything has ended; return the final counters.
+
+        With `budget_ns`, return None when that much time has passed before.
+        """
+        stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
+        pairs = self._opened.pairs
+        while not (all(unit.done for unit in self._units) and pairs.ended):
+            now_ns = self._clock.monotonic_ns()
+            if stop_at_ns is not None and now_ns >= stop_at_ns:
+                return None
+            self._obey(attempt)
+            self._charge_blocked(now_ns)
+            if not self._turn(now_ns):
+                self._sleep(now_ns, stop_at_ns)
+        return self.snapshot()
+
+    def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
+        """Finish the output of its sinks."""
+        readers = [unit.reader for unit in self._units if unit.reader is not None]
+        cut_short = any(reader.cut_short for reader in readers)
+        if not self._bounded:
+            return StagedOutput({}, cut_short)
+        staged: dict[str, list[Staged]] = {}
+        columns: dict[str, Schema] = {}
+        for unit in self._units:
+            for sink in unit.sinks:
+                staged.setdefault(sink.context.operator_id, []).append(sink.stage())
+            for node in unit.nodes:
+                if node.columns is not None:
+                    columns[node.context.operator_id] = node.columns
+        return StagedOutput(staged, cut_short, columns)
+
+    def drain(self, attempt: int) -> None:
+        """Let the sources end where they are; everything read so far still comes out."""
+        self._drained = attempt
+        self._wake()
+
+    def finish(self, attempt: int) -> None:
+        """Do nothing: a worker knows by itself when everything has ended."""
+
+    def tell(self, attempt: int, content: object) -> None:
+        """Serialize all-grouped rows in another way from now on; or learn what senders sent."""
+        if attempt != self._attempt:
+            return
+        if isinstance(content, SendersEnded):
+            for reader in self._readers:
+                if isinstance(reader, ReceiverOperator):
+                    reader.expect(content.messages)
+            return
+        assert isinstance(content, SetAddressing)
+        self.set_addressing(content.addressing)
+
+    def abort(self, attempt: int) -> None:
+        """End the attempt as soon as the loop gets its turn."""
+        self._aborted = attempt
+        self._wake()
+
+    def set_addressing(self, addressing: str) -> None:
+        """Address the instances of all-grouped edges anew, from each producer's next slice on.
+
+        The rings for it must be there: the plan is one for instance-oriented addressing. It stays
+        so in later attempts.
+        """
+        self._instance_oriented = addressing == "instance-oriented"
+        self._address()
+
+    def _address(self) -> None:
+        for unit in self._units:
+            for writer in unit.writers:
+                writer.instance_oriented = self._instance_oriented
+
+    def snapshot(self) -> WorkerSnapshot:
+        """Return the counters of all local operators."""
+        for unit in self._units:
+            unit.update_metrics()
+        metrics = tuple(metrics for unit in self._units for metrics in unit.metrics)
+        cpu_ns = cpu_time_ns()
+        now_ns = self._clock.monotonic_ns()
+        transports = self._rings.pairs.metrics() if self._rings is not None else ()
+        return WorkerSnapshot(self._index, now_ns, cpu_ns, metrics, transports=transports)
+
+    def close(self) -> None:
+        """Give back rings, files and whatever was not published."""
+        closings = [unit.close for unit in self._units]
+        if self._rings is not None:
+            closings.append(self._rings.close)
+        self._units, self._readers, self._rings = [], [], None
+        close_all(closings)
+
+    @property
+    def _opened(self) -> RingSet:
+        assert self._rings is not None, "open() comes first"
+        return self._rings
+
+    def _units_of(self, stage_id: int) -> dict[int, Unit]:
+        return {
+            instance: unit
+            for unit in self._units
+            if unit.stage.id == stage_id
+            for instance in unit.instances
+        }
+
+    def _wake(self) -> None:
+        rings = self._rings
+        if rings is not None:
+            rings.board.wake()
+
+    def _obey(self, attempt: int) -> None:
+        if self._aborted >= attempt:
+            msg = "the attempt was aborted"
+            raise AttemptLostError(msg)
+        if self._drained >= attempt and not self._draining:
+            self._draining = True
+            for unit in self._units:
+                if unit.reader is not None:
+                    unit.reader.drain()
+
+    def _turn(self, now_ns: int) -> bool:
+        progress = False
+        for reader in self._readers:
+            progress |= reader.poll(now_ns)
+        for unit in self._units:
+            progress |= unit.poll(now_ns)
+            for writer in unit.writers:
+                progress |= writer.pump(now_ns)
+        if not self._bounded:
+            self._publish_parts(now_ns)
+        return progress
+
+    def _publish_parts(self, now_ns: int) -> None:
+        if now_ns < self._next_part_ns:
+            return
+        interval_ns = self._assignment.settings.runtime.commit_interval_ms * 1_000_000
+        if self._next_part_ns:
+            for unit in self._units:
+                for sink in unit.sinks:
+                    sink.publish_part()
+        self._next_part_ns = now_ns + interval_ns
+
+    def _sleep(self, now_ns: int, stop_at_ns: int | None) -> None:
+        """Sleep until the doorbell rings or something falls due."""
+        timeout_ns = self._timeout_ns(now_ns, stop_at_ns)
+        if timeout_ns <= 0:
+            return
+        for reader in self._readers:
+            reader.check_alive()
+        if isinstance(self._clock, SystemClock):
+            self._opened.board.sleep(timeout_ns, self._has_work)
+        else:
+            self._clock.sleep_ns(timeout_ns)
+
+    def _charge_blocked(self, now_ns: int) -> None:
+        """Count the time since the last turn for every unit that a full output holds up."""
+        elapsed_ns = now_ns - (self._turn_at_ns or now_ns)
+        self._turn_at_ns = now_ns
+        for unit in self._units:
+            if unit.blocked:
+                unit.count_blocked(elapsed_ns)
+
+    def _timeout_ns(self, now_ns: int, stop_at_ns: int | None) -> int:
+        transport = self._assignment.settings.transport
+        due = [now_ns + int(transport.doorbell_timeout_ms * 1e6)]
+        if stop_at_ns is not None:
+            due.append(stop_at_ns)
+        if self._opened.pairs.needs_polling:
+            due.append(now_ns + POLL_NS)
+        for unit in self._units:
+            due.extend(w.deadline_ns for w in unit.writers if w.deadline_ns is not None)
+            if unit.blocked:
+                due.append(now_ns + BLOCKED_POLL_NS)
+            elif unit.reader is not None and not unit.reader.ended:
+                due.append(self._source_due_ns(unit, now_ns))
+        return max(min(due) - now_ns, 0)
+
+    def _source_due_ns(self, unit: Unit, now_ns: int) -> int:
+        assert unit.reader is not None
+        if unit.reader.waits_for_others:
+            return now_ns + ALIGNMENT_POLL_NS
+        return unit.reader.ready_at_ns or now_ns
+
+    def _has_work(self) -> bool:
+        """Whether something came up between the last turn and falling asleep."""
+        if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
+            return True
+        return any(reader.available() for reader in self._readers)
