@@ -21,7 +21,8 @@ import nbformat
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.whale_ray.test_notebook import opened, shown
+
+from tests.whale_ray.api.test_notebook import opened, shown
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DATA = EXAMPLES / "data"

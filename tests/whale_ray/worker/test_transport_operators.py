@@ -161,6 +161,11 @@ class LatestBefore(whale.CoProcess):
         out.emit_row(q=row["q"], v=self.latest[row["k"]])
 
 
+def without_free_memory(plan: str) -> str:
+    """Leave out what depends on the moment at which a plan was explained."""
+    return re.sub(r"budget of .* free in memory", "", plan)
+
+
 def test_two_streams_meet_in_event_time_order_one_over_a_transport(no_leaks: None) -> None:
     topology = whale.Topology("as-of")
     values = [{"k": i % 3, "v": i, "t": i * 10} for i in range(600)]
@@ -172,7 +177,8 @@ def test_two_streams_meet_in_event_time_order_one_over_a_transport(no_leaks: Non
     met = keyed.connect(right.key_by("k")).process(LatestBefore, id="meet", parallelism=3)
     met.sink(whale.sinks.collect(), id="out")
     plan = str(topology.explain(workers=4))
-    assert str(topology.explain(settings={"runtime.workers": 4})) == plan
+    other_manner = str(topology.explain(settings={"runtime.workers": 4}))
+    assert without_free_memory(other_manner) == without_free_memory(plan)
     assert "Transport operators: 1 sender" not in plan and "unix-sockets" in plan
     expected = {}
     for question in asked:
