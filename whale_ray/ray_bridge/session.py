@@ -15,9 +15,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,7 @@ def connect_ray(
     namespace: str | None = None,
     environment: Mapping[str, str] | None = None,
     dashboard: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> RaySession:
     """Join a running Ray, or start one; see the top of this module for which.
 
@@ -148,6 +149,8 @@ def connect_ray(
         environment: variables that Ray's processes need beside those that they have, such as
             JAVA_HOME; without effect if this process is connected already.
         dashboard: a new Ray has one, which takes a few seconds and some memory.
+        meanwhile: begins what goes on while Ray starts; called as soon as this process' environment
+            has all that a process needs in order to talk to that Ray.
 
     Raises:
         UsageError: the address is not one, or this process is connected to another Ray; or a
@@ -162,11 +165,15 @@ def connect_ray(
         if ray.is_initialized():
             ours = _connection.is_ours()
             _check_same(address, started=ours and _connection.started)
+            meanwhile()
         else:
             target = resolve_address(address)
             if target is None:
-                _start(num_cpus, namespace, environment or {}, dashboard or _connection.keepers > 0)
+                _prepare_environment(environment or {})
+                meanwhile()
+                _start(num_cpus, namespace, dashboard or _connection.keepers > 0)
             else:
+                meanwhile()
                 _join(target, namespace, environment or {})
             _connection.holders = 0
             _connection.started = target is None
@@ -231,13 +238,15 @@ def _dashboard_url() -> str:
     return f"http://{url}" if url else ""
 
 
-def _start(
-    num_cpus: int | None, namespace: str | None, environment: Mapping[str, str], dashboard: bool
-) -> None:
-    os.environ.update(environment)  # the new Ray's processes inherit it
+def _prepare_environment(environment: Mapping[str, str]) -> None:
+    """Set what a new Ray's processes inherit."""
+    os.environ.update(environment)
     provide_token()
     if compiled_folder.is_needed():  # once for all of Ray's processes
         compiled_folder.choose_folder()
+
+
+def _start(num_cpus: int | None, namespace: str | None, dashboard: bool) -> None:
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
     _connection.ended.set()  # of one that the user has shut down
     _connection.ended = ended = threading.Event()
@@ -280,12 +289,9 @@ def _in_lasting_thread(start: Callable[[], None], ended: threading.Event) -> Non
 def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -> None:
     options: dict[str, Any] = {"address": address, "namespace": namespace}
     if environment:
-        mine = os.environ.get("PATH", "")
-        # Ray's processes keep their own PATH behind what is put before this one's.
-        there = {
-            name: value.removesuffix(mine) + "${PATH}" if name == "PATH" and mine else value
-            for name, value in environment.items()
-        }
+        there = dict(environment)
+        if "PATH" in there:  # Ray's processes keep their own, behind the folder that comes first
+            there["PATH"] = there["PATH"].partition(os.pathsep)[0] + os.pathsep + "${PATH}"
         options["runtime_env"] = {"env_vars": there}
     _initialize(f"the Ray at {address}", **options)
 
@@ -295,21 +301,34 @@ def _initialize(what: str, **options: Any) -> None:
     import psutil
     import ray
 
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)
     before = set(psutil.Process().children())
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        with _sigterm_left_alone():
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except BaseException as error:
         ray.shutdown()
         if not isinstance(error, Exception | SystemExit):
             _kill_half_started(before)
             raise
         raise ResourceError(explain_failure(what, error)) from error
+
+
+@contextmanager
+def _sigterm_left_alone() -> Iterator[None]:
+    """Keep `ray.init` from taking SIGTERM where somebody has a handler for it, also meanwhile.
+
+    Ray's own handlers end the process, whatever else has been started.
+    """
+    import ray
+
+    utils: Any = ray._private.utils
+    take = utils.set_sigterm_handler
+    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, None):
+        utils.set_sigterm_handler = lambda _handler: None
+    try:
+        yield
     finally:
-        # ray.init takes SIGTERM for itself; a handler that the user has set stays theirs.
-        if in_main_thread and handler not in (signal.SIG_DFL, None):
-            signal.signal(signal.SIGTERM, handler)
+        utils.set_sigterm_handler = take
 
 
 def _kill_half_started(before: set[psutil.Process]) -> None:

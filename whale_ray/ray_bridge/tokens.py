@@ -15,13 +15,18 @@ __all__ = ["provide_token"]
 
 
 def provide_token() -> None:
-    """Give a token in the environment where Ray has none and could not keep a new one.
+    """Ask for a token as Ray does when it starts, so that processes started before it do, too.
 
-    Only this process and those that it starts can then use the Ray.
+    Where Ray has none and could not keep a new one, there is one in the environment: only this
+    process and those that it starts can then use the Ray.
     """
     from ray import _raylet
+    from ray._private.authentication import authentication_token_setup
 
     loader: Any = _raylet
+    setup: Any = authentication_token_setup
+    if "RAY_AUTH_MODE" not in os.environ:
+        setup._enable_token_auth()
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
     if loader.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):

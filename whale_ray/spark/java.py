@@ -48,8 +48,9 @@ JAVA_OPTIONS = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package 
 For a session of your own, give `" ".join(JAVA_OPTIONS)` to each of `JAVA_OPTION_KEYS`.
 """
 
-QUICK_START_OPTION = "-XX:TieredStopAtLevel=1"
-"""Without Java's second compiler, which most of the processor time of a start goes to."""
+QUICK_START_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Without Java's second compiler, which most of the processor time of a start goes to, and without
+the threads of its concurrent garbage collector."""
 
 DRIVER_OPTION_KEY = "spark.driver.extraJavaOptions"
 

@@ -29,8 +29,18 @@ _GIVE_UP_NS = 60_000_000_000
 def start_apart(start: Callable[[], T]) -> T:
     """Call, in a thread of its own, what starts Java; return what it returns, raise what it raises.
 
-    An interrupt finds the calling thread, which waits. Then the Java processes end that have come
-    up, and that come up meanwhile, and with them the call.
+    An interrupt finds the calling thread, which waits; see `starting_apart`.
+    """
+    with starting_apart(start) as started:
+        return started.result()
+
+
+@contextmanager
+def starting_apart(start: Callable[[], T]) -> Iterator[Future[T]]:
+    """Call, in a thread of its own, what starts Java, while the block runs.
+
+    If an error or an interrupt leaves the block, the Java processes end that have come up, and that
+    come up meanwhile, and with them the call.
     """
     future: Future[T] = Future()
 
@@ -43,7 +53,7 @@ def start_apart(start: Callable[[], T]) -> T:
     thread = threading.Thread(target=call, name="Spark's start", daemon=True)
     try:
         thread.start()
-        return future.result()
+        yield future
     except BaseException:
         _end_with_java(thread)
         raise

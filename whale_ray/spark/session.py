@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +27,19 @@ from .driver import (
     end_java,
     has_stopped,
     make_active,
+    start_java,
     why_not_started,
     without_py4j_logs,
 )
 from .java import (
     DRIVER_OPTION_KEY,
     JAVA_OPTION_KEYS,
-    find_java,
     java_environment,
     unopened_packages,
     use_java,
 )
 from .java_errors import kept_readable
-from .java_processes import start_apart, stopped_afterwards
+from .java_processes import start_apart, starting_apart, stopped_afterwards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,9 +77,19 @@ def spark_on_ray(
         adopt_session(running)
         yield running
         return
-    environment = java_environment(find_java())
-    with connect_ray(address, environment=environment) as ray_session, without_py4j_logs():
-        session = start_session(app_name, settings or SparkSettings(), ray_session)
+    settings = settings or SparkSettings()
+    environment = java_environment(use_java())
+    check_no_session()
+    values = configuration(settings)
+    with without_py4j_logs(), ExitStack() as stack:
+        with ExitStack() as starting:
+            ray = connect_ray(
+                address,
+                environment=environment,
+                meanwhile=lambda: starting.enter_context(_starting_java(values)),
+            )
+            ray_session = stack.enter_context(ray)
+            session = _start(app_name, settings, ray_session, values, SystemClock())
         with stopped_afterwards(lambda: stop_session(session), _abandon), kept_readable():
             yield session
 
@@ -110,17 +120,42 @@ def start_session(
     refuse_while_importing("a Spark session")
     use_java()
     check_no_session()
-    clock = clock or SystemClock()
+    values = {**configuration(settings), **(overrides or {})}
+    with _starting_java(values):
+        return _start(app_name, settings, ray_session, values, clock or SystemClock())
+
+
+@contextmanager
+def _starting_java(values: Mapping[str, str]) -> Iterator[None]:
+    """Start this process' Java while the block runs; end it if an error leaves the block.
+
+    The block may make the session: pyspark waits, by a lock of its own, for the Java that comes up.
+    """
+    try:
+        with starting_apart(lambda: start_java(values)):
+            yield
+    except BaseException:
+        end_java()
+        raise
+
+
+def _start(
+    app_name: str,
+    settings: SparkSettings,
+    ray_session: RaySession,
+    values: Mapping[str, str],
+    clock: Clock,
+) -> SparkSession:
+    """See `start_session`; `values` are Spark's own settings."""
     _check_processors(settings, ray_session, clock)
     _check_nodes(ray_session)
     import raydp
 
     cores, executors = settings.executor_cores, settings.executors
-    values = {**configuration(settings), **(overrides or {})}
 
     def start() -> tuple[SparkSession, bool]:
         session: SparkSession = raydp.init_spark(
-            app_name, executors, cores, f"{settings.executor_memory_mb}m", configs=values
+            app_name, executors, cores, f"{settings.executor_memory_mb}m", configs=dict(values)
         )
         # Ray has put its own log configuration into Spark's driver. Failures come as exceptions.
         session.sparkContext.setLogLevel("FATAL")
@@ -129,10 +164,13 @@ def start_session(
     try:
         session, has_executors = start_apart(start)
     except BaseException as error:  # RayDP raises whatever Ray, py4j or Java did
+        why = ""
+        if isinstance(error, Exception):  # an error of Java's can be read while that runs
+            why = why_not_started("Spark did not start on Ray", error)
         _abandon()
-        if not isinstance(error, Exception):
+        if not why:
             raise
-        raise ResourceError(why_not_started("Spark did not start on Ray", error)) from error
+        raise ResourceError(why) from error
     _started.add(session)
     make_active(session)
     if not has_executors:

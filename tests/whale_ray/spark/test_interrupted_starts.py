@@ -56,6 +56,8 @@ STEPS = [
     ("here", "deploy.SparkSubmit", signal.SIGINT),
     ("here", "deploy.SparkSubmit", signal.SIGTERM),
     ("here", "pyspark.daemon", signal.SIGINT),
+    pytest.param("ray", "launcher.Main", signal.SIGINT, marks=RAY),
+    pytest.param("ray", "gcs/gcs_server", signal.SIGTERM, marks=RAY),
     pytest.param("ray", "raylet/raylet", signal.SIGINT, marks=RAY),
     pytest.param("ray", "AppMasterEntryPoint", signal.SIGINT, marks=RAY),
     pytest.param("ray", "deploy.SparkSubmit", signal.SIGTERM, marks=RAY),

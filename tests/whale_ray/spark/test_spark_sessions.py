@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from whale_ray.configs.settings import SparkSettings
@@ -122,6 +124,34 @@ def test_executors_on_other_hosts_do_not_see_our_files() -> None:
         "reading this DataFrame goes through local files, and this Spark has executors on other "
         "hosts, such as 10.0.0.9; pass Parquet on storage that all hosts see instead"
     )
+
+
+def test_java_starts_while_ray_does_and_ends_if_ray_fails(
+    monkeypatch: pytest.MonkeyPatch, no_leaks: None
+) -> None:
+    """The Java is a real one; Ray fails once it is there."""
+    from pyspark import SparkContext
+
+    is_up, found = threading.Event(), []
+    start_java = sessions.start_java
+
+    def start(values: Mapping[str, str]) -> None:
+        start_java(values)
+        is_up.set()
+
+    def fail(*_address: object, meanwhile: Callable[[], None], **_options: object) -> RaySession:
+        meanwhile()
+        assert is_up.wait(60), "Java does not start before Ray"
+        gateway: Any = SparkContext._gateway
+        found.append(gateway.proc.pid)
+        raise ResourceError("no Ray today")
+
+    monkeypatch.setattr(sessions, "start_java", start)
+    monkeypatch.setattr(sessions, "connect_ray", fail)
+    with pytest.raises(ResourceError, match="no Ray today"), sessions.spark_on_ray("failing"):
+        pass
+    assert SparkContext._gateway is None
+    assert not psutil.pid_exists(found[0])
 
 
 def test_too_few_processors_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
