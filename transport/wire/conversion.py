@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime
 import decimal
 import operator
+import zoneinfo
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ _FRACTIONS = (float, np.floating, decimal.Decimal)
 _TIMES = (datetime.datetime, datetime.time, datetime.timedelta)
 _SAFE = (list, tuple, pa.Array, pa.ChunkedArray)
 """Values whose Arrow form nobody else writes to."""
+_EXACT_CLASSES = {"int64": int, "float64": float, "bool": bool}
+"""Classes whose values numpy makes these types of, all of them at once, or refuses."""
 
 
 def column_of(values: Any, type: str | DataType | None = None, what: str = "a column") -> Column:
@@ -80,13 +84,8 @@ def batch_of_rows(
     keys: Sequence[Any] = names if by_name else range(len(names))
     values = _transposed(rows, keys, names)
     kinds = [None] * len(names) if schema is None else [one.type for one in schema]
-    if learnt:
-        values = [
-            fitted(one, field.type, f"column {field.name!r}")
-            for one, field in zip(values, schema or (), strict=True)
-        ]
     columns = [
-        column_of(one, kind, f"column {name!r}")
+        _column_of_rows(one, kind, f"column {name!r}", learnt)
         for name, one, kind in zip(names, values, kinds, strict=True)
     ]
     if schema is None:
@@ -95,9 +94,7 @@ def batch_of_rows(
     return Batch(schema, columns, len(rows))
 
 
-def _transposed(
-    rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]
-) -> Sequence[Sequence[Any]]:
+def _transposed(rows: Sequence[Any], keys: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
     """Return the values by column; rows are mappings by name or tuples by position."""
     try:
         values = [list(map(operator.itemgetter(key), rows)) for key in keys]
@@ -107,6 +104,65 @@ def _transposed(
     if widths != {len(names)}:
         raise InputError(_odd_row(rows, names))
     return values
+
+
+def _column_of_rows(values: list[Any], kind: DataType | None, what: str, learnt: bool) -> Column:
+    if kind is None:
+        return column_of(values, None, what)
+    column = _column_at_once(values, kind)
+    if column is not None:
+        return column
+    return _column_through_arrow(fitted(values, kind, what) if learnt else values, kind, what)
+
+
+def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
+    """Return a column of values that are all of the class which its type stands for, else None.
+
+    None where a value does not fit, too: who looks at each says which.
+    """
+    is_instant = kind.family == "timestamp" and kind.unit == "us"
+    wanted = datetime.datetime if is_instant else _EXACT_CLASSES.get(kind.name)
+    if wanted is None or set(map(type, values)) != {wanted}:
+        return None
+    data: np.ndarray[Any, Any] | None
+    try:
+        if is_instant:
+            data = _microseconds(values, kind)
+        else:
+            data = np.fromiter(values, kind.storage, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if data is None:
+        return None
+    data.flags.writeable = False
+    return Column(kind, data)
+
+
+def _microseconds(values: list[Any], kind: DataType) -> np.ndarray[Any, Any] | None:
+    """Return the microseconds since 1970 of datetimes, None if Arrow is the faster one to tell.
+
+    Python subtracts datetimes of one fixed zone, or of none, without asking the zone of each.
+
+    Raises:
+        TypeError: some have a zone and some have none.
+    """
+    zone = values[0].tzinfo
+    epoch = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  # as the values have none
+    if kind.timezone is None:
+        if set(map(operator.attrgetter("tzinfo"), values)) != {None}:
+            return None
+    elif zone is None or not _is_fixed(zone):
+        return None
+    else:
+        epoch = epoch.replace(tzinfo=datetime.UTC).astimezone(zone)
+    since_epoch = pa.array(map(operator.sub, values, repeat(epoch)), pa.duration("us"))
+    return since_epoch.to_numpy().astype(np.int64)
+
+
+def _is_fixed(zone: datetime.tzinfo) -> bool:
+    """Whether a zone is one of Python's own that is as far from UTC at all times."""
+    own = type(zone) in (datetime.timezone, zoneinfo.ZoneInfo)
+    return own and zone.utcoffset(None) is not None
 
 
 def _column_of_array(

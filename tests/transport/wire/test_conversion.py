@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import zoneinfo
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ import pytest
 from whale_ray.configs.errors import InputError
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.column import Column
+from whale_ray.transport.wire.conversion import batch_of_rows
+from whale_ray.transport.wire.types import Schema
 
 DAY = datetime.date(2020, 1, 2)
 NOON = datetime.datetime(2020, 1, 2, 12, tzinfo=datetime.UTC)
@@ -131,6 +134,92 @@ def test_values_that_would_change_are_refused(what):
         Column.of(values, kind)
     expected = f"a column, {kind}: {reason}; declare the type that its values have"
     assert str(error.value) == expected
+
+
+def _zone(hours: int) -> datetime.timezone:
+    return datetime.timezone(datetime.timedelta(hours=hours))
+
+
+class NoZone(datetime.tzinfo):
+    """A zone that tells no offset, so that its datetimes are as those without a zone."""
+
+    def utcoffset(self, when):
+        return None
+
+
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+NAIVE = datetime.datetime(2020, 10, 25, 2, 30, 0, 999_999)  # noqa: DTZ001  # without a zone
+TWICE = [NAIVE.replace(tzinfo=BERLIN, fold=fold) for fold in (0, 1)]
+FIRST_DAY, LAST_DAY = NAIVE.replace(1, 1, 1, 0, 0), NAIVE.replace(9999, 12, 31, 23, 59)
+SAME = {
+    "integers": ([0, -(2**63), 2**63 - 1], "int64"),
+    "integers, null": ([1, None], "int64"),
+    "integers, float": ([1, 2.0], "int64"),
+    "integers, numpy": ([1, np.int8(2)], "int64"),
+    "floats": ([0.0, -0.0, float("inf"), 5e-324], "float64"),
+    "floats, integer": ([0.5, 1, None], "float64"),
+    "booleans": ([True, False], "bool"),
+    "booleans, null": ([None, True], "bool"),
+    "datetimes": ([NAIVE, FIRST_DAY, LAST_DAY], "timestamp[us]"),
+    "datetimes, null": ([NAIVE, None], "timestamp[us]"),
+    "UTC": ([NOON, NOON.replace(year=1), NOON.replace(year=9999)], "timestamp[us, tz=UTC]"),
+    "UTC, null": ([NOON, None], "timestamp[us, tz=UTC]"),
+    "UTC by name": ([NOON.replace(tzinfo=zoneinfo.ZoneInfo("UTC"))], "timestamp[us, tz=UTC]"),
+    "hours east": ([NOON.astimezone(_zone(14)), NOON], "timestamp[us, tz=Europe/Berlin]"),
+    "first and last": (
+        [FIRST_DAY.replace(tzinfo=_zone(-14)), LAST_DAY.replace(tzinfo=_zone(14))],
+        "timestamp[us, tz=UTC]",
+    ),
+    "an hour twice": (TWICE, "timestamp[us, tz=Europe/Berlin]"),
+    "several zones": ([NOON, *TWICE, NOON.astimezone(_zone(-3))], "timestamp[us, tz=UTC]"),
+    "no zone in a zone": ([NAIVE], "timestamp[us, tz=UTC]"),
+    "milliseconds": ([NOON], "timestamp[ms, tz=UTC]"),
+    "nanoseconds": ([NOON.replace(microsecond=1)], "timestamp[ns, tz=UTC]"),
+    "pandas": ([pd.Timestamp(NOON)], "timestamp[us, tz=UTC]"),
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_rows_become_what_arrow_makes_of_their_values(what):
+    values, kind = SAME[what]
+    batch = Batch.from_rows([{"x": value} for value in values], Schema.of(x=kind))
+    found = batch.to_arrow().column("x")
+    expected = pa.array(values, found.type)
+    assert found.equals(expected)
+    assert str(found) == str(expected)  # zeros are equal, whatever their sign
+
+
+REFUSED = {
+    "beyond 64 bits": ([1, 2**63], "int64", "9223372036854775808 does not fit"),
+    "a boolean among integers": ([1, True], "int64", "Could not convert True with type bool"),
+    "a boolean among floats": ([1.5, True], "float64", "Could not convert True with type bool"),
+    "an integer among booleans": ([True, 1], "bool", "Could not convert 1 with type int"),
+    "a zone": ([NAIVE, NOON], "timestamp[us]", "Could not convert datetime.datetime(2020, 1, 2"),
+    "no zone": ([NOON, NAIVE], "timestamp[us, tz=UTC]", "Could not convert datetime.datetime("),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_values_of_another_kind_are_refused_in_learnt_columns(what):
+    values, kind, reason = REFUSED[what]
+    rows = [{"x": value} for value in values]
+    with pytest.raises(InputError) as error:
+        batch_of_rows(rows, Schema.of(x=kind), learnt=True)
+    assert str(error.value).startswith(f"column 'x', {kind}: {reason}")
+
+
+def test_a_zone_that_tells_no_offset_is_none():
+    """Python says of such datetimes what it says of those without a zone."""
+    value = NOON.replace(tzinfo=NoZone())
+    for values in ([value, NOON], [NOON, value], [NAIVE, value]):
+        with pytest.raises(InputError, match=r"^column 'x'"):
+            batch_of_rows([{"x": one} for one in values], Schema.of(x="timestamp[us]"), learnt=True)
+
+
+def test_columns_made_of_rows_cannot_be_written_to():
+    for values, kind in ([1, 2], "int64"), ([NOON], "timestamp[us, tz=UTC]"):
+        (column,) = Batch.from_rows([{"x": one} for one in values], Schema.of(x=kind)).columns
+        assert not column.data.flags.writeable
 
 
 def test_a_pandas_series_may_change_afterwards():
