@@ -15,11 +15,8 @@ PYTHON ?=
 # More arguments for the command behind a target: make run ARGS="--limit 10000"
 ARGS ?=
 
-# Prints the requirements in pyproject.toml: those of the project, or those of an extra.
-REQUIREMENTS := import sys, tomllib; \
-	project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	extras = project["optional-dependencies"]; \
-	print("\n".join(extras[sys.argv[1]] if sys.argv[1:] else project["dependencies"]))
+# Installs whale-ray itself, editable, with the extras that are named, in the versions that are pinned.
+INSTALL = $(PIP) install --quiet --constraint $(CONSTRAINTS) --editable
 
 # Type checkers and editors follow plain paths alone, not the import hook of an editable installation.
 # The folder of this one has nothing in it but whale_ray.
@@ -36,7 +33,7 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(RUNTIME) ## set up .venv with what whale-ray needs to run (the others do it themselves)
+setup: $(RUNTIME) ## set up .venv with whale-ray and all its extras (the others do it themselves)
 
 run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
 	@$(BIN)/whale-ray run ride-hailing $(ARGS)
@@ -87,8 +84,8 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 
 # --- set-up: each step once, again only when the requirements change --------------------------
 
-setup run peers soak settings: STEPS := 3
-test test-long test-rdma check bench bench-rdma format constraints: STEPS := 4
+setup run peers soak settings: STEPS := 2
+test test-long test-rdma check bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"
@@ -105,18 +102,14 @@ $(CREATED):
 	 exit 1
 
 $(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
-	@echo "[2/$(STEPS)] dependencies, about 620 MB to load and 1,300 MB on disk: some minutes"
-	@$(BIN)/python -c '$(REQUIREMENTS)' > $(VENV)/requirements.txt
-	@$(PIP) install --quiet --requirement $(VENV)/requirements.txt --constraint $(CONSTRAINTS)
-	@echo "[3/$(STEPS)] whale-ray itself, editable, about 1 MB"
-	@$(PIP) install --quiet --quiet --no-deps --editable .
+	@echo "[2/$(STEPS)] whale-ray with all extras, about 640 MB to load and 1,370 MB on disk: some minutes"
+	@$(INSTALL) ".[all]"
 	@$(BIN)/python -c '$(SHOW_SOURCES)' $(VENV)/src
 	@touch $@
 
 $(DEV): $(RUNTIME)
-	@echo "[4/$(STEPS)] tools for tests and checks, about 160 MB to load and 510 MB on disk"
-	@$(BIN)/python -c '$(REQUIREMENTS)' dev > $(VENV)/requirements-dev.txt
-	@$(PIP) install --quiet --requirement $(VENV)/requirements-dev.txt --constraint $(CONSTRAINTS)
+	@echo "[3/$(STEPS)] tools for tests and checks, about 140 MB to load and 440 MB on disk"
+	@$(INSTALL) ".[all,dev]"
 	@touch $@
 
 # --- peers: each in an environment of its own, which holds only what .venv lacks ---------------

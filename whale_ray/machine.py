@@ -19,9 +19,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from .configs.extras import EXTRAS, lacking
 from .transport.compiling import kept_in
 from .transport.verbs.reports import DeviceReport
 
@@ -67,6 +68,9 @@ class Facts:
     java: str | None = None
     java_refused: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    """Those of whale-ray itself, and of the extras that are installed."""
+    lacking: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Extras that are not installed, and their packages that are not here."""
     ray_address: str | None = None
     addresses: tuple[str, ...] = ()
     """The IP addresses of this machine's network interfaces."""
@@ -133,6 +137,7 @@ def gather() -> Facts:
         java=java,
         java_refused=java_refused,
         requirements=_requirements(),
+        lacking={name: packages for name in EXTRAS if (packages := lacking(name))},
         ray_address=_ray_address(),
         addresses=tuple(
             address.address.partition("%")[0]
@@ -185,18 +190,24 @@ def _version(name: str) -> str | None:
 
 
 def _requirements() -> tuple[Requirement, ...]:
-    """Return what whale-ray's own metadata asks for, held against what is installed."""
+    """Return what whale-ray's own metadata asks for, held against what is installed.
+
+    That includes the extras that are here, as far as they set bounds.
+    """
     from packaging.requirements import Requirement as Wanted
 
-    found = []
+    extras = ["", *(name for name in EXTRAS if not lacking(name))]
+    found: dict[str, Requirement] = {}
     for text in importlib.metadata.requires("whale-ray") or []:
         wanted = Wanted(text)
-        if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
-            continue  # an extra, or meant for another Python
+        if wanted.marker and not any(wanted.marker.evaluate({"extra": one}) for one in extras):
+            continue  # meant for another Python, or an extra that is not here
         version = _version(wanted.name)
         satisfied = version is not None and wanted.specifier.contains(version, prereleases=True)
-        found.append(Requirement(wanted.name, version, str(wanted.specifier), satisfied))
-    return tuple(found)
+        if wanted.name not in found or not satisfied:
+            specifier = str(wanted.specifier)
+            found[wanted.name] = Requirement(wanted.name, version, specifier, satisfied)
+    return tuple(found.values())
 
 
 def _java() -> tuple[str | None, tuple[str, ...]]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
+from ...configs.extras import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,6 +100,9 @@ class SinkResult:
 
         Integer columns with nulls become pandas' nullable integers: as floats they would not be
         exact beyond 2^53.
+
+        Raises:
+            ResourceError: pandas, an extra, is not installed.
         """
         return to_pandas(self.to_arrow())
 
@@ -129,6 +133,7 @@ class SinkResult:
 
 def to_pandas(table: pyarrow.Table) -> pandas.DataFrame:
     """Return a table as a pandas frame without losing integers; see `SinkResult.to_pandas`."""
+    require_extra("pandas", "to_pandas()", "take to_arrow()")
     import pandas as pd
     import pyarrow as pa
 

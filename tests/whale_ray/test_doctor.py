@@ -4,6 +4,7 @@ A machine that lacks nothing gives no meaning at all; each further test takes on
 """
 
 import dataclasses
+import importlib.metadata
 import json
 import shutil
 import sys
@@ -37,6 +38,8 @@ WHOLE = Facts(
     rdma_examined=(DeviceReport("mlx5_0", ("10.0.0.1",), 16),),
     pyverbs_version="44.0",
 )
+
+EXTRAS_MISSING = {"spark": ("pyspark", "raydp"), "plots": ("matplotlib",)}
 
 
 def verdict(name, **changes):
@@ -222,6 +225,31 @@ def test_a_missing_and_an_untried_package_are_named_with_the_remedy():
     assert (ray.status, ray.meaning) == ("missing", "pip install 'ray<2.61,>=2.60'")
     spark = verdict("pyspark", requirements=requirements)
     assert (spark.status, spark.detail) == ("warning", "4.0.0, wanted <3.5.8")
+
+
+def test_a_missing_extra_is_told_with_what_it_serves_and_its_command():
+    found = {one.name: one for one in judge(dataclasses.replace(WHOLE, lacking=EXTRAS_MISSING))}
+    assert found["extras"].detail == "data, dashboard, pandas, bench"
+    spark = found["extra spark"]
+    assert (spark.status, spark.detail) == ("missing", "not installed (pyspark, raydp)")
+    assert spark.meaning == (
+        'only for Spark DataFrames, and applications on real data: pip install "whale-ray[spark]"'
+    )
+    assert found["extra plots"].detail == "not installed (matplotlib)"
+    assert "java" not in found, "nothing but Spark needs Java"
+    assert not [one for one in found.values() if one.status == "warning"]
+
+
+def test_bounds_of_an_extra_count_where_it_is_installed(monkeypatch):
+    wanted = ["numpy>=2", 'pandas<3; extra == "spark"', 'pandas>=1; extra == "pandas"', "ray"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _name: wanted)
+    monkeypatch.setattr(machine, "_version", lambda _name: "3.0.1")
+    monkeypatch.setattr(machine, "lacking", lambda _extra: ())
+    found = {one.name: (one.wanted, one.satisfied) for one in machine._requirements()}
+    assert found == {"numpy": (">=2", True), "pandas": ("<3", False), "ray": ("", True)}
+    monkeypatch.setattr(machine, "lacking", lambda extra: ("pyspark",) * (extra == "spark"))
+    found = {one.name: (one.wanted, one.satisfied) for one in machine._requirements()}
+    assert found["pandas"] == (">=1", True)
 
 
 def test_a_running_ray_is_named():

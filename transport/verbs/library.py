@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...configs.errors import ResourceError
+from ...configs.extras import install_command
 
 descriptors_lock: Final = threading.Lock()
 """Held where descriptors of verbs' events come or go: whose a new one is shows in what was there
 before, as pyverbs 44 does not tell."""
 
 _REMEDY: Final = (
-    "install the system's python3-pyverbs, or pip install 'whale-ray[rdma]' beside an rdma-core "
+    f"install the system's python3-pyverbs, or {install_command('rdma')} beside an rdma-core "
     "at least as new; or set transport.between_hosts to tcp"
 )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..configs.errors import InputError, UsageError
+from ..configs.extras import require_extra
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from ..operators.sinks.files import parquet
 from ..operators.sources.arrow_reader import carried
@@ -192,7 +193,9 @@ def to_ray_dataset(rows: SinkResult | pa.Table) -> Dataset:
 
     Raises:
         UsageError: this process is not connected to Ray.
+        ResourceError: Ray Data, an extra, is not installed.
     """
+    require_extra("data", "a Ray Dataset")
     import ray
     import ray.data
 
@@ -215,7 +218,11 @@ def ray_dataset_sink() -> Sink:
     """Keep the rows for a Ray Dataset: `job.results("out").to_ray_dataset()`.
 
     They wait in a temporary folder, which is removed when the submitting process ends.
+
+    Raises:
+        ResourceError: Ray Data, an extra, is not installed.
     """
+    require_extra("data", "sinks.ray_dataset", "take sinks.parquet")
     return HandoverSink("Ray Dataset", RayDatasetResult)
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError, UsageError
+from ..configs.extras import explain_lack
 from ..transport import compiled_folder
 from .addresses import resolve_address
 from .failures import explain_failure
@@ -30,6 +31,8 @@ from .tokens import provide_token
 
 if TYPE_CHECKING:
     import psutil
+
+_log = logging.getLogger(__name__)
 
 LOGICAL_CPUS_MIN = 4
 """A Ray of our own counts at least so many processors.
@@ -148,7 +151,8 @@ def connect_ray(
             already keeps what it has.
         environment: variables that Ray's processes need beside those that they have, such as
             JAVA_HOME; without effect if this process is connected already.
-        dashboard: a new Ray has one, which takes a few seconds and some memory.
+        dashboard: a new Ray has one, if the extra `dashboard` is installed; it takes a few seconds
+            and some memory.
         meanwhile: begins what goes on while Ray starts; called as soon as this process' environment
             has all that a process needs in order to talk to that Ray.
 
@@ -231,6 +235,14 @@ def _check_same(address: str | None, *, started: bool) -> None:
         raise UsageError(msg)
 
 
+def _can_have_dashboard() -> bool:
+    """Tell whether the packages of Ray's dashboard are installed; warn if they are not."""
+    lack = explain_lack("dashboard", "Ray's dashboard")
+    if lack:
+        _log.warning("%s; Ray starts without it", lack)
+    return not lack
+
+
 def _dashboard_url() -> str:
     import ray
 
@@ -256,7 +268,7 @@ def _start(num_cpus: int | None, namespace: str | None, dashboard: bool) -> None
             address="local",
             num_cpus=cpus,
             namespace=namespace,
-            include_dashboard=dashboard,
+            include_dashboard=dashboard and _can_have_dashboard(),
         ),
         ended,
     )

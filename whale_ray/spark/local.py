@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
+from ..configs.extras import require_extra
 from ..configs.settings import SparkSettings
 from .driver import (
     check_no_session,
@@ -32,8 +33,9 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
 
     Raises:
         UsageError: an earlier session left its Java process.
-        ResourceError: there is no Java, or Spark does not start.
+        ResourceError: Spark, an extra, is not installed, there is no Java, or it does not start.
     """
+    require_extra("spark", "a Spark session")
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()

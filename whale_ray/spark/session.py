@@ -16,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import ResourceError, UsageError
+from ..configs.extras import require_extra
 from ..configs.settings import SparkSettings
 from ..ray_bridge.guard import refuse_while_importing
 from ..ray_bridge.session import RaySession, connect_ray
@@ -70,6 +71,7 @@ def spark_on_ray(
     A session that this process has already is used as it is, and left running. See `connect_ray`
     for the address, `start_session` for the rest and for what is raised.
     """
+    require_extra("spark", "a Spark session on Ray")
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -115,8 +117,10 @@ def start_session(
 
     Raises:
         UsageError: this process has a Spark session already, or a Java process without the flags.
-        ResourceError: there is no Java, or Ray has too few processors free.
+        ResourceError: Spark, an extra, is not installed, there is no Java, or Ray has too few
+            processors free.
     """
+    require_extra("spark", "a Spark session on Ray")
     refuse_while_importing("a Spark session")
     use_java()
     check_no_session()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..configs.errors import OutputError, UsageError
+from ..configs.extras import require_extra
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from ..ray_bridge.dataset import HandoverSink
 from ..ray_bridge.folders import new_folder, writing_there
@@ -43,7 +44,11 @@ def spark_sink() -> Sink:
 
     They wait in a temporary folder, which is removed when the submitting process ends. A column
     that Spark cannot hold fails the job at its first rows, not at its end.
+
+    Raises:
+        ResourceError: Spark, an extra, is not installed.
     """
+    require_extra("spark", "sinks.spark", "take sinks.parquet")
     return SparkSink("Spark DataFrame", SparkResult)
 
 
@@ -114,7 +119,9 @@ def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -
         OutputError: a column's type has no counterpart in Spark, a value has no exact one, or two
             columns' names differ in case alone.
         UsageError: there is no Spark session, or it has stopped.
+        ResourceError: Spark, an extra, is not installed.
     """
+    require_extra("spark", "to_spark()")
     session = session or _active_session()
     adopt_session(session)
     check_same_host(session, "making a DataFrame")

@@ -144,7 +144,7 @@ def test_pyverbs_is_not_installed(unloaded, monkeypatch):
         caught.value
     ).startswith("no RDMA verbs: pyverbs does not load (")
     assert str(caught.value).endswith(
-        "install the system's python3-pyverbs, or pip install 'whale-ray[rdma]' beside an "
+        'install the system\'s python3-pyverbs, or pip install "whale-ray[rdma]" beside an '
         "rdma-core at least as new; or set transport.between_hosts to tcp"
     )
 

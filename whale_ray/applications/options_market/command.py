@@ -293,7 +293,7 @@ def _contracts(
     from .prepare import SparkEngine, input_paths, prepare
 
     paths = input_paths(options.data)
-    shared.check_java()
+    shared.check_spark("--data", "leave it out: generated contracts need no Spark")
     with shared.spark_for(APPLICATION, phases, settings) as session:
         _say("Spark counts the trades")
         with phases.phase("preparation"):

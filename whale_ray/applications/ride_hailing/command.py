@@ -145,10 +145,13 @@ def _input(
     """Return the input, prepared by Spark; generated rows need none, unless they go to Ray."""
     if options.detach:
         shared.check_detached(options, *_KEPT)  # before minutes of preparation
+    if options.data is not None:
+        shared.check_spark("--data", "generate the input, and add --on processes")
+    elif options.on == "ray":
+        shared.check_spark("ride-hailing on Ray", "add --on processes, which works without Spark")
     made = None if options.data is not None else _generated(options, phases, stack)
     if made is not None and options.on != "ray":
         return _taken(made, options.limit, phases)
-    shared.check_java()
     paths = (
         input_paths(options.data)
         if made is None

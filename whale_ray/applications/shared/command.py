@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...cli.running import start_job
 from ...configs.errors import SparkFailedError
+from ...configs.extras import require_extra
 from ...transport.clock import SystemClock
 from .phases import Phases
 from .report import Run
@@ -36,7 +37,7 @@ __all__ = [
     "ProgressLine",
     "add_on_bad_rows",
     "add_result",
-    "check_java",
+    "check_spark",
     "kept_as_files",
     "kept_input",
     "parquet_sink",
@@ -139,8 +140,14 @@ def parquet_sink(options: argparse.Namespace, default: str | None, path: str | P
     return sink
 
 
-def check_java() -> None:
-    """Look for what Spark needs; raises ResourceError."""
+def check_spark(what: str, otherwise: str) -> None:
+    """Look for all that Spark needs; raises ResourceError.
+
+    Args:
+        what: what needs it, such as the option that asks for it.
+        otherwise: how to do without.
+    """
+    require_extra("spark", what, otherwise)
     from ...spark.java import find_java
 
     find_java()

@@ -165,7 +165,7 @@ def _input(
         return _Input(orders(chosen), chosen.records)
     from ... import sources
 
-    shared.check_java()
+    shared.check_spark("--data", "leave it out: generated orders need no Spark")
     if options.detach:
         shared.check_detached(options, _KEPT)  # before minutes of preparation
     paths = input_paths(options.data)

@@ -1,15 +1,15 @@
-"""Plots of what suites have found, by matplotlib: installed with `pip install whale-ray[plots]`."""
+"""Plots of what suites have found, by matplotlib, which the extra `plots` installs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from ...configs.errors import ResourceError
+from ...configs.extras import require_extra
 
 __all__ = ["Line", "canvas", "check_plots", "draw_lines"]
 
@@ -39,9 +39,7 @@ def check_plots(folder: Path | None) -> None:
     """Make the folder for plots. Raises ResourceError if there can be none."""
     if folder is None:
         return
-    if find_spec("matplotlib") is None:
-        msg = "plots need matplotlib: pip install 'whale-ray[plots]', or leave out --plots"
-        raise ResourceError(msg)
+    require_extra("plots", "--plots", "leave it out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...configs.errors import InputError, UsageError
+from ...configs.errors import InputError
+from ...configs.extras import require_extra
 from .figure import Curve, Figure, Panel
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ _MARK_DISTANCE = 0.04
 
 
 def check_matplotlib() -> None:
-    """Raise UsageError if figures cannot be drawn here."""
-    if find_spec("matplotlib") is None:
-        msg = "drawing needs matplotlib: pip install 'whale-ray[plots]', or --no-plots for numbers"
-        raise UsageError(msg)
+    """Raise ResourceError if figures cannot be drawn here."""
+    require_extra("plots", "drawing figures", "take their numbers alone with --no-plots")
 
 
 def write(figure: Figure, folder: Path, *, plots: bool = True) -> list[Path]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 
-from whale_ray.configs.errors import InputError, UsageError
+from whale_ray.configs.errors import InputError, ResourceError
 from whale_ray.lab.simulator import plots
 from whale_ray.lab.simulator.default_costs import MEASURED, PUBLISHED
 from whale_ray.lab.simulator.figure import Curve, Figure, Mark, Panel
@@ -113,11 +114,12 @@ def test_every_figure_says_that_it_is_simulated() -> None:
 
 
 def test_without_matplotlib_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "find_spec", lambda _name: None)
-    with pytest.raises(UsageError) as refused:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    with pytest.raises(ResourceError) as refused:
         plots.check_matplotlib()
     assert str(refused.value) == (
-        "drawing needs matplotlib: pip install 'whale-ray[plots]', or --no-plots for numbers"
+        "drawing figures needs matplotlib, not installed here: "
+        'pip install "whale-ray[plots]", or take their numbers alone with --no-plots'
     )
 
 

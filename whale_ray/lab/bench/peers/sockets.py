@@ -13,7 +13,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from ....configs.errors import ResourceError
+from ....configs.extras import require_extra
 from ..processes import Role, Work
 
 _HELLO = b""
@@ -78,11 +78,8 @@ def zmq_receiver(address: str) -> Callable[[], bytes]:
 
 def load_zmq() -> Any:
     """Import pyzmq, before processes are forked; ResourceError if it is not installed."""
-    try:
-        return import_module("zmq")
-    except ImportError as error:
-        msg = "the peer pyzmq is not installed: pip install 'whale-ray[dev]'"
-        raise ResourceError(msg) from error
+    require_extra("bench", "the peer ZeroMQ")
+    return import_module("zmq")
 
 
 def zmq_pair_socket(messages_max: int = 1000) -> Any:
