@@ -44,11 +44,24 @@ class ConnectionModel:
 class Connection:
     """A connection between two nodes; both hold this object."""
 
-    __slots__ = ("initiator", "live", "number", "pipes", "responder", "stalled", "window_bytes")
+    __slots__ = (
+        "attempt",
+        "initiator",
+        "live",
+        "number",
+        "pipes",
+        "responder",
+        "stalled",
+        "window_bytes",
+    )
 
-    def __init__(self, number: int, forth: Link, back: Link, window_bytes: int) -> None:
+    def __init__(
+        self, number: int, forth: Link, back: Link, window_bytes: int, attempt: object
+    ) -> None:
         """Make a connection that is not up yet; only `Connections` does so."""
         self.number = number
+        self.attempt = attempt
+        """What the initiator knows this connection by, before it is up."""
         self.initiator = forth.source
         self.responder = forth.target
         self.pipes = {forth.source: Pipe(self, forth), forth.target: Pipe(self, back)}
@@ -187,13 +200,13 @@ class Connections:
 
     # --- beginning and end ----------------------------------------------------------------------
 
-    def dial(self, initiator: str, responder: str) -> Connection:
+    def dial(self, initiator: str, responder: str, attempt: object = None) -> Connection:
         """Begin a connection; both ends hear of it, or the initiator that it failed."""
         self.counts.dialled += 1
         self._number += 1
         forth = self._network.link(initiator, responder)
         back = self._network.link(responder, initiator)
-        connection = Connection(self._number, forth, back, self.model.window_bytes)
+        connection = Connection(self._number, forth, back, self.model.window_bytes, attempt)
         self._known[connection.number] = connection
         if forth.open and back.open:
             epochs = (forth.epoch, back.epoch)

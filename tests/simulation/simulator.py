@@ -45,6 +45,8 @@ class Dial(NamedTuple):
     """Action: begin a connection to the node `target`; see connections.py for what follows."""
 
     target: str
+    attempt: object = None
+    """Tells this attempt from others of the same node: `Connection.attempt`."""
 
 
 class Transmit(NamedTuple):
@@ -256,7 +258,7 @@ class Simulator:
             elif isinstance(action, Transmit):
                 self.connections.send(action.connection, seat.name, action.message, action.nbytes)
             elif isinstance(action, Dial):
-                self.connections.dial(seat.name, action.target)
+                self.connections.dial(seat.name, action.target, action.attempt)
             elif isinstance(action, HangUp):
                 self.connections.hang_up(action.connection, seat.name)
             else:

@@ -106,7 +106,7 @@ def test_a_reset_is_a_broken_link(hosts):
     # A byte too much on the parent's side, then the end: the kernel answers with a reset.
     reset(connection.sock.dup())
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    hosts.endpoints["parent"]._drop(connection)
+    hosts.endpoints["parent"]._connector.drop(connection)
     link = hosts.endpoints["parent"]._links.pop(("child", Role.CHILD)).link
     assert link is not None
     link.broken("test")

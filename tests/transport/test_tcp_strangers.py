@@ -62,7 +62,7 @@ def test_garbage(hosts, service, content):
     assert stranger.got == b"" or stranger.got.startswith(handshake._MAGIC)
     assert len(stranger.got) <= 16, "no more than the version"
     assert sum(service.parent.refused.values()) == 1
-    assert len(service.parent._door) == len(service.parent._proving)
+    assert len(service.parent._acceptor) == len(service.parent._manager.handshaking)
     service.goes_on()
 
 
@@ -76,7 +76,7 @@ def test_half_a_handshake_ends_at_its_deadline(hosts, service):
     for stranger in strangers:
         stranger.until_ended()
     assert "took too long" in service.parent.last_refusal
-    assert len(service.parent._door) == 0
+    assert len(service.parent._acceptor) == 0
 
 
 def test_a_host_that_vanishes_during_the_handshake(hosts, service):
@@ -235,7 +235,7 @@ def test_any_bytes_at_all_do_no_harm(data):
         madman.send(bytes(content[start:stop]))
         hosts.poll(2)
         madman.hear()
-    assert len(service.parent._proving) <= 1
+    assert len(service.parent._manager.handshaking) <= 1
     madman.sock.close()
     hosts.until(lambda: all(line.host != "child-2" or not line.up for line in _lines(service)))
     service.goes_on()

@@ -126,6 +126,8 @@ class Link:
         self._waste = memoryview(b"")
         self.wasted = False
         """Whether what `begin` said last is where a payload goes that nobody wants."""
+        self.over = False
+        """Whether the connection is gone: nothing may be sent or received any more."""
         peer.counters.connections += 1
         if primary:
             self._speak()
@@ -478,6 +480,7 @@ class Link:
 
     def ended(self) -> None:
         """Take note that the connection was closed on purpose; the same."""
+        self.over = True
         if self.peer.speaker is self:
             self.peer.speaker = None
         if self.role is Role.CHILD:

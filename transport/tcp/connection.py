@@ -42,18 +42,6 @@ def not_connected(error: OSError) -> LinkBrokenError:
     return LinkBrokenError(words[0].lower() + words[1:], broken_by(error).reason)
 
 
-def reason_of(error: ProtocolError) -> str:
-    """Return by what to count the end of a connection: a word or two."""
-    if isinstance(error, HandshakeRefusedError):
-        return error.reason.words
-    return error.reason if isinstance(error, LinkBrokenError) else "protocol"
-
-
-def in_words(error: ProtocolError) -> str:
-    """Return the end of a connection in words, for somebody who asks why there is none."""
-    return error.explanation if isinstance(error, HandshakeRefusedError) else str(error)
-
-
 class Step(Protocol):
     """What follows the handshake on a connection, if anything does (verbs/negotiation.py)."""
 

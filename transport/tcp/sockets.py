@@ -8,12 +8,10 @@ import socket
 from typing import Final, TypeAlias
 
 from ...configs.errors import ResourceError
+from ..links.reachability import ResolvedAddress
 
 Address: TypeAlias = tuple[str, int]
 """A numeric address, or a name that resolves to one, and a port."""
-
-Numeric: TypeAlias = tuple[socket.AddressFamily, Address]
-"""What an address resolves to."""
 
 _BACKLOG: Final = 4096
 """Connections that the kernel holds until they are accepted: whoever belongs here must find a place
@@ -40,7 +38,7 @@ def within_machine_bytes(asked: int, hosts: int) -> int:
     return asked or (_WITHIN_MANY_BYTES if hosts >= _MANY_HOSTS else _WITHIN_BYTES)
 
 
-def resolve(host: str, address: Address) -> Numeric:
+def resolve(host: str, address: Address) -> ResolvedAddress:
     """Return family and numeric address of `host`.
 
     Asks the resolver if the address is a name, which may take its time. Raises ResourceError if

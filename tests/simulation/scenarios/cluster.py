@@ -157,7 +157,7 @@ class Cluster:
         simulation.network.set_all_models(draw_link(chance))
         simulation.connections.model = draw_connection(chance)
         for host in self.hosts.values():
-            host.breaks_within = chance.choice((0.0, 0.01))
+            host.connector.breaks_within = chance.choice((0.0, 0.01))
         storm_ns = chance.choice(STORMS_NS)
         self._plan_cuts(chance, pairs, storm_ns)
         simulation.events.post(storm_ns, self._heal)
@@ -192,7 +192,7 @@ class Cluster:
         network.set_all_models(LinkModel(delay_ns=100 * US, jitter_ns=50 * US))
         self.simulation.connections.model = ConnectionModel()
         for host in self.hosts.values():
-            host.breaks_within = 0.0
+            host.connector.breaks_within = 0.0
 
 
 def check_bounds(simulation: Simulator) -> None:

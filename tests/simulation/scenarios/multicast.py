@@ -84,7 +84,7 @@ class Play:
         deaths = self.fleet.deaths[host]
         chance = self.chance_of(f"relay {host}/{deaths}")
         relay = Relay(self.memories[host], chance, self.settings, addresses, tree, state)
-        relay.breaks_within = self.breaks_within
+        relay.connector.breaks_within = self.breaks_within
         return relay
 
     def _lead(self) -> Lead:
@@ -136,7 +136,7 @@ class Play:
         self.simulation.connections.model = ConnectionModel()
         self.breaks_within = 0.0
         for relay in self.relays:
-            relay.breaks_within = 0.0
+            relay.connector.breaks_within = 0.0
 
     # --- the end --------------------------------------------------------------------------------
 

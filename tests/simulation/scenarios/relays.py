@@ -137,7 +137,7 @@ class Relay(SimulatedHost):
         return Branch(STREAM, vertex, offer, incoming, lines)
 
     def _tell(self, news: TreeNews) -> None:
-        self._actions.append(Send(CONTROLLER, news, _ORDER_BYTES))
+        self.connector.actions.append(Send(CONTROLLER, news, _ORDER_BYTES))
 
     def relocated(self, host: int, address: tuple[str, int]) -> None:
         """Hear that another process stands for a host; it is looked at with the next tick."""
@@ -147,18 +147,19 @@ class Relay(SimulatedHost):
         """Take what the controller orders, or what happens to a connection."""
         if isinstance(message, TreeOrders):
             self.branches.order(message)
-            return self._go_on(now_ns)
+            return self.tick(now_ns)
         return super().receive(sender, message, now_ns)
 
-    def _go_on(self, now_ns: int) -> Actions:
-        self._now_ns = now_ns
+    def look_around(self, now_ns: int) -> bool:
+        """As `runtime.relay.Relay` does: hear the other relays, and follow the controller."""
         while (told := self.receive_control()) is not None:
             host, packed = told
             assert packed[:1] == multicast_stream.TAG
             self.branches.hear(int(host.rpartition("-")[2]), packed[1:])
         self.branches.turn(now_ns)
-        return super()._go_on(now_ns)
+        return self.branches.stirred
 
-    def _next_ns(self, now_ns: int, waits: bool) -> int:
-        due_ns = super()._next_ns(now_ns, waits)
+    def next_due_ns(self, now_ns: int) -> int:
+        """Return when there will be something to do."""
+        due_ns = super().next_due_ns(now_ns)
         return max(now_ns + 1, min(due_ns, self.branches.next_due_ns))

@@ -32,7 +32,10 @@ def failures(hosts: Hosts) -> set[str]:
 def die(hosts: Hosts, host: str) -> None:
     """End a host's process: the kernel closes what it has, and nobody says goodbye."""
     endpoint = hosts.endpoints.pop(host)
+    for connection in endpoint._descriptors:
+        endpoint._connector.drop(connection)
     endpoint._links.clear()
+    endpoint._manager.handshaking.clear()
     endpoint.close()
 
 

@@ -164,7 +164,7 @@ def test_a_child_that_is_lost_while_it_is_written_to_holds_the_ring_no_more(host
     assert leaving.outgoing.written_from == 0
     assert leaving.source.tap.released == 0, "it is being read yet"
     assert leaving.source.sent < FRAMES
-    hosts.endpoints["parent"]._break(
+    hosts.endpoints["parent"]._manager._break(
         leaving.connection, LinkBrokenError("it does not answer", "verbs"), 0
     )
     hosts.until(lambda: leaving.targets["stays"].over, leaving.step)

@@ -90,7 +90,7 @@ def test_a_child_comes_up_during_a_flood_and_a_link_that_stands_goes_on(hosts, s
         hosts.until(lambda: target.over, flood.step, source.step, target.step)
         assert target.received == source.all
         hosts.until(lambda: flood.opened > 2 * CROWD, flood.step)
-        assert len(parent._door) <= HALF_OPEN_MAX
+        assert len(parent._acceptor) <= HALF_OPEN_MAX
         service.goes_on()
         flood.step()
     for line in parent.statistics():
@@ -105,11 +105,11 @@ def test_a_poll_accepts_few(hosts, service):
     seen = 0
     for _ in range(2 * len(strangers)):
         parent.poll()
-        now = len(parent._door) + sum(parent.refused.values())
+        now = len(parent._acceptor) + sum(parent.refused.values())
         assert now - seen <= ACCEPTS_MAX
         seen = now
     assert seen == len(strangers)
-    assert len(parent._door) == HALF_OPEN_MAX
+    assert len(parent._acceptor) == HALF_OPEN_MAX
     for stranger in strangers:
         stranger.sock.close()
     service.goes_on()
@@ -135,7 +135,7 @@ def test_the_oldest_that_said_nothing_goes_first_and_the_introduced_last(hosts, 
     introduced += [come(hello()) for _ in range(2)]
     for stranger in idle[-2:]:
         stranger.until_ended()
-    assert len(parent._door) == HALF_OPEN_MAX
+    assert len(parent._acceptor) == HALF_OPEN_MAX
     for stranger in introduced:
         stranger.hear()
         assert not stranger.ended
@@ -154,7 +154,7 @@ def test_whoever_has_just_said_enough_is_not_sent_away(hosts, service):
     oldest = Stranger(hosts)
     hosts.poll(5)
     others = [Stranger(hosts) for _ in range(HALF_OPEN_MAX - 1)]
-    hosts.until(lambda: len(service.parent._door) == HALF_OPEN_MAX)
+    hosts.until(lambda: len(service.parent._acceptor) == HALF_OPEN_MAX)
     newcomer = Stranger(hosts)
     oldest.send(hello())
     service.parent._accept(hosts.clock.monotonic_ns())
@@ -186,6 +186,6 @@ def test_what_came_with_a_connection_is_looked_at_when_it_is_accepted(hosts, ser
     quick = Stranger(hosts)
     quick.send(hello())
     service.parent.poll()
-    (connection,) = service.parent._proving.values()
+    (connection,) = service.parent._manager.handshaking
     assert connection.side.introduced, "it needs no second turn, which a flood might not leave it"
     quick.sock.close()

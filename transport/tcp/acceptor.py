@@ -1,9 +1,9 @@
-"""A host's door: where it listens, and who has come and not proved yet to belong to the job.
+"""Where a host listens, and the half-open connections: accepted, and not yet proved who they are.
 
-Only so many may stand there. When all places are taken, the next one to come gets the place of the
-oldest that has said nothing worth anything: whoever belongs here needs one round trip, so a flood
-of strangers pushes out strangers. Whoever has said an authentic HELLO keeps its place until
-nobody else is left; that alone proves little (it may be a recording), but strangers have none.
+There are a bounded number of places for them. When all are taken, the next one to come evicts the
+oldest that has said nothing authentic: a host of the job needs one round trip to do so, so that a
+flood of strangers evicts strangers. Whoever has said an authentic HELLO keeps its place until all
+others are gone. That alone proves little, as a HELLO may be a recording, but strangers have none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MS: Final = 1_000_000
 _ACCEPTS_MAX: Final = 16
 
 
-class Door:
+class Acceptor:
     """The listening socket, and a bounded number of half-open connections."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Door:
         hosts: Collection[str] | None,
         carriers: int = 0,
     ) -> None:
-        """Be closed yet; `hosts` are the names of those who may come in, None: all of the job.
+        """Do not listen yet; `hosts` are the names that may connect, None for all of the job.
 
         `carriers` as of `Responder`.
         """
@@ -56,8 +56,8 @@ class Door:
         self._introduced: dict[int, TcpConnection] = {}
         places = settings.half_open_max
         self.accepts_max: Final = max(1, min(_ACCEPTS_MAX, places // 4))
-        """Connections to accept in one poll, so that the links get their turn in a flood, and
-        whoever belongs here has several polls to say so."""
+        """Connections to accept in one poll, so that the links get their turn in a flood, and a
+        host of the job has several polls to say its HELLO before it could be evicted."""
         self._places = places
 
     def listen(self, address: str) -> int:
@@ -80,8 +80,8 @@ class Door:
         """The numeric address and the port."""
         return self.listener.address
 
-    def let_in(self, now_ns: int, begin: Begin, prove: Prove, refuse: Refuse) -> bool:
-        """Accept those who wait, a few in a call; return whether anybody did.
+    def accept(self, now_ns: int, begin: Begin, prove: Prove, refuse: Refuse) -> bool:
+        """Accept connections that wait, a few in a call; return whether there was any.
 
         Raises OSError if this process cannot.
         """
@@ -93,14 +93,14 @@ class Door:
                 self._make_room(now_ns, prove, refuse)
             connection = self.enter(sock, now_ns)
             begin(connection)
-            _look_at(connection, now_ns, prove)  # its hello may have come with it
+            _prove_unasked(connection, now_ns, prove)  # its HELLO may have come with it
         return True
 
     def _make_room(self, now_ns: int, prove: Prove, refuse: Refuse) -> None:
-        """Close the half-open connection that is next to go, unless it has just said enough."""
+        """Evict the half-open connection that is next, unless it has just made progress."""
         connection = self.next_to_go()
         introduced = connection.side.introduced
-        _look_at(connection, now_ns, prove)
+        _prove_unasked(connection, now_ns, prove)
         if connection in self and connection.side.introduced == introduced:
             msg = "too many connections waited for their proof, this one the longest"
             refuse(connection, LinkBrokenError(msg, "evicted"), now_ns)
@@ -124,10 +124,10 @@ class Door:
             return None
         return "no host of this job has that name"
 
-    def leave(self, connection: TcpConnection) -> None:
-        """Free the place of a connection; nothing happens if it has none."""
-        self._unknown.pop(connection.fd, None)
-        self._introduced.pop(connection.fd, None)
+    def leave(self, fd: int) -> None:
+        """Free the place of the connection with that descriptor; nothing if it has none."""
+        self._unknown.pop(fd, None)
+        self._introduced.pop(fd, None)
 
     def __len__(self) -> int:
         """Return how many places are taken."""
@@ -139,7 +139,7 @@ class Door:
 
     @property
     def full(self) -> bool:
-        """Whether somebody has to go before another may come."""
+        """Whether a connection has to be evicted before another gets a place."""
         return len(self) >= self._places
 
     def next_to_go(self) -> TcpConnection:
@@ -152,14 +152,14 @@ class Door:
         return next(iter(self._introduced.values()))
 
     def close(self) -> None:
-        """Listen no more; nobody has a place."""
+        """Listen no more, and free all places."""
         self._unknown.clear()
         self._introduced.clear()
         if self._listener is not None:
             self._listener.close()
 
 
-def _look_at(connection: TcpConnection, now_ns: int, prove: Prove) -> None:
-    """Take what a half-open connection has said, whether or not its watcher has told yet."""
+def _prove_unasked(connection: TcpConnection, now_ns: int, prove: Prove) -> None:
+    """Carry a handshake on whether or not the watcher has said that something is there."""
     connection.readable = connection.writable = True
     prove(connection, now_ns)

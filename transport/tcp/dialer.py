@@ -1,4 +1,4 @@
-"""Dialling a host: a socket that connects, and our side of the handshake on it."""
+"""Dialling a host: a socket that connects, and this host's side of the handshake on it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ from typing import Final
 
 from ...configs.settings import TransportSettings
 from ..links.handshake import NONCE_BYTES, Identity, Initiator
+from ..links.reachability import ResolvedAddress
 from .connection import TcpConnection, not_connected
-from .sockets import Numeric, dialling_socket
+from .sockets import dialling_socket
 
 _MS: Final = 1_000_000
 
 
-class Knocker:
-    """Knocks at other hosts' doors as one host."""
+class Dialer:
+    """Dials other hosts in the name of this one."""
 
     def __init__(self, identity: Identity, secret: bytes, settings: TransportSettings) -> None:
-        """Know who we are."""
+        """Dial as `identity`, and prove it by the job's `secret`."""
         self._identity = identity
         self._secret = secret
         self._timeout_ns = settings.handshake_timeout_ms * _MS
 
-    def knock(self, host: str, at: Numeric, carriers: int, now_ns: int) -> TcpConnection:
+    def dial(
+        self, host: str, address: ResolvedAddress, carriers: int, now_ns: int
+    ) -> TcpConnection:
         """Begin a connection to `host`; `carriers` as of `Initiator`.
 
         Raises LinkBrokenError if the kernel refuses at once.
         """
-        family, address = at
+        family, numeric = address
         side = Initiator(
             self._identity,
             self._secret,
@@ -37,7 +40,7 @@ class Knocker:
             carriers=carriers,
         )
         try:
-            sock = dialling_socket(family, address)
+            sock = dialling_socket(family, numeric)
         except OSError as error:
             raise not_connected(error) from error
         return TcpConnection(sock, side, host)

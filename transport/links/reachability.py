@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container
-from typing import Final
+from socket import AddressFamily
+from typing import Final, TypeAlias
 
-from ..links.link import CLOSED_ON_PURPOSE, Role
-from ..links.neighbours import Neighbours
-from ..links.reconnection import LinkState, Reconnection
-from ..links.statistics import Unreachable
-from .sockets import Numeric
+from .link import CLOSED_ON_PURPOSE, Role
+from .neighbours import Neighbours
+from .reconnection import LinkState, Reconnection
+from .statistics import Unreachable
+
+ResolvedAddress: TypeAlias = tuple[AddressFamily, tuple[str, int]]
+"""Family, numeric address and port of a host."""
 
 _NEVER_NS: Final = 1 << 62
 
@@ -29,7 +32,7 @@ class Reachability:
         self._backoff_ns = backoff_ns
         self._chance = chance
         self._dials: dict[str, Reconnection] = {}
-        self._addresses: dict[str, Numeric] = {}
+        self._addresses: dict[str, ResolvedAddress] = {}
         self._next_dial_ns: int | None = _NEVER_NS  # None: to be found out
         self._children_lost_ns: dict[str, int] = {}
         self._begun_ns: int | None = None
@@ -43,7 +46,7 @@ class Reachability:
 
     # --- parents -------------------------------------------------------------------------------
 
-    def dial(self, host: str, address: Numeric, now_ns: int) -> None:
+    def dial(self, host: str, address: ResolvedAddress, now_ns: int) -> None:
         """Keep a link to `host` up, at `address`."""
         self._neighbours.peer(host)
         self._addresses[host] = address
@@ -56,7 +59,7 @@ class Reachability:
         self._next_dial_ns = None
         return self._dials.pop(host, None) is not None
 
-    def is_elsewhere(self, host: str, address: Numeric) -> bool:
+    def is_elsewhere(self, host: str, address: ResolvedAddress) -> bool:
         """Return whether `host` is dialled at another address."""
         return host in self._dials and self._addresses[host] != address
 
@@ -70,7 +73,7 @@ class Reachability:
             return []
         return [host for host, dialling in self._dials.items() if dialling.due(now_ns)]
 
-    def dialled(self, host: str) -> Numeric:
+    def dialled(self, host: str) -> ResolvedAddress:
         """Take note that an attempt begins; return where."""
         self._dials[host].dialled()
         self._next_dial_ns = None
