@@ -37,7 +37,7 @@ def test_the_printed_command_replays_the_very_failure(capsys):
     with pytest.raises(SeedFailedError) as caught:
         for_seeds(stop_and_wait.BROKEN, range(SEEDS))
     printed = re.match(
-        r"replay: seed=(\d+) \(python -m whale_ray\.simulation (replay (\S+) \1)\)\n",
+        r"replay: seed=(\d+) \(python -m tests\.simulation (replay (\S+) \1)\)\n",
         str(caught.value),
     )
     assert printed
