@@ -65,7 +65,7 @@ class ArrowReader(SourceReader):
         self._pending = None
 
 
-def carried(schema: pa.Schema) -> pa.Schema:
+def supported_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema in which a source delivers: plain types, every field nullable.
 
     Dictionary-encoded columns are delivered as their values, string views as strings; metadata is
@@ -88,8 +88,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `schema` (as made by `carried`) from the batch, decoded if need be."""
+def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema` (made by `supported_schema`), decoded where need be."""
     import pyarrow as pa
 
     columns = []
@@ -124,7 +124,7 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 
 
 def check_carried(schema: pa.Schema, where: str) -> None:
-    """Raise `InputError` naming the first column whose type is not carried."""
+    """Raise `InputError` naming the first column whose type is not supported."""
     from ...transport.wire.types import Schema
 
     try:

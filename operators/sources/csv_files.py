@@ -9,7 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
-from .arrow_reader import carried, check_carried, wanted_columns
+from .arrow_reader import check_carried, supported_schema, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
@@ -49,12 +49,12 @@ class CsvSource(TextSource):
         if self.given_schema is not None:
             import pyarrow as pa
 
-            schema = carried(self.given_schema.to_arrow())
+            schema = supported_schema(self.given_schema.to_arrow())
             names = wanted_columns(schema.names, self.columns, "schema=")
             return pa.schema([schema.field(name) for name in names])
         path, names, body = self._first_rows(files)
         wanted = wanted_columns(names, self.columns, path)
-        schema = widen(carried(self._infer(path, names, wanted, body)), path)
+        schema = widen(supported_schema(self._infer(path, names, wanted, body)), path)
         check_carried(schema, path)
         return schema
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...configs.errors import InputError
-from .arrow_reader import carried, check_carried, wanted_columns
+from .arrow_reader import check_carried, supported_schema, wanted_columns
 from .bad_rows import Bad, separate
 from .base import Source
 from .block_parser import BlockParser, Fault, no_line, reason_of
@@ -50,10 +50,10 @@ class JsonLinesSource(TextSource):
         import pyarrow as pa
 
         if self.given_schema is not None:
-            where, schema = "schema=", carried(self.given_schema.to_arrow())
+            where, schema = "schema=", supported_schema(self.given_schema.to_arrow())
         else:
             where, block = self._first_rows(files)
-            schema = carried(_infer(where, block, self.encoding))
+            schema = supported_schema(_infer(where, block, self.encoding))
         names = wanted_columns(schema.names, self.columns, where)
         schema = pa.schema([schema.field(name) for name in names])
         if self.given_schema is None:

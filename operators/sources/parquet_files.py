@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
-from .arrow_reader import ArrowReader, carried, check_carried, fit, wanted_columns
+from .arrow_reader import (
+    ArrowReader,
+    cast_to_schema,
+    check_carried,
+    supported_schema,
+    wanted_columns,
+)
 from .base import Source
 from .files import FileSet, PathLike
 
@@ -52,7 +58,7 @@ class ParquetSource(Source):
     def _columns_of(self, file: pq.ParquetFile, path: str) -> pa.Schema:
         import pyarrow as pa
 
-        schema = carried(file.schema_arrow)
+        schema = supported_schema(file.schema_arrow)
         wanted = wanted_columns(schema.names, self.columns, path)
         schema = pa.schema([schema.field(name) for name in wanted])
         check_carried(schema, path)
@@ -83,7 +89,7 @@ def _read(
     try:
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
             _check_texts(batch, path)
-            yield fit(batch, schema)
+            yield cast_to_schema(batch, schema)
     except (pa.ArrowException, OSError) as error:
         msg = f"{path}: the Parquet file is damaged ({_first_line(error)}); write it again"
         raise InputError(msg) from error

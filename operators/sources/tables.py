@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import InputError
-from .arrow_reader import ArrowReader, carried, check_carried, fit
+from .arrow_reader import ArrowReader, cast_to_schema, check_carried, supported_schema
 from .base import Source
 from .files import share
 
@@ -33,7 +33,7 @@ class TableSource(Source):
         """Return the table's columns."""
         from ...transport.wire.types import Schema
 
-        return Schema.from_arrow(carried(self.table.schema))
+        return Schema.from_arrow(supported_schema(self.table.schema))
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's rows."""
@@ -44,11 +44,11 @@ class TableSource(Source):
         return f"{self.kind} {self.table.num_rows:,} rows"
 
     def _batches(self, instance: int, parallelism: int) -> Iterator[pa.RecordBatch]:
-        schema = carried(self.table.schema)
+        schema = supported_schema(self.table.schema)
         units = -(-self.table.num_rows // _UNIT_ROWS)
         for unit in share(units, instance, parallelism):
             for batch in self.table.slice(unit * _UNIT_ROWS, _UNIT_ROWS).to_batches():
-                yield fit(batch, schema)
+                yield cast_to_schema(batch, schema)
 
 
 def arrow(table: Any) -> Source:
@@ -59,7 +59,7 @@ def arrow(table: Any) -> Source:
             frame, a DuckDB relation …
 
     Raises:
-        InputError: it is nothing of the kind, or a column has a type that is not carried.
+        InputError: it is nothing of the kind, or a column has a type that is not supported.
     """
     import pyarrow as pa
 
@@ -82,7 +82,7 @@ def pandas(frame: pd.DataFrame) -> Source:
     The index is left out (call `reset_index()` to keep it); NaN and None are nulls, as in pandas.
 
     Raises:
-        InputError: a column's values do not have one type, or one that is not carried.
+        InputError: a column's values do not have one type, or one that is not supported.
     """
     import pyarrow as pa
 
@@ -99,7 +99,7 @@ def pandas(frame: pd.DataFrame) -> Source:
 
 def _checked(source: TableSource, where: str) -> TableSource:
     _refuse_twins(source.table.column_names, where)
-    check_carried(carried(source.table.schema), where)
+    check_carried(supported_schema(source.table.schema), where)
     return source
 
 

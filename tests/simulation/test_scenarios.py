@@ -30,7 +30,7 @@ from tests.simulation.seeds import (
 from tests.simulation.simulator import Simulator
 from whale_ray.multicast.floors import Acknowledgement, SourceFloors
 from whale_ray.multicast.switch_messages import PlannedMove
-from whale_ray.multicast.switch_protocol import Phase
+from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.switch_vertex import Span, SwitchVertex
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
@@ -94,7 +94,7 @@ def test_a_seed_plays_the_same_again(name):
 
 def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
     """Else its passing would show nothing."""
-    phases: Counter[Phase] = Counter()
+    phases: Counter[SwitchPhase] = Counter()
     deaths = terms = stale = 0
     for seed in range(60):
         played = Play(Simulator(seed))
@@ -105,8 +105,8 @@ def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
         for relay in played.relays:
             peers = relay.neighbours.peers.values()
             stale += sum(peer.counters.stale for peer in peers)
-    assert phases[Phase.COMMITTING] > 60
-    assert phases[Phase.ABORTING] > 2
+    assert phases[SwitchPhase.COMMITTING] > 60
+    assert phases[SwitchPhase.ABORTING] > 2
     assert deaths > 40
     assert terms > 20
     assert stale > 1

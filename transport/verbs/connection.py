@@ -37,10 +37,10 @@ from . import frames
 from .equipment import Agreed, Data
 from .fetching import Fetch, Fetcher
 from .frames import ITEMS_MAX, LETTER_BYTES, Credits, Memory, Slots
-from .payload_sender import COPY, WAIT, Lender
+from .payload_sender import COPY, WAIT, PayloadSender
 from .pushing import Pusher
 from .queue_pair import POLL_MAX, QueuePair
-from .send_queue import Postman
+from .send_queue import SendQueue
 
 TURN_BYTES: Final = 2 << 20
 """Of one connection in one poll, so that none keeps a relay from the others."""
@@ -75,12 +75,12 @@ class VerbsConnection:
         self.host = witness.host
         self.link: Link | None = None
         self._credits = Credits(agreed.peers_buffers, pair.receives_max)
-        self._postman = Postman(pair, reads, equipment.outbox, self._credits)
+        self._postman = SendQueue(pair, reads, equipment.outbox, self._credits)
         self._mirror_access = library.LOCAL_WRITE
         if agreed.takes_data is Data.WRITE:
             self._mirror_access |= library.REMOTE_WRITE
         self._fetcher = Fetcher(reads, equipment.regions, self._mirror_access, pair.receives_max)
-        self._lender = Lender(pair, equipment.regions, agreed.sends_data)
+        self._lender = PayloadSender(pair, equipment.regions, agreed.sends_data)
         self._pusher = Pusher(equipment)
         self._inbox = [
             equipment.inbox.view[slot * LETTER_BYTES : (slot + 1) * LETTER_BYTES]

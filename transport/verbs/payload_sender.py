@@ -52,7 +52,7 @@ class _Target:
         """Where the last request ends: those under way follow one another."""
 
 
-class Lender:
+class PayloadSender:
     """The streams of a parent, as one queue pair carries them."""
 
     def __init__(self, pair: QueuePair, regions: Regions, data: Data) -> None:

@@ -13,7 +13,7 @@ from .queue_pair import QueuePair, Request
 _SIGNAL_EVERY: Final = 8
 
 
-class Postman:
+class SendQueue:
     """The letters of one queue pair on their way out.
 
     Items are put into an open letter, which goes off when it is full or by `flush`.

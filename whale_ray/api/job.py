@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..control.supervisor import JobOutcome
     from ..multicast.tree_messages import Addressing
     from ..multicast.tree_state import (
-        Wish,
+        ReconfigurationRequest,
     )
     from ..multicast.trees import (
         Route,
@@ -70,7 +70,7 @@ class JobRunner(ABC):
         """Ask for the end."""
 
     @abstractmethod
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: ReconfigurationRequest) -> None:
         """Ask for other multicast trees or another addressing, if the job still runs."""
 
     @abstractmethod
@@ -252,7 +252,7 @@ class Job:
 
         self._wish(SetAddressing(check_addressing(addressing)))
 
-    def _wish(self, wish: Wish) -> None:
+    def _wish(self, wish: ReconfigurationRequest) -> None:
         if self._outcome is None:
             self._runner.wish(wish)
 
@@ -309,7 +309,7 @@ class ThreadRunner(JobRunner):
         state: Callable[[], str],
         metrics: Callable[[], JobMetrics],
         stop: Callable[[bool], None],
-        wish: Callable[[Wish], None],
+        wish: Callable[[ReconfigurationRequest], None],
     ) -> None:
         self._wish = wish
         self._run = run
@@ -339,7 +339,7 @@ class ThreadRunner(JobRunner):
         """See `JobRunner.stop`."""
         self._stop(drain)
 
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: ReconfigurationRequest) -> None:
         """See `JobRunner.wish`."""
         self._wish(wish)
 

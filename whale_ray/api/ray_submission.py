@@ -38,7 +38,7 @@ from ..deployment.on_ray.ray_nodes import cluster_nodes, places_of_hosts, spread
 from ..deployment.on_ray.ray_output import OutputFollower, logs_place, ray_prints_output
 from ..deployment.on_ray.ray_room import Room
 from ..metrics.job_metrics import JobMetrics
-from ..multicast.tree_state import Wish
+from ..multicast.tree_state import ReconfigurationRequest
 from ..plan.assignment import Assignment
 from ..plan.logical import OperatorKind
 from ..plan.requests import ClusterNode, worker_demands
@@ -253,7 +253,7 @@ class RayRunner(JobRunner):
         if ray.is_initialized():  # else Ray has ended the job
             self._controller.stop.remote(drain)
 
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: ReconfigurationRequest) -> None:
         """See `JobRunner.wish`."""
         _wish(self._controller, wish)
 
@@ -296,7 +296,7 @@ class DetachedRunner(JobRunner):
         """Ask for the end."""
         self._controller.stop.remote(drain)
 
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: ReconfigurationRequest) -> None:
         """See `JobRunner.wish`."""
         _wish(self._controller, wish)
 
@@ -326,7 +326,7 @@ def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
     return metrics
 
 
-def _wish(controller: ActorHandle[Any], wish: Wish) -> None:
+def _wish(controller: ActorHandle[Any], wish: ReconfigurationRequest) -> None:
     """Ask a job's controller; raises UsageError for what it refuses, and if it has ended."""
     try:
         ray.get(controller.wish.remote(pickle.dumps(wish)), timeout=_ANSWER_TIMEOUT_S)

@@ -34,7 +34,7 @@ from .watch import Watch, watching
 if TYPE_CHECKING:
     from ..deployment.processes.process_fleet import HostPlace
     from ..multicast.tree_state import (
-        Wish,
+        ReconfigurationRequest,
     )
     from ..plan.requests import ClusterNode
     from .topology import Topology
@@ -290,7 +290,7 @@ class _Here(JobRunner):
         """See `JobRunner.stop`."""
         self._supervisor.stop(drain)
 
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: ReconfigurationRequest) -> None:
         """See `JobRunner.wish`."""
         self._supervisor.wish(wish)
 

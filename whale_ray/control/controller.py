@@ -61,10 +61,10 @@ from .controller_events import (
     WorkerResult,
 )
 from .member_names import MemberNames
-from .progress import Progress
+from .progress import ControllerProgress
 
 
-class Phase(Enum):
+class JobPhase(Enum):
     """Where the job is."""
 
     STARTING = auto()
@@ -109,7 +109,7 @@ class JobController:
     def __init__(
         self, workers: int, limits: Limits, relays: int = 0, names: tuple[str, ...] = ()
     ) -> None:
-        self.phase = Phase.STARTING
+        self.phase = JobPhase.STARTING
         self.attempt = 0
         self._step = 0
         self._arguments: tuple[object, ...] = ()
@@ -141,11 +141,11 @@ class JobController:
         return self._open(now_ns)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ControllerProgress:
         """Where it is, as `resume` takes it."""
-        staged = self.phase in (Phase.PUBLISHING, Phase.ENDED)
+        staged = self.phase in (JobPhase.PUBLISHING, JobPhase.ENDED)
         step = len(STEPS) if staged else self._step
-        return Progress(
+        return ControllerProgress(
             self.attempt,
             step,
             self._arguments,
@@ -157,7 +157,7 @@ class JobController:
             self._error,
         )
 
-    def resume(self, progress: Progress, now_ns: int) -> list[Action]:
+    def resume(self, progress: ControllerProgress, now_ns: int) -> list[Action]:
         """Go on for a controller that died: ask for the step again that it was waiting for.
 
         Members carry out a step once and tell its result as often as they are asked. One that has
@@ -183,7 +183,7 @@ class JobController:
 
     def handle(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event; return what to do, in order."""
-        if self.phase is Phase.ENDED:
+        if self.phase is JobPhase.ENDED:
             return []
         match event:
             case Returned() | Raised() if event.attempt != self.attempt:
@@ -215,18 +215,18 @@ class JobController:
 
     @property
     def _is_given_up(self) -> bool:
-        return self.phase in (Phase.RESTARTING, Phase.FAILING)
+        return self.phase in (JobPhase.RESTARTING, JobPhase.FAILING)
 
     def _late_ns(self, now_ns: int) -> int:
         """Return when a process that is to start now has taken too long."""
         return now_ns + self._limits.start_timeout_ns
 
     def _wait_for_all(self, now_ns: int) -> list[Action]:
-        failing = self.phase is Phase.FAILING
+        failing = self.phase is JobPhase.FAILING
         return self._end_when_quiet() if failing else self._reopen_when_ready(now_ns)
 
     def _open(self, now_ns: int) -> list[Action]:
-        self.phase = Phase.STARTING
+        self.phase = JobPhase.STARTING
         self._made = ()
         self._repairs = 0
         self._repaired.clear()
@@ -258,7 +258,7 @@ class JobController:
             return self._rejoined(event)
         self._results[event.worker] = event.result
         is_last = not self._is_relay(event.worker) and self._have_workers_ended
-        if is_last and self.phase is Phase.RUNNING:
+        if is_last and self.phase is JobPhase.RUNNING:
             return self._finish_relays(now_ns)
         return self._go_on_if_complete(now_ns)
 
@@ -267,7 +267,7 @@ class JobController:
             return []
         results = tuple(self._results[member] for member in range(self._members))
         if STEPS[self._step] == "stage":
-            self.phase = Phase.PUBLISHING
+            self.phase = JobPhase.PUBLISHING
             return [Publish(self.attempt, results)]
         step = self._step + 1
         arguments = (results,) if STEPS[step] in _TAKE_RESULTS else ()
@@ -285,17 +285,17 @@ class JobController:
     @property
     def _have_workers_ended(self) -> bool:
         """Whether every worker has received and sent everything; relays have nothing to do then."""
-        if self.phase is Phase.RUNNING:
+        if self.phase is JobPhase.RUNNING:
             return all(worker in self._results for worker in range(self._workers))
-        return self.phase is Phase.STAGING
+        return self.phase is JobPhase.STAGING
 
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging take as long as they take."""
         if STEPS[self._step] == "run":
-            self.phase, self._deadline_ns = Phase.RUNNING, None
+            self.phase, self._deadline_ns = JobPhase.RUNNING, None
             return self._drain_if_asked(now_ns)
         if STEPS[self._step] == "stage":
-            self.phase, self._deadline_ns = Phase.STAGING, None
+            self.phase, self._deadline_ns = JobPhase.STAGING, None
         return []
 
     def _raised(self, event: Raised, now_ns: int) -> list[Action]:
@@ -306,7 +306,7 @@ class JobController:
             return self._depart(event.worker, now_ns)
         if isinstance(event.error, NotInAttemptError) and self._is_relay(event.worker):
             # It was replaced, and whoever led then died before it could rejoin.
-            if self.phase is Phase.RUNNING and self._repairs < self._limits.repairs_max:
+            if self.phase is JobPhase.RUNNING and self._repairs < self._limits.repairs_max:
                 return [*self._repair(event.worker, now_ns)[:1], *self._rejoin(event.worker)]
         if is_lost:
             lost = f"{self._names.of(event.worker)} lost attempt {event.attempt}: {event.error}"
@@ -314,24 +314,24 @@ class JobController:
         return self._fail(event.error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
-        if self.phase is Phase.FAILING:
+        if self.phase is JobPhase.FAILING:
             return self._end_when_quiet()
-        if self.phase is Phase.PUBLISHING:
+        if self.phase is JobPhase.PUBLISHING:
             return []  # its output is staged already; nothing more is asked of it
-        if self.phase is Phase.RESTARTING:
+        if self.phase is JobPhase.RESTARTING:
             self._unspawned.add(event.worker)  # maybe again: it died before it was ready
             return [Respawn(event.worker)]
         if self._is_relay(event.worker) and self._have_workers_ended:
             return self._depart(event.worker, now_ns)
         died = f"{self._names.of(event.worker)} died ({event.detail})"
-        if self._is_relay(event.worker) and self.phase is Phase.RUNNING:
+        if self._is_relay(event.worker) and self.phase is JobPhase.RUNNING:
             if self._repairs < self._limits.repairs_max:
                 return self._repair(event.worker, now_ns)
             died = f"{died}, after {self._repairs} relays were replaced (multicast.repairs_max)"
         return self._begin_anew(died, {event.worker}, now_ns)
 
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
-        is_running = event.attempt == self.attempt and self.phase is Phase.RUNNING
+        is_running = event.attempt == self.attempt and self.phase is JobPhase.RUNNING
         if not is_running or self._have_workers_ended:
             return []
         return self._begin_anew(event.reason, set(), now_ns)
@@ -386,7 +386,7 @@ class JobController:
         return self._restart(dead, now_ns)
 
     def _restart(self, dead: set[int], now_ns: int) -> list[Action]:
-        self.phase = Phase.RESTARTING
+        self.phase = JobPhase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
         gone = self._departed | dead
@@ -406,40 +406,40 @@ class JobController:
         return [Respawn(worker) for worker in hanging]
 
     def _reopen_when_ready(self, now_ns: int) -> list[Action]:
-        if self.phase is not Phase.RESTARTING or self._busy or self._unspawned:
+        if self.phase is not JobPhase.RESTARTING or self._busy or self._unspawned:
             return []
         actions: list[Action] = [Discard(self.attempt)]
         self.attempt += 1
         return [*actions, *self._open(now_ns)]
 
     def _stop_asked(self, event: StopAsked, now_ns: int) -> list[Action]:
-        if self.phase is Phase.FAILING:
+        if self.phase is JobPhase.FAILING:
             return []
-        if self.phase is Phase.PUBLISHING:  # too late to change the outcome
+        if self.phase is JobPhase.PUBLISHING:  # too late to change the outcome
             self._stop = StopAsked(drain=True)  # but no successor shall begin anew
             return []
-        has_nothing_to_drain = self.phase in (Phase.STARTING, Phase.RESTARTING)
+        has_nothing_to_drain = self.phase in (JobPhase.STARTING, JobPhase.RESTARTING)
         if has_nothing_to_drain or not event.drain:
             return self._fail(None, now_ns)
         self._stop = event
         return self._drain_if_asked(now_ns)
 
     def _drain_if_asked(self, now_ns: int) -> list[Action]:
-        if not self.draining or self.phase is not Phase.RUNNING:
+        if not self.draining or self.phase is not JobPhase.RUNNING:
             return []
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
         return [Call(worker, self.attempt, "drain") for worker in sorted(self._busy)]
 
     def _published(self, event: Published) -> list[Action]:
         if event.error is not None:
-            self.phase = Phase.ENDED
+            self.phase = JobPhase.ENDED
             return [Discard(self.attempt), End("failed", event.error)]
-        self.phase = Phase.ENDED
+        self.phase = JobPhase.ENDED
         return [End("drained" if event.cut_short else "finished")]
 
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
         """Abort everything; without an error, because the user asked for it."""
-        self.phase, self._failing = Phase.FAILING, True
+        self.phase, self._failing = JobPhase.FAILING, True
         self._repairing.clear()
         self._error = error
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
@@ -449,31 +449,31 @@ class JobController:
     def _end_when_quiet(self) -> list[Action]:
         if self._busy:
             return []
-        self.phase = Phase.ENDED
+        self.phase = JobPhase.ENDED
         state = "cancelled" if self._error is None else "failed"
         return [Discard(self.attempt), End(state, self._error)]
 
     def _tick(self, now_ns: int) -> list[Action]:
         late = [relay for relay, late_ns in self._repairing.items() if now_ns >= late_ns]
-        if late and self.phase is Phase.RUNNING:
+        if late and self.phase is JobPhase.RUNNING:
             absent = set(late) & self._unspawned  # others rejoin, and are aborted
             return self._begin_anew(self._names.not_in_time(late, "come back"), absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
         self._deadline_ns = None
         late = sorted(self._busy | self._unspawned)
-        if self.phase is Phase.FAILING:
+        if self.phase is JobPhase.FAILING:
             self._busy.clear()
             return self._end_when_quiet()
-        if self.phase is Phase.RESTARTING and not self._aborting:
+        if self.phase is JobPhase.RESTARTING and not self._aborting:
             return self._fail(ResourceError(self._names.not_in_time(late, "come back")), now_ns)
-        if self.phase is Phase.RESTARTING:
+        if self.phase is JobPhase.RESTARTING:
             return self._replace_hanging(now_ns)
-        if self.phase is Phase.RUNNING and self._have_workers_ended:
+        if self.phase is JobPhase.RUNNING and self._have_workers_ended:
             for relay in late:
                 self._do_without(relay)
             return self._go_on_if_complete(now_ns)
-        if self.phase is Phase.RUNNING:
+        if self.phase is JobPhase.RUNNING:
             # Relays do not drain: they wait for the workers that are late.
             late = [member for member in late if member < self._workers] or late
             msg = (

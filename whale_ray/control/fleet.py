@@ -23,7 +23,7 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True)
-class Told:
+class MemberMessage:
     """What a member tells the controller without having been asked, in an attempt."""
 
     worker: int
@@ -31,7 +31,7 @@ class Told:
     content: object
 
 
-FleetEvent = Event | SnapshotTaken | Told
+FleetEvent = Event | SnapshotTaken | MemberMessage
 
 
 class Fleet(ABC):

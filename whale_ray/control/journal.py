@@ -10,7 +10,7 @@ from ..multicast.tree_state import (
     TreeState,
 )
 from ..operators.sinks.base import SinkResult
-from .progress import Progress
+from .progress import ControllerProgress
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Entry:
     """
 
     term: int
-    progress: Progress
+    progress: ControllerProgress
     results: Mapping[str, SinkResult] = field(default_factory=dict)
     trees: Mapping[int, TreeState] = field(default_factory=dict)
 

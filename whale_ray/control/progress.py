@@ -9,7 +9,7 @@ from .controller_events import WorkerResult
 
 
 @dataclass(frozen=True)
-class Progress:
+class ControllerProgress:
     """What a controller has to know in order to go on for one that died.
 
     `step` is an index of `STEPS`, or one beyond them while the output is published; `arguments` are

@@ -22,7 +22,7 @@ from ..metrics.job_metrics import JobMetrics, WorkerSnapshot, summarize
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..multicast.tree_state import (
     Goal,
-    Wish,
+    ReconfigurationRequest,
 )
 from ..operators.sinks.base import Sink, SinkResult, Staged
 from ..plan.assignment import Assignment, attempt_token, job_is_bounded
@@ -36,25 +36,25 @@ from . import controller as c
 from . import controller_events as e
 from .fleet import (
     Fleet,
+    MemberMessage,
     SnapshotTaken,
-    Told,
 )
 from .journal import Entry, Journal, NoJournal
 from .outputs import staged_of, tell_if_bare
-from .progress import Progress
-from .tree_session import TreeLead
+from .progress import ControllerProgress
+from .tree_session import TreeSession
 
 _COMMANDS_MAX = 2
 _WISHES_MAX = 64
 
 _STATES = {
-    c.Phase.STARTING: "starting",
-    c.Phase.RUNNING: "running",
-    c.Phase.STAGING: "finishing",
-    c.Phase.PUBLISHING: "finishing",
-    c.Phase.RESTARTING: "restarting",
-    c.Phase.FAILING: "failing",
-    c.Phase.ENDED: "finishing",
+    c.JobPhase.STARTING: "starting",
+    c.JobPhase.RUNNING: "running",
+    c.JobPhase.STAGING: "finishing",
+    c.JobPhase.PUBLISHING: "finishing",
+    c.JobPhase.RESTARTING: "restarting",
+    c.JobPhase.FAILING: "failing",
+    c.JobPhase.ENDED: "finishing",
 }
 QUEUED = "queued"
 """It waits for room on Ray."""
@@ -124,17 +124,17 @@ class Supervisor:
         self._clock = clock
         self._journal = journal or NoJournal()
         self._term = 1
-        self._written: Progress | None = None
+        self._written: ControllerProgress | None = None
         plan = assignment.plan
         names = tuple(plan.member_name(member) for member in range(plan.members))
         self._controller = c.JobController(plan.workers, _limits(assignment), plan.relays, names)
         # Filled by signal handlers, maybe in the reading thread: a lock could not be had there.
         self._commands: deque[e.Event] = deque(maxlen=_COMMANDS_MAX)
-        self._wishes: deque[Wish] = deque(maxlen=_WISHES_MAX)
+        self._wishes: deque[ReconfigurationRequest] = deque(maxlen=_WISHES_MAX)
         multicast = assignment.settings.multicast
         self._addressing: SetAddressing | None = None
         self._addressed = -1  # the attempt whose workers were told
-        self._trees = TreeLead(plan.streams, multicast, fleet.call, self._write_down)
+        self._trees = TreeSession(plan.streams, multicast, fleet.call, self._write_down)
         self._counters = _Counters()
         self._results: dict[str, SinkResult] = {}
         self._outcome: JobOutcome | None = None
@@ -149,7 +149,7 @@ class Supervisor:
         """What the job does, one of `ALIVE`, or how it ended."""
         if self._outcome is not None:
             return self._outcome.state
-        if self._controller.phase is c.Phase.RUNNING and self._controller.draining:
+        if self._controller.phase is c.JobPhase.RUNNING and self._controller.draining:
             return "draining"
         return _STATES[self._controller.phase]
 
@@ -173,7 +173,7 @@ class Supervisor:
         if command not in self._commands:  # asking twice asks no more, and none is dropped
             self._commands.append(command)
 
-    def wish(self, wish: Wish) -> None:
+    def wish(self, wish: ReconfigurationRequest) -> None:
         """Ask for other trees, or another addressing, of all-grouped streams while the job runs.
 
         Raises UsageError for an addressing that the job was not planned for, and if too many wishes
@@ -255,7 +255,7 @@ class Supervisor:
             if isinstance(event, SnapshotTaken):
                 self._take_snapshot(event)
                 event = e.Tick()
-            elif isinstance(event, Told):
+            elif isinstance(event, MemberMessage):
                 event = self._take_news(event)
             if isinstance(event, e.Returned) and event.method == "run":
                 self._keep_final(event)
@@ -263,7 +263,7 @@ class Supervisor:
             self._keep_time()
             self._keep_trees()
 
-    def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | Told:
+    def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | MemberMessage:
         # Not in an except block: a user's error must not be told as raised "during" ours.
         if self._commands:
             return self._commands.popleft()
@@ -276,7 +276,7 @@ class Supervisor:
         """Lead the multicast trees while the job runs, and carry out what the user wants of it."""
         now_ns = self._clock.monotonic_ns()
         attempt = self._controller.attempt
-        if self._controller.phase is not c.Phase.RUNNING:
+        if self._controller.phase is not c.JobPhase.RUNNING:
             self._trees.end()
             return
         self._trees.run(attempt, now_ns)
@@ -294,14 +294,14 @@ class Supervisor:
 
     def _ask_for_snapshots(self, interval_ns: int) -> None:
         now_ns = self._clock.monotonic_ns()
-        if self._controller.phase is c.Phase.RUNNING and now_ns >= self._next_snapshot_ns:
+        if self._controller.phase is c.JobPhase.RUNNING and now_ns >= self._next_snapshot_ns:
             self._next_snapshot_ns = now_ns + interval_ns
             for worker in range(self._assignment.plan.members):
                 if worker not in self._asked:  # a slow one is not asked again and again
                     self._asked[worker] = self._controller.attempt
                     self._fleet.call(worker, self._controller.attempt, "snapshot", ())
 
-    def _take_news(self, told: Told) -> e.Event:
+    def _take_news(self, told: MemberMessage) -> e.Event:
         """Take what a relay tells of the trees; the event is the loss of the attempt, if so."""
         self._trees.take(told, self._clock.monotonic_ns())
         if not self._trees.failure:
@@ -332,7 +332,7 @@ class Supervisor:
 
     def _keep_time(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        if self._controller.phase is c.Phase.RUNNING:
+        if self._controller.phase is c.JobPhase.RUNNING:
             if self._running_since_ns is None:
                 self._running_since_ns = now_ns
         elif self._running_since_ns is not None and not self._ran_ns:
@@ -359,7 +359,7 @@ class Supervisor:
                 self._running_since_ns, self._ran_ns = None, 0
                 self._ended_streams.clear()
                 self._discard(attempt)
-                if self._controller.phase is not c.Phase.ENDED:
+                if self._controller.phase is not c.JobPhase.ENDED:
                     self._counters.clear()  # the next attempt counts from zero
             case e.End():
                 self._finish(action)

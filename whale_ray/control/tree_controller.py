@@ -21,10 +21,10 @@ from dataclasses import replace
 from ..configs.settings import MulticastSettings
 from ..multicast.monitor import Monitor, Reason
 from ..multicast.out_degree import binomial_degree
-from ..multicast.switch_messages import Message, Outgoing
-from ..multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
+from ..multicast.switch_messages import AddressedMessage, Message
+from ..multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
 from ..multicast.switching import Switch, change_degree, join, leave, reshape
-from ..multicast.tree_messages import Load, TreeOrders
+from ..multicast.tree_messages import StreamLoad, TreeOrders
 from ..multicast.tree_state import Goal, SwitchReport, TreeState
 from ..multicast.trees import (
     Tree,
@@ -53,7 +53,7 @@ class _Caps:
         self._monitors: dict[Vertex, tuple[Monitor, SampleClock]] = {}
         self.of: dict[Vertex, int] = {}
 
-    def loaded(self, load: Load, now_ns: int, tree: Tree) -> None:
+    def loaded(self, load: StreamLoad, now_ns: int, tree: Tree) -> None:
         """Take note of the load of a host that is not the root."""
         children = len(tree.children.get(load.host, ()))
         if not children:
@@ -79,7 +79,7 @@ Orders = list[tuple[int, TreeOrders]]
 """To which host's relay, what."""
 
 
-class TreeKeeper:
+class TreeController:
     """Leads the trees of all multicast streams of one attempt."""
 
     def __init__(
@@ -147,7 +147,7 @@ class TreeKeeper:
         """Take a vertex's answer."""
         return self._from_all([(stream, self._streams[stream].answered(message, now_ns))])
 
-    def loaded(self, load: Load, now_ns: int) -> Orders:
+    def loaded(self, load: StreamLoad, now_ns: int) -> Orders:
         """Take note of a stream's load."""
         return self._from_all([(load.stream, self._streams[load.stream].loaded(load, now_ns))])
 
@@ -159,7 +159,7 @@ class TreeKeeper:
         return self._from_all((n, s.turn(now_ns, ticks)) for n, s in self._streams.items())
 
     @staticmethod
-    def _from_all(said: Iterable[tuple[int, list[Outgoing]]]) -> Orders:
+    def _from_all(said: Iterable[tuple[int, list[AddressedMessage]]]) -> Orders:
         by_host: dict[int, list[tuple[int, Message]]] = {}
         for stream, messages in said:
             for one in messages:
@@ -210,7 +210,7 @@ class _Stream:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def lost(self, host: int, now_ns: int) -> list[Outgoing]:
+    def lost(self, host: int, now_ns: int) -> list[AddressedMessage]:
         if host == self._root:
             self._root_away = True
             return []
@@ -226,7 +226,7 @@ class _Stream:
         self._note_phase(now_ns)
         return [*out, *self._begin_if_due(now_ns)]
 
-    def back(self, host: int, now_ns: int) -> list[Outgoing]:
+    def back(self, host: int, now_ns: int) -> list[AddressedMessage]:
         if host == self._root:
             self._root_away = False
             out = self.coordinator.root_restarted()
@@ -237,12 +237,12 @@ class _Stream:
             self._returning.add(host)
         return self._begin_if_due(now_ns)
 
-    def answered(self, message: Message, now_ns: int) -> list[Outgoing]:
+    def answered(self, message: Message, now_ns: int) -> list[AddressedMessage]:
         out = self.coordinator.receive(message)
         self._note_phase(now_ns)
         return [*out, *self._begin_if_due(now_ns)]
 
-    def loaded(self, load: Load, now_ns: int) -> list[Outgoing]:
+    def loaded(self, load: StreamLoad, now_ns: int) -> list[AddressedMessage]:
         if load.host != self._root:
             self._caps.loaded(load, now_ns, self.coordinator.tree)
             return self._begin_if_due(now_ns)
@@ -255,15 +255,15 @@ class _Stream:
             self.throttle = decision.throttle_to_slices_per_s
         return self._begin_if_due(now_ns)
 
-    def turn(self, now_ns: int, ticks: bool) -> list[Outgoing]:
+    def turn(self, now_ns: int, ticks: bool) -> list[AddressedMessage]:
         out = self.coordinator.tick() if ticks else []
         self._note_phase(now_ns)
         return [*out, *self._begin_if_due(now_ns)]
 
     # --- switches -------------------------------------------------------------------------------
 
-    def _begin_if_due(self, now_ns: int) -> list[Outgoing]:
-        if self.coordinator.phase is not Phase.STABLE or self._root_away:
+    def _begin_if_due(self, now_ns: int) -> list[AddressedMessage]:
+        if self.coordinator.phase is not SwitchPhase.STABLE or self._root_away:
             return []
         found = self._next_switch()
         if found is None:
@@ -331,7 +331,7 @@ class _Stream:
         if committed and report.committed_ns is None:
             report = replace(report, committed_ns=now_ns)
         self._report = report
-        if phase is not Phase.STABLE:
+        if phase is not SwitchPhase.STABLE:
             return
         self._report = None
         tree = self.coordinator.tree

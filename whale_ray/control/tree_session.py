@@ -19,17 +19,17 @@ from ..multicast.trees import Tree
 from ..plan.streams import StreamPlan
 from ..worker.offers import RingOffer
 from .controller_events import RelayBack
-from .fleet import Told
+from .fleet import MemberMessage
 from .tree_controller import (
     Orders,
-    TreeKeeper,
+    TreeController,
 )
 
 Call = Callable[[int, int, str, tuple[object, ...]], None]
 """`Fleet.call`: member, attempt, method, arguments."""
 
 
-class TreeLead:
+class TreeSession:
     """The multicast trees of a job over all its attempts.
 
     `trees`, `switches` and `throttled` serve other threads, too: a keeper that they have found may
@@ -50,7 +50,7 @@ class TreeLead:
         self._term = 1
         self._attempt = -1
         self._relocated: dict[int, Relocated] = {}
-        self._keeper: TreeKeeper | None = None
+        self._keeper: TreeController | None = None
         self._written: Mapping[int, TreeState] = {}
         self._goal: Goal | None = None
         self._past: tuple[SwitchReport, ...] = ()
@@ -101,7 +101,9 @@ class TreeLead:
             return
         self._attempt = attempt
         self._relocated.clear()
-        self._keeper = TreeKeeper(self._plan, self._settings, now_ns, self._term, self._inherited)
+        self._keeper = TreeController(
+            self._plan, self._settings, now_ns, self._term, self._inherited
+        )
         self._inherited = None
         if self._goal is not None:
             self._keeper.set_goal(self._goal)
@@ -144,7 +146,7 @@ class TreeLead:
         self._relocated[host] = moved
         self._tell(self._keeper.back(host, now_ns))
 
-    def take(self, told: Told, now_ns: int) -> None:
+    def take(self, told: MemberMessage, now_ns: int) -> None:
         """Take what a relay says."""
         if self._keeper is None or told.attempt != self._attempt:
             return

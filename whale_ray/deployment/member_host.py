@@ -25,7 +25,7 @@ from ..configs.errors import (
 )
 from ..control.controller import REJOIN
 from ..control.controller_events import Raised, Returned
-from ..control.fleet import SnapshotTaken, Told
+from ..control.fleet import MemberMessage, SnapshotTaken
 
 if TYPE_CHECKING:
     from .members import Member
@@ -150,7 +150,9 @@ class StepThread:
 def pack(message: object) -> bytes:
     """Pickle what goes to the controller; an event that cannot be pickled becomes an error."""
     try:
-        if isinstance(message, SnapshotTaken | Told):  # often, and nothing of the user's in it
+        if isinstance(
+            message, SnapshotTaken | MemberMessage
+        ):  # often, and nothing of the user's in it
             return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         return cloudpickle.dumps(message)
     except Exception as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..plan.data_path import passages
+from ..plan.data_path import data_paths
 from ..plan.hosts import host_name
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def edge_metrics(
                 for sender, receiver in passage.links
             ),
         )
-        for passage in passages(plan, trees)
+        for passage in data_paths(plan, trees)
     )
 
 

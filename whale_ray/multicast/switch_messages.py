@@ -149,7 +149,7 @@ class Left(Message):
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class AddressedMessage:
     """A message to be sent."""
 
     to: Vertex | None

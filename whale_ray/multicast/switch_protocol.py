@@ -28,12 +28,12 @@ from dataclasses import dataclass
 
 from .switch_messages import (
     Abort,
+    AddressedMessage,
     Commit,
     Done,
     Gone,
     Informed,
     Message,
-    Outgoing,
     PlannedMove,
     Prepare,
     Ready,
@@ -45,7 +45,7 @@ from .switching import Switch
 from .trees import Tree, Vertex
 
 
-class Phase(enum.Enum):
+class SwitchPhase(enum.Enum):
     """Where a switch stands."""
 
     STABLE = "stable"
@@ -64,7 +64,7 @@ class SwitchRecord:
     """Its epoch."""
     last_epoch: int = 0
     """The highest epoch used so far; beyond `epoch` if that switch was aborted, or is prepared."""
-    phase: Phase = Phase.STABLE
+    phase: SwitchPhase = SwitchPhase.STABLE
     next_tree: Tree | None = None
     """While PREPARING: the tree that is to follow."""
     moves: tuple[PlannedMove, ...] = ()
@@ -105,12 +105,12 @@ class SwitchCoordinator:
         self._unfinished = set(record.told)
         self._lost_while_committing = bool(record.gone)
         self._uninformed = self._living() if record.gone else set()
-        if record.phase is Phase.PREPARING:
+        if record.phase is SwitchPhase.PREPARING:
             self._decide_abort("its coordinator has died")
         self._end_if_all_done()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> SwitchPhase:
         """Where the switch stands."""
         return self.record.phase
 
@@ -126,7 +126,7 @@ class SwitchCoordinator:
 
     def begin(
         self, switch: Switch, cut: int, floors: Mapping[Vertex, int] | None = None
-    ) -> list[Outgoing]:
+    ) -> list[AddressedMessage]:
         """Begin a switch, with a cut not before `cut`, a slice's boundary.
 
         Where the cut lies is decided with COMMIT: at the first byte from which on all new parents
@@ -144,7 +144,7 @@ class SwitchCoordinator:
         reads on from the orphan's subtree): such a tree is to be repaired first.
         """
         epoch = max(cut, self.record.last_epoch + 1)
-        if self.phase is not Phase.STABLE or switch.before != self.tree:
+        if self.phase is not SwitchPhase.STABLE or switch.before != self.tree:
             msg = f"epoch {epoch} cannot follow: {self.phase.value}, epoch {self.record.epoch}"
             raise ValueError(msg)
         if not switch.moves:
@@ -167,14 +167,14 @@ class SwitchCoordinator:
         self.record = dataclasses.replace(
             self.record,
             last_epoch=epoch,
-            phase=Phase.PREPARING,
+            phase=SwitchPhase.PREPARING,
             next_tree=switch.after,
             moves=tuple(moves),
             told=frozenset(asked),
             returning=returning,
         )
         status = StatusMessage(self.term, epoch, switch.degree)
-        out = [Outgoing(vertex, status) for vertex in switch.after.vertices]
+        out = [AddressedMessage(vertex, status) for vertex in switch.after.vertices]
         return [*out, *self._say()]
 
     def _returning_with(self, switch: Switch, epoch: int) -> frozenset[Vertex]:
@@ -193,7 +193,7 @@ class SwitchCoordinator:
             raise ValueError(msg)
         return returning
 
-    def receive(self, message: Message) -> list[Outgoing]:
+    def receive(self, message: Message) -> list[AddressedMessage]:
         """Take an answer, maybe for the second time, and return what follows from it."""
         if isinstance(message, Starved) and message.vertex == self.tree.root:
             # Whatever its term: what the source has forgotten does not come back.
@@ -204,14 +204,14 @@ class SwitchCoordinator:
         if message.term != self.term or message.epoch != self.record.last_epoch:
             return []
         match message:
-            case Ready() if self.phase is Phase.PREPARING:
+            case Ready() if self.phase is SwitchPhase.PREPARING:
                 self._reserved.update(dict(message.reserved))
                 self._waiting.discard(message.vertex)
                 return [] if self._waiting else self._decide_commit()
-            case Refused() if self.phase is Phase.PREPARING:
+            case Refused() if self.phase is SwitchPhase.PREPARING:
                 self._decide_abort(f"{message.vertex!r}: {message.reason}")
                 return self._say()
-            case Done() if self.phase in (Phase.COMMITTING, Phase.ABORTING):
+            case Done() if self.phase in (SwitchPhase.COMMITTING, SwitchPhase.ABORTING):
                 self._waiting.discard(message.vertex)
                 if message.finished:
                     self._unfinished.discard(message.vertex)
@@ -220,15 +220,15 @@ class SwitchCoordinator:
                 self._uninformed.discard(message.vertex)
         return []
 
-    def tick(self) -> list[Outgoing]:
+    def tick(self) -> list[AddressedMessage]:
         """Say again what was not answered; abort a switch that some are not ready for in time."""
         self._ticks += 1
-        if self.phase is Phase.PREPARING and self._ticks >= self._patience_ticks:
+        if self.phase is SwitchPhase.PREPARING and self._ticks >= self._patience_ticks:
             late = ", ".join(sorted(map(str, self._waiting)))
             self._decide_abort(f"not ready in time: {late}")
         return self._say()
 
-    def lost(self, vertex: Vertex) -> list[Outgoing]:
+    def lost(self, vertex: Vertex) -> list[AddressedMessage]:
         """Take note that a host has died; the tree is to be repaired once this switch has ended.
 
         Raises ValueError for the root: see `root_restarted`.
@@ -246,7 +246,7 @@ class SwitchCoordinator:
             leaving=record.leaving - {vertex},
         )
         self._lost_while_committing = True
-        if self.phase is Phase.PREPARING:
+        if self.phase is SwitchPhase.PREPARING:
             self._decide_abort(f"{vertex!r} has died")
         self._waiting.discard(vertex)
         self._unfinished.discard(vertex)
@@ -254,15 +254,15 @@ class SwitchCoordinator:
         self._end_if_all_done()
         return self._say()
 
-    def root_restarted(self) -> list[Outgoing]:
+    def root_restarted(self) -> list[AddressedMessage]:
         """Take note that the root's vertex was made anew (`SwitchVertex.root_from` this record).
 
         A switch that is prepared is aborted, one that was decided is told to the root again.
         """
         root = self.tree.root
-        if self.phase is Phase.PREPARING:
+        if self.phase is SwitchPhase.PREPARING:
             self._decide_abort("the relay of the source's host has died")
-        elif self.phase is not Phase.STABLE:
+        elif self.phase is not SwitchPhase.STABLE:
             self.record = dataclasses.replace(self.record, told=self.record.told | {root})
             self._waiting.add(root)
             self._unfinished.add(root)
@@ -274,7 +274,7 @@ class SwitchCoordinator:
         members = {*self.tree.vertices, *self.record.told, *self.record.leaving}
         return members - self.record.gone
 
-    def _decide_commit(self) -> list[Outgoing]:
+    def _decide_commit(self) -> list[AddressedMessage]:
         after = self.record.next_tree or self.tree
         reserved = {
             move: self._reserved.get(move.vertex, move.reserve_at) for move in self.record.moves
@@ -291,7 +291,7 @@ class SwitchCoordinator:
             self.record,
             tree=after,
             epoch=self.record.last_epoch,
-            phase=Phase.COMMITTING,
+            phase=SwitchPhase.COMMITTING,
             next_tree=None,
             moves=moves,
             told=frozenset(everybody),
@@ -306,13 +306,13 @@ class SwitchCoordinator:
     def _decide_abort(self, reason: str) -> None:
         self.aborts = [*self.aborts[-9:], reason]
         self.record = dataclasses.replace(
-            self.record, phase=Phase.ABORTING, next_tree=None, moves=(), returning=frozenset()
+            self.record, phase=SwitchPhase.ABORTING, next_tree=None, moves=(), returning=frozenset()
         )
         self._waiting, self._unfinished = set(self.record.told), set(self.record.told)
         self._end_if_all_done()
 
     def _end_if_all_done(self) -> None:
-        if self.phase not in (Phase.COMMITTING, Phase.ABORTING):
+        if self.phase not in (SwitchPhase.COMMITTING, SwitchPhase.ABORTING):
             return
         # What is kept for one who is absent may have filled ring and retention: the stream may not
         # come to the cut before that one has joined again.
@@ -320,31 +320,33 @@ class SwitchCoordinator:
         if self._waiting or (self._unfinished and not is_urgent):
             return
         leaving = self.record.leaving
-        if self.phase is Phase.COMMITTING:
+        if self.phase is SwitchPhase.COMMITTING:
             leaving = frozenset(self._unfinished - set(self.tree.vertices))
         self.record = dataclasses.replace(
-            self.record, phase=Phase.STABLE, moves=(), told=frozenset(), leaving=leaving
+            self.record, phase=SwitchPhase.STABLE, moves=(), told=frozenset(), leaving=leaving
         )
 
-    def _say(self) -> list[Outgoing]:
+    def _say(self) -> list[AddressedMessage]:
         """Return what this phase has to say, to all that have not answered."""
         term, epoch, record = self.term, self.record.last_epoch, self.record
-        out: list[Outgoing] = []
-        if record.phase is Phase.PREPARING:
+        out: list[AddressedMessage] = []
+        if record.phase is SwitchPhase.PREPARING:
             for vertex in sorted(self._waiting, key=str):
                 mine = record.moves
                 if vertex != record.tree.root:
                     mine = tuple(one for one in mine if vertex in (one.vertex, one.new_parent))
-                out.append(Outgoing(vertex, Prepare(term, epoch, mine)))
-        elif record.phase is Phase.COMMITTING:
+                out.append(AddressedMessage(vertex, Prepare(term, epoch, mine)))
+        elif record.phase is SwitchPhase.COMMITTING:
             for vertex in sorted(self._waiting | self._unfinished, key=str):
                 commit = Commit(term, epoch, record.moves, record.gone, record.absent, record.tree)
-                out.append(Outgoing(vertex, commit))
-        elif record.phase is Phase.ABORTING:
+                out.append(AddressedMessage(vertex, commit))
+        elif record.phase is SwitchPhase.ABORTING:
             aborts = sorted(self._waiting, key=str)
-            out = [Outgoing(vertex, Abort(term, epoch)) for vertex in aborts]
+            out = [AddressedMessage(vertex, Abort(term, epoch)) for vertex in aborts]
         gone = Gone(term, epoch, record.gone)
-        return out + [Outgoing(vertex, gone) for vertex in sorted(self._uninformed, key=str)]
+        return out + [
+            AddressedMessage(vertex, gone) for vertex in sorted(self._uninformed, key=str)
+        ]
 
 
 def _check_before_the_cut(after: Tree, moves: Collection[PlannedMove]) -> None:

@@ -25,6 +25,7 @@ from ..configs.errors import ProtocolError
 from .floors import Acknowledgement, SourceFloors, SubtreeAcknowledgements
 from .switch_messages import (
     Abort,
+    AddressedMessage,
     Commit,
     Done,
     Fetch,
@@ -33,14 +34,13 @@ from .switch_messages import (
     Leave,
     Left,
     Message,
-    Outgoing,
     PlannedMove,
     Prepare,
     Ready,
     Refused,
     Starved,
 )
-from .switch_protocol import Phase, SwitchRecord
+from .switch_protocol import SwitchPhase, SwitchRecord
 from .trees import Tree, Vertex
 
 
@@ -142,9 +142,9 @@ class SwitchVertex:
         )
         vertex.received = head
         vertex.term = term
-        if record.phase is not Phase.PREPARING:  # else it gets its ABORT
+        if record.phase is not SwitchPhase.PREPARING:  # else it gets its ABORT
             vertex._decided = record.last_epoch
-        for move in record.moves if record.phase is Phase.COMMITTING else ():
+        for move in record.moves if record.phase is SwitchPhase.COMMITTING else ():
             if move.vertex in vertex._children:
                 vertex._children[move.vertex].tail = max(held_from, move.reserve_at)
         vertex._forget(record.gone, record.epoch)
@@ -244,7 +244,7 @@ class SwitchVertex:
             raise ValueError(msg)
         self.received += nbytes
 
-    def read(self, parent: Vertex, begin: int, end: int) -> list[Outgoing]:
+    def read(self, parent: Vertex, begin: int, end: int) -> list[AddressedMessage]:
         """Take note that bytes came from a parent. ProtocolError unless they are what is next.
 
         They may go beyond the `limit`: the bytes are the same everywhere, and it changes parents
@@ -257,12 +257,12 @@ class SwitchVertex:
             raise ProtocolError(msg)
         return self.arrived(end)
 
-    def arrived(self, position: int) -> list[Outgoing]:
+    def arrived(self, position: int) -> list[AddressedMessage]:
         """Take note that all bytes before a position are here, whoever sent them."""
         self.received = max(self.received, position)
         return self._settle()
 
-    def ended(self, position: int) -> list[Outgoing]:
+    def ended(self, position: int) -> list[AddressedMessage]:
         """Take note that the stream ends at a position: a cut beyond it is passed there."""
         self._end = position
         return self._settle()
@@ -276,14 +276,14 @@ class SwitchVertex:
             # It has heard COMMIT before us, and reads already.
             self._reserved[child] = max(self._reserved[child], position)
 
-    def starved(self, child: Vertex, position: int) -> list[Outgoing]:
+    def starved(self, child: Vertex, position: int) -> list[AddressedMessage]:
         """Take note that a child is to be sent bytes now that are not held here any more."""
         told = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
-        return [Outgoing(None, told)]
+        return [AddressedMessage(None, told)]
 
     # --- messages ---------------------------------------------------------------------------
 
-    def receive(self, message: Message) -> list[Outgoing]:
+    def receive(self, message: Message) -> list[AddressedMessage]:
         """Take a message, maybe for the second time, and return the answers."""
         if not isinstance(message, (Leave, Left, Fetch)):
             # Between vertices the epoch alone decides: one of them may not know the new term yet.
@@ -306,7 +306,9 @@ class SwitchVertex:
                 edge = self._children.get(message.vertex)
                 if edge is not None and edge.epoch < message.epoch:
                     del self._children[message.vertex]
-                answer = Outgoing(message.vertex, Left(message.term, message.epoch, self.name))
+                answer = AddressedMessage(
+                    message.vertex, Left(message.term, message.epoch, self.name)
+                )
                 return [answer, *self._settle()]
             case Left():
                 if self._leaving.get(message.parent, -1) <= message.epoch:
@@ -314,7 +316,7 @@ class SwitchVertex:
                 return self._settle()
         return []
 
-    def tick(self) -> list[Outgoing]:
+    def tick(self) -> list[AddressedMessage]:
         """Say again what was not answered."""
         out = [self._leave(parent) for parent in self._leaving]
         span = self.reading
@@ -324,11 +326,11 @@ class SwitchVertex:
                 out.append(self._fetch())
         return out
 
-    def _refuse(self, what: str) -> list[Outgoing]:
+    def _refuse(self, what: str) -> list[AddressedMessage]:
         self.refused[what] += 1
         return []
 
-    def _prepare(self, message: Prepare) -> list[Outgoing]:
+    def _prepare(self, message: Prepare) -> list[AddressedMessage]:
         if message.epoch <= self._decided:
             return self._refuse("epoch")
         held = self._prepared
@@ -349,7 +351,7 @@ class SwitchVertex:
                 if move.new_parent == self.name
             }
         reserved = tuple(self._reserved.items())
-        return [Outgoing(None, Ready(message.term, message.epoch, self.name, reserved))]
+        return [AddressedMessage(None, Ready(message.term, message.epoch, self.name, reserved))]
 
     def _joins_anew(self, move: PlannedMove) -> bool:
         """Tell whether what is not kept here from `reserve_at` on would come from nowhere."""
@@ -357,10 +359,10 @@ class SwitchVertex:
             return False
         return move.vertex not in self._floors and move.reserve_at > 0
 
-    def _cannot(self, message: Message, reason: str) -> Outgoing:
-        return Outgoing(None, Refused(message.term, message.epoch, self.name, reason))
+    def _cannot(self, message: Message, reason: str) -> AddressedMessage:
+        return AddressedMessage(None, Refused(message.term, message.epoch, self.name, reason))
 
-    def _commit(self, message: Commit) -> list[Outgoing]:
+    def _commit(self, message: Commit) -> list[AddressedMessage]:
         if message.epoch < self._decided:
             return self._refuse("epoch")
         if message.epoch > self._decided:
@@ -425,7 +427,7 @@ class SwitchVertex:
             self._leaving.pop(parent, None)
         self._spans = spans
 
-    def _abort(self, message: Abort) -> list[Outgoing]:
+    def _abort(self, message: Abort) -> list[AddressedMessage]:
         if message.epoch < self._decided or message.epoch == self.epoch:
             return self._refuse("epoch")
         self._decided = message.epoch
@@ -434,15 +436,15 @@ class SwitchVertex:
             if self._floors is not None:
                 self._floors.abandon(self._prepared.epoch)
             self._prepared, self._reserved = None, {}
-        return [Outgoing(None, Done(message.term, message.epoch, self.name, finished=True))]
+        return [AddressedMessage(None, Done(message.term, message.epoch, self.name, finished=True))]
 
-    def _lose(self, message: Gone) -> list[Outgoing]:
+    def _lose(self, message: Gone) -> list[AddressedMessage]:
         if message.epoch < self._decided:
             return self._refuse("epoch")
         self._forget(message.gone, message.epoch)
         known = frozenset(self._gone)
         informed = Informed(message.term, message.epoch, self.name, known)
-        return [Outgoing(None, informed), *self._settle()]
+        return [AddressedMessage(None, informed), *self._settle()]
 
     def _forget(self, gone: frozenset[Vertex], epoch: int) -> None:
         """Keep nothing for the dead, wait for none; what one was to send comes from the source."""
@@ -453,7 +455,7 @@ class SwitchVertex:
             if edge is not None and edge.epoch <= epoch:
                 del self._children[vertex]
 
-    def _serve(self, message: Fetch) -> list[Outgoing]:
+    def _serve(self, message: Fetch) -> list[AddressedMessage]:
         """Let a vertex read what the root holds, until it leaves."""
         child, position = message.vertex, message.position
         void = self._void.get(child, (-1, 0))
@@ -465,15 +467,15 @@ class SwitchVertex:
         self._children.setdefault(child, _Edge(begin, message.epoch - 1))
         return []
 
-    def _leave(self, parent: Vertex) -> Outgoing:
+    def _leave(self, parent: Vertex) -> AddressedMessage:
         # One that retires does not come back where it stands.
         void = self.received + self._retiring
-        return Outgoing(parent, Leave(self.term, self._leaving[parent], self.name, void))
+        return AddressedMessage(parent, Leave(self.term, self._leaving[parent], self.name, void))
 
-    def _fetch(self) -> Outgoing:
-        return Outgoing(self._root, Fetch(self.term, self.epoch, self.name, self.received))
+    def _fetch(self) -> AddressedMessage:
+        return AddressedMessage(self._root, Fetch(self.term, self.epoch, self.name, self.received))
 
-    def _settle(self, *, is_asked: bool = False) -> list[Outgoing]:
+    def _settle(self, *, is_asked: bool = False) -> list[AddressedMessage]:
         """Change parents if that is due; tell how far it has come if asked, or at the end."""
         known = set(self._leaving)
         is_over = self._end is not None and self.received >= self._end
@@ -494,5 +496,5 @@ class SwitchVertex:
             self._has_told = not waits
             if is_asked or not waits:
                 done = Done(self.term, self.epoch, self.name, finished=not waits)
-                out.append(Outgoing(None, done))
+                out.append(AddressedMessage(None, done))
         return out

@@ -12,7 +12,7 @@ Addressing = Literal["worker-oriented", "instance-oriented"]
 
 
 @dataclass(frozen=True)
-class Load:
+class StreamLoad:
     """What a relay that sends a stream counted since it last told; of the monitor's sample.
 
     Attributes:
@@ -85,4 +85,4 @@ class TreeNews:
     """From a relay: its vertices' answers, by stream, and how its streams are loaded."""
 
     answers: tuple[tuple[int, Message], ...] = ()
-    loads: tuple[Load, ...] = ()
+    loads: tuple[StreamLoad, ...] = ()

@@ -19,7 +19,7 @@ class Goal:
     degree: int = 0
 
 
-Wish: TypeAlias = Goal | SetAddressing
+ReconfigurationRequest: TypeAlias = Goal | SetAddressing
 """What a user may want of a running job's all-grouped streams."""
 
 

@@ -25,7 +25,7 @@ FUSED = "fused"
 
 
 @dataclass(frozen=True)
-class Passage:
+class DataPath:
     """How rows get from one operator to the next."""
 
     source: str
@@ -45,7 +45,7 @@ class Passage:
         return f"{self.inside}; between hosts {between}"
 
 
-def passages(plan: PhysicalPlan, trees: Mapping[int, Tree] | None = None) -> tuple[Passage, ...]:
+def data_paths(plan: PhysicalPlan, trees: Mapping[int, Tree] | None = None) -> tuple[DataPath, ...]:
     """Return all of a plan, by stage and operator.
 
     `trees` has the trees of streams, by ring, as far as they are no longer what they began with.
@@ -55,13 +55,13 @@ def passages(plan: PhysicalPlan, trees: Mapping[int, Tree] | None = None) -> tup
         for operator in stage.operators:
             for after in stage.links[operator]:
                 if isinstance(after, str):
-                    found.append(Passage(operator, after, None, FUSED))
+                    found.append(DataPath(operator, after, None, FUSED))
                 else:
                     found.append(_along(plan, after, trees or {}))
     return tuple(found)
 
 
-def _along(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> Passage:
+def _along(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> DataPath:
     edge, rings = plan.edges[number], plan.rings_of_edge(number)
     inside = "shared memory"
     if all(ring.consumer_workers == (ring.producer_worker,) for ring in rings):
@@ -72,7 +72,9 @@ def _along(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> Passag
     for ring in rings:
         tree = trees[ring.id] if ring.id in trees else plan.tree_of(ring)
         links |= {(int(parent), int(child)) for parent, child in tree.edges}
-    return Passage(edge.source_operator, edge.target_operator, number, inside, tuple(sorted(links)))
+    return DataPath(
+        edge.source_operator, edge.target_operator, number, inside, tuple(sorted(links))
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..configs.errors import ResourceError
 from ..operators.groupings import Forward
 from .custom_transports import pair_tables
-from .data_path import Devices, choice_of, look_for_devices, passages, why_so
+from .data_path import Devices, choice_of, data_paths, look_for_devices, why_so
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
 from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
@@ -203,7 +203,7 @@ def _describe_workers(workers: Iterable[int]) -> str:
 
 
 def _edge_table(plan: PhysicalPlan, between: str) -> Table:
-    carried = {passage.edge: passage.carried_by(between) for passage in passages(plan)}
+    carried = {passage.edge: passage.carried_by(between) for passage in data_paths(plan)}
     rows = tuple(
         (
             str(edge.id),

@@ -72,7 +72,7 @@ def host_name(host: int) -> str:
     return f"host-{host}"
 
 
-def lay_hosts(
+def assign_hosts(
     hosts: int, workers: int, route: Route, weights: Sequence[int] = (), degree: int = 0
 ) -> HostLayout:
     """Spread `workers` workers over hosts, in blocks, and at least one on each.

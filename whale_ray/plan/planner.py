@@ -10,13 +10,13 @@ from ..configs.errors import TopologyError
 from ..operators.groupings import Key
 from .custom_transports import lay_pairs
 from .fusion import fuse, resolve_parallelism
-from .hosts import lay_hosts
+from .hosts import assign_hosts
 from .logical import LogicalPlan, OperatorKind
 from .memory import Memory, memory_for_rings
 from .physical import PhysicalPlan, Stage
 from .placement import Asking, fit_requests, place
 from .requests import ClusterNode
-from .rings import lay_rings, size_rings
+from .rings import plan_rings, size_rings
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
@@ -43,7 +43,7 @@ def check_workers(settings: Settings, workers: int | None = None) -> None:
     """
     runtime = settings.runtime
     count = worker_count(settings, workers)
-    lay_hosts(runtime.hosts, count, runtime.route, (), settings.multicast.out_degree)
+    assign_hosts(runtime.hosts, count, runtime.route, (), settings.multicast.out_degree)
     place((), count, (), runtime.source_workers)
 
 
@@ -90,7 +90,7 @@ def lay_out(
     runtime = settings.runtime
     degree = settings.multicast.out_degree
     weights = [node.cpus for node in nodes]
-    hosts = lay_hosts(runtime.hosts, count, runtime.route, weights, degree)
+    hosts = assign_hosts(runtime.hosts, count, runtime.route, weights, degree)
     per_instance = runtime.addressing == "instance-oriented"
     parallelism = resolve_parallelism(logical, count)
     _check_virtual_nodes(logical, parallelism, settings.runtime.virtual_nodes)
@@ -121,7 +121,7 @@ def lay_out(
         )
         for number, fused in enumerate(graph.stages)
     )
-    rings = lay_rings(stages, graph.edges, per_instance=per_instance)
+    rings = plan_rings(stages, graph.edges, per_instance=per_instance)
     return PhysicalPlan(
         name=logical.name,
         workers=count,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 
-def lay_rings(
+def plan_rings(
     stages: tuple[Stage, ...], edges: tuple[Edge, ...], *, per_instance: bool = False
 ) -> tuple[RingSpec, ...]:
     """Return the rings of all edges, not sized yet, ordered by edge and producing worker.

@@ -17,7 +17,7 @@ from ..configs.errors import InputError, UsageError
 from ..configs.extras import require_extra
 from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from ..operators.sinks.files import parquet
-from ..operators.sources.arrow_reader import carried
+from ..operators.sources.arrow_reader import supported_schema
 from ..operators.sources.base import Source, SourceReader
 from .blocks import FileSource, ObjectRefs, ObjectSource
 from .failures import root_of
@@ -42,7 +42,7 @@ def ray_dataset_source(dataset: Dataset) -> Source:
     Rows come in the order of the blocks; with several instances, blocks are dealt out in turn.
 
     Raises:
-        InputError: a column has a type that is not carried; raised at submission if the
+        InputError: a column has a type that is not supported; raised at submission if the
             dataset's columns are known only then.
     """
     return RayDatasetSource(dataset)
@@ -55,7 +55,7 @@ class RayDatasetSource(Source):
     dataset: Dataset
 
     def check(self) -> None:
-        """Raise `InputError` for a column that is not carried, if the columns are known."""
+        """Raise `InputError` for an unsupported column, if the columns are known."""
         self.schema()
 
     def schema(self) -> Schema | None:
@@ -129,7 +129,7 @@ def _schema_of_tables(refs: Sequence[Any]) -> pa.Schema:
 def _whale_schema(arrow: pa.Schema) -> Schema:
     from ..transport.wire.types import Schema
 
-    return Schema.from_arrow(carried(arrow))
+    return Schema.from_arrow(supported_schema(arrow))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from ..multicast import vertex_wire
 from ..multicast.floors import Acknowledgement
-from ..multicast.switch_messages import Fetch, Leave, Left, Message, Outgoing
+from ..multicast.switch_messages import AddressedMessage, Fetch, Leave, Left, Message
 from ..multicast.switch_vertex import SwitchVertex
 from ..multicast.trees import Vertex
 from ..multicast.vertex_wire import VertexMessage
@@ -39,7 +39,7 @@ class Lines(Protocol):
         """Send a message, once and in order."""
 
 
-class Branch:
+class MulticastStream:
     """One stream at one host."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Branch:
         self._served: dict[Vertex, tuple[str, int]] = {}
         self._parent: Vertex | None = None
         self._told: tuple[Vertex | None, Acknowledgement | None] = (None, None)
-        self._unsent: list[Outgoing] = []
+        self._unsent: list[AddressedMessage] = []
         self._mourned: dict[Vertex, int] = {}
         self._starving: dict[Vertex, int] = {}  # who was said to starve since the last tick, where
         self._sync()
@@ -123,7 +123,7 @@ class Branch:
 
     def _look(self) -> list[Message]:
         vertex, offer = self.vertex, self.offer
-        out: list[Outgoing] = []
+        out: list[AddressedMessage] = []
         for child, (name, _) in self._served.items():
             vertex.child_read(child, offer.position_of(name))
             wanted = offer.starved.get(name)
@@ -181,7 +181,7 @@ class Branch:
         if self._lines.send_control(self._name_of(int(parent)), packed) is Outcome.SENT:
             self._told = (parent, told)
 
-    def _deal_with(self, said: list[Outgoing]) -> list[Message]:
+    def _deal_with(self, said: list[AddressedMessage]) -> list[Message]:
         """Send what is for other hosts; return what is for the coordinator."""
         answers = []
         for one in said:
@@ -192,14 +192,14 @@ class Branch:
                     self._unsent.append(one)  # the vertex says it again anyway, but later
         return answers
 
-    def _send(self, one: Outgoing) -> bool:
+    def _send(self, one: AddressedMessage) -> bool:
         assert one.to is not None
         assert isinstance(one.message, Leave | Left | Fetch)
         packed = TAG + vertex_wire.pack(self.stream, one.message)
         return self._lines.send_control(self._name_of(int(one.to)), packed) is Outcome.SENT
 
     def _resend(self) -> None:
-        unsent: list[Outgoing] = []
+        unsent: list[AddressedMessage] = []
         for one in self._unsent:  # in order, for each host
             if any(before.to == one.to for before in unsent) or not self._send(one):
                 unsent.append(one)

@@ -17,11 +17,11 @@ from ..multicast import vertex_wire
 from ..multicast.floors import Acknowledgement
 from ..multicast.monitor import asks_for_scale_down, period_ns
 from ..multicast.switch_messages import Message
-from ..multicast.tree_messages import Load, Relocated, TreeNews, TreeOrders
+from ..multicast.tree_messages import Relocated, StreamLoad, TreeNews, TreeOrders
 from ..multicast.trees import Vertex
 from ..plan.hosts import host_name
 from ..transport.tcp.endpoint import TcpEndpoint
-from .multicast_stream import Branch
+from .multicast_stream import MulticastStream
 from .stream_load import LINK_MEMORY_NS, LoadMeter
 
 TURN_NS: Final = 1_000_000
@@ -43,7 +43,7 @@ _SLICES_MEASURED = 8
 Order = TreeOrders | Relocated
 
 
-class Branches:
+class MulticastStreams:
     """The multicast streams of host `host`."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Branches:
         self._always = frozenset(always)
         self._tell = tell
         self._cpu_ns = cpu_ns
-        self._branches: dict[int, Branch] = {}
+        self._branches: dict[int, MulticastStream] = {}
         self._watches: dict[int, _SenderWatch] = {}
         self._orders: deque[Order] = deque(maxlen=_ORDERS_MAX)
         self._dialled: set[int] = set()
@@ -78,7 +78,7 @@ class Branches:
         self._answers: list[tuple[int, Message]] = []
         self._reach()
 
-    def add(self, branch: Branch, now_ns: int, *, is_root: bool) -> None:
+    def add(self, branch: MulticastStream, now_ns: int, *, is_root: bool) -> None:
         """Serve one more stream."""
         self._branches[branch.stream] = branch
         congested = self._endpoint.congested
@@ -151,7 +151,7 @@ class Branches:
             due_ns = min(due_ns, watch.due_ns)
         return due_ns
 
-    def _note(self, branch: Branch, answers: list[Message]) -> None:
+    def _note(self, branch: MulticastStream, answers: list[Message]) -> None:
         self._answers += [(branch.stream, answer) for answer in answers]
 
     def _obey(self) -> set[int]:
@@ -216,7 +216,7 @@ class _SenderWatch:
 
     def __init__(
         self,
-        branch: Branch,
+        branch: MulticastStream,
         host: int,
         settings: MulticastSettings,
         now_ns: int,
@@ -255,7 +255,7 @@ class _SenderWatch:
             is_full = is_full or (outgoing.sender.sent < head and self._congested(child))
         self._meter.look(now_ns, all_got, is_full)
 
-    def report(self, now_ns: int) -> Load | None:
+    def report(self, now_ns: int) -> StreamLoad | None:
         """Return the load if it is to be told now: at the interval, or when a rule hurries."""
         tail = self._tail
         if now_ns < self.report_ns and not self._hurries(now_ns, tail):

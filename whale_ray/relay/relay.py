@@ -11,8 +11,8 @@ nobody else's tuples, heartbeats or acknowledgements (DESIGN 3). It takes a work
 
     rejoin(…)         instead of open, link and connect, in the place of a relay that has died
 
-The bytes are `TcpEndpoint`'s matter, the ways that they take `Branches`'. A relay owns no memory
-that anybody else reads: what it was killed with is still there for the next one.
+`TcpEndpoint` moves the bytes, `MulticastStreams` says where they go. A relay owns no memory that
+others read: its successor finds the rings and mirrors as they were when it was killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ..transport.tcp.endpoint import TcpEndpoint
 from ..worker.boards import HostBoard
 from ..worker.offers import RingOffer
 from . import multicast_stream, watermark_exchange
-from .multicast_streams import Branches
+from .multicast_streams import MulticastStreams
 from .stream_opener import StreamOpener
 from .watermark_exchange import WATERMARK_POLL_NS, WatermarkExchange
 
@@ -79,7 +79,7 @@ class Relay:
         self._mirrors: dict[int, MirrorRing] = {}
         self._taps: list[RingTap] = []
         self._retentions: list[Retention] = []
-        self._branches: Branches | None = None
+        self._branches: MulticastStreams | None = None
         self._watermarks: WatermarkExchange | None = None
         self._check_at_ns = 0
 
@@ -152,7 +152,7 @@ class Relay:
         assert board is not None
         slots = self._assignment.slot_hosts
         self._watermarks = WatermarkExchange(board.board, endpoint, slots, self._host)
-        self._branches = Branches(
+        self._branches = MulticastStreams(
             self._host,
             endpoint,
             self._assignment.settings.multicast,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ..multicast.monitor import Sample
 from ..multicast.out_degree import QUEUE_SLICES_MAX
-from ..multicast.tree_messages import Load
+from ..multicast.tree_messages import StreamLoad
 
 LINK_MEMORY_NS = 60_000_000_000
 """How long it is remembered what a full link carries; then a wider tree may try again."""
@@ -35,7 +35,7 @@ class SampleClock:
         self._last_ns = now_ns
         self._offset_ns: int | None = None
 
-    def sample(self, load: Load, now_ns: int) -> Sample | None:
+    def sample(self, load: StreamLoad, now_ns: int) -> Sample | None:
         """Return the monitor's sample of a load; None if it has no rate, or tells nothing new."""
         if self._offset_ns is None or load.at_ns + self._offset_ns <= self._last_ns:
             self._offset_ns = max(now_ns, self._last_ns + 1) - load.at_ns  # another relay's clock
@@ -84,7 +84,9 @@ class LoadMeter:
         self._sent_bytes += sent_bytes
         self._seen_ns, self._was_full = now_ns, link_is_full
 
-    def take(self, now_ns: int, head: int, tail: int, slice_bytes: float, cpu_ns: int) -> Load:
+    def take(
+        self, now_ns: int, head: int, tail: int, slice_bytes: float, cpu_ns: int
+    ) -> StreamLoad:
         """Return the load since the last time.
 
         `tail` is where the slowest child is; `cpu_ns` what the relay has used so far. What it does
@@ -95,7 +97,7 @@ class LoadMeter:
             per_byte_ns = (cpu_ns - self._cpu_ns) / self._sent_bytes
             send_s = max(per_byte_ns, self._link(now_ns)) * slice_bytes / 1e9
         self._cpu_ns = cpu_ns
-        load = Load(
+        load = StreamLoad(
             self._stream,
             self._host,
             now_ns,

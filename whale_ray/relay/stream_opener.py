@@ -17,7 +17,7 @@ from ..transport.retention import Retention
 from ..transport.tcp.endpoint import TcpEndpoint
 from ..worker.boards import HostBoard
 from ..worker.offers import RingOffer
-from .multicast_stream import Branch
+from .multicast_stream import MulticastStream
 
 if TYPE_CHECKING:
     from ..multicast.tree_state import (
@@ -61,7 +61,7 @@ class StreamOpener:
         else:
             self._endpoint.subscribe(spec.id, self._mirror(spec), host_name(origin))
 
-    def open_branch(self, spec: RingSpec, state: TreeState | None) -> Branch:
+    def open_branch(self, spec: RingSpec, state: TreeState | None) -> MulticastStream:
         """Open a multicast stream; `state` has its tree if this is not the first one."""
         origin = self._plan.origin_of(spec)
         if origin == self._host:
@@ -69,9 +69,11 @@ class StreamOpener:
         mirror = self._mirror(spec)
         incoming = self._endpoint.subscribe(spec.id, mirror, None)
         offer = self._endpoint.offer(spec.id, self._tap(spec), (), dynamic=True)
-        return Branch(spec.id, self._vertex(spec, state, incoming), offer, incoming, self._endpoint)
+        return MulticastStream(
+            spec.id, self._vertex(spec, state, incoming), offer, incoming, self._endpoint
+        )
 
-    def _open_root(self, spec: RingSpec, state: TreeState | None) -> Branch:
+    def _open_root(self, spec: RingSpec, state: TreeState | None) -> MulticastStream:
         multicast = self._settings.multicast
         retention = Retention(
             multicast.retention_bytes,
@@ -88,7 +90,7 @@ class StreamOpener:
         else:
             held_from, head = offer.held_from, offer.head
             vertex = SwitchVertex.root_from(state.record, 0, held_from, head)
-        return Branch(spec.id, vertex, offer, None, self._endpoint)
+        return MulticastStream(spec.id, vertex, offer, None, self._endpoint)
 
     def _vertex(self, spec: RingSpec, state: TreeState | None, incoming: Incoming) -> SwitchVertex:
         if state is None:

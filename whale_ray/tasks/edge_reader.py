@@ -25,10 +25,10 @@ from ..transport.wire.codec import decode
 from ..transport.wire.header import Header
 from ..transport.wire.messages import SchemaMessage, WatermarkMessage, WorkerMessage
 from ..transport.wire.types import Schema
-from .stage_task import Unit
+from .stage_task import StageTask
 
 
-class Progress:
+class StreamProgress:
     """How far the rows of some producers have come: what the rings of an edge from a worker share.
 
     `instances` are the target's local ones, ascending. Of an instance-oriented message each of them
@@ -116,8 +116,8 @@ class EdgeReader:
         stream: int,
         channel: Channel,
         attempt: int,
-        units: Mapping[int, Unit],
-        progress: Progress,
+        units: Mapping[int, StageTask],
+        progress: StreamProgress,
         *,
         per_instance: bool = False,
         united: UnitedColumns | None = None,
@@ -129,7 +129,9 @@ class EdgeReader:
         self._united = united
         self._attempt = attempt
         self._by_instance = dict(units)
-        self._units: Sequence[Unit] = tuple({id(unit): unit for unit in units.values()}.values())
+        self._units: Sequence[StageTask] = tuple(
+            {id(unit): unit for unit in units.values()}.values()
+        )
         self._schemas: dict[int, Schema] = {}
         self._progress = progress
         self._early: tuple[Frame, WorkerMessage | WatermarkMessage] | None = None
@@ -137,7 +139,7 @@ class EdgeReader:
         progress.rings += 1
 
     @property
-    def blocked_by(self) -> Sequence[Unit]:
+    def blocked_by(self) -> Sequence[StageTask]:
         """The units that keep it from reading."""
         return [unit for unit in self._units if unit.blocked]
 
@@ -271,7 +273,7 @@ class EdgeReader:
             raise ProtocolError(msg)
         return int(addressed[0])
 
-    def _advance(self, units: Iterable[Unit], header: Header) -> None:
+    def _advance(self, units: Iterable[StageTask], header: Header) -> None:
         if header.watermark_ns != WATERMARK_NONE:
             for unit in units:
                 unit.advance(self.edge.id, header.source, header.watermark_ns)

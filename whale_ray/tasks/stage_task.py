@@ -26,7 +26,7 @@ def close_all(closings: Iterable[Callable[[], None]]) -> None:
         raise first
 
 
-class Unit:
+class StageTask:
     """A stage as one producer: `source` is the id under which it sends, `instances` what it serves.
 
     `inputs` are the (edge id, producer id) pairs that feed it.

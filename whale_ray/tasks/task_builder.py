@@ -28,10 +28,10 @@ from .flow import Downstream, FanOut
 from .nodes import Node, ProcessNode, SinkNode, TransformNode, make_process, naming_user_errors
 from .partitioner import make_partitioner
 from .source_node import SourceNode
-from .stage_task import Unit
+from .stage_task import StageTask
 
 
-class UnitBuilder:
+class TaskBuilder:
     """Builds the units of one worker for one attempt.
 
     `out_rings` gives the worker's own rings of each edge it sends on.
@@ -53,15 +53,15 @@ class UnitBuilder:
         self._clock = clock
         self._out_rings = out_rings
 
-    def build(self) -> list[Unit]:
+    def build(self) -> list[StageTask]:
         """Return the worker's units, those upstream first; opens sources, operators and sinks."""
-        units: list[Unit] = []
+        units: list[StageTask] = []
         try:
             for stage in self._plan.local_stages(self._worker):
                 local = self._plan.instances_on(stage.id, self._worker)
                 groups = [local] if stage.per_worker else [(instance,) for instance in local]
                 for instances in groups:
-                    units.append(_UnitAssembly(self, stage, instances).build())
+                    units.append(_TaskAssembly(self, stage, instances).build())
         except BaseException:
             for unit in units:
                 unit.close()
@@ -161,17 +161,17 @@ class UnitBuilder:
         return self._plan
 
 
-class _UnitAssembly:
+class _TaskAssembly:
     """Puts one unit together, from the last operators back to the head."""
 
-    def __init__(self, builder: UnitBuilder, stage: Stage, instances: tuple[int, ...]) -> None:
+    def __init__(self, builder: TaskBuilder, stage: Stage, instances: tuple[int, ...]) -> None:
         self._builder = builder
         self._stage = stage
         self._instances = instances
         self._nodes: list[Node] = []
         self._writers: list[EdgeWriter] = []
 
-    def build(self) -> Unit:
+    def build(self) -> StageTask:
         try:
             head = self._node(self._stage.head)
         except BaseException:
@@ -188,7 +188,7 @@ class _UnitAssembly:
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         source = self._instances[0]
-        return Unit(self._stage, source, self._instances, head, nodes, self._writers, inputs)
+        return StageTask(self._stage, source, self._instances, head, nodes, self._writers, inputs)
 
     def _node(self, operator_id: str) -> TransformNode | ProcessNode | SourceNode | SinkNode:
         builder, stage = self._builder, self._stage

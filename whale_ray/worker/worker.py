@@ -31,9 +31,9 @@ from ..plan.assignment import (
 from ..plan.custom_transports import PairSpec
 from ..plan.physical import watermark_slots
 from ..plan.streams import RingSpec
-from ..tasks.edge_reader import EdgeReader, Progress, UnitedColumns
-from ..tasks.stage_task import Unit, close_all
-from ..tasks.task_builder import UnitBuilder
+from ..tasks.edge_reader import EdgeReader, StreamProgress, UnitedColumns
+from ..tasks.stage_task import StageTask, close_all
+from ..tasks.task_builder import TaskBuilder
 from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
 from ..transport.handles import BoardHandle
@@ -68,7 +68,7 @@ class Worker:
         self._bounded = job_is_bounded(assignment)
         self._attempt = -1
         self._rings: RingSet | None = None
-        self._units: list[Unit] = []
+        self._units: list[StageTask] = []
         self._readers: list[EdgeReader | ReceiverOperator | SenderOperator] = []
         self._united: dict[tuple[int, int], UnitedColumns] = {}
         self._aborted = -1
@@ -103,7 +103,7 @@ class Worker:
         rings = self._opened
         codec.warm_up()  # compiled now, or loaded, rather than at the first row
         offer = rings.make_rings(boards)
-        self._units = UnitBuilder(
+        self._units = TaskBuilder(
             self._assignment, self._index, attempt, self._clock, rings.out_rings
         ).build()
         self._address()
@@ -113,7 +113,7 @@ class Worker:
         """Attach the rings that the other workers (and this one) write for this worker."""
         rings = self._opened
         rings.attach_rings(offers)
-        progress: dict[tuple[int, int], Progress] = {}
+        progress: dict[tuple[int, int], StreamProgress] = {}
         self._readers = [
             self._reader(spec, channel, progress) for spec, channel in rings.in_channels
         ]
@@ -124,7 +124,7 @@ class Worker:
             unit.begin()
 
     def _transport_operators(
-        self, pairs: PairSet, progress: dict[tuple[int, int], Progress]
+        self, pairs: PairSet, progress: dict[tuple[int, int], StreamProgress]
     ) -> Iterator[ReceiverOperator | SenderOperator]:
         silence_ns = self._assignment.settings.transport.silence_timeout_ms * 1_000_000
         for group, receiver in pairs.receivers:
@@ -135,7 +135,10 @@ class Worker:
             yield SenderOperator(sender, [one for one in mine if one.edge.id == pair.edge])
 
     def _reader(
-        self, spec: RingSpec | PairSpec, channel: Channel, progress: dict[tuple[int, int], Progress]
+        self,
+        spec: RingSpec | PairSpec,
+        channel: Channel,
+        progress: dict[tuple[int, int], StreamProgress],
     ) -> EdgeReader:
         """Return the reader of a ring; those of one edge from one worker share their progress."""
         plan = self._assignment.plan
@@ -143,7 +146,9 @@ class Worker:
         units = self._units_of(edge.target_stage)
         sources = plan.source_ids(edge.source_stage, spec.producer_worker)
         # Every keyed ring is numbered by itself, but there is only one from a worker to another.
-        shared = progress.setdefault((edge.id, spec.producer_worker), Progress(sources, units))
+        shared = progress.setdefault(
+            (edge.id, spec.producer_worker), StreamProgress(sources, units)
+        )
         one_each = isinstance(spec, RingSpec) and spec.per_instance
         united = None
         if plan.is_united(edge):
@@ -256,7 +261,7 @@ class Worker:
         assert self._rings is not None, "open() comes first"
         return self._rings
 
-    def _units_of(self, stage_id: int) -> dict[int, Unit]:
+    def _units_of(self, stage_id: int) -> dict[int, StageTask]:
         return {
             instance: unit
             for unit in self._units
@@ -336,7 +341,7 @@ class Worker:
                 due.append(self._source_due_ns(unit, now_ns))
         return max(min(due) - now_ns, 0)
 
-    def _source_due_ns(self, unit: Unit, now_ns: int) -> int:
+    def _source_due_ns(self, unit: StageTask, now_ns: int) -> int:
         assert unit.reader is not None
         if unit.reader.waits_for_others:
             return now_ns + ALIGNMENT_POLL_NS

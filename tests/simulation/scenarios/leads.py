@@ -14,9 +14,9 @@ from tests.simulation.simulator import Actions, Send, Simulator, WakeAt
 from whale_ray.configs.settings import MulticastSettings
 from whale_ray.control.tree_controller import (
     Orders,
-    TreeKeeper,
+    TreeController,
 )
-from whale_ray.multicast.switch_protocol import Phase
+from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.tree_messages import TreeNews
 from whale_ray.multicast.tree_state import (
     Goal,
@@ -47,9 +47,9 @@ class Journal:
     away: set[int] = field(default_factory=set)
     """Hosts whose new relay the trees do not know of yet."""
     failure: str = ""
-    phases: Counter[Phase] = field(default_factory=Counter)
+    phases: Counter[SwitchPhase] = field(default_factory=Counter)
     """How often the tree came to each."""
-    doomed: list[Phase] = field(default_factory=list)
+    doomed: list[SwitchPhase] = field(default_factory=list)
     """In these phases a controller dies, soon after it has written them down."""
 
 
@@ -145,11 +145,11 @@ class Lead:
         self._chance = chance
         self._wishes_until_ns = wishes_until_ns
         self._wish_ns = 0
-        self._keeper: TreeKeeper | None = None
+        self._keeper: TreeController | None = None
         self._told_dead: set[int] = set()
 
     @property
-    def keeper(self) -> TreeKeeper:
+    def keeper(self) -> TreeController:
         """The tree keeper; there from the start on."""
         assert self._keeper is not None
         return self._keeper
@@ -157,7 +157,9 @@ class Lead:
     def start(self, now_ns: int) -> Actions:
         """Take over."""
         journal = self._journal
-        self._keeper = TreeKeeper(self._plan, self._settings, now_ns, journal.term, journal.states)
+        self._keeper = TreeController(
+            self._plan, self._settings, now_ns, journal.term, journal.states
+        )
         return self.tick(now_ns)
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:

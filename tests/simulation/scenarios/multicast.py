@@ -22,7 +22,7 @@ from tests.simulation.scenarios.workload import MS, US, draw_load
 from tests.simulation.seeds import Scenario
 from tests.simulation.simulator import Simulator
 from whale_ray.configs.settings import MulticastSettings
-from whale_ray.multicast.switch_protocol import Phase
+from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.tree_state import (
     TreeState,
 )
@@ -106,7 +106,7 @@ class Play:
         for _ in range(chance.choice((0, 1, 2))):
             duration_ns = 1 + chance.randrange(40 * MS)
             self._at(chance, simulation.crash_for, CONTROLLER, duration_ns)
-        self.journal.doomed = chance.choices(tuple(Phase), k=chance.choice((0, 0, 1, 2)))
+        self.journal.doomed = chance.choices(tuple(SwitchPhase), k=chance.choice((0, 0, 1, 2)))
         for _ in range(chance.choice((0, 2, 6))):
             one, other = chance.sample(hosts, 2)
             duration_ns = 1 + chance.randrange(chance.choice((MS, 20 * MS, 150 * MS)))
@@ -157,7 +157,7 @@ class Play:
         if len(relays) < self.plan.hosts.count or states is None:
             return False
         record = states[STREAM].record
-        if record.phase is not Phase.STABLE or record.gone or self.journal.away:
+        if record.phase is not SwitchPhase.STABLE or record.gone or self.journal.away:
             return False
         vertices = [relay.branch.vertex for relay in relays]
         root = vertices[0]

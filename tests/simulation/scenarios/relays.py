@@ -22,8 +22,8 @@ from whale_ray.multicast.tree_state import (
 from whale_ray.multicast.trees import Tree
 from whale_ray.plan.hosts import host_name
 from whale_ray.relay import multicast_stream
-from whale_ray.relay.multicast_stream import Branch
-from whale_ray.relay.multicast_streams import Branches
+from whale_ray.relay.multicast_stream import MulticastStream
+from whale_ray.relay.multicast_streams import MulticastStreams
 from whale_ray.transport.mirror import MirrorRing, RingTap, make_memory
 from whale_ray.transport.retention import Retention
 from whale_ray.transport.ring import RingConsumer, RingProducer
@@ -102,7 +102,7 @@ class Relay(SimulatedHost):
         self.memory = memory
         self.readers = memory.readers
         self.producers = [] if memory.producer is None else [memory.producer]
-        self.branches = Branches(
+        self.branches = MulticastStreams(
             memory.host,
             cast("TcpEndpoint", self),  # a SimulatedHost does what an endpoint does
             settings,
@@ -114,7 +114,7 @@ class Relay(SimulatedHost):
         self.branch = self._open(tree, state)
         self.branches.add(self.branch, 0, is_root=memory.host == tree.root)
 
-    def _open(self, tree: Tree, state: TreeState | None) -> Branch:
+    def _open(self, tree: Tree, state: TreeState | None) -> MulticastStream:
         """As `StreamOpener` does."""
         memory, resume = self.memory, state is not None
         lines = cast("TcpEndpoint", self)
@@ -125,7 +125,7 @@ class Relay(SimulatedHost):
             vertex = SwitchVertex.of(memory.host, tree)
             if state is not None:
                 vertex = SwitchVertex.root_from(state.record, 0, offer.held_from, offer.head)
-            return Branch(STREAM, vertex, offer, None, lines)
+            return MulticastStream(STREAM, vertex, offer, None, lines)
         mirror = MirrorRing.over(memory.segment, poison_released=True)
         incoming = self.subscribe(STREAM, mirror, None)
         tap = RingTap.of(mirror, memory.tap_place, resume=resume)
@@ -134,7 +134,7 @@ class Relay(SimulatedHost):
         if state is not None:
             epoch, received = state.record.last_epoch, mirror.published
             vertex = SwitchVertex(memory.host, tree.root, None, epoch=epoch, received=received)
-        return Branch(STREAM, vertex, offer, incoming, lines)
+        return MulticastStream(STREAM, vertex, offer, incoming, lines)
 
     def _tell(self, news: TreeNews) -> None:
         self.connector.actions.append(Send(CONTROLLER, news, _ORDER_BYTES))

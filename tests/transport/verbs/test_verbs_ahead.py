@@ -15,8 +15,8 @@ from whale_ray.transport.links.messages import FRAME_ALIGNMENT
 from whale_ray.transport.verbs import fetching, payload_sender
 from whale_ray.transport.verbs.fetching import Fetcher
 from whale_ray.transport.verbs.frames import LETTER_HEADER_BYTES, PLACED
-from whale_ray.transport.verbs.payload_sender import Decision, Lender
-from whale_ray.transport.verbs.send_queue import Postman
+from whale_ray.transport.verbs.payload_sender import Decision, PayloadSender
+from whale_ray.transport.verbs.send_queue import SendQueue
 
 AHEAD_BYTES = 16 << 10
 FRAME_BYTES_MAX = 5000
@@ -65,12 +65,12 @@ def test_reads_are_asked_for_in_bursts_and_bounded(monkeypatch):
 
 
 def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
-    lenders: set[Lender] = set()
+    lenders: set[PayloadSender] = set()
     before_writes: list[int] = []
-    decide = Lender.decide
+    decide = PayloadSender.decide
 
     def watched(
-        lender: Lender, link: Link, stream: int, start: int, nbytes: int, number: int
+        lender: PayloadSender, link: Link, stream: int, start: int, nbytes: int, number: int
     ) -> Decision:
         before = lender._bytes
         decision = decide(lender, link, stream, start, nbytes, number)
@@ -81,7 +81,7 @@ def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
         return decision
 
     monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", AHEAD_BYTES)
-    monkeypatch.setattr(Lender, "decide", watched)
+    monkeypatch.setattr(PayloadSender, "decide", watched)
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)
     carry("write")
     assert max(before_writes) < AHEAD_BYTES
@@ -92,21 +92,21 @@ def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
 @pytest.mark.parametrize("data", ["read", "write", "send"])
 def test_no_letter_goes_off_empty_but_to_give_letters_back(monkeypatch, data):
     sizes: list[int] = []
-    send, give_back = Postman._send, Postman.give_back
+    send, give_back = SendQueue._send, SendQueue.give_back
 
-    def watched(postman: Postman) -> None:
+    def watched(postman: SendQueue) -> None:
         sizes.append(postman._at)
         send(postman)
 
-    def given_back(postman: Postman) -> bool:
+    def given_back(postman: SendQueue) -> bool:
         before = len(sizes)
         given = give_back(postman)
         del sizes[before:]
         return given
 
     monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", AHEAD_BYTES)
-    monkeypatch.setattr(Postman, "_send", watched)
-    monkeypatch.setattr(Postman, "give_back", given_back)
+    monkeypatch.setattr(SendQueue, "_send", watched)
+    monkeypatch.setattr(SendQueue, "give_back", given_back)
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)
     carry(data)
     assert min(sizes) > LETTER_HEADER_BYTES

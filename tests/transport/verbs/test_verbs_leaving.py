@@ -93,15 +93,15 @@ def test_what_waits_to_be_written_is_not_once_the_child_has_left(
     stalled.add(number_of(connection))
     hosts.until(lambda: connection.unsent, tree.step)
     decisions: list[tuple[int, int]] = []
-    decide = payload_sender.Lender.decide
+    decide = payload_sender.PayloadSender.decide
 
-    def watched(lender: payload_sender.Lender, *said: Any) -> int:
+    def watched(lender: payload_sender.PayloadSender, *said: Any) -> int:
         decision = decide(lender, *said)
         if lender is connection._lender:
             decisions.append((said[-1], decision))
         return decision
 
-    monkeypatch.setattr(payload_sender.Lender, "decide", watched)
+    monkeypatch.setattr(payload_sender.PayloadSender, "decide", watched)
     written = writes_of(connection, monkeypatch)
     assert tree.move("c", "b")
     if returns:  # and says both at once

@@ -28,7 +28,7 @@ from whale_ray.plan.explain import explain
 from whale_ray.plan.physical import Edge
 from whale_ray.plan.planner import lay_out
 from whale_ray.state.watermarks import WATERMARK_END
-from whale_ray.tasks.edge_reader import EdgeReader, Progress
+from whale_ray.tasks.edge_reader import EdgeReader, StreamProgress
 from whale_ray.tasks.edge_writer import EdgeWriter, OutRing, Stamp
 from whale_ray.transport.channel import Channel
 from whale_ray.transport.inproc import create_inproc_ring
@@ -140,7 +140,7 @@ def reading_ends(
     written: Written, worker: int, units: list[Seen], sources: int
 ) -> list[EdgeReader]:
     by_instance: Any = {instance: unit for unit in units for instance in unit.instances}
-    progress = Progress(range(sources), by_instance)
+    progress = StreamProgress(range(sources), by_instance)
     return [
         EdgeReader(EDGE, ring.stream, channel, 0, by_instance, progress, per_instance=own)
         for own, channel, ring in zip(

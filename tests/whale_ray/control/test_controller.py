@@ -17,7 +17,7 @@ from whale_ray.configs.errors import (
     ResourceError,
     WorkerDiedError,
 )
-from whale_ray.control.controller import STEPS, JobController, Limits, Phase
+from whale_ray.control.controller import STEPS, JobController, JobPhase, Limits
 from whale_ray.control.controller_events import (
     Action,
     Call,
@@ -106,7 +106,7 @@ def test_a_relay_that_dies_is_replaced_within_the_attempt() -> None:
     assert controller.handle(Respawned(2), 0) == [Call(2, 0, "rejoin", MADE)]
     back = controller.handle(Returned(2, 0, "rejoin", "offer"), 0)
     assert back == [RelayBack(2, "offer"), Call(2, 0, "run")]
-    assert controller.phase is Phase.RUNNING
+    assert controller.phase is JobPhase.RUNNING
     assert controller.progress.made[1] == ("link-0", "link-1", "offer")
     finish = [Call(1, 0, "finish"), Call(2, 0, "finish")]
     assert controller.handle(Returned(0, 0, "run", None), 0) == finish
@@ -168,7 +168,7 @@ def test_too_many_dead_relays_make_the_job_begin_anew() -> None:
     complete(controller, controller.start(0), "run")
     controller.handle(Died(1, "signal 9"), 0)
     assert controller.handle(Died(1, "signal 9"), 0)[-1] == Respawn(1)
-    assert controller.phase is Phase.RESTARTING
+    assert controller.phase is JobPhase.RESTARTING
 
 
 def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> None:
@@ -229,7 +229,7 @@ def test_a_successor_asks_again_for_the_step_that_was_under_way() -> None:
     second = JobController(2, LIMITS)
     actions = second.resume(first.progress, 0)
     assert [a.method for a in actions if isinstance(a, Call)] == ["run", "run"]
-    assert second.phase is Phase.RUNNING
+    assert second.phase is JobPhase.RUNNING
     actions = complete(second, actions, "never")
     assert actions == [Publish(0, ("stage-0", "stage-1"))]
 
@@ -422,7 +422,7 @@ def test_whatever_happens_it_ends_and_publishes_at_most_once(
                 pending.append(Published(OutputError("full") if chance.random() < 0.1 else None))
             elif isinstance(action, End):
                 ended += 1
-        if controller.phase is Phase.ENDED:
+        if controller.phase is JobPhase.ENDED:
             break
         now += chance.choice([0, 0, 0, 20])
         if chance.random() < 0.02:
@@ -432,9 +432,9 @@ def test_whatever_happens_it_ends_and_publishes_at_most_once(
         else:
             now += 50
             event = Tick()
-            if controller.phase is Phase.RUNNING and not controller.draining:
+            if controller.phase is JobPhase.RUNNING and not controller.draining:
                 event = StopAsked(drain=True)  # a hanging user function: only the user can tell
-            elif controller.phase is Phase.STAGING:
+            elif controller.phase is JobPhase.STAGING:
                 event = StopAsked(drain=False)
         actions = controller.handle(event, now)
     assert ended == 1

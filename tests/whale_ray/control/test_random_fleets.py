@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.control.test_controller import LIMITS
 from whale_ray.configs.errors import AttemptLostError, NotInAttemptError
-from whale_ray.control.controller import REJOIN, STEPS, JobController, Phase
+from whale_ray.control.controller import REJOIN, STEPS, JobController, JobPhase
 from whale_ray.control.controller_events import (
     Action,
     Call,
@@ -26,7 +26,7 @@ from whale_ray.control.controller_events import (
     StopAsked,
     Tick,
 )
-from whale_ray.control.progress import Progress
+from whale_ray.control.progress import ControllerProgress
 
 TURNS_MAX = 5_000
 
@@ -141,7 +141,7 @@ class Story:
         self.troubles -= 1
         return True
 
-    def _succeed(self, written: Progress) -> list[Action]:
+    def _succeed(self, written: ControllerProgress) -> list[Action]:
         """Let another controller go on; what was on its way to the former one is lost."""
         self.events = [event for event in self.events if isinstance(event, Died | Respawned)]
         self.controller = JobController(self.workers, LIMITS, self.relays)
@@ -165,7 +165,7 @@ class Story:
                 self.ended = action
 
     def _trouble(self) -> None:
-        if self.controller.phase is Phase.STARTING and self.from_running:
+        if self.controller.phase is JobPhase.STARTING and self.from_running:
             return
         for member in self.members:
             kind = "relay" if member.is_relay else "worker"

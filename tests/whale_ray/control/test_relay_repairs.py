@@ -9,7 +9,7 @@ import pytest
 from tests.whale_ray.control.test_controller import LIMITS, MADE, complete, running
 from whale_ray.configs.errors import AttemptLostError, JobError, NotInAttemptError, WhaleError
 from whale_ray.configs.settings import MulticastSettings
-from whale_ray.control.controller import JobController, Phase
+from whale_ray.control.controller import JobController, JobPhase
 from whale_ray.control.controller_events import (
     AttemptLost,
     Call,
@@ -27,7 +27,7 @@ from whale_ray.control.controller_events import (
     StopAsked,
     Tick,
 )
-from whale_ray.control.tree_session import TreeLead
+from whale_ray.control.tree_session import TreeSession
 from whale_ray.deployment.member_host import WorkerHost
 from whale_ray.multicast.switch_protocol import SwitchRecord
 from whale_ray.multicast.tree_messages import Relocated
@@ -130,7 +130,7 @@ def test_nor_is_one_that_dies_while_workers_stage() -> None:
     complete(controller, controller.start(0), "run")
     controller.handle(Returned(0, 0, "run", None), 0)
     controller.handle(Returned(1, 0, "run", None), 0)
-    assert controller.phase is Phase.STAGING
+    assert controller.phase is JobPhase.STAGING
     assert controller.handle(Died(1, "signal 9"), 0) == []
     assert controller.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, None))]
 
@@ -140,7 +140,7 @@ def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
     complete(controller, controller.start(0), "run")
     controller.handle(Returned(0, 0, "run", None), 0)
     controller.handle(Died(1, "signal 9"), 0)
-    assert controller.phase is Phase.STAGING
+    assert controller.phase is JobPhase.STAGING
     assert controller.handle(Died(0, "signal 9"), 0) == [Respawn(0), Respawn(1)]
     controller.handle(Respawned(0), 0)
     assert controller.handle(Respawned(1), 0)[:2] == [Discard(0), Call(0, 1, "open")]
@@ -170,7 +170,7 @@ def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Eve
     controller = running()
     controller.handle(Returned(0, 0, "run", None), 0)
     assert controller.handle(event, 0) == []
-    assert controller.phase is Phase.RUNNING
+    assert controller.phase is JobPhase.RUNNING
     for relay in (1, 2):
         actions = controller.handle(Returned(relay, 0, "run", None), 0)
         if actions:
@@ -253,7 +253,7 @@ def test_a_successor_tells_where_a_relay_listens_that_was_back_before() -> None:
 
 def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
     calls: list[tuple[int, Any]] = []
-    lead = TreeLead(
+    lead = TreeSession(
         PLAN,
         MulticastSettings(),
         lambda member, _attempt, _method, arguments: calls.append((member, arguments[0])),
@@ -276,7 +276,7 @@ def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
 
 
 def test_what_a_successor_inherited_is_written_down_before_it_leads() -> None:
-    lead = TreeLead(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
+    lead = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
     lead.inherit(2, OTHER)
     assert lead.states == OTHER
     lead.run(0, 0)
@@ -284,7 +284,7 @@ def test_what_a_successor_inherited_is_written_down_before_it_leads() -> None:
 
 
 def test_the_trees_of_an_attempt_that_was_lost_are_not_those_of_the_next() -> None:
-    lead = TreeLead(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
+    lead = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
     lead.inherit(2, OTHER)
     lead.end()  # the first thing to be heard is that a worker has died
     lead.run(1, 0)

@@ -28,7 +28,7 @@ from whale_ray.configs.errors import (
     WhaleError,
 )
 from whale_ray.configs.settings import Settings
-from whale_ray.control.controller import STEPS, Phase
+from whale_ray.control.controller import STEPS, JobPhase
 from whale_ray.control.controller_events import Raised, Returned, StopAsked
 from whale_ray.control.fleet import (
     SnapshotTaken,
@@ -237,25 +237,25 @@ def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) ->
 @pytest.mark.parametrize(
     ("phase", "told"),
     [
-        (Phase.STARTING, "starting"),
-        (Phase.RUNNING, "running"),
-        (Phase.STAGING, "finishing"),
-        (Phase.PUBLISHING, "finishing"),
-        (Phase.RESTARTING, "restarting"),
-        (Phase.FAILING, "failing"),
-        (Phase.ENDED, "finishing"),
+        (JobPhase.STARTING, "starting"),
+        (JobPhase.RUNNING, "running"),
+        (JobPhase.STAGING, "finishing"),
+        (JobPhase.PUBLISHING, "finishing"),
+        (JobPhase.RESTARTING, "restarting"),
+        (JobPhase.FAILING, "failing"),
+        (JobPhase.ENDED, "finishing"),
     ],
 )
-def test_the_state_says_what_the_job_does(phase: Phase, told: str) -> None:
+def test_the_state_says_what_the_job_does(phase: JobPhase, told: str) -> None:
     supervisor = supervise(Trouble("nowhere"))
     supervisor._controller.phase = phase
     assert supervisor.state == told
     assert told in ALIVE
     supervisor._controller.handle(StopAsked(drain=True), 0)
     drained = {
-        Phase.RUNNING: "draining",
-        Phase.STARTING: "finishing",
-        Phase.RESTARTING: "finishing",
+        JobPhase.RUNNING: "draining",
+        JobPhase.STARTING: "finishing",
+        JobPhase.RESTARTING: "finishing",
     }
     assert supervisor.state == drained.get(phase, told)
 

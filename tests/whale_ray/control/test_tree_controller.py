@@ -11,11 +11,11 @@ from whale_ray.configs.settings import MulticastSettings
 from whale_ray.control.tree_controller import (
     TICK_NS,
     Orders,
-    TreeKeeper,
+    TreeController,
 )
-from whale_ray.multicast.switch_messages import Message, Outgoing
+from whale_ray.multicast.switch_messages import AddressedMessage, Message
 from whale_ray.multicast.switch_vertex import SwitchVertex
-from whale_ray.multicast.tree_messages import Load
+from whale_ray.multicast.tree_messages import StreamLoad
 from whale_ray.multicast.tree_state import (
     Goal,
     check_goal,
@@ -25,7 +25,7 @@ from whale_ray.multicast.trees import (
     Tree,
 )
 from whale_ray.plan.hosts import (
-    lay_hosts,
+    assign_hosts,
 )
 from whale_ray.plan.streams import RingSpec, StreamPlan
 
@@ -41,11 +41,11 @@ class World:
         self.plan = StreamPlan(
             HOSTS,
             (RingSpec(0, 0, 0, tuple(range(HOSTS)), CAPACITY),),
-            lay_hosts(HOSTS, HOSTS, route, degree=degree),
+            assign_hosts(HOSTS, HOSTS, route, degree=degree),
         )
         self.settings = MulticastSettings(out_degree=degree)
         self.now = 0
-        self.keeper = TreeKeeper(self.plan, self.settings, self.now)
+        self.keeper = TreeController(self.plan, self.settings, self.now)
         self.vertices = {host: SwitchVertex.of(host, self.tree) for host in range(HOSTS)}
         self.dead: set[int] = set()
         self.head = 0
@@ -57,7 +57,7 @@ class World:
     def carry_out(self, orders: Orders) -> None:
         waiting: deque[tuple[int, Message]] = deque(maxlen=1000)
 
-        def say(host: int, said: list[Outgoing]) -> None:
+        def say(host: int, said: list[AddressedMessage]) -> None:
             for one in said:
                 waiting.append((-1 if one.to is None else int(one.to), one.message))
 
@@ -79,7 +79,7 @@ class World:
         self.now += 50 * MS
         arrived = int(rate * 0.05) * SLICE
         self.head += arrived
-        said: list[Outgoing] = []
+        said: list[AddressedMessage] = []
         for host, vertex in self.vertices.items():
             if host == 0:
                 vertex.produce(self.head - vertex.received)
@@ -98,7 +98,7 @@ class World:
                         for last in self.vertices[int(answer.to)].receive(answer.message):
                             if last.to is None:
                                 self.carry_out(self.keeper.answered(0, last.message, self.now))
-        load = Load(
+        load = StreamLoad(
             0, 0, self.now, self.head, 50 * MS, arrived, queue * SLICE, SLICE, send_s, CAPACITY
         )
         self.carry_out(self.keeper.loaded(load, self.now))
@@ -199,15 +199,15 @@ def test_a_successor_goes_on_with_what_was_written_down() -> None:
     world.flow()
     states = world.keeper.states
     assert states[0].goal == Goal("non-blocking", 1)
-    world.keeper = TreeKeeper(world.plan, world.settings, world.now, 2, states)
+    world.keeper = TreeController(world.plan, world.settings, world.now, 2, states)
     for _ in range(10):
         world.flow()
     assert world.tree.degree == 1
 
 
 def test_two_hosts_have_no_tree_to_keep() -> None:
-    plan = StreamPlan(2, (RingSpec(0, 0, 0, (0, 1), CAPACITY),), lay_hosts(2, 2, "star"))
-    keeper = TreeKeeper(plan, MulticastSettings(), 0)
+    plan = StreamPlan(2, (RingSpec(0, 0, 0, (0, 1), CAPACITY),), assign_hosts(2, 2, "star"))
+    keeper = TreeController(plan, MulticastSettings(), 0)
     keeper.set_goal(Goal("chain"))
     assert keeper.turn(TICK_NS) == []
     assert keeper.trees == {}

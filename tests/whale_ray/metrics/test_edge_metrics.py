@@ -16,7 +16,7 @@ from whale_ray.metrics.edge_metrics import (
 )
 from whale_ray.metrics.job_metrics import JobMetrics, RelayMetrics
 from whale_ray.multicast.trees import chain
-from whale_ray.plan.data_path import passages
+from whale_ray.plan.data_path import data_paths
 from whale_ray.plan.physical import PhysicalPlan
 from whale_ray.plan.planner import lay_out
 from whale_ray.transport.links.statistics import LinkStatistics
@@ -81,9 +81,9 @@ def test_each_link_on_an_edges_way_counts_with_what_carries_it() -> None:
 def test_a_tree_that_was_switched_has_other_links() -> None:
     plan = plan_of(3)
     (ring,) = plan.rings_of_edge(0)
-    links = {one.target: one.links for one in passages(plan, {ring.id: chain(0, (2, 1))})}
+    links = {one.target: one.links for one in data_paths(plan, {ring.id: chain(0, (2, 1))})}
     assert links["every"] == ((0, 2), (2, 1))
-    assert {one.target: one.links for one in passages(plan)}["every"] == ((0, 1), (0, 2))
+    assert {one.target: one.links for one in data_paths(plan)}["every"] == ((0, 1), (0, 2))
 
 
 def metrics_with(*relays: RelayMetrics) -> JobMetrics:

@@ -12,8 +12,8 @@ import random
 from collections import deque
 
 from whale_ray.multicast.floors import Acknowledgement
-from whale_ray.multicast.switch_messages import Outgoing
-from whale_ray.multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
+from whale_ray.multicast.switch_messages import AddressedMessage
+from whale_ray.multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
 from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.multicast.switching import Switch, change_degree, join, leave, reshape
 from whale_ray.multicast.trees import Tree, chain, non_blocking_tree, star
@@ -39,14 +39,14 @@ class World:
         """Bytes that the source retains beyond its ring."""
         self.forgets = forgets
         self.degree = 3
-        self.bag: list[Outgoing] = []
-        self.lines: dict[tuple[int, int], deque[Outgoing | Acknowledgement]] = {}
+        self.bag: list[AddressedMessage] = []
+        self.lines: dict[tuple[int, int], deque[AddressedMessage | Acknowledgement]] = {}
         self.memories: dict[int, int] = {}
         """How far the memory of those has come who have died."""
         self.expected: set[int] = set()
         """Those who are to come back, or have, but are not in the tree yet."""
         self.unnoticed: list[int] = []
-        self.outcomes: list[tuple[Phase, Tree]] = []
+        self.outcomes: list[tuple[SwitchPhase, Tree]] = []
         self.is_faulty = True
         self.end: int | None = None
         self.dead_root: tuple[SwitchVertex, SwitchRecord] = (self.root, self.coordinator.record)
@@ -58,7 +58,7 @@ class World:
 
     # --- messages ---------------------------------------------------------------------------
 
-    def send(self, messages: list[Outgoing], sender: int | None = None) -> None:
+    def send(self, messages: list[AddressedMessage], sender: int | None = None) -> None:
         for one in messages:
             copies = self.chance.choice((0, 1, 1, 1, 2)) if self.is_faulty else 1
             if sender is not None and one.to is not None:
@@ -66,7 +66,7 @@ class World:
             else:
                 self.bag += [one] * copies
 
-    def say(self, sender: int, to: int, what: Outgoing | Acknowledgement) -> None:
+    def say(self, sender: int, to: int, what: AddressedMessage | Acknowledgement) -> None:
         if to not in self.vertices or (self.is_faulty and self.chance.random() < 0.2):
             return
         self.lines.setdefault((sender, to), deque(maxlen=LINE_MAX)).append(what)
@@ -81,11 +81,15 @@ class World:
     def follow(self, before: SwitchRecord) -> None:
         record = self.coordinator.record
         if record.epoch != before.epoch:
-            self.outcomes.append((Phase.COMMITTING, record.tree))
+            self.outcomes.append((SwitchPhase.COMMITTING, record.tree))
             self.expected -= set(record.tree.vertices)
-        was_open = before.phase is Phase.PREPARING or record.last_epoch != before.last_epoch
-        if was_open and record.epoch != record.last_epoch and record.phase is not Phase.PREPARING:
-            self.outcomes.append((Phase.ABORTING, record.tree))
+        was_open = before.phase is SwitchPhase.PREPARING or record.last_epoch != before.last_epoch
+        if (
+            was_open
+            and record.epoch != record.last_epoch
+            and record.phase is not SwitchPhase.PREPARING
+        ):
+            self.outcomes.append((SwitchPhase.ABORTING, record.tree))
 
     def deliver(self) -> None:
         if self.lines and (not self.bag or self.chance.random() < 0.5):
@@ -207,7 +211,7 @@ class World:
 
     def switch(self) -> None:
         coordinator = self.coordinator
-        if coordinator.phase is not Phase.STABLE or ROOT not in self.vertices:
+        if coordinator.phase is not SwitchPhase.STABLE or ROOT not in self.vertices:
             return
         last = coordinator.record.last_epoch
         cut = max(last + 1, self.root.received + self.chance.randint(0, 9))
@@ -306,7 +310,7 @@ class World:
         is_last = False
         for _ in range(800):
             dead = self.coordinator.record.gone & set(self.coordinator.tree.vertices)
-            if self.coordinator.phase is Phase.STABLE and (dead or self.expected):
+            if self.coordinator.phase is SwitchPhase.STABLE and (dead or self.expected):
                 self.switch()
             while self.bag or self.lines:
                 self.deliver()
@@ -338,7 +342,7 @@ class World:
 
     def is_settled(self) -> bool:
         head, tree = self.root.received, self.coordinator.tree
-        is_still = self.coordinator.phase is Phase.STABLE and not self.bag and not self.lines
+        is_still = self.coordinator.phase is SwitchPhase.STABLE and not self.bag and not self.lines
         if not is_still or self.coordinator.record.gone & set(tree.vertices):
             return False
         has_all = all(self.vertices[name].received >= head for name in tree.vertices)

@@ -12,6 +12,7 @@ from whale_ray.configs.errors import ProtocolError
 from whale_ray.multicast.floors import Acknowledgement, SourceFloors
 from whale_ray.multicast.switch_messages import (
     Abort,
+    AddressedMessage,
     Commit,
     Done,
     Fetch,
@@ -19,14 +20,13 @@ from whale_ray.multicast.switch_messages import (
     Leave,
     Left,
     Message,
-    Outgoing,
     PlannedMove,
     Prepare,
     Ready,
     Refused,
     Starved,
 )
-from whale_ray.multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
+from whale_ray.multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
 from whale_ray.multicast.switch_vertex import Span, SwitchVertex
 from whale_ray.multicast.switching import Switch, change_degree, leave, reshape
 from whale_ray.multicast.trees import Tree, chain, non_blocking_tree, star
@@ -58,8 +58,8 @@ def test_bytes_that_are_lost_with_the_source_end_in_a_failure_and_never_in_silen
 def test_switches_are_committed_and_aborted_in_these_lives():
     """Else the test above would show nothing."""
     outcomes = [phase for seed in range(15) for phase, _ in play(seed).outcomes]
-    assert outcomes.count(Phase.COMMITTING) > 15
-    assert outcomes.count(Phase.ABORTING) > 15
+    assert outcomes.count(SwitchPhase.COMMITTING) > 15
+    assert outcomes.count(SwitchPhase.ABORTING) > 15
 
 
 @pytest.mark.parametrize("removed", ["reservation", "pin", "cut"])
@@ -82,7 +82,7 @@ def test_the_world_bites(removed, monkeypatch):
     else:
         reserve = SwitchVertex.receive
 
-        def receive(vertex: SwitchVertex, message: Message) -> list[Outgoing]:
+        def receive(vertex: SwitchVertex, message: Message) -> list[AddressedMessage]:
             out = reserve(vertex, message)
             vertex._reserved = {one: at + 50 for one, at in vertex._reserved.items()}
             return out
@@ -109,13 +109,13 @@ def test_a_child_reads_up_to_the_cut_from_the_old_parent_and_then_from_the_new_o
     vertex = child(40)
     assert vertex.reading == Span("a", 0) and vertex.limit is None
     (done,) = vertex.receive(Commit(1, 100, (MOVE,), frozenset(), frozenset(), TREE))
-    assert done == Outgoing(None, Done(1, 100, "c", finished=False))
+    assert done == AddressedMessage(None, Done(1, 100, "c", finished=False))
     assert (vertex.reading, vertex.limit) == (Span("a", 0), 100)
     with pytest.raises(ProtocolError):
         vertex.read("b", 40, 50)
-    assert vertex.read("a", 40, 100) == [Outgoing("a", Leave(1, 100, "c", 100))]
+    assert vertex.read("a", 40, 100) == [AddressedMessage("a", Leave(1, 100, "c", 100))]
     assert (vertex.reading, vertex.limit) == (Span("b", 100), None)
-    assert vertex.tick() == [Outgoing("a", Leave(1, 100, "c", 100))]
+    assert vertex.tick() == [AddressedMessage("a", Leave(1, 100, "c", 100))]
 
 
 def test_a_child_that_has_passed_the_cut_changes_where_it_stands():
@@ -126,7 +126,9 @@ def test_a_child_that_has_passed_the_cut_changes_where_it_stands():
 
 def test_after_an_abort_all_is_as_before():
     vertex = child(40)
-    assert vertex.receive(Abort(1, 100)) == [Outgoing(None, Done(1, 100, "c", finished=True))]
+    assert vertex.receive(Abort(1, 100)) == [
+        AddressedMessage(None, Done(1, 100, "c", finished=True))
+    ]
     vertex.read("a", 40, 200)
     assert vertex.receive(Prepare(1, 100, (MOVE,))) == []
     assert (vertex.reading, vertex.epoch, vertex.refused) == (Span("a", 0), 0, {"epoch": 1})
@@ -134,7 +136,7 @@ def test_after_an_abort_all_is_as_before():
 
 def test_a_new_parent_keeps_the_stream_from_the_cut_on():
     parent = SwitchVertex("b", "S", "S")
-    ready = [Outgoing(None, Ready(1, 100, "b", (("c", 100),)))]
+    ready = [AddressedMessage(None, Ready(1, 100, "b", (("c", 100),)))]
     assert parent.receive(Prepare(1, 100, (MOVE,))) == ready
     assert parent.receive(Prepare(1, 100, (MOVE,))) == ready
     parent.read("S", 0, 300)
@@ -207,8 +209,10 @@ def test_a_stream_that_ends_before_the_cut_has_passed_it():
     vertex = child(40)
     vertex.receive(Commit(1, 100, (MOVE,), frozenset(), frozenset(), TREE))
     assert vertex.ended(60) == []
-    assert vertex.arrived(60) == [Outgoing("a", Leave(1, 100, "c", 60))]
-    assert vertex.receive(Left(1, 100, "a")) == [Outgoing(None, Done(1, 100, "c", finished=True))]
+    assert vertex.arrived(60) == [AddressedMessage("a", Leave(1, 100, "c", 60))]
+    assert vertex.receive(Left(1, 100, "a")) == [
+        AddressedMessage(None, Done(1, 100, "c", finished=True))
+    ]
 
 
 def test_a_host_that_was_away_learns_who_has_come_back():
@@ -265,14 +269,14 @@ def test_the_root_serves_whoever_fetches_until_it_leaves():
     root.child_read("a", 300)
     assert root.receive(Fetch(1, 100, "c", 40)) == []
     assert root.serves == {"a": 300, "c": 40}
-    assert root.receive(Leave(1, 100, "c", 60)) == [Outgoing("c", Left(1, 100, "S"))]
+    assert root.receive(Leave(1, 100, "c", 60)) == [AddressedMessage("c", Left(1, 100, "S"))]
     assert root.serves == {"a": 300}
     root.receive(Fetch(1, 100, "c", 40))  # it was overtaken
     assert root.serves == {"a": 300} and root.refused == {"fetch": 1}
     root.held_from = 50
     assert root.receive(Fetch(1, 200, "c", 40)) == []  # it may be further by now
     assert root.serves == {"a": 300, "c": 50}
-    assert root.starved("c", 40) == [Outgoing(None, Starved(0, 0, "S", "c", 40, 50))]
+    assert root.starved("c", 40) == [AddressedMessage(None, Starved(0, 0, "S", "c", 40, 50))]
 
 
 def test_another_root_takes_over_from_the_record():
@@ -282,13 +286,13 @@ def test_another_root_takes_over_from_the_record():
     prepared = coordinator.record
     for name in ("S", "a", "b", "c"):
         coordinator.receive(Ready(3, 100, name, (("b", 100), ("c", 100)) if name == "S" else ()))
-    assert coordinator.phase is Phase.COMMITTING
+    assert coordinator.phase is SwitchPhase.COMMITTING
     for record in (prepared, coordinator.record):
         root = SwitchVertex.root_from(record, 3, held_from=64, head=90)
         assert (root.received, root.retain_from, root.serves["a"]) == (90, 64, 64)
         commits = {one.to: one.message for one in coordinator.root_restarted()}
         answers = root.receive(commits["S"])
-        assert answers == [Outgoing(None, Done(3, 100, "S", finished=True))]
+        assert answers == [AddressedMessage(None, Done(3, 100, "S", finished=True))]
         assert (root.epoch, root.serves) == (100, {"a": 64, "b": 100, "c": 100})
 
 
@@ -298,9 +302,9 @@ def test_a_root_that_restarts_aborts_what_was_prepared():
     coordinator.begin(reshape(tree, star("S", ["a", "b"])), 100)
     root = SwitchVertex.root_from(coordinator.record, 3, held_from=0, head=90)
     said = coordinator.root_restarted()
-    assert coordinator.phase is Phase.ABORTING
+    assert coordinator.phase is SwitchPhase.ABORTING
     (abort,) = [one.message for one in said if one.to == "S"]
-    assert root.receive(abort) == [Outgoing(None, Done(3, 100, "S", finished=True))]
+    assert root.receive(abort) == [AddressedMessage(None, Done(3, 100, "S", finished=True))]
     with pytest.raises(ValueError, match="no tree can do without it"):
         coordinator.lost("S")
 
@@ -351,5 +355,5 @@ def test_a_missing_answer_aborts():
     for _ in range(PATIENCE_TICKS - 1):
         assert {one.to for one in coordinator.tick()} == {0, 2}
     assert {one.to for one in coordinator.tick()} == {0, 2, 4}
-    assert (coordinator.phase, coordinator.tree) == (Phase.ABORTING, tree)
+    assert (coordinator.phase, coordinator.tree) == (SwitchPhase.ABORTING, tree)
     assert coordinator.aborts == ["not ready in time: 0, 2"]

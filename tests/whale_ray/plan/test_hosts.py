@@ -14,7 +14,7 @@ from whale_ray.multicast.trees import (
 )
 from whale_ray.plan.hosts import (
     HostLayout,
-    lay_hosts,
+    assign_hosts,
 )
 from whale_ray.plan.streams import RingSpec, StreamPlan
 
@@ -22,17 +22,17 @@ ROUTES: tuple[Route, ...] = ("star", "chain", "binomial", "non-blocking")
 
 
 def test_workers_are_spread_in_blocks() -> None:
-    layout = lay_hosts(3, 7, "star")
+    layout = assign_hosts(3, 7, "star")
     assert layout.of_worker == (0, 0, 0, 1, 1, 2, 2)
     assert layout.names == ("host-0", "host-1", "host-2")
     assert layout.workers_on(1) == (3, 4)
     assert layout.hosts_of([6, 0, 1]) == (0, 2)
-    assert lay_hosts(0, 3, "star").count == 1
+    assert assign_hosts(0, 3, "star").count == 1
 
 
 def counts(workers: int, *weights: int) -> list[int]:
     """Return how many workers each host gets, given the hosts' weights."""
-    layout = lay_hosts(len(weights), workers, "star", weights)
+    layout = assign_hosts(len(weights), workers, "star", weights)
     return [len(layout.workers_on(host)) for host in range(len(weights))]
 
 
@@ -44,7 +44,7 @@ def test_hosts_get_workers_by_their_weights() -> None:
     assert counts(3, 1, 100, 1) == [1, 1, 1]
     assert counts(4, 0, 8) == [1, 3]
     assert counts(4, 0, 0) == [2, 2]
-    assert lay_hosts(2, 4, "chain", (1, 3)).of_worker == (0, 1, 1, 1)
+    assert assign_hosts(2, 4, "chain", (1, 3)).of_worker == (0, 1, 1, 1)
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(0, 60))
@@ -62,7 +62,7 @@ def test_no_host_is_left_out_or_gets_more_than_it_can_bear(weights: list[int], m
 
 def test_fewer_workers_than_hosts_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"runtime\.hosts=4, but there are only 3 workers"):
-        lay_hosts(4, 3, "star")
+        assign_hosts(4, 3, "star")
 
 
 def test_the_trees_of_all_routes() -> None:
@@ -79,7 +79,7 @@ def test_the_trees_of_all_routes() -> None:
 @st.composite
 def plans(draw: st.DrawFn) -> StreamPlan:
     workers = draw(st.integers(1, 12))
-    hosts = lay_hosts(draw(st.integers(1, workers)), workers, draw(st.sampled_from(ROUTES)))
+    hosts = assign_hosts(draw(st.integers(1, workers)), workers, draw(st.sampled_from(ROUTES)))
     worker = st.integers(0, workers - 1)
     readers = st.sets(worker, min_size=1).map(lambda found: tuple(sorted(found)))
     pairs = draw(st.lists(st.tuples(worker, readers), max_size=8))

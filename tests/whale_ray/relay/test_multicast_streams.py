@@ -1,4 +1,4 @@
-"""Branches of three hosts in a chain over real links, driven by hand in virtual time."""
+"""MulticastStreams of three hosts in a chain over real links, driven by hand in virtual time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.multicast.tree_messages import Relocated, TreeNews
 from whale_ray.multicast.trees import chain
 from whale_ray.plan.hosts import host_name
-from whale_ray.relay.multicast_stream import TAG, Branch
-from whale_ray.relay.multicast_streams import QUIET_TICK_NS, TICK_NS, Branches
+from whale_ray.relay.multicast_stream import TAG, MulticastStream
+from whale_ray.relay.multicast_streams import QUIET_TICK_NS, TICK_NS, MulticastStreams
 from whale_ray.transport.mirror import RingTap
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -38,7 +38,7 @@ class Chain:
         addresses = {host: hosts.addresses[host_name(host)] for host in range(3)}
         settings = MulticastSettings()
         self.branches = [
-            Branches(
+            MulticastStreams(
                 host,
                 hosts.endpoints[host_name(host)],
                 settings,
@@ -52,7 +52,7 @@ class Chain:
         for host in range(3):
             self.branches[host].add(self._branch(host), self.now_ns, is_root=host == ROOT)
 
-    def _branch(self, host: int) -> Branch:
+    def _branch(self, host: int) -> MulticastStream:
         endpoint = self.hosts.endpoints[host_name(host)]
         if host == ROOT:
             tap, incoming = self.source.tap, None
@@ -60,7 +60,7 @@ class Chain:
             mirror = self.targets[host - 1].mirror
             tap, incoming = RingTap.of(mirror, 1), endpoint.subscribe(STREAM, mirror, None)
         offer = endpoint.offer(STREAM, tap, dynamic=True)
-        return Branch(STREAM, SwitchVertex.of(host, TREE), offer, incoming, endpoint)
+        return MulticastStream(STREAM, SwitchVertex.of(host, TREE), offer, incoming, endpoint)
 
     @property
     def now_ns(self) -> int:

@@ -8,7 +8,7 @@ from whale_ray.configs.settings import Settings
 from whale_ray.plan.assignment import (
     RelayAssignment,
 )
-from whale_ray.plan.hosts import lay_hosts
+from whale_ray.plan.hosts import assign_hosts
 from whale_ray.plan.streams import StreamPlan
 from whale_ray.relay.relay import Relay
 from whale_ray.relay.watermark_exchange import _WATERMARK, TAG
@@ -23,7 +23,7 @@ SLOT_HOSTS = (0, 1, 1)
 @pytest.fixture
 def relay():
     """Return host 0's relay in its first attempt, with a board of its own."""
-    plan = StreamPlan(2, (), lay_hosts(2, 2, "star"))
+    plan = StreamPlan(2, (), assign_hosts(2, 2, "star"))
     assignment = RelayAssignment("job", plan, SLOT_HOSTS, Settings(), SECRET)
     made = Relay(2, assignment, SystemClock(), "127.0.0.1")
     made.open(0)

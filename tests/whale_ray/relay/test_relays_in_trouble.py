@@ -15,8 +15,8 @@ import whale_ray as whale
 from tests.whale_ray.api.test_several_hosts import SMALL, assert_all_received, sibling
 from whale_ray.api.job import Job
 from whale_ray.api.submission import submit
-from whale_ray.control.fleet import Told
-from whale_ray.control.tree_session import TreeLead
+from whale_ray.control.fleet import MemberMessage
+from whale_ray.control.tree_session import TreeSession
 from whale_ray.deployment.processes import process_fleet
 from whale_ray.multicast.switch_messages import Starved
 from whale_ray.multicast.tree_messages import TreeNews
@@ -124,18 +124,18 @@ def test_when_the_source_has_lost_bytes_the_job_begins_anew_at_once(
 ):
     """The relay that says so is aborted like the others, though nothing has happened to it."""
     marker = tmp_path / "marker"
-    told_of: list[Told] = []
-    genuine = TreeLead.take
+    told_of: list[MemberMessage] = []
+    genuine = TreeSession.take
 
-    def take(self: TreeLead, told: Told, now_ns: int) -> None:
+    def take(self: TreeSession, told: MemberMessage, now_ns: int) -> None:
         if not told_of and told.worker == 4 and marker.exists():
             told_of.append(told)
             (stream,) = self.trees
             starved = Starved(1, 0, 0, 1, 0, 64)
-            told = Told(told.worker, told.attempt, TreeNews(((stream, starved),)))
+            told = MemberMessage(told.worker, told.attempt, TreeNews(((stream, starved),)))
         genuine(self, told, now_ns)
 
-    monkeypatch.setattr(TreeLead, "take", take)
+    monkeypatch.setattr(TreeSession, "take", take)
     patience = {"runtime.unreachable_after_ms": 600_000, "runtime.kill_grace_ms": 600_000}
     job = begun(partial(Keep, marker), **patience, **{"multicast.report_interval_ms": 50}).wait(100)
     assert_all_received(job, ROWS)

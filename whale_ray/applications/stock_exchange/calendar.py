@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...configs.errors import SettingsError
 
-__all__ = ["SHANGHAI", "Phase", "TradingCalendar"]
+__all__ = ["SHANGHAI", "TradingCalendar", "TradingPhase"]
 
 _MINUTE_MS = 60_000
 _DAY_MINUTES = 24 * 60
@@ -27,7 +27,7 @@ _EXAMPLE = "Asia/Shanghai: 00:00 collect, 09:25 trade, 14:57 collect, 15:00 clos
 
 
 @dataclass(frozen=True)
-class Phase:
+class TradingPhase:
     """A part of the local day.
 
     Attributes:
@@ -50,7 +50,7 @@ class TradingCalendar:
     """
 
     zone: str
-    phases: tuple[Phase, ...]
+    phases: tuple[TradingPhase, ...]
 
     @classmethod
     def parse(cls, text: str) -> TradingCalendar:
@@ -78,10 +78,12 @@ class TradingCalendar:
                 )
                 raise SettingsError(msg)
         ends = [*minutes[1:], _DAY_MINUTES]
-        return cls(zone, tuple(Phase(*one, end) for one, end in zip(begun, ends, strict=True)))
+        return cls(
+            zone, tuple(TradingPhase(*one, end) for one, end in zip(begun, ends, strict=True))
+        )
 
     @cached_property
-    def calls(self) -> tuple[Phase, ...]:
+    def calls(self) -> tuple[TradingPhase, ...]:
         """When orders only collect; each ends with an auction."""
         return tuple(phase for phase in self.phases if phase.kind == "collect")
 

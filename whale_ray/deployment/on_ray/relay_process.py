@@ -20,7 +20,7 @@ import cloudpickle
 
 from ...configs.errors import AttemptLostError
 from ...control.controller_events import Raised, Returned
-from ...control.fleet import SnapshotTaken, Told
+from ...control.fleet import MemberMessage, SnapshotTaken
 from ...metrics.job_metrics import WorkerSnapshot
 from ...plan.hosts import host_name
 from ..envelope import Envelope
@@ -47,7 +47,7 @@ class RelayProcess:
         self._ended = False
         self._told: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
         self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
-        self._news: queue.Queue[Told] = queue.Queue(_NEWS_MAX)
+        self._news: queue.Queue[MemberMessage] = queue.Queue(_NEWS_MAX)
         self._sending = threading.Lock()
         ours, theirs = socket.socketpair()
         self._connection = MessageSocket(ours)
@@ -101,7 +101,7 @@ class RelayProcess:
         """See `Relay.tell`."""
         self._send((attempt, "tell", (content,)))
 
-    def news(self, timeout_s: float) -> list[Told]:
+    def news(self, timeout_s: float) -> list[MemberMessage]:
         """Return what the relay told since the last time; wait for the first of it."""
         found = []
         try:
@@ -165,7 +165,7 @@ class RelayProcess:
                 message = pickle.loads(self._connection.receive())  # noqa: S301  # our child
                 if isinstance(message, SnapshotTaken):
                     self._snapshots.put(message)
-                elif isinstance(message, Told):
+                elif isinstance(message, MemberMessage):
                     with suppress(queue.Full):
                         self._news.put_nowait(message)
                 elif isinstance(message, Returned | Raised):

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...configs.errors import WhaleError
 from ...control.controller_events import Raised
-from ...control.fleet import SnapshotTaken, Told
+from ...control.fleet import MemberMessage, SnapshotTaken
 from ...tasks.capture import Capture
 from ...tasks.printed import PrintLimit
 from ...transport.clock import SystemClock
@@ -120,7 +120,7 @@ class ProcessWorker:
             self._calls.put((attempt, method, arguments))
 
     def _tell(self, attempt: int, content: object) -> None:
-        self._send(Told(self._index, attempt, content))
+        self._send(MemberMessage(self._index, attempt, content))
 
     def _leave(self) -> None:
         """End the process in order, or without it once the grace is over."""

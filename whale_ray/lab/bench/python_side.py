@@ -41,7 +41,7 @@ from ...transport.verbs.equipment import Agreed, Data, Equipment
 from ...transport.verbs.fetching import Fetcher
 from ...transport.verbs.frames import LETTERS, Memory
 from ...transport.verbs.library import Library
-from ...transport.verbs.payload_sender import Lender
+from ...transport.verbs.payload_sender import PayloadSender
 from ...transport.verbs.queue_pair import QueuePair
 from ...transport.verbs.regions import Regions
 from .idle_verbs import Completion, IdleFabric
@@ -166,7 +166,7 @@ class Writes:
         hosts = _neighbours()
         hosts.offer(_STREAM, RingTap.beside(self._producer, 0), [_PEER])
         hosts.peers[_PEER].subscribed(_STREAM, 0, _RING_BYTES, _RING_BYTES, _NUMBER)
-        self._lender = Lender(self._pair, Regions(device), Data.WRITE)
+        self._lender = PayloadSender(self._pair, Regions(device), Data.WRITE)
         self._lender.lies_at(Memory(_STREAM, 1, 1 << 20, _RING_BYTES))
         self._link = cast("Link", SimpleNamespace(peer=hosts.peers[_PEER]))
         self._position = 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...multicast.switch_messages import Message, Outgoing
-from ...multicast.switch_protocol import Phase, SwitchCoordinator, SwitchRecord
+from ...multicast.switch_messages import AddressedMessage, Message
+from ...multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
 from ...multicast.switch_vertex import SwitchVertex
 from ...multicast.switching import Switch
 from ...multicast.trees import Vertex
@@ -64,7 +64,7 @@ class SwitchUnderWay:
         self._commits: dict[Vertex, Message] = {}
         self._send(self._coordinator.begin(switch, cut))
         self._play()
-        assert self._coordinator.phase is Phase.COMMITTING, "no message is lost here"
+        assert self._coordinator.phase is SwitchPhase.COMMITTING, "no message is lost here"
         self.heard_s = (self._queue.clock.now_ns + self._control_ns) / _NS_PER_S
         """When everybody hears COMMIT."""
 
@@ -82,7 +82,7 @@ class SwitchUnderWay:
                 self._post(passage.heard_s, self._read, vertex, passage.first_slice)
                 self._post(passage.heard_s, self._deliver, vertex, commit)
         self._play()
-        assert self._coordinator.phase is Phase.STABLE, "everybody has changed"
+        assert self._coordinator.phase is SwitchPhase.STABLE, "everybody has changed"
         for vertex, move in self.moves.items():
             reading = self._vertices[vertex].reading
             assert reading is not None and reading.parent == move.new_parent
@@ -95,10 +95,10 @@ class SwitchUnderWay:
     def _play(self) -> None:
         self._queue.run(1 << 62, _EVENTS_MAX)
 
-    def _send(self, messages: Iterable[Outgoing]) -> None:
+    def _send(self, messages: Iterable[AddressedMessage]) -> None:
         """Put messages on their way; COMMIT waits until it is known who reads what."""
         at_ns = self._queue.clock.now_ns + self._control_ns
-        is_decided = self._coordinator.phase is Phase.COMMITTING
+        is_decided = self._coordinator.phase is SwitchPhase.COMMITTING
         for one in messages:
             if one.to is None:
                 self._queue.post(at_ns, self._answer, one.message)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.applications.stock_exchange.calendar import Phase, TradingCalendar
+from whale_ray.applications.stock_exchange.calendar import TradingCalendar, TradingPhase
 from whale_ray.configs.errors import SettingsError
 
 ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "Europe/Berlin", "Asia/Kolkata"]
@@ -26,7 +26,7 @@ def calendars(draw: st.DrawFn) -> TradingCalendar:
     for _ in minutes[1:]:  # from the last one back
         others = sorted({"collect", "trade", "closed"} - {kinds[-1]})
         kinds.append(draw(st.sampled_from(others)))
-    phases = map(Phase, reversed(kinds), minutes, [*minutes[1:], 1440])
+    phases = map(TradingPhase, reversed(kinds), minutes, [*minutes[1:], 1440])
     return TradingCalendar(draw(st.sampled_from(ZONES)), tuple(phases))
 
 

@@ -12,7 +12,7 @@ from whale_ray.lab.simulator.arrivals import Step, paced, poisson
 from whale_ray.lab.simulator.control import Passage, SwitchUnderWay
 from whale_ray.lab.simulator.model import Scenario, SliceCosts
 from whale_ray.lab.simulator.run import simulate
-from whale_ray.multicast.switch_protocol import Phase, SwitchRecord
+from whale_ray.multicast.switch_protocol import SwitchPhase, SwitchRecord
 from whale_ray.multicast.switching import change_degree
 from whale_ray.multicast.trees import Vertex, non_blocking_tree
 
@@ -105,7 +105,7 @@ def test_the_protocols_vertices_check_who_reads_what() -> None:
     ended_s, record = under_way.finish(passages)
     # LEAVE, LEFT, DONE follow.
     assert ended_s == pytest.approx(under_way.heard_s + 3 * CONTROL_S)
-    assert record.phase is Phase.STABLE
+    assert record.phase is SwitchPhase.STABLE
     assert record.epoch == 50
     assert record.tree.degree == 2
 
