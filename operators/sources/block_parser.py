@@ -2,13 +2,14 @@
 
 Both text formats are parsed by Arrow a block at a time. Arrow rejects a block as a whole, without
 saying reliably where; so a block that fails is taken apart until its bad records are known by line.
+Where they are dropped, those that the format can tell by themselves are left out before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import compress, groupby
 from typing import TYPE_CHECKING
 
 from ...configs.errors import BadRowError
@@ -18,7 +19,11 @@ from .text_blocks import Block, count_lines
 from .text_encoding import UTF_8, encoding_remedy, undecodable
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
+
+    FindMalformed = Callable[[Sequence[bytes]], "npt.NDArray[np.bool_] | None"]
 
 _PREVIEW_BYTES = 80
 BAD_QUOTES = "a quote that is not closed, or that is followed by more than the field's end"
@@ -47,6 +52,9 @@ class Fault:
         return cls(reason, encoding_remedy(encoding), reason)
 
 
+_MALFORMED = Fault("malformed", "")
+
+
 @dataclass
 class BlockParser:
     """Turns blocks into record batches and deals with the records that cannot be read.
@@ -57,6 +65,8 @@ class BlockParser:
         remedy: what a user can do about a bad record, for the message.
         encoding: what the file was decoded from.
         rejected: rows left out, by reason.
+        find_malformed: tells for many records at once which are bad beyond doubt; None if it
+            cannot tell.
     """
 
     parse: Callable[[bytes], pa.Table]
@@ -64,6 +74,7 @@ class BlockParser:
     remedy: str
     encoding: str = UTF_8
     rejected: dict[str, int] = field(default_factory=dict)
+    find_malformed: FindMalformed | None = None
 
     def batches(self, path: str, block: Block) -> Iterator[pa.RecordBatch]:
         """Yield the block's good rows in order.
@@ -81,13 +92,40 @@ class BlockParser:
             else:
                 yield from table.to_batches()
                 return
-        yield from self._salvage(path, block)
+        if self.policy == "drop":
+            yield from self._without_malformed(block)
+        else:
+            yield from self._until_malformed(path, block)
 
-    def _salvage(self, path: str, block: Block) -> Iterator[pa.RecordBatch]:
+    def _without_malformed(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """Yield the good rows, counting the bad ones; few parses however many are bad."""
         import pyarrow as pa
 
-        def parse(some: Sequence[bytes]) -> pa.Table:
-            return self.parse(b"".join(some))
+        records, bad_quotes = block.split()
+        records = self._drop(records, bad_quotes)
+        if self.find_malformed is not None:
+            malformed = self.find_malformed(records)
+            if malformed is not None:
+                records = self._drop(records, malformed.tolist())
+        for part in separate(records, self._parse_all, (pa.ArrowException,)):
+            if isinstance(part, Bad):
+                self._drop(records[part.index : part.index + 1], [True])
+            else:
+                yield from part.value.to_batches()
+
+    def _drop(self, records: Sequence[bytes], bad: Sequence[bool]) -> list[bytes]:
+        """Return the good records, counting the bad ones."""
+        for record in compress(records, bad):
+            fault = Fault.of(record, self.encoding, _MALFORMED)
+            self.rejected[fault.counted_as] = self.rejected.get(fault.counted_as, 0) + 1
+        return list(compress(records, (not one for one in bad)))
+
+    def _parse_all(self, records: Sequence[bytes]) -> pa.Table:
+        return self.parse(b"".join(records))
+
+    def _until_malformed(self, path: str, block: Block) -> Iterator[pa.RecordBatch]:
+        """Yield the good rows up to the first bad one, which is refused."""
+        import pyarrow as pa
 
         records, bad_quotes = block.split()
         first = 0
@@ -99,7 +137,7 @@ class BlockParser:
                     self._reject(path, block, records, row, BAD_QUOTES)
                 continue
             some = records[rows.start : rows.stop]
-            for part in separate(some, parse, (pa.ArrowException,), rows.start):
+            for part in separate(some, self._parse_all, (pa.ArrowException,), rows.start):
                 if isinstance(part, Bad):
                     self._reject(path, block, records, part.index, reason_of(part.error))
                 else:
@@ -110,9 +148,6 @@ class BlockParser:
     ) -> None:
         record = records[index]
         fault = Fault.of(record, self.encoding, Fault(reason, self.remedy))
-        if self.policy == "drop":
-            self.rejected[fault.counted_as] = self.rejected.get(fault.counted_as, 0) + 1
-            return
         line = block.first_line + sum(count_lines(one) for one in records[:index])
         msg = (
             f"{path}, line {line}: {fault.reason}: {_preview(record)}; {fault.remedy}, "

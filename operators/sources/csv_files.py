@@ -14,11 +14,14 @@ from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
+from .malformed_records import malformed_values, of_all_records
 from .text_blocks import Block, Quoting, read_blocks
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
 from .text_source import TextSource, take_schema
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -93,7 +96,13 @@ class CsvSource(TextSource):
             except pa.ArrowInvalid as error:
                 raise pa.ArrowInvalid(_with_name(str(error), names)) from error
 
-        return BlockParser(parse, self.on_bad_rows, _REMEDY, self.encoding, rejected), body
+        def find_malformed(records: Sequence[bytes]) -> npt.NDArray[np.bool_] | None:
+            return self._malformed(records, names, schema)
+
+        parser = BlockParser(
+            parse, self.on_bad_rows, _REMEDY, self.encoding, rejected, find_malformed
+        )
+        return parser, body
 
     def _refuse_another_column(self, path: str, names: list[str], schema: pa.Schema) -> None:
         for name in names:
@@ -140,7 +149,7 @@ class CsvSource(TextSource):
                 first = records[good.index(False)]
                 fault = Fault.of(first, self.encoding, Fault(BAD_QUOTES, "correct it"))
                 raise InputError(no_line(path, body, fault))
-        table = self._read(data, names, {}, wanted, lenient=True)
+        table = self._read(data, names, {}, wanted, skipped=[])
         if not table.num_rows:
             msg = (
                 f"{path}: no line of the first block has {len(names)} fields, as the header has; "
@@ -156,7 +165,7 @@ class CsvSource(TextSource):
         if not numbers:
             return table.schema
         types = dict.fromkeys(numbers, pa.string())
-        texts = self._read(data, names, types, numbers, lenient=True)
+        texts = self._read(data, names, types, numbers, skipped=[])
         schema = table.schema
         for name in numbers:
             column = f"{path}: the column {name!r}"
@@ -178,6 +187,22 @@ class CsvSource(TextSource):
                 refuse_changed(column, field.name, texts.column(0))
         return table
 
+    def _malformed(
+        self, records: Sequence[bytes], names: list[str], schema: pa.Schema
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which records are malformed beyond doubt; None if that cannot be told."""
+        import pyarrow as pa
+
+        as_bytes = {field.name: pa.binary() for field in schema}
+        wrong_lengths: list[int] = []
+        try:
+            data = b"".join(records)
+            fields = self._read(data, names, as_bytes, schema.names, skipped=wrong_lengths)
+        except pa.ArrowException:
+            return None
+        values = malformed_values(fields, schema)
+        return of_all_records(records, wrong_lengths, values, blank=len(names) == 1)
+
     def _read(
         self,
         data: bytes,
@@ -185,15 +210,24 @@ class CsvSource(TextSource):
         types: dict[str, pa.DataType],
         wanted: list[str],
         *,
-        lenient: bool = False,
+        skipped: list[int] | None = None,
     ) -> pa.Table:
-        """Read whole records; `lenient` skips those of another length than the header."""
+        """Read whole records.
+
+        Those of another length than the header are malformed; with `skipped` they are left out,
+        and their numbers put there, counted from 1.
+        """
         import pyarrow as pa
         import pyarrow.csv as pc
 
         layout = self._layout(len(names))
-        if lenient:
-            layout.invalid_row_handler = lambda row: "skip"
+        if skipped is not None:
+
+            def skip(row: pc.InvalidRow) -> str:
+                skipped.append(row.number)
+                return "skip"
+
+            layout.invalid_row_handler = skip
         convert = pc.ConvertOptions(
             column_types=types,
             include_columns=wanted,
