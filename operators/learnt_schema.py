@@ -4,6 +4,9 @@ The first row tells the names, the first value of a column that is not null its 
 (`transport.wire.values`). Rows wait until all types are known, however they are cut into batches. A
 column that holds nothing but nulls in all rows, or in the first `WAITING_ROWS_MAX`, has the type of
 the input's column of the same name; if there is none, the user must declare it.
+
+Rows of a source without an end cannot wait for ever: there such a column is presumed to be text,
+and its first value that is not null must be one.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
 
 _FLOAT64 = DataType.parse("float64")
+_TEXT = DataType.parse("string")
 
 WAITING_ROWS_MAX: Final = 65_536
 """So many rows may wait for the types of their columns."""
@@ -31,6 +35,7 @@ class LearntSchema:
         keeps_input_types: whether text, times and decimals that keep the name of an input column
             keep its type too, and whole numbers that of floats, decimals and uint64.
         skips_misfits: whether a value that no type holds tells nothing, instead of being an error.
+        presumes: whether columns of nulls are presumed to be text after `WAITING_ROWS_MAX` rows.
 
     Attributes:
         known: the schema, None until it is known.
@@ -43,12 +48,15 @@ class LearntSchema:
         *,
         keeps_input_types: bool = False,
         skips_misfits: bool = False,
+        presumes: bool = False,
     ) -> None:
         self.known = declared
         self.inputs: tuple[Schema, ...] = ()
         self._is_declared = declared is not None
         self._keeps_input_types = keeps_input_types
         self._skips_misfits = skips_misfits
+        self._presumes = presumes
+        self._presumed: dict[str, int] = {}  # column → rows in which it held nothing but nulls
         self._types: dict[str, DataType | None] | None = None  # by name, once names are known
         self._rows = 0
         self._misfit: tuple[int, InputError] | None = None
@@ -79,6 +87,8 @@ class LearntSchema:
         if self._types is not None and None not in types.values():
             self._fix()
         elif self._rows >= WAITING_ROWS_MAX:
+            if self._presumes:
+                self.presume()
             self.settle()
         return self.known is not None
 
@@ -99,6 +109,36 @@ class LearntSchema:
             msg = f"column {untold[0]!r} holds nothing but nulls; declare its type"
             raise InputError(msg)
         self._fix()
+
+    def presume(self) -> None:
+        """Fix the schema, if there were rows with columns: those of nothing but nulls are text."""
+        if self.known is not None or not self._types:
+            return
+        for name, kind in self._types.items():
+            if kind is None and (inherited := self._input_type(name)) is None:
+                self._presumed[name] = self._rows
+                self._types[name] = _TEXT
+            elif kind is None:
+                self._types[name] = inherited
+        self._fix()
+
+    def check_presumed(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Look whether the next rows are as was presumed.
+
+        Raises:
+            InputError: the first value of a column that was presumed to be text is none.
+        """
+        for name in list(self._presumed):
+            kind = self._type_of_first(name, rows, 0)
+            if kind is not None and not kind.is_text:
+                msg = (
+                    f"column {name!r} held nothing but nulls in the first "
+                    f"{self._presumed[name]:,} rows, so it was taken for text when they could wait "
+                    f"no longer, and now there is a value of the type {kind}"
+                )
+                raise InputError(msg)
+            if kind is not None:
+                del self._presumed[name]
 
     def batch(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
         """Return rows as a batch, once the schema is known.

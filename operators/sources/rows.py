@@ -25,6 +25,10 @@ Row: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
 Rows: TypeAlias = Iterable[Row | None]
 
 _PAUSE_NS = 1_000_000
+_TAKING_NS = 50_000_000
+"""Rows that come slowly are passed on after so long, however few they are."""
+_WAITING_NS_MAX = 1_000_000_000
+"""So long rows of a source without an end wait for the types of columns of nulls."""
 _PREVIEW_CHARACTERS = 120
 
 
@@ -49,15 +53,18 @@ class IterableSource(Source):
     def open(self, context: InstanceContext) -> SourceReader:
         """Start the iteration."""
         rows = self.rows() if callable(self.rows) else self.rows
-        return RowReader(iter(rows), self.given_schema, self.on_bad_rows, context)
+        return RowReader(
+            iter(rows), self.given_schema, self.on_bad_rows, context, bounded=self.bounded
+        )
 
     def describe(self) -> str:
-        """Return the function's name, or the number of rows."""
-        if callable(self.rows):
-            return f"iterable {getattr(self.rows, '__name__', type(self.rows).__name__)}()"
+        """Return the function's name, or the number of rows; and whether they are said to end."""
         if isinstance(self.rows, Sequence):
             return f"iterable {len(self.rows):,} rows"
-        return f"iterable {type(self.rows).__name__}"
+        end = "bounded" if self.bounded else "without an end"
+        if callable(self.rows):
+            return f"iterable {getattr(self.rows, '__name__', type(self.rows).__name__)}(), {end}"
+        return f"iterable {type(self.rows).__name__}, {end}"
 
     def __reduce__(self) -> Any:
         """Refuse to travel with an iterator, which Python cannot pickle.
@@ -84,29 +91,34 @@ class RowReader(SourceReader):
         schema: Schema | None,
         policy: BadRows,
         context: InstanceContext,
+        *,
+        bounded: bool,
     ) -> None:
         self._all_rows = rows
         self._rows = islice(rows, context.instance, None, context.parallelism)
-        self._learnt = LearntSchema(schema, skips_misfits=True)
+        self._bounded = bounded
+        self._learnt = LearntSchema(schema, skips_misfits=True, presumes=not bounded)
         self._policy = policy
         self._clock = context.clock
         self._ended = False
         self._waiting: list[Any] = []
+        self._waits_since_ns: int | None = None
         self._passed_on = 0
         self._rejected: dict[str, int] = {}
 
     def read(self, max_rows: int) -> Batch | None:
         """Take rows until `max_rows`, the end, or a None, which means nothing now.
 
-        More are taken while the types of their columns are not known.
+        More are taken while the types of their columns are not known, fewer if they come slowly.
         """
         from ...transport.wire.batch import Batch
 
         if not self._waiting or self._learnt.known is None:
             self._take(max_rows)
-        if self._learnt.known is None:
+        if self._learnt.known is None and not self._wait_no_longer():
             return None
         rows, self._waiting = self._waiting[:max_rows], self._waiting[max_rows:]
+        self._check_presumed(rows)
         first = self._passed_on
         self._passed_on += len(rows)
         good = list(self._convert(rows, first))
@@ -115,20 +127,49 @@ class RowReader(SourceReader):
         return good[0] if len(good) == 1 else Batch.concat(good)
 
     def _take(self, max_rows: int) -> None:
-        """Take rows until those that wait may be passed on, or there are no more now."""
-        is_enough = False
-        while not is_enough:
+        """Take rows until those that wait may be passed on, or there are no more now.
+
+        One first, then twice as many each time, so that a function that waits for its rows is
+        noticed with the first of them.
+        """
+        until_ns = self._clock.monotonic_ns() + _TAKING_NS
+        wanted, count = 1, 0
+        while wanted and self._clock.monotonic_ns() < until_ns:
             taken = []
             self._ended = True
-            for row in islice(self._rows, max_rows):
+            for row in islice(self._rows, wanted):
                 if row is None:
                     self._ended = False
                     break
                 taken.append(row)
             else:
-                self._ended = len(taken) < max_rows
+                self._ended = len(taken) < wanted
             self._waiting += taken
-            is_enough = self._learn(taken) or len(taken) < max_rows
+            is_known = self._learn(taken)
+            if len(taken) < wanted:
+                return
+            count += wanted
+            room = max(0, max_rows - count) if is_known else max_rows
+            wanted = min(2 * wanted, room)
+
+    def _wait_no_longer(self) -> bool:
+        """Presume types if an endless source's rows have waited long enough; return if they do."""
+        now_ns = self._clock.monotonic_ns()
+        if not self._waiting or self._bounded:
+            return False
+        if self._waits_since_ns is None:
+            self._waits_since_ns = now_ns
+        if now_ns - self._waits_since_ns < _WAITING_NS_MAX:
+            return False
+        self._learnt.presume()
+        return self._learnt.known is not None
+
+    def _check_presumed(self, rows: Sequence[Any]) -> None:
+        try:
+            self._learnt.check_presumed(rows)
+        except InputError as error:  # which is no row's fault, whatever the policy
+            msg = f"{error}: pass schema=, or rows without it"
+            raise InputError(msg) from None
 
     def _learn(self, taken: Sequence[Any]) -> bool:
         """Learn the columns from rows just taken; return whether they are known."""
@@ -143,7 +184,7 @@ class RowReader(SourceReader):
             self._reject(self._passed_on + row, self._waiting[row], error, len(self._waiting))
             self._passed_on += len(self._waiting)
             self._waiting = []
-            self._learnt = LearntSchema(skips_misfits=True)
+            self._learnt = LearntSchema(skips_misfits=True, presumes=not self._bounded)
         return self._learnt.known is not None
 
     @property
@@ -204,6 +245,14 @@ def iterable(
     each time. A generator runs inside the worker's loop and must not wait; it may yield None to
     say that there is nothing now. An iterator can be read once only, in this process.
 
+    Rows count as bounded unless `bounded=False` says otherwise, also those of a function: nobody
+    can see whether a function ends, and a plan shows what was said. Sinks publish the result of a
+    bounded job at its end, and that of others while it runs.
+
+    Without a schema rows wait until each column has had a value. Where rows have no end, they wait
+    for a second or 65,536 rows; a column that held nothing but nulls is taken for text by then, and
+    a later value that is none fails the job.
+
     Args:
         rows: a list or other collection of rows, or a function without arguments that returns an
             iterable of rows. A row is a mapping of column name to value, or, with `schema`, a
@@ -214,7 +263,8 @@ def iterable(
 
     Raises:
         InputError: `rows` is nothing of the kind; while running: a column holds nothing but nulls
-            in all rows, or in the first 65,536, and there is no schema.
+            in all rows, or in the first 65,536, and there is no schema; or a column that was taken
+            for text is none.
         BadRowError: while running: a row does not fit the schema, unless `Topology.source` got
             `on_bad_rows="drop"`.
     """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from whale_ray.configs.errors import BadRowError, InputError
-from whale_ray.operators import sources
+from whale_ray.operators import learnt_schema, sources
 from whale_ray.testing import VirtualClock, instance_context, read_all
 
 
@@ -30,7 +30,10 @@ def test_a_function_is_called_anew_each_time() -> None:
     assert source.bounded
     assert rows_of(source) == rows_of(source) == list(squares())
     assert rows_of(pickle.loads(pickle.dumps(source))) == list(squares())
-    assert source.describe() == "iterable squares()"
+    assert source.describe() == "iterable squares(), bounded"
+    assert sources.iterable(squares, bounded=False).describe() == (
+        "iterable squares(), without an end"
+    )
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])
@@ -86,6 +89,65 @@ def test_an_infinite_generator_is_read_as_asked() -> None:
     assert not reader.finished
     reader.close()
     reader.close()
+
+
+SECOND_NS = 1_000_000_000
+
+
+def seldom(clock: VirtualClock, values: list[Any], *, waits: bool) -> Iterator[Any]:
+    """Yield a row every 0.4 s, waiting for it or saying that there is none now; then no more."""
+    for n, value in enumerate(values):
+        clock.advance(SECOND_NS * 2 // 5)
+        yield {"n": n, "x": value}
+        if not waits:
+            yield None
+    while True:
+        yield None
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_rows_without_an_end_flow_on_though_a_column_holds_only_nulls(waits: bool) -> None:
+    clock = VirtualClock()
+    source = sources.iterable(
+        lambda: seldom(clock, [None] * 5 + ["late"], waits=waits), bounded=False
+    )
+    reader = source.open(instance_context(clock=clock))
+    read: list[tuple[int, Any]] = []
+    while len(read) < 6:
+        batch = reader.read(8192)
+        if batch is not None:
+            assert str(batch.schema) == "n: int64, x: string"
+            read += [(clock.monotonic_ns(), row) for row in batch.to_pylist()]
+    assert [row for _, row in read] == [{"n": n, "x": None} for n in range(5)] + [
+        {"n": 5, "x": "late"}
+    ]
+    for at_ns, row in read:
+        assert at_ns - SECOND_NS * 2 // 5 * (row["n"] + 1) <= SECOND_NS * 6 // 5
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+def test_a_column_taken_for_text_that_is_none_fails_the_job(policy: Any) -> None:
+    clock = VirtualClock()
+    source = sources.iterable(
+        lambda: seldom(clock, [None] * 5 + [7], waits=False), bounded=False
+    ).with_bad_rows(policy)
+    reader = source.open(instance_context(clock=clock))
+    with pytest.raises(InputError) as error:
+        list(iter(lambda: reader.read(8192), "no batch is that"))
+    assert str(error.value) == (
+        "column 'x' held nothing but nulls in the first 4 rows, so it was taken for text when they "
+        "could wait no longer, and now there is a value of the type int64: pass schema=, or rows "
+        "without it"
+    )
+
+
+def test_many_rows_without_an_end_do_not_wait_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learnt_schema, "WAITING_ROWS_MAX", 10)
+    rows = ({"n": n, "x": None} for n in itertools.count())
+    reader = sources.iterable(rows, bounded=False).open(instance_context())
+    batch = reader.read(8)
+    assert batch is not None
+    assert str(batch.schema) == "n: int64, x: string"
 
 
 MIXED = [{"x": 1}, {"x": "two"}, {"x": 3}, {"y": 4}, {"x": None}]
