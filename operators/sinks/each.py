@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from ...configs.errors import Interrupted, OutputError, UsageError, system_reason
 from ..rows import Row, RowFailure, rows_for
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 RowFunction = Callable[[Row], object]
 BatchFunction = Callable[["Batch"], object]
+
+
+@runtime_checkable
+class RowStream(Protocol):
+    """What a worker has as `sys.stdout`: functions' prints are limited there, rows are not."""
+
+    def write_rows(self, text: str) -> None:
+        """Print whole lines, all of them, waiting while too many are on their way."""
+
+    def await_rows(self) -> None:
+        """Wait until all of them have been printed."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +167,26 @@ class _PrintWriter(_HandingWriter):
     def hand_over(self, batch: Batch) -> None:
         lines: list[str] = []
         _for_each(lambda row: lines.append(f"{self._format(row)}\n"), batch)
-        try:
+        with self._errors():
             # In one piece, so that lines of several processes do not mix.
-            sys.stdout.write("".join(lines))
-            sys.stdout.flush()
+            text = "".join(lines)
+            if isinstance(sys.stdout, RowStream):
+                sys.stdout.write_rows(text)
+            else:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+
+    def stage(self) -> Staged:
+        """Wait until all rows have been printed; tell how many they were."""
+        with self._errors():
+            if isinstance(sys.stdout, RowStream):
+                sys.stdout.await_rows()
+        return super().stage()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             msg = f"sink {self._operator_id!r} cannot print: {system_reason(error)}"
             raise OutputError(msg) from None
@@ -184,8 +212,9 @@ def print(format: Callable[[Row], object] | None = None) -> Sink:
     """Print every row as a line on standard output, for looking and trying.
 
     Workers that are processes of their own, and Ray's, pass the lines on to the driver, which shows
-    them behind the sink's id and instance; beyond `runtime.output_lines_per_s` lines are left out
-    and counted.
+    them behind the sink's id and instance. On plain processes all rows are shown: the job goes as
+    fast as they are printed. On Ray lines beyond `runtime.output_lines_per_s` are in the workers'
+    logs alone, and counted.
 
     Args:
         format: `format(row)` makes the line; `{'cab': 'a', 'km': 3.0}` if left out.

@@ -13,17 +13,30 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from ..transport.clock import Clock
-from .printed import LINE_CHARACTERS_MAX, PrintedLine, PrintLimit, cut, encodable
+from .printed import LINE_CHARACTERS_MAX, PrintedLine, PrintedRows, PrintLimit, cut, encodable
 
 LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 _NOT_THE_USERS = ("ray", "py4j", "whale_ray")
 """Loggers whose levels are not the user's choice."""
 
+_ROWS_AT_ONCE = 1024
+
 Forward = Callable[[Sequence[PrintedLine]], None]
+
+
+class RowForward(Protocol):
+    """Takes what sinks print."""
+
+    def send(self, rows: PrintedRows) -> None:
+        """Pass rows on; wait while too many are on their way."""
+
+    def await_all(self) -> None:
+        """Wait until all have been printed."""
+
 
 _running = threading.local()
 
@@ -70,6 +83,7 @@ class Capture:
         clock: what the limit goes by.
         keep: write all lines to the streams of this process, too, as its log.
         foreign: beginnings of lines that are not the user's and stay as they are.
+        rows: takes what sinks print; None: it goes the way of all lines.
     """
 
     def __init__(
@@ -81,6 +95,7 @@ class Capture:
         *,
         keep: bool,
         foreign: tuple[str, ...] = (),
+        rows: RowForward | None = None,
     ) -> None:
         self._name = name
         self._forward = forward
@@ -88,6 +103,7 @@ class Capture:
         self._clock = clock
         self._keep = keep
         self._foreign = foreign
+        self._rows = rows
         self._lock = threading.RLock()  # a signal handler may print while something is printed
         self._streams: tuple[_CapturedStream, ...] = ()
 
@@ -97,8 +113,8 @@ class Capture:
         Args:
             levels: of loggers by name, as `log_levels` gives those of the driver.
         """
-        sys.stdout = out = _CapturedStream(sys.stdout, False, self._take)
-        sys.stderr = err = _CapturedStream(sys.stderr, True, self._take)
+        sys.stdout = out = _CapturedStream(sys.stdout, False, self._take, self)
+        sys.stderr = err = _CapturedStream(sys.stderr, True, self._take, self)
         self._streams = (out, err)
         logging.lastResort = _LogHandler()
         for name, level in levels.items():
@@ -116,6 +132,20 @@ class Capture:
             stream.end_lines()
         with self._lock:
             self._pass_on(self._limit.report(self._clock.monotonic_ns()))
+
+    def take_rows(self, lines: Sequence[PrintedLine], original: TextIO) -> None:
+        """Pass on all lines of a sink, as soon as there is room."""
+        if self._rows is None:
+            for line in lines:
+                self._take(line, original)
+            return
+        for first in range(0, len(lines), _ROWS_AT_ONCE):
+            self._rows.send(PrintedRows(tuple(lines[first : first + _ROWS_AT_ONCE])))
+
+    def await_rows(self) -> None:
+        """Wait until all lines of sinks have been printed."""
+        if self._rows is not None:
+            self._rows.await_all()
 
     def _take(self, line: PrintedLine, original: TextIO) -> None:
         if line.text.startswith(self._foreign):
@@ -154,8 +184,13 @@ class _CapturedStream(io.TextIOBase):
     """Cuts what is written into lines, each with the place that wrote it."""
 
     def __init__(
-        self, original: TextIO, is_error: bool, take: Callable[[PrintedLine, TextIO], None]
+        self,
+        original: TextIO,
+        is_error: bool,
+        take: Callable[[PrintedLine, TextIO], None],
+        capture: Capture,
     ) -> None:
+        self._capture = capture
         self.original = original
         self._is_error = is_error
         self._take = take
@@ -178,6 +213,16 @@ class _CapturedStream(io.TextIOBase):
         for line in lines:
             self._pass_on(place, line)
         return len(text)
+
+    def write_rows(self, text: str) -> None:
+        """Take whole lines of a sink; see `operators.sinks.each.RowStream`."""
+        place = getattr(_running, "place", None) or ""
+        lines = [PrintedLine(place, line, self._is_error) for line in text.split("\n")[:-1]]
+        self._capture.take_rows(lines, self.original)
+
+    def await_rows(self) -> None:
+        """Wait until they have been printed."""
+        self._capture.await_rows()
 
     def end_lines(self) -> None:
         """Pass on the lines that have no end."""

@@ -6,6 +6,7 @@ slow the job down to the speed of a terminal. What is left out is counted and to
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -90,6 +91,60 @@ class PrintLimit:
     def _told(self, lines: int) -> str:
         more = "1 line more" if lines == 1 else f"{lines:,} lines more"
         return f"… {more}, {self._elsewhere} (runtime.output_lines_per_s={self._lines_per_s})"
+
+
+@dataclass(frozen=True)
+class PrintedRows:
+    """Lines of a `print` sink, which are confirmed once they have been printed."""
+
+    lines: tuple[PrintedLine, ...]
+
+
+class RowWindow:
+    """How many `PrintedRows` are on their way: few, so that whoever prints sets the speed."""
+
+    def __init__(self, messages_max: int) -> None:
+        self._messages_max = messages_max
+        self._changed = threading.Condition()
+        self._on_their_way = 0
+        self._is_aborted = False
+        self._error: int | None = None
+
+    def enter(self) -> None:
+        """Wait for room for one more; see `await_all`."""
+        self._wait(self._messages_max - 1)
+        with self._changed:
+            self._on_their_way += 1
+
+    def await_all(self) -> None:
+        """Wait until all have been printed, or what prints them is aborted.
+
+        Raises:
+            OSError: they could not be printed.
+        """
+        self._wait(0)
+
+    def confirm(self, error: int | None) -> None:
+        """Note that one was printed, or the number of the system's error if it was not."""
+        with self._changed:
+            self._on_their_way -= 1
+            self._error = error
+            self._changed.notify_all()
+
+    def abort(self, is_aborted: bool) -> None:
+        """Let nobody wait any more, or again: nobody may be left to confirm."""
+        with self._changed:
+            self._is_aborted = is_aborted
+            self._changed.notify_all()
+
+    def _wait(self, most: int) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._on_their_way <= most or self._is_aborted or self._error is not None
+            )
+            error, self._error = self._error, None
+        if error is not None:
+            raise OSError(error, os.strerror(error))
 
 
 @dataclass(frozen=True)

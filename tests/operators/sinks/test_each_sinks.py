@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,49 @@ def test_in_another_process_functions_write_what_they_like_and_prints_reach_the_
     lines = capfd.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines] == ["1", "2", "3"]
     assert all("shown" in line for line in lines)
+
+
+def printing(rows: int) -> whale.Topology:
+    topology = whale.Topology("printing")
+    numbers = topology.source(whale.sources.iterable([{"x": x} for x in range(rows)]), id="rows")
+    numbers.sink(whale.sinks.print(lambda row: row.x), id="shown", parallelism=1)
+    return topology
+
+
+def test_rows_from_another_process_are_printed_whatever_functions_may_print(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def talk(row: Any) -> Any:
+        sys.stdout.write(f"row {row.x}\n")
+        return {"x": row.x}
+
+    topology = whale.Topology("printing")
+    numbers = topology.source(whale.sources.iterable([{"x": x} for x in range(20_000)]), id="rows")
+    talking = numbers.map(talk, id="talks")
+    talking.sink(whale.sinks.print(lambda row: row.x), id="shown", parallelism=1)
+    settings = {"runtime.output_lines_per_s": 1}
+    job = whale.submit(topology, on="processes", workers=1, settings=settings).wait()
+    assert job.results("shown").rows == 20_000
+    captured = capfd.readouterr()
+    lines = captured.out.splitlines()
+    shown = [line.split()[-1] for line in lines if "shown" in line]
+    assert shown == [str(x) for x in range(20_000)]
+    assert len(lines) - len(shown) < 1_000  # what the function printed is limited, and counted
+    assert "lines more, not shown (runtime.output_lines_per_s=1)" in captured.err
+
+
+def test_an_output_that_the_driver_cannot_write_fails_the_job_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    job = whale.submit(printing(100), on="processes", workers=1)
+    with pytest.raises(OutputError) as error:
+        job.wait()
+    assert str(error.value) == "sink 'shown' cannot print: Broken pipe"
 
 
 def test_a_closed_output_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

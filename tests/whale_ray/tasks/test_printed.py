@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import multiprocessing
@@ -10,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,14 @@ from hypothesis import strategies as st
 
 from whale_ray.deployment.printer import Printer
 from whale_ray.tasks.capture import Capture, log_levels, running
-from whale_ray.tasks.printed import LINE_CHARACTERS_MAX, Outbox, PrintedLine, PrintLimit, cut
+from whale_ray.tasks.printed import (
+    LINE_CHARACTERS_MAX,
+    Outbox,
+    PrintedLine,
+    PrintLimit,
+    RowWindow,
+    cut,
+)
 from whale_ray.transport.clock import VirtualClock
 
 MS = 1_000_000
@@ -252,3 +260,50 @@ def test_a_held_terminal_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
         "(output) … 976 lines more, which were not taken in time",
         "(p) last",
     ]
+
+
+# --- rows of sinks ----------------------------------------------------------------------------
+
+
+def test_rows_wait_until_earlier_ones_were_printed() -> None:
+    window, entered = RowWindow(2), []
+    done = threading.Event()
+
+    def send() -> None:
+        for number in range(4):
+            window.enter()
+            entered.append(number)
+        window.await_all()
+        done.set()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    for confirmed in range(4):
+        while len(entered) < min(confirmed + 2, 4):
+            pass  # the other thread is about to
+        assert len(entered) <= confirmed + 2
+        assert not done.is_set()
+        window.confirm(None)
+    thread.join()
+    assert done.is_set()
+
+
+def test_rows_that_cannot_be_printed_or_are_aborted_hold_up_nobody() -> None:
+    window = RowWindow(1)
+    window.enter()
+    window.confirm(errno.EPIPE)
+    with pytest.raises(BrokenPipeError):
+        window.enter()
+    window.enter()
+    window.abort(True)
+    window.enter()
+    window.await_all()
+
+
+def test_rows_are_printed_however_many_wait_and_confirmed(capsys: Any) -> None:
+    printer, told = Printer(), []
+    for number in range(3_000):
+        printer.take_rows([PrintedLine("shown#0", str(number))], told.append)
+    printer.close(60)
+    assert told == [None] * 3_000
+    assert capsys.readouterr().out.splitlines() == [f"(shown#0) {n}" for n in range(3_000)]

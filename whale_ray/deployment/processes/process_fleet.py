@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -32,7 +33,7 @@ from ...plan.assignment import (
     Assignment,
 )
 from ...plan.physical import PhysicalPlan
-from ...tasks.printed import PrintedLine
+from ...tasks.printed import PrintedLine, PrintedRows
 from ..envelope import Envelope, seal
 from ..members import LOCAL_ADDRESS
 from ..printer import Printer
@@ -40,6 +41,11 @@ from .fork_server import ForkServer, Launch
 from .message_socket import PatientSocket
 
 _EVENTS_MAX = 4096
+_PRINTED_MAX = 1 << 20
+"""More than all workers together have on their way (`printed.RowWindow`)."""
+_WOKEN = -1
+"""In the place of a member's index: rows have been printed."""
+_WAKES_MAX = 4096
 _KILL_TIMEOUT_S = 10.0
 _HAND_OVER_TIMEOUT_S = 10.0
 """Without any progress; what is left by then goes on in the background."""
@@ -117,6 +123,10 @@ class ProcessFleet(Fleet):
         self._servers: dict[Launch, ForkServer] = {}
         self._all_servers: list[ForkServer] = []
         self._printer = Printer()
+        self._printed: deque[tuple[_Member, int | None]] = deque(maxlen=_PRINTED_MAX)
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
 
     def start(self, assignment: Assignment) -> None:
         """Start the processes; they report back when they are ready for calls."""
@@ -170,6 +180,9 @@ class ProcessFleet(Fleet):
         if self._events:
             return self._events.popleft()
         for index, events in self._ready(timeout_ns / 1e9):
+            if index == _WOKEN:
+                self._confirm_printed()
+                continue
             if events & selectors.EVENT_WRITE:
                 self._members[index].socket.flush()
             event = self._receive(index) if events & selectors.EVENT_READ else None
@@ -181,6 +194,7 @@ class ProcessFleet(Fleet):
     def _ready(self, timeout_s: float) -> list[tuple[int, int]]:
         """Return whose sockets can be read from, or take what waits for them, and which."""
         with selectors.PollSelector() as selector:  # one system call, whatever their number
+            selector.register(self._woken, selectors.EVENT_READ, _WOKEN)
             for index, member in self._members.items():
                 also = selectors.EVENT_WRITE if member.socket.has_unsent else 0
                 selector.register(member.socket, selectors.EVENT_READ | also, index)
@@ -208,11 +222,30 @@ class ProcessFleet(Fleet):
         """
         while (data := self._members[index].socket.receive()) is not None:
             message = pickle.loads(data)  # noqa: S301  # from our own process
+            if isinstance(message, PrintedRows):
+                self._printer.take_rows(
+                    message.lines, partial(self._note_printed, self._members[index])
+                )
+                continue
             if not isinstance(message, list):
                 return message
             lines: list[PrintedLine] = message
             self._printer.take(lines)
         return None
+
+    def _note_printed(self, member: _Member, error: int | None) -> None:
+        """Have the thread that waits for events tell a worker that its rows were printed."""
+        self._printed.append((member, error))
+        with suppress(OSError):  # it is full, and wakes that thread anyway; or all is over
+            self._waker.send(b"x")
+
+    def _confirm_printed(self) -> None:
+        with suppress(BlockingIOError):
+            self._woken.recv(_WAKES_MAX)
+        while self._printed:
+            member, error = self._printed.popleft()
+            if member in self._members.values():
+                member.send((0, "printed", (error,)))
 
     def _bury(self, index: int, grace_s: float) -> str:
         """End a worker's process; return how it died."""
@@ -232,5 +265,7 @@ class ProcessFleet(Fleet):
         for index in list(self._members):
             self._bury(index, grace_ns / 1e9)
         self._printer.close(grace_ns / 1e9)
+        self._woken.close()
+        self._waker.close()
         for server in self._all_servers:
             server.close(_KILL_TIMEOUT_S)

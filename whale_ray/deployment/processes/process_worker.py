@@ -18,13 +18,14 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from ...configs.errors import WhaleError
 from ...control.controller_events import Raised
 from ...control.fleet import MemberMessage, SnapshotTaken
 from ...tasks.capture import Capture
-from ...tasks.printed import PrintLimit
+from ...tasks.printed import PrintedRows, PrintLimit, RowWindow
 from ...transport.clock import SystemClock
 from ..envelope import Envelope
 from ..member_host import COMMANDS, WorkerHost, pack
@@ -34,8 +35,26 @@ from .message_socket import MessageSocket
 
 _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
+_ROW_MESSAGES_MAX = 16
 _UNSENT_MAX = 65_536
 """Far more lines than one signal handler prints, and more than pass the limit of them at once."""
+
+
+class _RowsToDriver:
+    """Sends what sinks print to the driver, no faster than it prints."""
+
+    def __init__(self, send: Callable[[object], None]) -> None:
+        self.window = RowWindow(_ROW_MESSAGES_MAX)
+        self._send = send
+
+    def send(self, rows: PrintedRows) -> None:
+        """See `capture.RowForward`."""
+        self.window.enter()
+        self._send(rows)
+
+    def await_all(self) -> None:
+        """See `capture.RowForward`."""
+        self.window.await_all()
 
 
 class ProcessWorker:
@@ -53,6 +72,7 @@ class ProcessWorker:
         self._refused: WhaleError | None = None
         self._grace_s = 3.0
         self._capture: Capture | None = None
+        self._rows = _RowsToDriver(self._send)
 
     def serve(self) -> None:
         """Run until the driver's socket closes."""
@@ -79,6 +99,7 @@ class ProcessWorker:
         if self._host is None:
             assert self._refused is not None
             return Raised(self._index, attempt, method, self._refused)
+        self._rows.window.abort(False)
         told = self._host.execute(attempt, method, arguments)
         self._flush_output()
         return told
@@ -90,7 +111,12 @@ class ProcessWorker:
         limit = PrintLimit(envelope.output_lines_per_s, "not shown")
         forward = self._send if envelope.output_lines_per_s else None
         self._capture = Capture(
-            f"worker {self._index}", forward, limit, SystemClock(), keep=forward is None
+            f"worker {self._index}",
+            forward,
+            limit,
+            SystemClock(),
+            keep=forward is None,
+            rows=None if forward is None else self._rows,
         )
         self._capture.install(envelope.log_levels)
 
@@ -113,7 +139,11 @@ class ProcessWorker:
         if method == "snapshot":
             unknown = SnapshotTaken(self._index, None)
             self._send(unknown if self._host is None else self._host.snapshot())
+        elif method == "printed":
+            self._rows.window.confirm(*arguments)
         elif method in COMMANDS:
+            if method == "abort":
+                self._rows.window.abort(True)
             if self._host is not None:
                 self._host.command(attempt, method, arguments)
         else:
@@ -125,6 +155,7 @@ class ProcessWorker:
     def _leave(self) -> None:
         """End the process in order, or without it once the grace is over."""
         threading.Timer(self._grace_s, os._exit, (1,)).start()
+        self._rows.window.abort(True)
         if self._host is not None:
             self._host.abort()
         self._calls.put(None)
