@@ -47,5 +47,11 @@ class SparkSettings:
         why="Java compiles quickly rather than well, which halves a start; off for long queries",
     )
 
+    keep_classes: bool = setting(
+        True,
+        why="on Ray, Java maps Spark's classes from a file of 160 MB in the user's cache folder, "
+        "which an application makes once: half the processor time of a start",
+    )
+
     def __post_init__(self) -> None:
         check_section("spark", self)

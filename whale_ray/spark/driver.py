@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ..configs.errors import UsageError
 from ..configs.settings import SparkSettings
 from ..ray_bridge.folders import new_folder, writing_there
-from .java import DRIVER_OPTION_KEY, JAVA_OPTION_KEYS, JAVA_OPTIONS, QUICK_START_OPTIONS
+from .java import (
+    DRIVER_OPTION_KEY,
+    JAVA_OPTION_KEYS,
+    JAVA_OPTIONS,
+    QUICK_START_OPTIONS,
+    class_places,
+    folder_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,29 +76,15 @@ def start_java(values: Mapping[str, str]) -> None:
     logs = values["spark.log4j.config.file.name"]
     options = (
         values[DRIVER_OPTION_KEY],
-        f"-javaagent:{next(_folder_of('raydp').glob('jars/raydp-agent*.jar'))}",
+        f"-javaagent:{next(folder_of('raydp').glob('jars/raydp-agent*.jar'))}",
         "-Dspark.ray.log4j.factory.class=log4j2",
         f"-Dlog4j2.configurationFile={logs}",
     )
     conf = SparkConf()
     conf.setAll([*values.items(), (DRIVER_OPTION_KEY, " ".join(options))])
-    places = filter(None, [values.get(_CLASS_PATH_KEY), *_classes()])
+    places = filter(None, [values.get(_CLASS_PATH_KEY), *class_places()])
     conf.set(_CLASS_PATH_KEY, ":".join(places))
     SparkContext._ensure_initialized(conf=conf)
-
-
-def _classes() -> list[str]:
-    """Return where RayDP lets Java look for classes: its own shadow some of Spark's."""
-    spark_home = Path(os.environ.get("SPARK_HOME", _folder_of("pyspark")))
-    own, of_ray = _folder_of("raydp").glob("jars/*"), _folder_of("ray") / "jars/*"
-    return [str(place) for place in (*own, spark_home / "jars/*", of_ray)]
-
-
-def _folder_of(package: str) -> Path:
-    """Return the folder of a package, which is not loaded for that: it takes a second."""
-    found = importlib.util.find_spec(package)
-    assert found is not None and found.origin is not None, f"{package} is required"
-    return Path(found.origin).parent
 
 
 def end_java() -> None:

@@ -8,6 +8,7 @@ opened: without `JAVA_OPTIONS` the first DataFrame handed to Ray kills RayDP's m
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import re
 import shutil
@@ -133,6 +134,20 @@ def use_java(environment: MutableMapping[str, str] = os.environ) -> Java:
     java = find_java()
     environment.update(java_environment(java))
     return java
+
+
+def class_places() -> list[str]:
+    """Return where RayDP lets Java look for classes: its own shadow some of Spark's."""
+    spark_home = Path(os.environ.get("SPARK_HOME", folder_of("pyspark")))
+    own, of_ray = folder_of("raydp").glob("jars/*"), folder_of("ray") / "jars/*"
+    return [str(place) for place in (*own, spark_home / "jars/*", of_ray)]
+
+
+def folder_of(package: str) -> Path:
+    """Return the folder of a package, which is not loaded for that: it takes a second."""
+    found = importlib.util.find_spec(package)
+    assert found is not None and found.origin is not None, f"{package} is required"
+    return Path(found.origin).parent
 
 
 def unopened_packages(options: str) -> list[str]:

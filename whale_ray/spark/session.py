@@ -21,6 +21,7 @@ from ..configs.settings import SparkSettings
 from ..ray_bridge.guard import refuse_while_importing
 from ..ray_bridge.session import RaySession, connect_ray
 from ..transport.clock import Clock, SystemClock
+from .class_archive import with_archive
 from .driver import (
     NO_JAVA_ON_NODES,
     check_no_session,
@@ -82,7 +83,7 @@ def spark_on_ray(
     settings = settings or SparkSettings()
     environment = java_environment(use_java())
     check_no_session()
-    values = configuration(settings)
+    values = _values(settings)
     with without_py4j_logs(), ExitStack() as stack:
         with ExitStack() as starting:
             ray = connect_ray(
@@ -124,9 +125,14 @@ def start_session(
     refuse_while_importing("a Spark session")
     use_java()
     check_no_session()
-    values = {**configuration(settings), **(overrides or {})}
+    values = {**_values(settings), **(overrides or {})}
     with _starting_java(values):
         return _start(app_name, settings, ray_session, values, clock or SystemClock())
+
+
+def _values(settings: SparkSettings) -> dict[str, str]:
+    values = configuration(settings)
+    return with_archive(values) if settings.keep_classes else values
 
 
 @contextmanager

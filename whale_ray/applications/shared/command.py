@@ -164,10 +164,13 @@ def spark_for(
 ) -> Iterator[SparkSession]:
     """Start Spark, on Ray or here, and end it on leaving; both are phases.
 
+    The first time, a phase more keeps Spark's classes for later starts.
+
     Raises:
         SparkFailedError: what is asked of Spark fails; in one line, with the file if it is one.
     """
     from ... import spark
+    from ...spark import class_archive
 
     name = "Ray and Spark" if on_ray else "Spark"
     end_of_start = phases.begin(f"start of {name}")
@@ -182,6 +185,10 @@ def spark_for(
         yield session
         end_of_end = phases.begin(f"end of {name}")
     end_of_end()
+    if class_archive.is_recorded():
+        say(application, "keeping Spark's classes for later starts (once, 10 to 30 s)")
+        with phases.phase("keeping Spark's classes"):
+            class_archive.make_archive()
 
 
 @contextmanager
