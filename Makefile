@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 CREATED := $(VENV)/.created
 RUNTIME := $(VENV)/.runtime-installed
 DEV := $(VENV)/.dev-installed
+DOCS := $(VENV)/.docs-installed
 CONSTRAINTS := configs/constraints.txt
 PEERS := .peers
 
@@ -28,7 +29,7 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-rdma check bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup run test test-long test-rdma check docs bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ check: $(DEV) ## lint, check the format, the types and the borders between the p
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_borders.py
+
+docs: $(DOCS) ## build the documentation into docs/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
 bench: $(DEV) ## measure the transport and the ride-hailing application
 	@$(BIN)/whale-ray bench transport $(ARGS)
@@ -79,13 +83,13 @@ constraints: $(DEV) ## write configs/constraints.txt anew from what is in .venv
 	@mv $(VENV)/constraints.txt $(CONSTRAINTS) && touch $(RUNTIME) $(DEV)
 
 clean: ## remove what builds, tests and tools left behind (not .venv, not results)
-	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist docs/site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-test test-long test-rdma check bench bench-rdma format constraints: STEPS := 3
+test test-long test-rdma check docs bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"
@@ -110,6 +114,11 @@ $(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
 $(DEV): $(RUNTIME)
 	@echo "[3/$(STEPS)] tools for tests and checks, about 140 MB to load and 440 MB on disk"
 	@$(INSTALL) ".[all,dev]"
+	@touch $@
+
+$(DOCS): $(RUNTIME)
+	@echo "[3/$(STEPS)] tools for the documentation, about 28 MB to load and 130 MB on disk"
+	@$(INSTALL) ".[docs]"
 	@touch $@
 
 # --- peers: each in an environment of its own, which holds only what .venv lacks ---------------

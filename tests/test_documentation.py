@@ -1,8 +1,7 @@
-"""README.md and ARCHITECTURE.md say what is true: their code runs, and what they name exists.
+"""The documents say what is true: what they name exists, and their tables are the code's.
 
-A Python block of README.md behind `<!-- run -->` is run as pasted; the others, which need Ray or
-Spark, are compiled and their names and keywords looked up. Tables, options, settings, paths and the
-map of modules are held against the code; a failure shows what to write instead.
+Tables, options, settings, paths and the map of modules are held against the code; a failure shows
+what to write instead. That their code runs is tested by test_documented_code.py.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import itertools
 import re
-import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,21 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
+from tests.documents import (
+    ARCHITECTURE,
+    DOCUMENTS,
+    FENCE,
+    README,
+    ROOT,
+    SITE,
+    blocks,
+    hooks,
+    page,
+    pictures,
+    section,
+    spans,
+    table_rows,
+)
 from whale_ray.api.topology.misuse import GROUPINGS
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.cli.main import main
@@ -31,102 +43,27 @@ from whale_ray.metrics.job_metrics import JobMetrics, OperatorMetrics
 from whale_ray.operators.expressions.spark_names import spark_translation_table
 from whale_ray.operators.sinks.base import SinkResult
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-DOCUMENTS = {"README.md": README, "ARCHITECTURE.md": ARCHITECTURE}
 PARTS = ("configs", "transport", "state", "operators", "whale_ray")
+GUIDE = {name: SITE[f"guide/{name}.md"] for name in ("groupings", "sources", "sinks", "running")}
+ALL = "\n".join(DOCUMENTS.values())
 
-FENCE = re.compile(r"(<!-- run -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FOREIGN_OPTIONS = {"--constraint"}
 """Options of other programs that stand in a code span of their own."""
 
-
-def blocks(language: str, text: str = README, *, run: bool | None = None) -> list[str]:
-    """Return the fenced blocks of a language; those to be run, or not, or all."""
-    return [
-        body
-        for marked, kind, body in FENCE.findall(text)
-        if kind == language and run in (None, bool(marked))
-    ]
+MADE = ("out/", "docs/site")
+"""Where paths begin that a run or a build makes."""
 
 
-def spans(text: str = README) -> list[str]:
-    """Return the code spans outside of fenced blocks."""
-    return re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
-
-
-def section(title: str, text: str = README) -> str:
-    """Return the text below a heading of the second level."""
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"there is no section {title!r}"
-    return found[1]
-
-
-def table_rows(text: str) -> list[list[str]]:
-    """Return the cells of a section's table, without its head."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-# --- code -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", range(len(blocks("python", run=True))))
-def test_a_block_marked_to_run_runs_as_pasted(number, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("pasted.py").write_text(blocks("python", run=True)[number], encoding="utf-8")
-    runpy.run_path("pasted.py", run_name="__main__")
-
-
-def test_the_first_topology_is_short_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    first = blocks("python", run=True)[0]
+def test_the_readme_is_short_and_the_first_program_shorter():
+    assert README.count("\n") <= 150
+    first = blocks(README, "python")[0].body
     assert len([line for line in first.splitlines() if line.strip()]) <= 15
-    Path("pasted.py").write_text(first, encoding="utf-8")
-    runpy.run_path("pasted.py", run_name="__main__")
-    printed = re.findall(r"'b', 'total_km': ([\d.]+)", capsys.readouterr().out)
-    said = re.search(r"# total_km: (.*), then (.*), of cab b", first)
-    assert said and printed == [said[1], said[2]]
+    assert first == blocks(SITE["guide/first-program.md"], "python")[0].body.replace(
+        "job = whale.run(topology)\nprint(job.", "print(whale.run(topology)."
+    )
 
 
-def test_the_three_ways_to_write_a_filter_do_the_same():
-    written = re.findall(r"`(rows\.filter\([^`]+\))`", README)
-    topology = whale.Topology("three-ways")
-    rows = topology.source(whale.sources.iterable([{"km": 3.0}, {"km": 9.5}]), id="rows")
-    for number, code in enumerate(written):
-        stream = eval(code, {"rows": rows, "whale": whale})  # noqa: S307  # from our own README
-        stream.sink(whale.sinks.collect(), id=f"way-{number}")
-    job = whale.run(topology)
-    found = [job.results(f"way-{number}").preview() for number in range(len(written))]
-    assert found == [[{"km": 9.5}]] * 3
-
-
-@pytest.mark.parametrize("body", blocks("python", run=False))
-def test_a_block_that_needs_more_compiles_and_names_what_exists(body):
-    tree = ast.parse(body)
-    compile(tree, "README.md", "exec")
-    assert "Ray" in README[: README.index(body)].rpartition("\n## ")[2], "say what it needs"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("whale_ray"):
-            module = importlib.import_module(node.module or "")
-            assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
-        if isinstance(node, ast.Call):
-            check_call(node)
-
-
-def check_call(call: ast.Call) -> None:
-    """Check the name and the keywords of a call of something in `whale`, or of its methods."""
-    written = ast.unparse(call.func)
-    keywords = {keyword.arg for keyword in call.keywords}
-    if written.startswith("whale."):
-        called = resolve(written)
-        assert keywords <= set(inspect.signature(called).parameters), written
-        return
-    method = written.rpartition(".")[2]
-    homes = (whale.Topology, whale.Stream, whale.GroupedStream, whale.ConnectedStream, whale.Job)
-    taken = [inspect.signature(getattr(one, method)) for one in homes if hasattr(one, method)]
-    assert not taken or any(keywords <= set(one.parameters) for one in taken), written
+# --- names ----------------------------------------------------------------------------------
 
 
 def resolve(dotted: str) -> Any:
@@ -144,62 +81,82 @@ def resolve(dotted: str) -> Any:
 def test_every_public_name_in_a_code_span_exists():
     names = {
         name
-        for span in spans()
+        for span in spans(ALL)
         for name in re.findall(r"\b(?:whale|whale_ray)(?:\.[A-Za-z_]\w*)+", span)
     }
-    assert len(names) > 10
+    assert len(names) > 20
     for name in sorted(names):
         resolve(name)
 
 
+def test_every_public_name_is_in_the_reference():
+    referred = set(re.findall(r"^::: whale_ray\.([\w.]+)", ALL, re.MULTILINE))
+    private = {"__version__"}
+    assert set(whale.__all__) - private <= referred
+    for name in referred:
+        resolve(f"whale_ray.{name}")
+
+
 def test_the_methods_of_a_job_and_of_a_result_exist():
-    of_job = re.search(r"returns a `Job`: (.*?)\. ", README, re.DOTALL)
-    of_result = re.search(r"`job\.results\(id\)` also has (.*?)\. ", README, re.DOTALL)
+    of_job = re.search(r"returns a `Job`: (.*?)\. ", GUIDE["running"], re.DOTALL)
+    of_result = re.search(r"The result also has (.*?)\. ", GUIDE["sinks"], re.DOTALL)
     assert of_job and of_result
     for text, owner in ((of_job[1], whale.Job), (of_result[1], SinkResult)):
         names = re.findall(r"`(\w+)(?:\(\w*\))?`", text)
-        assert len(names) >= 5
+        assert len(names) >= 4
         assert not [name for name in names if not hasattr(owner, name)], owner
+    source = inspect.getsource(whale.Job)
+    for name in set(re.findall(r"\bjob\.(\w+)", "".join(spans(ALL)))):
+        assert hasattr(whale.Job, name) or f"self.{name} = " in source, name
+    for name in set(re.findall(r"job\.metrics\(\)\.(\w+)", ALL)):
+        assert hasattr(JobMetrics, name) or name in JobMetrics.__dataclass_fields__, name
 
 
 def test_the_methods_of_a_process_exist():
-    written = {
-        name for name in re.findall(r"`(on_\w+)`", README) if name not in ("on_late", "on_bad_rows")
-    }
+    spanned = [
+        name for span in spans(SITE["guide/processes.md"]) for name in re.findall(r"\bon_\w+", span)
+    ]
     hooks = {name for name in dir(whale.Process) + dir(whale.CoProcess) if name.startswith("on_")}
-    assert written == hooks
+    assert set(spanned) == hooks
+
+
+def test_the_testing_helpers_exist():
+    named = {
+        name
+        for row in table_rows(SITE["guide/testing.md"])
+        for name in re.findall(r"`(\w+)`", row[0])
+    }
+    assert named <= set(whale.testing.__all__)
 
 
 # --- tables ---------------------------------------------------------------------------------
 
 
-def test_the_pyspark_table_is_the_operators_own():
-    renamed, differences = spark_translation_table().rstrip("\n").split("\n\n")
-    head, rule, *rows = renamed.splitlines()
-    half = -(-len(rows) // 2)
-    pairs = itertools.zip_longest(rows[:half], rows[half:], fillvalue="| | |")
-    side_by_side = [f"{left[:-1]}{right}" for left, right in ((head, head), (rule, rule), *pairs)]
-    for table in ("\n".join(side_by_side), differences):
-        assert f"\n\n{table}\n\n" in README, f"write this into README.md:\n{table}"
+def test_the_pyspark_tables_are_the_operators_own():
+    for table in spark_translation_table().rstrip("\n").split("\n\n"):
+        assert f"\n\n{table}\n\n" in page("from-pyspark.md")
+
+
+def test_the_table_of_settings_has_every_setting_with_its_default():
+    row = re.compile(r"^\| `([\w.]+)` \| (?:`(.*?)`|empty) \|", re.MULTILINE)
+    shown = dict(row.findall(page("operations/settings.md")))
+    assert shown == {path: str(one.default) for path, one in DECLARATIONS.items()}
 
 
 def test_the_table_of_groupings_is_complete():
-    named = [re.match(r"`(\w+)\(", row[0]) for row in table_rows(section("Groupings"))]
+    named = [re.match(r"`(\w+)\(", row[0]) for row in table_rows(GUIDE["groupings"])]
     assert sorted(found[1] for found in named if found) == sorted(GROUPINGS)
 
 
-def test_the_table_of_sources_and_sinks_is_complete():
-    listed: dict[str, set[str]] = {"sources": set(), "sinks": set()}
-    for names, source, sink in table_rows(section("Sources and sinks")):
-        for name in re.findall(r"`(\w+)`", names):
-            listed["sources"] |= {name} if source else set()
-            listed["sinks"] |= {name} if sink else set()
-    for where, module in (("sources", whale.sources), ("sinks", whale.sinks)):
-        assert listed[where] == {name for name in module.__all__ if name.islower()}
+@pytest.mark.parametrize("name", ["sources", "sinks"])
+def test_the_table_of_sources_or_sinks_is_complete(name):
+    listed = {one for row in table_rows(GUIDE[name]) for one in re.findall(r"`(\w+)`", row[0])}
+    module = {"sources": whale.sources, "sinks": whale.sinks}[name]
+    assert listed == {one for one in module.__all__ if one.islower()}
 
 
 def test_the_watch_line_is_what_the_metrics_write():
-    (shown,) = blocks("text")
+    (shown,) = [block.body for block in blocks(SITE["guide/watching.md"], "text")]
 
     def operator(name: str, rate: float, **values: Any) -> OperatorMetrics:
         fields = dict.fromkeys(inspect.signature(OperatorMetrics).parameters)
@@ -220,12 +177,13 @@ def test_the_watch_line_is_what_the_metrics_write():
 
 def test_the_sizes_are_those_that_make_tells():
     told = set(re.findall(r"[\d,]+ MB", (ROOT / "Makefile").read_text(encoding="utf-8")))
-    written = set(re.findall(r"[\d,]+ MB", section("Two commands")))
-    assert written == told
+    written = set(re.findall(r"[\d,]+ MB", section("Install", README)))
+    assert len(written) > 3
+    assert written <= told
 
 
 def test_the_numbers_of_the_application_are_its_defaults():
-    text = section("The ride-hailing application")
+    text = " ".join(SITE["applications/ride-hailing.md"].split())
     settings = RideHailingSettings()
     assert f"{settings.matching_instances} matching instances" in text
     assert f"at most {settings.max_age_s:.0f} s old" in text
@@ -236,12 +194,13 @@ def test_the_numbers_of_the_application_are_its_defaults():
 
 
 def written_commands() -> list[list[str]]:
-    """Return the words of every call of `whale-ray` in README.md, without its name, each once."""
-    lines = [line for body in blocks("sh") for line in body.splitlines()] + spans()
+    """Return the words of every written call of `whale-ray`, without its name, each once."""
+    lines = [line for block in blocks(ALL, "sh") for line in block.body.splitlines()]
+    lines += [span for span in spans(ALL) if "whale-ray " in span]
     found = []
     for line in lines:
         words = shlex.split(line, comments=True)
-        if "whale-ray" in words:
+        if "whale-ray" in words[:-1]:
             found.append(words[words.index("whale-ray") + 1 :])
     return [words for number, words in enumerate(found) if words not in found[:number]]
 
@@ -281,13 +240,14 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
         for words in (
             ["run", "file.py:topology"],
             ["run", "ride-hailing"],
+            ["run", "stock-exchange"],
             ["run", "options-market"],
             ["stop"],
             ["bench"],
             ["simulate"],
         )
     )
-    named = {span.split()[0] for span in spans() if span.startswith("--")} - FOREIGN_OPTIONS
+    named = {span.split()[0] for span in spans(ALL) if span.startswith("--")} - FOREIGN_OPTIONS
     assert len(named) > 3
     assert not [option for option in named if option not in told]
 
@@ -296,50 +256,67 @@ def test_the_exit_codes_are_those_of_the_command():
     assert (
         f"exits with 0; {EXIT_FAILURE} if the job failed, {EXIT_USAGE} if it was called wrongly, "
         f"{EXIT_INTERRUPTED} if"
-    ) in " ".join(README.split())
+    ) in " ".join(GUIDE["running"].split())
 
 
 def test_the_targets_of_make_exist():
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    named = {span.split()[1] for span in spans() if span.startswith("make ")}
-    assert phony and {"run", "test"} <= named <= set(phony[1].split())
+    named = {span.split()[1] for span in spans(ALL) if re.match("make [a-z]", span)}
+    assert phony and {"run", "test", "docs"} <= named <= set(phony[1].split())
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_setting_exists_and_has_the_value_that_is_given(name):
-    text = DOCUMENTS[name]
-    pattern = r"`((?:transport|runtime|spark)\.[a-z]\w+)(?:=([\w-]+))?`(?: \(([\d.]+)\))?"
-    found = re.findall(pattern, text)
-    assert len(found) > 5
+SECTION = "(?:transport|runtime|multicast|spark)"
+
+
+def test_every_setting_exists_and_has_the_value_that_is_given():
+    pattern = rf"`({SECTION}\.[a-z]\w+)(?:=([\w-]+))?`(?: \(([\d.]+)\))?"
+    found = [one for text in DOCUMENTS.values() for one in re.findall(pattern, text)]
+    assert len(found) > 40
     for path, value, default in found:
         assert path in DECLARATIONS, path
         if value:
             whale.Settings().with_overrides({path: value})
         if default:
             assert str(DECLARATIONS[path].default) == default, path
-    for assigned in re.findall(r"((?:transport|runtime|spark)\.\w+)[\"=]", text):
-        assert assigned in DECLARATIONS
+    not_run = re.sub(r"^```python\n.*?^```$", "", ALL, flags=re.MULTILINE | re.DOTALL)
+    for assigned in re.findall(rf"\b({SECTION}\.\w+)[\"=]", not_run):
+        assert assigned in DECLARATIONS, assigned
 
 
 def test_every_environment_variable_exists():
     known = {environment_name(path) for path in DECLARATIONS} | {"WHALE_RAY_DATA"}
-    named = set(re.findall(r"WHALE_RAY_\w+", README))
-    assert named and named <= known
+    named = set(re.findall(r"WHALE_RAY_[A-Z_]+", ALL))
+    assert len(named) > 2
+    assert named <= known
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_and_paths_lead_somewhere(name):
-    text = DOCUMENTS[name]
-    paths = re.findall(r"\]\(([^)#]+)\)", text)
-    paths += [one for one in spans(text) if re.fullmatch(r"[\w.-]+/[\w./-]+", one)]
-    paths = [path for path in paths if not path.startswith("out/")]  # of a run to come
-    assert len(paths) > 3
-    assert not [path for path in paths if "://" not in path and not (ROOT / path).exists()]
+    """Links between pages, anchors included, are checked by `make docs` as well."""
+    text = FENCE.sub("", DOCUMENTS[name])
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
+    assert not [link for link in links if not (ROOT / name).parent.joinpath(link).exists()]
+    paths = [one for one in spans(text) if re.fullmatch(r"[\w.-]+/[\w./-]*\w", one)]
+    paths = [path for path in paths if not path.startswith(MADE)]
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_every_page_is_in_the_navigation():
+    """Mkdocs would leave it out without a word."""
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "docs" / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(SITE)
 
 
 def test_the_package_shows_the_readme():
     assert '\nreadme = "README.md"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert README.count("<!-- figures -->") == 1
+    assert SITE["results/index.md"].count("<!-- figures -->") == 1
+
+
+def test_simulated_figures_say_so():
+    assert "Simulated, not measured" in SITE["results/simulated.md"]
+    for name, text in DOCUMENTS.items():
+        if "whale-ray simulate" in text and name.startswith("docs/pages/results/"):
+            assert name.endswith("simulated.md"), name
 
 
 # --- ARCHITECTURE.md ------------------------------------------------------------------------
@@ -359,8 +336,8 @@ def modules() -> set[str]:
 def mapped() -> list[str]:
     """Return the files that the map lists, `{one,other}` taken apart."""
     found, folder = [], ""
-    (body,) = blocks("text", section("Modules", ARCHITECTURE))
-    for line in body.splitlines():
+    (block,) = blocks(section("Modules", ARCHITECTURE), "text")
+    for line in block.body.splitlines():
         if not line.startswith(" "):
             folder = line
             continue
@@ -379,5 +356,42 @@ def test_the_map_lists_every_module_once_and_no_other():
 
 
 def test_the_steps_of_an_attempt_are_the_controllers():
-    diagram = blocks("text", section("The life of a job", ARCHITECTURE))[0]
-    assert tuple(diagram.splitlines()[0].split()) == (*STEPS, "publish")
+    diagram = blocks(section("The life of a job", ARCHITECTURE), "text")[0]
+    assert tuple(diagram.body.splitlines()[0].split()) == (*STEPS, "publish")
+
+
+# --- drawings -------------------------------------------------------------------------------
+
+
+def test_the_steps_of_the_drawn_way_are_in_the_code():
+    defined = {
+        node.name
+        for part in PARTS
+        for path in (ROOT / part).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert len(pictures.steps_in_code()) > 8
+    assert set(pictures.steps_in_code()) <= defined
+
+
+def test_the_drawn_rooms_import_only_rooms_below_them():
+    needs = pictures.room_imports()
+    height = {room: row for row, level in enumerate(pictures.layers(needs)) for room in level}
+    assert height["configs"] == 0
+    assert needs["transport"] >= {"configs"}
+    upwards = [
+        (room, needed)
+        for room, needs_of_it in needs.items()
+        for needed in needs_of_it
+        if height[needed] >= height[room]
+    ]
+    assert not upwards, "rooms that import each other"
+    for room in height:
+        assert f">{room}/<" in pictures.rooms()
+
+
+@pytest.mark.parametrize("name", [name for name, text in SITE.items() if "<!-- gener" in text])
+def test_what_is_generated_into_a_page_is_there(name):
+    assert not hooks.MARKER.search(page(name))
+    assert len(page(name)) > len(SITE[name]) + 500

@@ -1,0 +1,78 @@
+"""Every Python block of README.md and of the pages runs, and prints what stands below it.
+
+The blocks of a page run one after the other, each with the names of those before it, as a reader
+pastes them. A block `output` below one is what that one prints. A block marked
+`<!-- not run: REASON -->` is compiled only. Where a page shows a program of examples/, that is run
+by test_examples.py.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.documents import DOCUMENTS, PAGES, ROOT, Block, blocks
+
+SNIPPET = re.compile(r'^--8<-- "(.+)"$')
+
+
+def runnable(text: str) -> list[Block]:
+    """Return the Python blocks that stand on the page itself and are not excused."""
+    return [
+        block
+        for block in blocks(text, "python")
+        if not block.reason and not SNIPPET.match(block.body.strip())
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name, text in DOCUMENTS.items() if runnable(text)])
+def test_the_blocks_of_a_document_run_and_print_what_is_said(
+    name, tmp_path, monkeypatch, capsys, no_leaks
+):
+    monkeypatch.chdir(tmp_path)
+    text = DOCUMENTS[name]
+    said = {
+        block: after.body for block, after in pairwise(blocks(text)) if after.language == "output"
+    }
+    script = Path(tmp_path / "pasted" / Path(name).with_suffix(".py").name)
+    script.parent.mkdir()
+    names = {}
+    for block in runnable(text):
+        # Empty lines above, so that a traceback gives the line of the document.
+        script.write_text("\n" * block.line + block.body, encoding="utf-8")
+        names = runpy.run_path(str(script), init_globals=names, run_name="__main__")
+        printed = capsys.readouterr().out
+        if block in said:
+            assert printed == said.pop(block), f"{name}:{block.line}"
+    assert not said, "an output stands below a block that is not run"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_block_that_is_not_run_says_why_and_compiles(name):
+    for block in blocks(DOCUMENTS[name], "python"):
+        if block.reason:
+            assert len(block.reason.split()) > 3
+            compile(block.body, name, "exec")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_fenced_block_says_what_it_is(name):
+    text = DOCUMENTS[name]
+    assert text.count("\n```") == 2 * len(blocks(text)), "name the language of every block"
+    assert {block.language for block in blocks(text)} <= {"python", "sh", "text", "output", "yaml"}
+
+
+def test_every_program_is_shown_once_among_the_examples_and_where_it_belongs():
+    shown = {
+        name: [found[1] for block in blocks(text) if (found := SNIPPET.match(block.body.strip()))]
+        for name, text in DOCUMENTS.items()
+    }
+    programs = sorted(
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")
+    )
+    assert sorted(shown[f"docs/{PAGES.name}/examples.md"]) == programs
+    assert {path for paths in shown.values() for path in paths} == set(programs)
