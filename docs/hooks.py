@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = Path(__file__).parent / "pages"
-MARKER = re.compile(r"^<!-- generated: ([\w.-]+) -->$", re.MULTILINE)
+MARKER = re.compile(r"^<!-- generated: ([\w./-]+) -->$", re.MULTILINE)
 
 INCLUDED = {
     "README.md": "index.md",
@@ -39,8 +39,19 @@ def expand(markdown: str, page: str) -> str:
 
     Raises:
         KeyError: a marker names nothing that is known here.
+        OSError: it names a program that is not there.
     """
-    return MARKER.sub(lambda found: GENERATED[found[1]](page), markdown)
+
+    def generated(found: re.Match[str]) -> str:
+        asked = found[1]
+        return _program(asked) if asked.startswith("examples/") else GENERATED[asked](page)
+
+    return MARKER.sub(generated, markdown)
+
+
+def _program(path: str) -> str:
+    """Return a program of examples/ as a block of code."""
+    return f"`{path}`:\n\n```python\n{(ROOT / path).read_text(encoding='utf-8')}```"
 
 
 def _included(document: str) -> Callable[[str], str]:

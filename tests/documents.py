@@ -48,7 +48,7 @@ SITE = {
     path.relative_to(PAGES).as_posix(): path.read_text(encoding="utf-8")
     for path in sorted(PAGES.rglob("*.md"))
 }
-"""Every page as it is written, by its path below docs/pages."""
+"""Every page as it is written, by its path below `docs/pages`."""
 
 DOCUMENTS = {
     "README.md": README,

@@ -15,18 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import DOCUMENTS, PAGES, ROOT, Block, blocks
-
-SNIPPET = re.compile(r'^--8<-- "(.+)"$')
+from tests.documents import DOCUMENTS, ROOT, SITE, Block, blocks, page
 
 
 def runnable(text: str) -> list[Block]:
     """Return the Python blocks that stand on the page itself and are not excused."""
-    return [
-        block
-        for block in blocks(text, "python")
-        if not block.reason and not SNIPPET.match(block.body.strip())
-    ]
+    return [block for block in blocks(text, "python") if not block.reason]
 
 
 @pytest.mark.parametrize("name", [name for name, text in DOCUMENTS.items() if runnable(text)])
@@ -66,13 +60,13 @@ def test_a_fenced_block_says_what_it_is(name):
     assert {block.language for block in blocks(text)} <= {"python", "sh", "text", "output", "yaml"}
 
 
-def test_every_program_is_shown_once_among_the_examples_and_where_it_belongs():
+def test_every_program_is_shown_among_the_examples_and_where_it_belongs():
     shown = {
-        name: [found[1] for block in blocks(text) if (found := SNIPPET.match(block.body.strip()))]
-        for name, text in DOCUMENTS.items()
+        name: re.findall(r"^<!-- generated: (examples/.+) -->$", text, re.MULTILINE)
+        for name, text in SITE.items()
     }
-    programs = sorted(
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")
-    )
-    assert sorted(shown[f"docs/{PAGES.name}/examples.md"]) == programs
+    programs = [path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py")]
+    assert sorted(shown["examples.md"]) == sorted(programs)
     assert {path for paths in shown.values() for path in paths} == set(programs)
+    for path in programs:
+        assert (ROOT / path).read_text(encoding="utf-8") in page("examples.md")
