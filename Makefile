@@ -15,6 +15,9 @@ PEERS := .peers
 PYTHON ?=
 # More arguments for the command behind a target: make run ARGS="--limit 10000"
 ARGS ?=
+# How many processes run tests; whole files are shared out, since their tests share what they start.
+TEST_WORKERS ?= 2
+SHARED_OUT := --numprocesses $(TEST_WORKERS) --dist loadfile --durations 20
 
 # Installs whale-ray itself, editable, with the extras that are named, in the versions that are pinned.
 INSTALL = $(PIP) install --quiet --constraint $(CONSTRAINTS) --editable
@@ -40,10 +43,10 @@ run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
 	@$(BIN)/whale-ray run ride-hailing $(ARGS)
 
 test: $(DEV) ## run the tests, but not the long ones (ARGS="tests/configs -x", …)
-	@$(BIN)/python -m pytest -m "not long and not rdma" $(ARGS)
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "not long and not rdma" $(ARGS)
 
 test-long: $(DEV) ## run the long tests
-	@$(BIN)/python -m pytest -m "long and not rdma" $(ARGS)
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "long and not rdma" $(ARGS)
 
 test-rdma: $(DEV) ## run the tests that need RDMA devices, in a small VM (installs what it takes)
 	@.ci/test-rdma $(ARGS)

@@ -1,5 +1,10 @@
 """What all tests share: the real data, the hunt for leaks, Hypothesis' profile, strict skips.
 
+Several processes may run tests at the same time: two runs on one machine, or the workers of one run
+(pytest-xdist; each counts as a run here). So every run has a number, which all processes inherit
+that it starts, and a temporary folder of its own; and what is the machine's is locked by whoever
+sweeps it (`segments_alone`).
+
 Three environment variables steer a run:
 
 - `WHALE_RAY_DATA`: the folder of real data; without it the tests that need it are skipped.
@@ -12,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import uuid
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +26,15 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.runs import alone_in, begin_run, is_of_this_run
+
 DATA_VARIABLE = "WHALE_RAY_DATA"
 STRICT_VARIABLE = "WHALE_RAY_FAIL_ON_SKIP"
-RUN_VARIABLE = "WHALE_RAY_TEST_RUN"
-"""Inherited by every process that a test starts, so that orphans are found as well."""
-
 EXCUSED_SKIP = "RDMA device"
 END_TIMEOUT_S = 10
 SEGMENTS = Path("/dev/shm")
 
-os.environ[RUN_VARIABLE] = uuid.uuid4().hex
+begin_run()
 # The first application on a machine would work for half a minute more than all later ones.
 os.environ["WHALE_RAY_SPARK__KEEP_CLASSES"] = "false"
 
@@ -76,6 +81,39 @@ def _no_leaks_of_the_run() -> Iterator[None]:
     _assert_no_leaks(set(), segments_before)
 
 
+@pytest.fixture
+def segments_alone(no_leaks: None) -> Iterator[None]:
+    """For a test of the sweep, and for one that sweeps: no other run's does meanwhile."""
+    with alone_in(SEGMENTS):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_folder_of_the_run(
+    _no_leaks_of_the_run: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Keep to this run what is found by its place in the temporary folder, as a running Ray is."""
+    tmp_path_factory.getbasetemp()  # stays in the usual place, to be looked at after a failure
+    with (
+        # The paths of Ray's sockets, which lie below it, may have 107 bytes.
+        tempfile.TemporaryDirectory(prefix="whale-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_garbage_of_this_module_alone() -> None:
+    """Exempt what is there already from garbage collection: it takes the leak checks a second each.
+
+    All test modules and what they import are a million objects.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def _assert_no_leaks(processes_before: set[psutil.Process], segments_before: set[str]) -> None:
     gc.collect()
     started = [found for found in _started_processes() if found not in processes_before]
@@ -86,8 +124,16 @@ def _assert_no_leaks(processes_before: set[psutil.Process], segments_before: set
             if process.status() != psutil.STATUS_ZOMBIE:
                 left.append(f"process {process.pid} {_command(process)}")
                 process.kill()  # so that the next test is not blamed for it
-    left += [f"segment {name}" for name in sorted(_segments() - segments_before)]
+    left += [f"segment {name}" for name in sorted(_segments_left(segments_before))]
     assert not left, f"left behind: {'; '.join(left)}"
+
+
+def _segments_left(before: set[str]) -> set[str]:
+    """Return the segments that stay; another run's test may leave some to a sweep of its own."""
+    until_s = time.monotonic() + END_TIMEOUT_S
+    while (left := _segments() - before) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return left
 
 
 def _segments() -> set[str]:
@@ -95,7 +141,7 @@ def _segments() -> set[str]:
     found = set()
     for path in SEGMENTS.glob("whale-ray-*"):
         owners = [int(part) for part in path.name.split("-") if part.isdigit()]
-        if not any(psutil.pid_exists(pid) and not _is_of_this_run(pid) for pid in owners):
+        if not any(psutil.pid_exists(pid) and not is_of_this_run(pid) for pid in owners):
             found.add(path.name)
     return found
 
@@ -103,21 +149,11 @@ def _segments() -> set[str]:
 def _started_processes() -> Iterator[psutil.Process]:
     """Find the processes that this run started, children and orphans alike, and that should end."""
     for process in psutil.process_iter():
-        if process.pid == os.getpid() or not _is_of_this_run(process.pid):
+        if process.pid == os.getpid() or not is_of_this_run(process.pid):
             continue
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
             if process.status() != psutil.STATUS_ZOMBIE and not _ends_with_us(process):
                 yield process
-
-
-def _is_of_this_run(pid: int) -> bool:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it ended meanwhile, or is another user's
-        return pid == os.getpid()
-    return f"{RUN_VARIABLE}={os.environ[RUN_VARIABLE]}".encode() in environment.split(b"\0") or (
-        pid == os.getpid()
-    )
 
 
 def _ends_with_us(process: psutil.Process) -> bool:

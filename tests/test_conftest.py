@@ -8,22 +8,29 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
 def run(tmp_path):
     """Return a function that runs pytest on the text of one test module, under our conftest."""
 
-    def run_module(text, **environment):
+    def run_module(text, *options, **environment):
         (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
         (tmp_path / "test_small.py").write_text(text, encoding="utf-8")
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider"],
+            [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", *options],
             cwd=tmp_path,
-            env={**os.environ, "WHALE_RAY_FAIL_ON_SKIP": "0", **environment},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "WHALE_RAY_FAIL_ON_SKIP": "0",
+                **environment,
+            },
             capture_output=True,
             text=True,
             check=False,
+            timeout=120,
         )
 
     return run_module
@@ -84,3 +91,45 @@ def test_an_orphan_and_a_segment_are_found(run):
     assert "ERROR test_small.py::test_leaves_a_segment" in done.stdout
     assert "left behind: segment whale-ray-job-4194305-ring" in done.stdout
     assert "::test_clean" not in done.stdout
+
+
+TELL = """
+import pathlib, subprocess, tempfile, conftest
+
+HERE = pathlib.Path(__file__).parent
+conftest.END_TIMEOUT_S = 0.1
+
+def tell(name):
+    (HERE / ("new " + name)).write_text(tempfile.gettempdir())
+    (HERE / ("new " + name)).rename(HERE / name)
+
+def await_told(name):
+    while not (HERE / name).exists():
+        pass
+    return (HERE / name).read_text()
+"""
+RUNS_A_PROCESS = """
+def test_runs_a_process():
+    await_told("looked")
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        tell("started")
+        await_told("looked again")
+        process.kill()
+"""
+IS_NOT_BLAMED = """
+def test_is_not_blamed_for_it(no_leaks):
+    tell("looked")
+    assert await_told("started") != tempfile.gettempdir()
+
+def test_that_follows():
+    tell("looked again")
+"""
+
+
+def test_workers_of_one_run_are_not_blamed_for_each_other_and_have_folders_of_their_own(
+    run, tmp_path
+):
+    (tmp_path / "test_other.py").write_text(TELL + RUNS_A_PROCESS, encoding="utf-8")
+    done = run(TELL + IS_NOT_BLAMED, "-n", "2", "--dist", "loadfile", "--timeout", "60")
+    assert "3 passed" in done.stdout, done.stdout
+    assert done.returncode == 0

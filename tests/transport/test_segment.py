@@ -190,7 +190,7 @@ def test_what_a_process_has_that_nobody_has_waited_for_is_gone(monkeypatch):
         Segment.attach(handle)
 
 
-def test_the_sweep_takes_the_dead_and_leaves_the_living():
+def test_the_sweep_takes_the_dead_and_leaves_the_living(segments_alone: None):
     job = f"{os.getpid()}"
     living, living_handle = start_owner("named", job)
     dead, dead_handle = start_owner("named", job)

@@ -10,7 +10,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import whale_ray as whale
+from tests.runs import living
 from tests.transport.unix_pairs import unix_transport
 from whale_ray.operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from whale_ray.transport.segment import SHM_DIRECTORY
@@ -156,11 +156,9 @@ class KillsRelay(Suicidal):
     def on_row(self, row: Any, out: Any) -> None:
         Count.on_row(self, row, out)
         if self.attempt == 0 and row["v"] == 1000:
-            for comm in Path("/proc").glob("[0-9]*/comm"):
-                with suppress(FileNotFoundError, ProcessLookupError):  # others come and go
-                    if comm.read_text() == "whale relay 1\n":
-                        os.kill(int(comm.parent.name), signal.SIGKILL)
-                        self.marker.touch()
+            for relay in living("whale relay 1"):
+                relay.kill()
+                self.marker.touch()
 
 
 def test_a_killed_relay_is_replaced_while_the_job_runs_on(cluster: Any, tmp_path: Path) -> None:
@@ -176,7 +174,7 @@ def test_a_killed_relay_is_replaced_while_the_job_runs_on(cluster: Any, tmp_path
 
 
 def test_named_segments_serve_actors_too_and_a_killed_one_leaves_none(
-    cluster: Any, tmp_path: Path
+    cluster: Any, segments_alone: None, tmp_path: Path
 ) -> None:
     topology = counting(Suicidal, whale.sinks.parquet(tmp_path / "out"))
     job = whale.submit(topology, workers=2, settings={"transport.segment_kind": "named"}).wait(120)

@@ -155,7 +155,7 @@ def segments_of(process: psutil.Process) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("kind", ["memfd", pytest.param("named", marks=pytest.mark.long)])
-def test_no_memory_is_opened_by_two_hosts(kind: str) -> None:
+def test_no_memory_is_opened_by_two_hosts(kind: str, segments_alone: None) -> None:
     topology = whale.Topology("apart")
     rows = topology.source(paced(20_000), id="rows", parallelism=HOSTS)
     every = rows.broadcast().process(Count, id="every", parallelism=WORKERS)

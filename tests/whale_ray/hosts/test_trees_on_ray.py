@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 import whale_ray as whale
+from tests.runs import living
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
 
@@ -56,11 +56,8 @@ def wait_for(job: Any, what: Any) -> None:
 
 
 def pids(name: str, known: frozenset[int] | set[int] = frozenset()) -> set[int]:
-    """Return the living processes on this machine whose name begins so, but for `known` ones."""
-    found = psutil.process_iter(["name", "status"])
-    named = [process for process in found if process.info["name"].startswith(name)]
-    living = {one.pid for one in named if one.info["status"] != psutil.STATUS_ZOMBIE}
-    return living - known
+    """Return the living processes of this run whose name begins so, but for `known` ones."""
+    return {process.pid for process in living(name)} - known
 
 
 @pytest.mark.parametrize("victims", [("whale relay 1",), ("whale relay 0", "ray::Controller")])
