@@ -26,7 +26,7 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.runs import alone_in, begin_run, is_of_this_run
+from tests.runs import alone_in, await_ends, begin_run, has_ended, is_of_this_run
 
 DATA_VARIABLE = "WHALE_RAY_DATA"
 STRICT_VARIABLE = "WHALE_RAY_FAIL_ON_SKIP"
@@ -117,13 +117,11 @@ def _collect_garbage_of_this_module_alone() -> None:
 def _assert_no_leaks(processes_before: set[psutil.Process], segments_before: set[str]) -> None:
     gc.collect()
     started = [found for found in _started_processes() if found not in processes_before]
-    psutil.wait_procs(started, timeout=END_TIMEOUT_S)
     left = []
-    for process in started:
+    for process in await_ends(started, END_TIMEOUT_S):
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended
-            if process.status() != psutil.STATUS_ZOMBIE:
-                left.append(f"process {process.pid} {_command(process)}")
-                process.kill()  # so that the next test is not blamed for it
+            left.append(f"process {process.pid} {_command(process)}")
+            process.kill()  # so that the next test is not blamed for it
     left += [f"segment {name}" for name in sorted(_segments_left(segments_before))]
     assert not left, f"left behind: {'; '.join(left)}"
 
@@ -132,7 +130,7 @@ def _segments_left(before: set[str]) -> set[str]:
     """Return the segments that stay; another run's test may leave some to a sweep of its own."""
     until_s = time.monotonic() + END_TIMEOUT_S
     while (left := _segments() - before) and time.monotonic() < until_s:
-        time.sleep(0.05)
+        os.sched_yield()
     return left
 
 
@@ -151,9 +149,8 @@ def _started_processes() -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         if process.pid == os.getpid() or not is_of_this_run(process.pid):
             continue
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
-            if process.status() != psutil.STATUS_ZOMBIE and not _ends_with_us(process):
-                yield process
+        if not has_ended(process) and not _ends_with_us(process):
+            yield process
 
 
 def _ends_with_us(process: psutil.Process) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +17,10 @@ import psutil
 
 _VARIABLE = "WHALE_RAY_TEST_RUN"
 """Inherited by every process that a test starts, so that orphans are found as well."""
+
+
+COMM_BYTES = 15
+"""The kernel keeps no more of a process' name."""
 
 
 def begin_run() -> None:
@@ -35,14 +40,39 @@ def is_of_this_run(pid: int) -> bool:
 
 
 def living(name: str) -> Iterator[psutil.Process]:
-    """Find the processes of this run whose name begins so and that have not ended."""
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess):  # others come and go
-            if process.status() == psutil.STATUS_ZOMBIE or not process.name().startswith(name):
+    """Find the processes of this run whose name begins so and that have not ended.
+
+    Quick, since what is looked for may be about to end: only what bears the name is looked at.
+    """
+    for command in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError, psutil.NoSuchProcess):  # others come and go
+            if not command.read_text().startswith(name[:COMM_BYTES]):
                 continue
+            process = psutil.Process(int(command.parent.name))
             # A process of Ray writes its title over its environment.
-            if any(is_of_this_run(one.pid) for one in (process, *process.parents())):
+            ours = is_of_this_run(process.pid) or any(
+                is_of_this_run(parent.pid) for parent in process.parents()
+            )
+            if ours and not has_ended(process):
                 yield process
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Tell whether a process has ended, reaped or not: init may reap an orphan late, or never."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def await_ends(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Wait for processes to end; return those that have not."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        processes = [process for process in processes if not has_ended(process)]
+        if not processes or time.monotonic() >= until_s:
+            return processes
+        psutil.wait_procs(processes, timeout=0.05)
 
 
 @contextmanager

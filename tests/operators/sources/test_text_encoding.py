@@ -136,7 +136,10 @@ def test_bytes_that_an_encoding_lacks_make_their_line_malformed(tmp_path: Path) 
     [
         ("x\n1\n".encode("utf-16"), "UTF-16 text; pass encoding='utf-16'"),
         ("x\n1\n".encode("utf-32"), "UTF-32 text; pass encoding='utf-32'"),
-        (gzip.compress(b"x\n1\n", mtime=0), "compressed by gzip, not text; let its name end in .gz"),
+        (
+            gzip.compress(b"x\n1\n", mtime=0),
+            "compressed by gzip, not text; let its name end in .gz",
+        ),
         (
             COMPRESSED[".zst"](b"x\n1\n"),
             "compressed by zstd, not text; let its name end in .zst",

@@ -64,9 +64,13 @@ class Count(whale.Process):
         out.emit_rows([{"k": k, "n": n} for k, n in self.counts.items()])
 
 
-def counting(process: Any = Count, sink: Any = None, **options: Any) -> whale.Topology:
+ROWS = [{"k": i % 13, "v": i} for i in range(2000)]
+
+
+def counting(
+    process: Any = Count, sink: Any = None, rows: Any = ROWS, **options: Any
+) -> whale.Topology:
     topology = whale.Topology("counting", **options)
-    rows = [{"k": i % 13, "v": i} for i in range(2000)]
     source = topology.source(whale.sources.iterable(rows), id="rows")
     source.filter(lambda row: row.v % 2 == 0, id="even").key_by("k").process(
         process, id="count", parallelism=4
@@ -163,7 +167,14 @@ class KillsRelay(Suicidal):
 
 def test_a_killed_relay_is_replaced_while_the_job_runs_on(cluster: Any, tmp_path: Path) -> None:
     sink, marker = whale.sinks.parquet(tmp_path / "out"), tmp_path / "killed"
-    topology = counting(partial(KillsRelay, marker), sink)
+
+    def rows() -> Iterator[dict[str, int] | None]:
+        for row in ROWS:
+            yield row
+            while row["v"] == 1000 and not marker.exists():
+                yield None  # what follows needs the new relay
+
+    topology = counting(partial(KillsRelay, marker), sink, rows)
     job = whale.submit(topology, workers=2, settings={"runtime.hosts": 2})
     found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
     assert found == EXPECTED

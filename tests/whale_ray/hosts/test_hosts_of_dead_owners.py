@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from tests.runs import await_ends, has_ended
 from whale_ray.testing.hosts import sweep
 from whale_ray.testing.hosts.owners import folder_of, namespaces_of, processes_in
 
@@ -74,7 +75,7 @@ def assert_nothing_left(mark: str, child: psutil.Process) -> None:
     """Assert that namespaces, processes and files of a mark are gone."""
     assert not namespaces_of(mark)
     assert not folder_of(mark).exists()
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert has_ended(child)
 
 
 @pytest.mark.parametrize("does", ["read", "wait"])
@@ -97,8 +98,7 @@ def test_what_a_killed_owner_leaves_is_swept():
     with owner("read") as (process, mark, child):
         process.kill()
         process.wait(PATIENCE_S)
-        psutil.wait_procs([child], PATIENCE_S)
-        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE  # at once
+        assert not await_ends([child], PATIENCE_S)  # at once
         assert processes_in(namespaces_of(mark))  # what it had started in turn
         assert mark in sweep()
         assert_nothing_left(mark, child)
@@ -124,6 +124,6 @@ def test_what_a_living_owner_has_is_not_swept():
 def test_an_owner_that_nobody_has_waited_for_is_gone(monkeypatch):
     with owner("read") as (process, mark, child):
         process.kill()
-        psutil.wait_procs([child], PATIENCE_S)
+        assert not await_ends([child], PATIENCE_S)
         assert mark in sweep()  # the owner is a zombie until the end of this block
         assert_nothing_left(mark, child)
