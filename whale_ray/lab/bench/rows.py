@@ -1,9 +1,11 @@
-"""`whale-ray bench rows`: functions on rows, against a plain Python loop over the same dicts.
+"""`whale-ray bench rows`: functions on rows, against plain Python over the same dicts.
 
 Every way of working on rows runs as a job inside this process. The same function then runs over
 the rows as dicts that lie in memory, in a loop that knows no columns, batches or operators: what
 the job takes more is the price of the rows, their columns and the way to the sink. Processor time
-counts, since it moves less than the clock on a machine that others use.
+counts, since it moves less than the clock on a machine that others use. Beside it stand what it
+takes to make all of those dicts of the columns, which a plain loop over columns would begin with,
+and Bytewax, if it is installed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...operators.process import CoProcess, Output, Process
+from .peers import NOT_INSTALLED, bytewax_rows
 from .report import BenchReport, Row, describe_machine, median
 
 if TYPE_CHECKING:
@@ -164,9 +167,18 @@ def run(quick: bool = False) -> BenchReport:
     rows = QUICK_ROWS if quick else ROWS
     table = trips(rows)
     dicts = table.to_pylist()
+    peer = bytewax_rows.is_installed()
     measured = []
     for way in WAYS:
-        job_ns, loop_ns = _measure(way, table, dicts)
+        job_ns, loop_ns, dicts_ns = _measure(way, table, dicts)
+        also = {
+            "CPU ns/row": job_ns / rows,
+            "loop CPU ns/row": loop_ns / rows,
+            "to_pylist CPU ns/row": dicts_ns / rows,
+        }
+        if peer and way.name in bytewax_rows.STEPS:
+            also["Bytewax CPU ns/row"] = peer_ns = bytewax_rows.cpu_ns_per_row(way.name, rows)
+            also["x of Bytewax"] = peer_ns * rows / job_ns
         measured.append(
             Row(
                 way.name,
@@ -175,7 +187,7 @@ def run(quick: bool = False) -> BenchReport:
                 "k rows per CPU s",
                 ratio=loop_ns / job_ns,
                 against="a plain Python loop over the same dicts",
-                also={"CPU ns/row": job_ns / rows, "loop CPU ns/row": loop_ns / rows},
+                also=also,
             )
         )
     return BenchReport(
@@ -185,7 +197,8 @@ def run(quick: bool = False) -> BenchReport:
         rows=tuple(measured),
         notes=(
             "processor time of a whole job, start included, from memory to where rows are dropped",
-            f"medians of {REPETITIONS} runs, job and loop in turn",
+            f"medians of {REPETITIONS} runs, job, loop and pyarrow's to_pylist in turn",
+            "Bytewax: one worker, over dicts in memory" if peer else "Bytewax: " + NOT_INSTALLED,
         ),
     )
 
@@ -217,18 +230,21 @@ def build(way: Way, table: pa.Table, dicts: Dicts, *, keep: bool) -> Topology:
     return topology
 
 
-def _measure(way: Way, table: pa.Table, dicts: Dicts) -> tuple[float, float]:
-    """Return the processor time of the job and of the loop, in ns."""
+def _measure(way: Way, table: pa.Table, dicts: Dicts) -> tuple[float, float, float]:
+    """Return the processor time of the job, of the loop and of making the dicts, in ns."""
     from ...api.submission import run as run_here
 
-    jobs, loops = [], []
+    jobs, loops, made = [], [], []
     for _ in range(REPETITIONS):
         topology = build(way, table, dicts, keep=False)
         before_ns = time.process_time_ns()
         run_here(topology)
-        between_ns = time.process_time_ns()
+        ran_ns = time.process_time_ns()
         for _row in way.loop(dicts):
             pass
-        jobs.append(between_ns - before_ns)
-        loops.append(time.process_time_ns() - between_ns)
-    return median(jobs), median(loops)
+        looped_ns = time.process_time_ns()
+        table.to_pylist()
+        jobs.append(ran_ns - before_ns)
+        loops.append(looped_ns - ran_ns)
+        made.append(time.process_time_ns() - looped_ns)
+    return median(jobs), median(loops), median(made)
