@@ -6,6 +6,8 @@ while Python itself starts, still ends in Python's own traceback.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 
 _EXIT_INTERRUPTED = 130
@@ -14,6 +16,7 @@ _EXIT_INTERRUPTED = 130
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
+    atexit.register(gc.freeze)  # else Python looks through all objects once more before it ends
     try:
         from .main import main as command
 
