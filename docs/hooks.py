@@ -98,7 +98,9 @@ def _settings(_page: str) -> str:
         for one in descriptions:
             if one.path.startswith(f"{section}."):
                 symbol = f" ({one.symbol} in the papers)" if one.symbol else ""
-                default = f"`{one.default}`" if one.default != "" else "empty"
+                value = str(one.default)
+                value = value.lower() if isinstance(one.default, bool) else value
+                default = f"`{value}`" if value else "empty"
                 lines.append(f"| `{one.path}` | {default} | {one.allowed} | {one.why}{symbol} |")
     return "\n".join(lines)
 
@@ -107,7 +109,7 @@ def _picture(name: str) -> Callable[[str], str]:
     """Return what gives a drawing as SVG within the page, so that it has the theme's colours."""
 
     def text_for(_page: str) -> str:
-        return f'<figure class="picture">{getattr(_pictures(), name)()}</figure>'
+        return f'<div class="picture">{getattr(_pictures(), name)()}</div>'
 
     return text_for
 

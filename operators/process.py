@@ -125,21 +125,21 @@ class Process:
     event-time order, and no row earlier than the last watermark follows it.
     """
 
-    #: True: one object serves all of a worker's local instances. It is called once per worker and
-    #: slice with all their rows, which is what a vectorised operator wants.
     per_worker: ClassVar[bool] = False
+    """True: one object serves all of a worker's local instances. It is called once per worker and
+    slice with all their rows, which suits operators on columns."""
 
-    #: True: where instance-oriented addressing brings every instance the same rows by itself, a
-    #: `per_worker` object is called for each of them, and `out.instances` says for which. False: it
-    #: is called once, as ever. With event-time ordering it always is.
     one_by_one: ClassVar[bool] = False
+    """True: where instance-oriented addressing brings every instance the same rows by itself, a
+    `per_worker` object is called for each of them, and `out.instances` says for which. False: it is
+    called once. With event-time ordering it is always called once."""
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
 
-    #: The columns of what it emits row by row, if the first rows do not tell their types, and of an
-    #: output that gets no row. Of the class, or of the object before it is opened.
     schema: Schema | None = None
+    """The columns of what it emits row by row, if the first rows do not tell their types, and of an
+    output that gets no row. An attribute of the class, or of the object before it is opened."""
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Take the next rows, all at once. The default calls `on_row` for each."""
@@ -172,14 +172,14 @@ class CoProcess:
     `on_merged` as well, or instead, to take long stretches of both inputs at once.
     """
 
-    #: As `Process.per_worker`.
     per_worker: ClassVar[bool] = False
+    """As `Process.per_worker`."""
 
-    #: As `Process.one_by_one`.
     one_by_one: ClassVar[bool] = False
+    """As `Process.one_by_one`."""
 
-    #: As `Process.schema`.
     schema: Schema | None = None
+    """As `Process.schema`."""
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""

@@ -1,6 +1,8 @@
 """Functions in column expressions, by PySpark's names: `import whale_ray.functions as F`.
 
-All of them are listed and explained in `whale_ray.operators.expressions.functions`.
+As in `pyspark.sql.functions`, text given where a column is expected is a column's name; a constant
+text is `lit("text")`. Arguments that shape the function (positions, patterns, formats) are plain
+Python values.
 """
 
 from .operators.expressions import functions as _home

@@ -1,1 +1,1 @@
-"""whale_ray.applications."""
+"""Applications from the papers: topologies that a newcomer runs, reads and copies."""
