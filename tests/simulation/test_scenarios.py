@@ -29,9 +29,10 @@ from tests.simulation.seeds import (
 )
 from tests.simulation.simulator import Simulator
 from whale_ray.multicast.floors import Acknowledgement, SourceFloors
+from whale_ray.multicast.read_plan import Span
 from whale_ray.multicast.switch_messages import PlannedMove
 from whale_ray.multicast.switch_protocol import SwitchPhase
-from whale_ray.multicast.switch_vertex import Span, SwitchVertex
+from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link
@@ -153,7 +154,7 @@ def move_without_a_cut(vertex: SwitchVertex, move: PlannedMove) -> None:
     if move.new_parent is None:
         vertex._retiring = True
     else:
-        vertex._read_along([Span(move.new_parent, vertex.received)])
+        vertex._read_along(Span(move.new_parent, vertex.received))
 
 
 SUBSCRIBED = StreamSender.subscribed

@@ -1,28 +1,31 @@
-"""A vertex in a two-phase switch: which parent it reads each byte from, what it keeps for whom.
+"""A vertex of a multicast tree in a two-phase switch: whom it reads each byte from, and serves.
 
-Pure; the driver hands in messages, ticks and what was read. ::
+A pure state machine: the caller passes in messages, ticks and the positions that were read. ::
 
-    PREPARE   new parent: reserve the stream for the child, and say from where   child: take note
-    COMMIT    child: read on from the old parent up to the cut, then from the new one
-    ABORT     all as before; the reservation is dropped
+    PREPARE   new parent: reserve the stream for the child, answer from which byte on
+              child: remember the move
+    COMMIT    child: read from the old parent up to the cut, then from the new one
+    ABORT     keep the old tree; drop the reservation
 
-A vertex knows by its own position from whom the next byte comes, so no byte is lost or read twice,
-whenever the messages arrive. The old tree flows on meanwhile: a child that has passed the cut when
-it hears COMMIT changes where it stands, and the new parent still has all that from the cut on.
-A vertex whose parent has died reads what its new parent no longer holds from the source (DESIGN 6).
+The vertex's own position decides which parent the next byte comes from, so no byte is lost or read
+twice, whenever the messages arrive. The old tree goes on carrying bytes during a switch. A child
+that has passed the cut before it receives COMMIT changes parents at its present position; the new
+parent still holds everything from the cut on. A vertex whose parent has failed reads what its new
+parent no longer holds from the source (DESIGN 6).
 
-The root is a vertex without a parent that has `SourceFloors`: it keeps what any vertex may still
-need, and serves whoever asks (`Fetch`), child or not.
+The root has no parent but `SourceFloors`: it retains what any vertex may still need, and serves
+whoever asks (`Fetch`), child or not.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from ..configs.errors import ProtocolError
 from .floors import Acknowledgement, SourceFloors, SubtreeAcknowledgements
+from .read_plan import ReadPlan, Span
+from .served_children import ServedChildren
 from .switch_messages import (
     Abort,
     AddressedMessage,
@@ -44,25 +47,6 @@ from .switch_protocol import SwitchPhase, SwitchRecord
 from .trees import Tree, Vertex
 
 
-@dataclass(frozen=True)
-class Span:
-    """A part of the stream and who it is read from."""
-
-    parent: Vertex
-    begin: int
-    """First byte; the span ends where the next one begins."""
-    is_gap: bool = False
-    """Read from what the source retains, not from its ring."""
-
-
-@dataclass
-class _Edge:
-    tail: int
-    """The child has read all before it."""
-    epoch: int
-    """Of the tree that the edge came with."""
-
-
 class SwitchVertex:
     """One vertex of one stream's tree, the root among them."""
 
@@ -77,11 +61,11 @@ class SwitchVertex:
         received: int = 0,
         floors: SourceFloors | None = None,
     ) -> None:
-        """Begin at a position with a parent (None for the root and for one that joins).
+        """Begin at position `received` with a parent (None for the root and for a joining vertex).
 
-        One that joins has the last `epoch` used before: what was meant for a host of its name that
-        has died is older, and refused. It begins at what its memory holds, or at the cut of its
-        switch if it has none. The root has `floors`: see `of` and `root_from`.
+        A joining vertex gets the last `epoch` used before, so it refuses messages that were meant
+        for a failed host of the same name. It begins with what its memory holds, or at the cut of
+        its switch if it has no memory. The root has `floors`: see `of` and `root_from`.
         """
         self.name = name
         self.term = 0
@@ -90,43 +74,40 @@ class SwitchVertex:
         self.received = received
         """All bytes before it are here; for the root, all that were produced."""
         self.held_from = received
-        """The first byte that is still here (for the root: in its ring or what it retains).
+        """The first byte that is still held here (for the root: in its ring or its retention).
 
-        The driver sets it to what is so, if it does not give back all that `release` would.
+        The caller corrects it if it releases less memory than `release` allows.
         """
         self.refused: Counter[str] = Counter()
-        """Messages that came too late, by kind."""
+        """How many messages of an older epoch or term were refused, by reason."""
         self._root = root
-        self._spans = [] if parent is None else [Span(parent, received)]
-        self._children = {child: _Edge(received, epoch) for child in children}
+        self._plan = ReadPlan(root, parent, received)
+        self._served = ServedChildren(children, received, epoch)
         self._floors = floors
         self._prepared: Prepare | None = None
-        self._reserved: dict[Vertex, int] = {}
         self._decided = epoch
-        self._leaving: dict[Vertex, int] = {}
         self._retiring = False
         self._gone: dict[Vertex, int] = {}
-        self._has_told = True
+        self._has_reported = True
         self._end: int | None = None
         self._fetched: Span | None = None
-        self._void: dict[Vertex, tuple[int, int]] = {}
         self._acknowledgements = SubtreeAcknowledgements(children, received)
 
     @classmethod
     def of(cls, name: Vertex, tree: Tree, *, epoch: int = 0, received: int = 0) -> SwitchVertex:
-        """Return a vertex of a tree in which all stand at the same position; the root, too."""
+        """Return a vertex, or the root, of a tree in which all have received the same bytes."""
         floors = SourceFloors(tree, epoch, received) if name == tree.root else None
         parent, children = tree.parents.get(name), tree.children[name]
         return cls(name, tree.root, parent, children, epoch=epoch, received=received, floors=floors)
 
     @classmethod
     def root_from(cls, record: SwitchRecord, term: int, held_from: int, head: int) -> SwitchVertex:
-        """Return a root that takes over from one that has died: its ring is still there.
+        """Return a root that takes over the ring of a failed one.
 
-        What the dead one retained beyond its ring is lost: all floors are `held_from`, where the
-        ring's tail stands. Whoever needs what is before is starved, and the coordinator is told.
-        Children in the tree are its children at once, others that still read from here ask for it.
-        Tell the coordinator, too (`SwitchCoordinator.root_restarted`), before or after.
+        What the failed root retained beyond its ring is lost: all floors are `held_from`, the tail
+        of the ring. A vertex that needs earlier bytes is reported as starved. The tree's children
+        are served at once; others that still read from the root ask for it. The caller tells the
+        coordinator, too (`SwitchCoordinator.root_restarted`), before or after.
         """
         tree = record.tree
         floors = SourceFloors(tree, record.epoch, held_from, record.absent)
@@ -144,43 +125,41 @@ class SwitchVertex:
         vertex.term = term
         if record.phase is not SwitchPhase.PREPARING:  # else it gets its ABORT
             vertex._decided = record.last_epoch
-        for move in record.moves if record.phase is SwitchPhase.COMMITTING else ():
-            if move.vertex in vertex._children:
-                vertex._children[move.vertex].tail = max(held_from, move.reserve_at)
-        vertex._forget(record.gone, record.epoch)
+        if record.phase is SwitchPhase.COMMITTING:
+            begins = {move.vertex: max(held_from, move.reserve_at) for move in record.moves}
+            vertex._served.serve_from(begins)
+        vertex._drop_failed(record.gone, record.epoch)
         return vertex
 
     # --- bytes ------------------------------------------------------------------------------
 
     @property
     def reading(self) -> Span | None:
-        """Who the next byte is read from; None for the root, and where nobody can serve it."""
-        if not self._spans or (self._spans[0].parent in self._gone and not self._spans[0].is_gap):
+        """Where the next byte is read from; None for the root, and while no parent can serve it."""
+        spans = self._plan.spans
+        if not spans or (spans[0].parent in self._gone and not spans[0].is_gap):
             return None
-        return self._spans[0]
+        return spans[0]
 
     @property
     def limit(self) -> int | None:
-        """Up to which byte that is so; None: without end."""
-        return self._spans[1].begin if len(self._spans) > 1 else None
+        """The byte at which `reading` ends; None: it has no end."""
+        return self._plan.limit
 
     @property
     def children(self) -> frozenset[Vertex]:
-        """Who reads from here, or may still."""
-        return frozenset(self._children)
+        """The vertices that read from here, or may still do so."""
+        return self._served.names
 
     @property
     def serves(self) -> dict[Vertex, int]:
-        """All that the stream is kept for, and from which byte on: children, also those to come."""
-        found = dict(self._reserved)
-        for child, edge in self._children.items():
-            found[child] = min(edge.tail, found.get(child, edge.tail))
-        return found
+        """From which byte on the stream is kept, by child; includes children that are to come."""
+        return self._served.positions
 
     @property
     def upward(self) -> frozenset[Vertex]:
-        """All that links are needed to: those it reads from, now or soon, and those it leaves."""
-        found = {span.parent for span in self._spans} | self._leaving.keys()
+        """All hosts that links are needed to: parents now and soon, and those being left."""
+        found = self._plan.parents
         for move in self._prepared.moves if self._prepared is not None else ():
             if move.vertex == self.name and move.new_parent is not None:
                 found.add(move.new_parent)
@@ -188,27 +167,27 @@ class SwitchVertex:
 
     @property
     def gone(self) -> Mapping[Vertex, int]:
-        """The hosts that have died and did not come back, with the last epoch that said so."""
+        """The failed hosts that have not come back, with the last epoch that reported each."""
         return self._gone
 
     @property
     def settled(self) -> bool:
-        """Whether nothing of a switch is under way here."""
-        is_still = self._prepared is None and not self._leaving and len(self._spans) <= 1
-        return is_still and self._has_told
+        """Whether no switch is under way here."""
+        is_reading_steadily = not self._plan.leaving and not self._plan.is_switching
+        return self._prepared is None and is_reading_steadily and self._has_reported
 
     @property
     def parent(self) -> Vertex | None:
-        """The parent in the present tree, whom the subtree's acknowledgement goes to."""
-        return self._spans[-1].parent if self._spans else None
+        """The parent in the present tree, which gets the acknowledgement of the subtree."""
+        return self._plan.last_parent
 
     @property
     def acknowledgement(self) -> Acknowledgement:
-        """How far all of the subtree below have come, this vertex included."""
+        """The bytes that the whole subtree has received, this vertex included."""
         return self._acknowledgements.combined(self.epoch, self.received)
 
     def acknowledged(self, child: Vertex, told: Acknowledgement) -> None:
-        """Take a child's subtree acknowledgement, maybe late or twice."""
+        """Take a child's subtree acknowledgement, which may be late or repeated."""
         if self._floors is not None:
             self._floors.heard(child, told)
         else:
@@ -224,31 +203,31 @@ class SwitchVertex:
 
     @property
     def floors(self) -> SourceFloors | None:
-        """What the root keeps for whom; None for all others."""
+        """What the root retains, by vertex; None for all other vertices."""
         return self._floors
 
     @property
     def floor(self) -> int:
-        """The first byte that must be kept: for a child, or for one that is reserved for."""
+        """The first byte that must be kept for a child, or for a child that is to come."""
         retained = self.received if self._floors is None else self.retain_from
         return min([self.received, retained, *self.serves.values()])
 
     def release(self) -> None:
-        """Give back all that nobody needs: the ring's tail moves to the floor."""
+        """Release all bytes that nobody needs: the tail of the ring moves to the floor."""
         self.held_from = max(self.held_from, self.floor)
 
     def produce(self, nbytes: int) -> None:
-        """Take note that the source made more; the root's only. ValueError elsewhere."""
+        """Count bytes that the source has produced; ValueError unless this is the root."""
         if self.name != self._root:
             msg = f"{self.name!r} is not the root"
             raise ValueError(msg)
         self.received += nbytes
 
     def read(self, parent: Vertex, begin: int, end: int) -> list[AddressedMessage]:
-        """Take note that bytes came from a parent. ProtocolError unless they are what is next.
+        """Count the bytes [begin, end) from a parent; ProtocolError unless they come next.
 
-        They may go beyond the `limit`: the bytes are the same everywhere, and it changes parents
-        where it stands then.
+        They may go beyond `limit`: all parents hold the same bytes, and the vertex changes parents
+        at the position that it has reached.
         """
         span = self.reading
         is_next = span is not None and span.parent == parent and begin == self.received
@@ -258,35 +237,30 @@ class SwitchVertex:
         return self.arrived(end)
 
     def arrived(self, position: int) -> list[AddressedMessage]:
-        """Take note that all bytes before a position are here, whoever sent them."""
+        """Record that all bytes before a position are here, whoever sent them."""
         self.received = max(self.received, position)
         return self._settle()
 
     def ended(self, position: int) -> list[AddressedMessage]:
-        """Take note that the stream ends at a position: a cut beyond it is passed there."""
+        """Record that the stream ends at a position: a cut beyond the end is passed there."""
         self._end = position
         return self._settle()
 
     def child_read(self, child: Vertex, position: int) -> None:
-        """Take note that a child has all before a position; positions that fell are ignored."""
-        edge = self._children.get(child)
-        if edge is not None:
-            edge.tail = max(edge.tail, position)
-        elif child in self._reserved:
-            # It has heard COMMIT before us, and reads already.
-            self._reserved[child] = max(self._reserved[child], position)
+        """Record that a child has all bytes before a position; a lower position is ignored."""
+        self._served.has_read(child, position)
 
     def starved(self, child: Vertex, position: int) -> list[AddressedMessage]:
-        """Take note that a child is to be sent bytes now that are not held here any more."""
+        """Report that a child needs bytes that are no longer held here."""
         told = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
         return [AddressedMessage(None, told)]
 
     # --- messages ---------------------------------------------------------------------------
 
     def receive(self, message: Message) -> list[AddressedMessage]:
-        """Take a message, maybe for the second time, and return the answers."""
+        """Take a message, which may be a repetition, and return the answers."""
         if not isinstance(message, (Leave, Left, Fetch)):
-            # Between vertices the epoch alone decides: one of them may not know the new term yet.
+            # Messages between vertices are judged by epoch: one may not know the new term yet.
             if message.term < self.term:
                 return self._refuse("term")
             self.term = message.term
@@ -298,30 +272,26 @@ class SwitchVertex:
             case Abort():
                 return self._abort(message)
             case Gone():
-                return self._lose(message)
+                return self._take_failures(message)
             case Fetch():
-                return self._serve(message)
+                return self._serve_fetch(message)
             case Leave():
-                self._void[message.vertex] = (message.epoch, message.position)
-                edge = self._children.get(message.vertex)
-                if edge is not None and edge.epoch < message.epoch:
-                    del self._children[message.vertex]
+                self._served.leave(message.vertex, message.epoch, message.position)
                 answer = AddressedMessage(
                     message.vertex, Left(message.term, message.epoch, self.name)
                 )
                 return [answer, *self._settle()]
             case Left():
-                if self._leaving.get(message.parent, -1) <= message.epoch:
-                    self._leaving.pop(message.parent, None)
+                self._plan.left(message.parent, message.epoch)
                 return self._settle()
         return []
 
     def tick(self) -> list[AddressedMessage]:
-        """Say again what was not answered."""
-        out = [self._leave(parent) for parent in self._leaving]
+        """Repeat what was not answered."""
+        out = [self._leave(parent) for parent in self._plan.leaving]
         span = self.reading
         if span is not None and span.parent == self._root:
-            # A root that took over from a dead one knows of the children in the tree alone.
+            # A root that took over from a failed one knows only the children in the tree.
             if span.is_gap or self.limit is not None or self._retiring:
                 out.append(self._fetch())
         return out
@@ -335,7 +305,7 @@ class SwitchVertex:
             return self._refuse("epoch")
         held = self._prepared
         if held is not None and held.epoch != message.epoch:
-            # One switch at a time: how that one ends must be known first.
+            # One switch at a time: the outcome of the prepared one must be known first.
             return [self._cannot(message, f"epoch {held.epoch} is prepared")]
         if held is None:
             for move in message.moves:
@@ -345,16 +315,16 @@ class SwitchVertex:
             if self._floors is not None:
                 begins = {one.vertex: max(self.held_from, one.reserve_at) for one in message.moves}
                 self._floors.pin(begins, message.epoch)
-            self._reserved = {
+            self._served.reserved = {
                 move.vertex: max(self.held_from, move.reserve_at)
                 for move in message.moves
                 if move.new_parent == self.name
             }
-        reserved = tuple(self._reserved.items())
+        reserved = tuple(self._served.reserved.items())
         return [AddressedMessage(None, Ready(message.term, message.epoch, self.name, reserved))]
 
     def _joins_anew(self, move: PlannedMove) -> bool:
-        """Tell whether what is not kept here from `reserve_at` on would come from nowhere."""
+        """Tell whether nobody else could serve what is not held here from `reserve_at` on."""
         if move.old_parent is not None or self._floors is None:
             return False
         return move.vertex not in self._floors and move.reserve_at > 0
@@ -365,136 +335,161 @@ class SwitchVertex:
     def _commit(self, message: Commit) -> list[AddressedMessage]:
         if message.epoch < self._decided:
             return self._refuse("epoch")
-        if message.epoch > self._decided:
-            self._decided = self.epoch = message.epoch
-            moved = {one.vertex: one for one in message.moves}
-            # Those who are not among the dead any more have come back, maybe unheard by one who
-            # was away itself.
-            self._gone = {
-                vertex: epoch
-                for vertex, epoch in self._gone.items()
-                if vertex in message.gone or epoch >= message.epoch
-            }
-            self._forget(message.gone, message.epoch)
-            for child, move in moved.items():
-                if move.new_parent == self.name and child not in self._gone:
-                    # Also where it was a child before: what it has not read then comes from its
-                    # old parent, or the source. To keep it as well could block the way to the cut.
-                    # A root that has taken over meanwhile has reserved nothing, but lost nothing.
-                    begin = self._reserved.get(child, self.held_from)
-                    self._children[child] = _Edge(max(begin, move.reserve_at), message.epoch)
-            self._prepared, self._reserved = None, {}
-            if self._floors is None:
-                enter = {
-                    v: one.reserve_at for v, one in moved.items() if one.new_parent == self.name
-                }
-                # A dead child counts until the tree is repaired: it stands for those below it.
-                self._acknowledgements.adopt(moved, enter)
-            else:
-                begins = {vertex: move.reserve_at for vertex, move in moved.items()}
-                self._floors.adopt(message.tree, message.epoch, begins, message.absent)
-            if len(self._spans) > 1:
-                # A switch follows an unfinished one only if a host has died: the former parent may
-                # starve, or wait for us in a circle. The source never does.
-                gap = Span(self._root, self.received, is_gap=True)
-                self._read_along([gap, self._spans[-1]])
-            if self.name in moved:
-                self._move(moved[self.name])
-        self._has_told = False
+        if message.epoch > self._decided:  # else COMMIT has come before, and asks for an answer
+            self._adopt(message)
+        self._has_reported = False
         return self._settle(is_asked=True)
+
+    def _adopt(self, message: Commit) -> None:
+        """Take over the tree of a switch that is decided."""
+        self._decided = self.epoch = message.epoch
+        moves = {move.vertex: move for move in message.moves}
+        # A host that COMMIT no longer lists as failed has come back; this vertex may have missed
+        # that if it was away itself.
+        self._gone = {
+            vertex: epoch
+            for vertex, epoch in self._gone.items()
+            if vertex in message.gone or epoch >= message.epoch
+        }
+        self._drop_failed(message.gone, message.epoch)
+        self._adopt_children(moves, message.epoch)
+        self._prepared, self._served.reserved = None, {}
+        self._adopt_floors(message, moves)
+        if self._plan.is_switching:
+            # A switch follows an unfinished one only if a host has failed: the former parent may
+            # starve, or wait for this vertex in a circle. The source never does.
+            self._read_along(self._gap(), self._plan.spans[-1])
+        if self.name in moves:
+            self._move(moves[self.name])
+
+    def _adopt_children(self, moves: Mapping[Vertex, PlannedMove], epoch: int) -> None:
+        """Serve the new children from the cut on.
+
+        Also one that was a child before: what it has not read then comes from its old parent, or
+        from the source. Keeping that as well could block the way to the cut. A root that has taken
+        over since PREPARE has reserved nothing, but has lost nothing either.
+        """
+        for child, move in moves.items():
+            if move.new_parent == self.name and child not in self._gone:
+                begin = max(self._served.reserved.get(child, self.held_from), move.reserve_at)
+                self._served.serve(child, begin, epoch)
+
+    def _adopt_floors(self, message: Commit, moves: Mapping[Vertex, PlannedMove]) -> None:
+        """Count acknowledgements along the new tree."""
+        if self._floors is not None:
+            begins = {vertex: move.reserve_at for vertex, move in moves.items()}
+            self._floors.adopt(message.tree, message.epoch, begins, message.absent)
+            return
+        enter = {
+            vertex: move.reserve_at
+            for vertex, move in moves.items()
+            if move.new_parent == self.name
+        }
+        # A failed child counts until the tree is repaired: it stands for those below it.
+        self._acknowledgements.adopt(moves, enter)
 
     def _move(self, move: PlannedMove) -> None:
         if move.new_parent is None:
             self._retiring = True
             return
         if move.old_parent is not None:
-            last = self._spans[-1].begin if self._spans else 0
-            span = Span(move.new_parent, max(move.reserve_at, self.received, last))
-            self._read_along([*self._spans, span])
+            spans = self._plan.spans
+            last = spans[-1].begin if spans else 0
+            begin = max(move.reserve_at, self.received, last)
+            self._read_along(*spans, Span(move.new_parent, begin))
             return
-        spans = [Span(move.new_parent, max(move.reserve_at, self.received))]
+        span = Span(move.new_parent, max(move.reserve_at, self.received))
         if move.reserve_at > self.received:
-            spans.insert(0, Span(self._root, self.received, is_gap=True))
-        self._read_along(spans)
+            self._read_along(self._gap(), span)
+        else:
+            self._read_along(span)
 
-    def _read_along(self, spans: list[Span]) -> None:
-        """Read as these say from now on; parents that are in none of them any more are left."""
-        now = {span.parent for span in spans}
-        for span in self._spans:
-            if span.parent not in now and span.parent not in self._gone:
-                self._leaving[span.parent] = self.epoch
-        for parent in now:
-            self._leaving.pop(parent, None)
-        self._spans = spans
+    def _read_along(self, *spans: Span) -> None:
+        self._plan.follow(spans, self.epoch, self._gone)
+
+    def _gap(self) -> Span:
+        return self._plan.gap(self.received)
 
     def _abort(self, message: Abort) -> list[AddressedMessage]:
         if message.epoch < self._decided or message.epoch == self.epoch:
             return self._refuse("epoch")
         self._decided = message.epoch
         if self._prepared is not None and self._prepared.epoch <= message.epoch:
-            # Else this is a late repetition, and the next switch is prepared already.
+            # Otherwise ABORT is a late repetition, and the next switch is prepared already.
             if self._floors is not None:
                 self._floors.abandon(self._prepared.epoch)
-            self._prepared, self._reserved = None, {}
+            self._prepared, self._served.reserved = None, {}
         return [AddressedMessage(None, Done(message.term, message.epoch, self.name, finished=True))]
 
-    def _lose(self, message: Gone) -> list[AddressedMessage]:
+    def _take_failures(self, message: Gone) -> list[AddressedMessage]:
         if message.epoch < self._decided:
             return self._refuse("epoch")
-        self._forget(message.gone, message.epoch)
+        self._drop_failed(message.gone, message.epoch)
         known = frozenset(self._gone)
         informed = Informed(message.term, message.epoch, self.name, known)
         return [AddressedMessage(None, informed), *self._settle()]
 
-    def _forget(self, gone: frozenset[Vertex], epoch: int) -> None:
-        """Keep nothing for the dead, wait for none; what one was to send comes from the source."""
+    def _drop_failed(self, gone: frozenset[Vertex], epoch: int) -> None:
+        """Drop the state of failed vertices, and wait for none; the source fills the gaps."""
         for vertex in gone:
             self._gone[vertex] = max(epoch, self._gone.get(vertex, epoch))
-            self._leaving.pop(vertex, None)
-            edge = self._children.get(vertex)
-            if edge is not None and edge.epoch <= epoch:
-                del self._children[vertex]
+            self._plan.leaving.pop(vertex, None)
+            self._served.drop_failed(vertex, epoch)
 
-    def _serve(self, message: Fetch) -> list[AddressedMessage]:
-        """Let a vertex read what the root holds, until it leaves."""
-        child, position = message.vertex, message.position
-        void = self._void.get(child, (-1, 0))
-        if self._floors is None or child in self._gone or (message.epoch, position) < void:
-            return self._refuse("fetch")
-        # An older edge than the epoch of the Leave that will end it. That its position lies before
-        # what is held means nothing: it may have come further since it said so.
-        begin = max(position, self.held_from)
-        self._children.setdefault(child, _Edge(begin, message.epoch - 1))
-        return []
+    def _serve_fetch(self, message: Fetch) -> list[AddressedMessage]:
+        """Let a vertex read what the root holds, until it sends LEAVE."""
+        child = message.vertex
+        is_served = self._floors is not None and child not in self._gone
+        if is_served and self._served.fetch(child, message.position, message.epoch, self.held_from):
+            return []
+        return self._refuse("fetch")
 
     def _leave(self, parent: Vertex) -> AddressedMessage:
-        # One that retires does not come back where it stands.
+        # A retiring vertex will not fetch again at its position.
         void = self.received + self._retiring
-        return AddressedMessage(parent, Leave(self.term, self._leaving[parent], self.name, void))
+        return AddressedMessage(
+            parent, Leave(self.term, self._plan.leaving[parent], self.name, void)
+        )
 
     def _fetch(self) -> AddressedMessage:
         return AddressedMessage(self._root, Fetch(self.term, self.epoch, self.name, self.received))
 
     def _settle(self, *, is_asked: bool = False) -> list[AddressedMessage]:
-        """Change parents if that is due; tell how far it has come if asked, or at the end."""
-        known = set(self._leaving)
-        is_over = self._end is not None and self.received >= self._end
-        while len(self._spans) > 1 and (is_over or self._spans[1].begin <= self.received):
-            self._read_along(self._spans[1:])
-        if len(self._spans) > 1 and self._spans[0].parent in self._gone:
-            gap = Span(self._root, self.received, is_gap=True)
-            self._read_along([gap, *self._spans[1:]])
-        if self._retiring and not self._children:
-            self._read_along([])
-        out = [self._leave(parent) for parent in self._leaving if parent not in known]
+        """Change parents where that is due, and return what others must be told about it.
+
+        `is_asked`: the coordinator waits for an answer, even if the switch is not finished here.
+        """
+        leaving_before = set(self._plan.leaving)
+        self._pass_cuts()
+        if self._plan.is_switching and self._plan.spans[0].parent in self._gone:
+            self._read_along(self._gap(), *self._plan.spans[1:])
+        if self._retiring and not self._served:
+            self._read_along()
+        farewells = [self._leave(one) for one in self._plan.leaving if one not in leaving_before]
+        return [*farewells, *self._fetch_new_gap(), *self._report(is_asked)]
+
+    def _pass_cuts(self) -> None:
+        """Read from the next parent once the cut, or the end of the stream, is reached."""
+        has_ended = self._end is not None and self.received >= self._end
+        plan = self._plan
+        while plan.is_switching and (has_ended or plan.spans[1].begin <= self.received):
+            self._read_along(*plan.spans[1:])
+
+    def _fetch_new_gap(self) -> list[AddressedMessage]:
+        """Ask the root for a gap that it was not asked for yet; `tick` repeats that."""
         span = self.reading
-        if span is not None and span.is_gap and span != self._fetched:
-            self._fetched = span
-            out.append(self._fetch())
-        if not self._has_told:
-            waits = self._leaving or len(self._spans) > 1 or (self._retiring and self._spans)
-            self._has_told = not waits
-            if is_asked or not waits:
-                done = Done(self.term, self.epoch, self.name, finished=not waits)
-                out.append(AddressedMessage(None, done))
-        return out
+        if span is None or not span.is_gap or span == self._fetched:
+            return []
+        self._fetched = span
+        return [self._fetch()]
+
+    def _report(self, is_asked: bool) -> list[AddressedMessage]:
+        """Tell the coordinator that this vertex has finished, or when asked that it has not."""
+        if self._has_reported:
+            return []
+        is_retiring = self._retiring and bool(self._plan.spans)
+        finished = not (self._plan.leaving or self._plan.is_switching or is_retiring)
+        self._has_reported = finished
+        if not (is_asked or finished):
+            return []
+        return [AddressedMessage(None, Done(self.term, self.epoch, self.name, finished))]

@@ -10,6 +10,7 @@ import pytest
 from tests.whale_ray.multicast.small_world import PATIENCE_TICKS, play
 from whale_ray.configs.errors import ProtocolError
 from whale_ray.multicast.floors import Acknowledgement, SourceFloors
+from whale_ray.multicast.read_plan import Span
 from whale_ray.multicast.switch_messages import (
     Abort,
     AddressedMessage,
@@ -27,7 +28,7 @@ from whale_ray.multicast.switch_messages import (
     Starved,
 )
 from whale_ray.multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRecord
-from whale_ray.multicast.switch_vertex import Span, SwitchVertex
+from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.multicast.switching import Switch, change_degree, leave, reshape
 from whale_ray.multicast.trees import Tree, chain, non_blocking_tree, star
 
@@ -68,7 +69,7 @@ def test_the_world_bites(removed, monkeypatch):
     if removed == "reservation":
 
         def floor(vertex: SwitchVertex) -> int:
-            tails = [edge.tail for edge in vertex._children.values()]
+            tails = [edge.tail for edge in vertex._served._edges.values()]
             return min([vertex.received, *tails])
 
         monkeypatch.setattr(SwitchVertex, "floor", property(floor))
@@ -84,7 +85,7 @@ def test_the_world_bites(removed, monkeypatch):
 
         def receive(vertex: SwitchVertex, message: Message) -> list[AddressedMessage]:
             out = reserve(vertex, message)
-            vertex._reserved = {one: at + 50 for one, at in vertex._reserved.items()}
+            vertex._served.reserved = {one: at + 50 for one, at in vertex._served.reserved.items()}
             return out
 
         monkeypatch.setattr(SwitchVertex, "receive", receive)
