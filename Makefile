@@ -32,7 +32,7 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long test-rdma check docs bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup run test test-lab test-long test-rdma check docs bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,8 +42,11 @@ setup: $(RUNTIME) ## set up .venv with whale-ray and all its extras (the others 
 run: $(RUNTIME) ## run the ride-hailing application (ARGS="--data DIR", …)
 	@$(BIN)/whale-ray run ride-hailing $(ARGS)
 
-test: $(DEV) ## run the tests, but not the long ones (ARGS="tests/configs -x", …)
-	@$(BIN)/python -m pytest $(SHARED_OUT) -m "not long and not rdma" $(ARGS)
+test: $(DEV) ## run the tests, but not the long ones and the laboratory's (ARGS="tests/configs -x", …)
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "not long and not rdma and not lab" $(ARGS)
+
+test-lab: $(DEV) ## run the tests of the benchmarks and the performance simulator
+	@$(BIN)/python -m pytest $(SHARED_OUT) -m "lab and not long and not rdma" $(ARGS)
 
 test-long: $(DEV) ## run the long tests
 	@$(BIN)/python -m pytest $(SHARED_OUT) -m "long and not rdma" $(ARGS)
@@ -92,7 +95,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-test test-long test-rdma check docs bench bench-rdma format constraints: STEPS := 3
+test test-lab test-long test-rdma check docs bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"

@@ -45,6 +45,7 @@ SMALL = {"transport.ring_bytes": 1 << 20, "runtime.source_batch_rows": 1000}
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 3 * TILE_ROWS + 1), st.integers(1, 17), st.integers(0, 2**32 - 1))
+@pytest.mark.smoke
 def test_every_instance_reads_every_byte(rows: int, instances: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     numbers = random.integers(0, 2**32, rows, np.uint32)

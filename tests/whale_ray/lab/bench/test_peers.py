@@ -126,6 +126,7 @@ def test_the_command_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(NOT_INSTALLED in line or len(line.split()) > 3 for line in lines)
 
 
+@pytest.mark.smoke
 def test_the_fan_out_by_hand_loses_nothing(
     capsys: pytest.CaptureFixture[str], no_leaks: None
 ) -> None:

@@ -16,6 +16,7 @@ from whale_ray.lab.bench.peers import bytewax_rows
 from whale_ray.lab.bench.peers.base import packages_of
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("way", rows.WAYS, ids=lambda way: way.name)
 def test_a_job_makes_the_rows_of_its_loop(way: rows.Way) -> None:
     table = rows.trips(3000)

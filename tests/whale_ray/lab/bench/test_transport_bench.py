@@ -73,6 +73,7 @@ def test_all_readers_receive_all_frames():
         assert pair.producer.segment.words(256, 264)[0] >= count * 8064
 
 
+@pytest.mark.smoke
 def test_small_messages():
     rows = transport.small_rows(TINY)
     assert [row.parameters["how"] for row in rows] == [

@@ -94,6 +94,7 @@ def test_settings_out_of_range_are_refused(
     assert error.count("\n") == 1
 
 
+@pytest.mark.smoke
 def test_one_run_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--hosts", "100", "--rate", "900", "--seconds", "1", "--seed", "3"]
     assert main([*words, "--json"]) == 0

@@ -47,6 +47,7 @@ def test_a_lone_slice_takes_a_time_unit_per_layer(route: str, destinations: int)
     assert outcome.mean_received_s[0] == pytest.approx(np.mean(every[1:]))
 
 
+@pytest.mark.smoke
 def test_every_hop_of_a_chain_adds_all_its_costs() -> None:
     costs = SliceCosts(
         serialize_s=7 * US,

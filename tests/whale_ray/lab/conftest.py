@@ -1,0 +1,16 @@
+"""Marks the laboratory's tests `lab`, but for a few that show in every run that it works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("smoke") is None:
+            item.add_marker(pytest.mark.lab)
