@@ -9,6 +9,7 @@ asked of fresh interpreters.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import textwrap
@@ -52,8 +53,13 @@ class Import(NamedTuple):
         return f"{self.path}:{self.line} {self.module}"
 
 
-def imports_of(folder: str) -> Iterator[Import]:
-    """Yield every import under `folder`, relative ones resolved to `whale_ray.…`."""
+@functools.cache
+def imports_of(folder: str) -> tuple[Import, ...]:
+    """Return every import under `folder`, relative ones resolved to `whale_ray.…`."""
+    return tuple(_imports_of(folder))
+
+
+def _imports_of(folder: str) -> Iterator[Import]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         relative = path.relative_to(ROOT)
         if folder == "whale_ray" and (ROOT / "whale_ray" / relative.parts[1]).is_symlink():
