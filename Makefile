@@ -83,10 +83,10 @@ format: $(DEV) ## put the sources into shape
 settings: $(RUNTIME) ## write configs/default.yaml anew from the settings
 	@$(BIN)/python -m whale_ray.configs
 
-constraints: $(DEV) ## write configs/constraints.txt anew from what is in .venv
+constraints: $(DEV) $(DOCS) ## write configs/constraints.txt anew from what is in .venv
 	@{ sed -n '/^#/p' $(CONSTRAINTS); \
 	   $(PIP) freeze --exclude whale-ray --exclude pyverbs; } > $(VENV)/constraints.txt
-	@mv $(VENV)/constraints.txt $(CONSTRAINTS) && touch $(RUNTIME) $(DEV)
+	@mv $(VENV)/constraints.txt $(CONSTRAINTS) && touch $(RUNTIME) $(DEV) $(DOCS)
 
 clean: ## remove what builds, tests and tools left behind (not .venv, not results)
 	@rm -rf build dist docs/site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,7 +29,8 @@ text.end{text-anchor:end}
 text.middle{text-anchor:middle}
 .box{fill:var(--md-code-bg-color,#f5f5f5);stroke:var(--md-default-fg-color--light,#777)}
 .host{fill:none;stroke:var(--md-default-fg-color--lighter,#aaa);stroke-dasharray:5 4}
-.ring{fill:var(--md-accent-fg-color--transparent,#dde);stroke:var(--md-default-fg-color--light,#777)}
+.ring{fill:var(--md-accent-fg-color--transparent,#dde)}
+.ring{stroke:var(--md-default-fg-color--light,#777)}
 .arrow{fill:none;stroke:var(--md-default-fg-color,#222);stroke-width:1.4;marker-end:url(#head)}
 """
 HEAD = (

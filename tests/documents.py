@@ -6,10 +6,13 @@ Pages are read with what is generated into them, so that it is checked as well.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import whale_ray as whale
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "pages"
@@ -98,3 +101,15 @@ def table_rows(text: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")] for line in found[0].splitlines()[2:]
     ]
+
+
+def resolve(dotted: str) -> Any:
+    """Return what a dotted name that begins with whale or whale_ray stands for."""
+    first, *rest = dotted.split(".")
+    assert first in ("whale", "whale_ray")
+    found: Any = whale
+    for depth, name in enumerate(rest):
+        if not hasattr(found, name) and inspect.ismodule(found):
+            importlib.import_module(".".join(["whale_ray", *rest[: depth + 1]]))
+        found = getattr(found, name)
+    return found

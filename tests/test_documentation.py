@@ -7,7 +7,6 @@ what to write instead. That their code runs is tested by test_documented_code.py
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import re
 import shlex
@@ -28,6 +27,7 @@ from tests.documents import (
     hooks,
     page,
     pictures,
+    resolve,
     section,
     spans,
     table_rows,
@@ -64,18 +64,6 @@ def test_the_readme_is_short_and_the_first_program_shorter():
 
 
 # --- names ----------------------------------------------------------------------------------
-
-
-def resolve(dotted: str) -> Any:
-    """Return what a dotted name that begins with whale or whale_ray stands for."""
-    first, *rest = dotted.split(".")
-    assert first in ("whale", "whale_ray")
-    found: Any = whale
-    for depth, name in enumerate(rest):
-        if not hasattr(found, name) and inspect.ismodule(found):
-            importlib.import_module(".".join(["whale_ray", *rest[: depth + 1]]))
-        found = getattr(found, name)
-    return found
 
 
 def test_every_public_name_in_a_code_span_exists():

@@ -8,6 +8,10 @@ by test_examples.py.
 
 from __future__ import annotations
 
+import ast
+import doctest
+import importlib
+import inspect
 import re
 import runpy
 from itertools import pairwise
@@ -15,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import DOCUMENTS, ROOT, SITE, Block, blocks, page
+from tests.documents import DOCUMENTS, ROOT, SITE, Block, blocks, page, resolve
 
 
 def runnable(text: str) -> list[Block]:
@@ -51,6 +55,48 @@ def test_a_block_that_is_not_run_says_why_and_compiles(name):
         if block.reason:
             assert len(block.reason.split()) > 3
             compile(block.body, name, "exec")
+
+
+# --- docstrings, of which the API reference is made -------------------------------------------
+
+FILES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for part in ("configs", "transport", "state", "operators", "whale_ray")
+    for path in sorted((ROOT / part).rglob("*.py"))
+}
+LITERAL = re.compile(r"::\n((?:\n|    .*(?:\n|\Z))+)")
+
+
+@pytest.mark.parametrize("name", [name for name, text in FILES.items() if ">>> " in text])
+def test_a_dialogue_in_docstrings_goes_as_written(name):
+    path = name.removeprefix("whale_ray/").removesuffix(".py").removesuffix("/__init__")
+    result = doctest.testmod(importlib.import_module(f"whale_ray.{path.replace('/', '.')}"))
+    assert result.attempted
+    assert not result.failed
+
+
+def literal_blocks(text: str) -> list[str]:
+    """Return the examples behind `::` in the docstrings of a file."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = [
+        ast.get_docstring(node) or ""
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, kinds)
+    ]
+    return [inspect.cleandoc("\n" + body) for doc in docstrings for body in LITERAL.findall(doc)]
+
+
+def test_an_example_in_a_docstring_compiles_and_names_what_exists():
+    examples = [
+        block for text in FILES.values() for block in literal_blocks(text) if "whale." in block
+    ]
+    assert len(examples) > 4
+    for example in examples:
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.Attribute) and re.fullmatch(
+                r"whale(\.\w+)+", ast.unparse(node)
+            ):
+                resolve(ast.unparse(node))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

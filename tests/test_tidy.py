@@ -41,6 +41,7 @@ def files_of(*folders: str) -> list[Path]:
 
 PRODUCT = files_of(*PARTS)
 TESTS = files_of("tests")
+DOCUMENTS = files_of("docs", "examples")
 
 
 @functools.cache
@@ -73,14 +74,14 @@ def test_there_is_something_to_check():
 
 
 def test_no_file_is_too_long():
-    lengths = {name_of(path): source_of(path).count("\n") for path in PRODUCT + TESTS}
+    lengths = {name_of(path): source_of(path).count("\n") for path in PRODUCT + TESTS + DOCUMENTS}
     assert not {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX}
 
 
 def test_no_line_is_too_long():
     offenders = [
         f"{name_of(path)}:{number}"
-        for path in PRODUCT + TESTS
+        for path in PRODUCT + TESTS + DOCUMENTS
         for number, line in enumerate(source_of(path).splitlines(), 1)
         if len(line) > COLUMNS_MAX
     ]
@@ -90,7 +91,7 @@ def test_no_line_is_too_long():
 def test_no_function_is_too_long():
     offenders = [
         f"{name_of(path)}:{node.lineno} {node.name}"
-        for path in PRODUCT + TESTS
+        for path in PRODUCT + TESTS + DOCUMENTS
         for node in ast.walk(tree_of(path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
@@ -101,7 +102,7 @@ def test_no_function_is_too_long():
 def test_every_module_and_public_name_has_a_docstring():
     offenders = [
         f"{name_of(path)} (module)"
-        for path in PRODUCT + TESTS
+        for path in PRODUCT + TESTS + DOCUMENTS
         if not ast.get_docstring(tree_of(path))
     ]
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -134,7 +135,7 @@ def test_only_the_command_line_and_benchmarks_print():
 def test_no_bare_except():
     offenders = [
         f"{name_of(path)}:{node.lineno}"
-        for path in PRODUCT + TESTS
+        for path in PRODUCT + TESTS + DOCUMENTS
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
@@ -222,7 +223,7 @@ def test_every_exemption_gives_its_reason():
         rf"|(?:ruff:\s*)?noqa(?::\s*{code}(?:,\s*{code})*)?|pragma:\s*no cover)(?P<reason>.*)"
     )
     offenders = []
-    for path in PRODUCT + TESTS:
+    for path in PRODUCT + TESTS + DOCUMENTS:
         for line, comment in comments_of(path):
             found = marker.search(comment)
             if found and not REASON.search(found["reason"]):
@@ -233,7 +234,7 @@ def test_every_exemption_gives_its_reason():
 def test_nothing_is_left_to_do():
     offenders = [
         f"{name_of(path)}:{line} {comment}"
-        for path in PRODUCT + TESTS
+        for path in PRODUCT + TESTS + DOCUMENTS
         for line, comment in comments_of(path)
         if re.search(r"\b(TODO|FIXME|HACK)\b", comment)
     ]
@@ -244,7 +245,7 @@ def test_no_file_names_the_machine_it_was_written_on():
     machine = [str(place) for place in (ROOT.parent, Path.home()) if len(place.parts) > 1]
     offenders = [
         f"{name_of(path)}:{number}"
-        for path in PRODUCT + TESTS
+        for path in PRODUCT + TESTS + DOCUMENTS
         for number, line in enumerate(source_of(path).splitlines(), 1)
         if any(f"{place}/" in line for place in machine)
     ]
