@@ -7,7 +7,7 @@
     │   ├── SettingsError          an unknown key, a value outside its range
     │   ├── TopologyError          a mistake found while building or planning a topology
     │   ├── ExpressionError        a column expression that does not fit its batch
-    │   └── InputError             a missing file or column, a type that is not carried
+    │   └── InputError             a missing file or column, an unsupported type
     ├── JobError                   the job ended without its result; the command line exits with 1
     │   ├── UserFunctionError      a user's own function raised
     │   ├── BadRowError            a row that cannot be used, where the user chose to refuse
@@ -71,7 +71,7 @@ class ExpressionError(UsageError):
 
 
 class InputError(UsageError):
-    """An input is missing, lacks a column or has a type that whale-ray does not carry."""
+    """An input is missing, lacks a column or has a type that whale-ray does not support."""
 
 
 class JobError(WhaleError):

@@ -167,7 +167,8 @@ class LearntSchema:
     def _type_of_first(
         self, name: str, rows: Sequence[Mapping[str, Any]], first_row: int
     ) -> DataType | None:
-        from ..transport.wire.values import is_null, type_of_value
+        from ..transport.wire.value_kinds import is_null
+        from ..transport.wire.values import type_of_value
 
         for row, values in enumerate(rows, first_row):
             value = values.get(name) if isinstance(values, Mapping) else None

@@ -54,7 +54,7 @@ class Source(ABC):
         """Return the columns if that is cheap (a table at hand, a file's footer), else None.
 
         Raises:
-            InputError: a wanted column is missing, or has a type that is not carried.
+            InputError: a wanted column is missing, or has an unsupported type.
         """
         return None
 

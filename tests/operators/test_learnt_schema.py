@@ -151,8 +151,8 @@ def test_an_integer_beyond_64_bits_is_named() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([1], "column 'x' has type list<item: int64>, which whale-ray does not carry"),
-        ({"a": 1}, "column 'x' has type struct<a: int64>, which whale-ray does not carry"),
+        ([1], "column 'x' has type list<item: int64>, which whale-ray does not support"),
+        ({"a": 1}, "column 'x' has type struct<a: int64>, which whale-ray does not support"),
         (object(), "column 'x': Could not convert <object object"),
     ],
 )

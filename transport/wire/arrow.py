@@ -1,7 +1,7 @@
-"""Arrow in and out, without loss for every accepted type; the rest is refused by name.
+"""Conversion from and to Arrow, without loss for every supported type; others raise InputError.
 
-Fixed data, pools and int32 offsets are shared. Booleans and validity change between bits and bytes,
-the 64-bit offsets of large strings become 32-bit. An Arrow array made from a received batch keeps
+Fixed data, pools and int32 offsets are shared. Booleans and validity are converted between bits and
+bytes, 64-bit offsets of large strings to 32 bits. An Arrow array made from a received batch keeps
 the ring's frame alive, as any other view does.
 """
 
@@ -46,12 +46,12 @@ def type_from_arrow(kind: pa.DataType, what: str) -> DataType:
     """Return whale-ray's type for Arrow's.
 
     Raises:
-        InputError: it is not carried; the message names `what` and the type.
+        InputError: it is not supported; the message names `what` and the type.
     """
     try:
         return DataType.parse(str(kind))
     except InputError:
-        msg = f"{what} has type {kind}, which whale-ray does not carry; {_remedy(kind)}"
+        msg = f"{what} has type {kind}, which whale-ray does not support; {_remedy(kind)}"
         raise InputError(msg) from None
 
 
@@ -142,7 +142,7 @@ def _one_array(array: pa.ChunkedArray, what: str) -> pa.Array:
 
 def _too_large(what: str, size: int) -> str:
     return (
-        f"{what} holds {size / (1 << 30):.1f} GiB of text in one batch, at most 2 GiB are carried; "
+        f"{what} holds {size / (1 << 30):.1f} GiB of text in one batch, more than 2 GiB; "
         f"read it in smaller batches"
     )
 
@@ -181,7 +181,7 @@ def _remedy(kind: pa.DataType) -> str:
     if pa.types.is_decimal(kind):
         return f"cast it to decimal128({min(kind.precision, 38)}, {kind.scale})"
     if pa.types.is_null(kind):
-        return "say which type its nulls are of"
+        return "declare the type of its nulls"
     if pa.types.is_nested(kind):
         return "make its parts columns of their own, or turn it into a string"
-    return "cast it to one of the accepted types"
+    return "cast it to one of the supported types"

@@ -1,4 +1,9 @@
-"""`Batch`: rows as columns, the unit in which tuples travel; one row is a batch too."""
+"""`Batch`: rows as columns, the unit in which tuples are sent; a single row is a batch, too.
+
+`Batch` and `Column` are what users see of this package. Their conversions are in `conversion` and
+`arrow`, which build on both and are imported when a conversion is first asked for: they load
+pyarrow, and batches on their way from one worker to another never need it.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +39,8 @@ _REPR_ROWS = 5
 class Batch:
     """Rows of one schema, held as columns; immutable.
 
-    A received batch is a view of a ring's memory (`owned` is False): keeping it, or one of its
-    arrays, keeps the ring from advancing. Keep `batch.copy()` instead.
+    A received batch is a view of a ring's memory (`owned` is False): a reference to it, or to one
+    of its arrays, stops the ring from advancing. Keep `batch.copy()` instead.
 
     Args:
         schema: the columns' names and types.
@@ -64,7 +69,7 @@ class Batch:
     schema: Schema
     num_rows: int
     origin_ns: int
-    _columns: list[Column | None]  # None: still in the block, not looked at yet
+    _columns: list[Column | None]  # None: not yet made from the block
     _times: npt.NDArray[np.int64] | None  # None also while they are in the block
     _block: Block | None
     _start: int
@@ -110,7 +115,7 @@ class Batch:
         """Return a batch of columns by name: arrays or sequences, see `Column.of`.
 
         Raises:
-            InputError: lengths differ, a type is not carried, or the names are not the schema's.
+            InputError: lengths differ, a type is unsupported, or the names are not the schema's.
         """
         from .conversion import batch_of_columns
 
@@ -137,7 +142,7 @@ class Batch:
         """Return a batch of Arrow data, exact to the last bit; without a copy where layouts agree.
 
         Raises:
-            InputError: a column has a type that is not carried, or over 2 GiB of text.
+            InputError: a column has an unsupported type, or over 2 GiB of text.
         """
         from .arrow import batch_from_arrow
 
@@ -151,7 +156,7 @@ class Batch:
 
     @staticmethod
     def concat(batches: Sequence[Batch]) -> Batch:
-        """Return all rows in order, owned; the oldest origin counts.
+        """Return all rows in order, owned, with the oldest origin.
 
         Schemas may differ where `Schema.unify` finds a wider one.
 
@@ -194,7 +199,7 @@ class Batch:
         return self._column(self.schema.index(name)).to_numpy()
 
     def column(self, name: str) -> Column:
-        """Return a column as it lies in memory; raise InputError for an unknown name."""
+        """Return a column ; raise InputError for an unknown name."""
         return self._column(self.schema.index(name))
 
     @property
@@ -291,7 +296,7 @@ class Batch:
         """Return the rows at these indices, integers (m,), in their order; owned.
 
         Raises:
-            InputError: an index lies outside the batch, or they are not integers.
+            InputError: an index is outside the batch, or they are not integers.
         """
         chosen = row_indices(indices)
         block = gather_block(self.sources(self.has_times), chosen, self.schema.names)
@@ -426,7 +431,7 @@ class Batch:
 
 
 def batch_of_block(schema: Schema, rows: int, block: Block, origin_ns: int) -> Batch:
-    """Return the batch that a whole block holds; nothing is looked at before it is asked for."""
+    """Return the batch of a whole block; columns are made when they are first asked for."""
     return _batch(schema, rows, [None] * len(schema), None, origin_ns, block, 0)
 
 

@@ -1,8 +1,8 @@
 """A block: the columns of a batch one behind another in one piece of memory.
 
-A data message's body and every batch that the library makes have this same layout (the diagram
-is in `kernels`), so copying, filtering, concatenating and sending are one loop each, and reading
-costs nothing until a column is asked for.
+A data message's body and every batch that the library makes have this layout (the diagram is in
+`kernels`), so copying, filtering, concatenating and sending are one loop each, and a column that is
+not used costs nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Block:
     Attributes:
         memory: uint8 (bytes,); every view of a column has it as its numpy base.
         layout: int64 (columns, 4) as in `kernels`; the hidden event times, if any, come last.
-        received: whether the memory belongs to a ring, which waits for it.
+        received: whether the memory belongs to a ring, which cannot advance while it is in use.
     """
 
     __slots__ = ("layout", "memory", "received")
@@ -71,7 +71,7 @@ class Block:
 
 
 def address_of(array: Array) -> int:
-    """Return where a contiguous array lies."""
+    """Return the address of a contiguous array."""
     return int(kernels.address(array.view(_BYTES)))
 
 
@@ -108,14 +108,14 @@ def gather_block(sources: Table, indices: npt.NDArray[np.int64], names: Sequence
 
 
 def checked_size(size: int, names: Sequence[str] = ()) -> int:
-    """Return a kernel's size or end, or raise InputError for what it says instead."""
+    """Return a kernel's size or end; raise InputError if it is one of the kernels' error codes."""
     if size >= 0:
         return size
     if size == kernels.NO_ROOM:
         msg = "the message does not fit into its buffer; reserve what message_size says"
         raise InputError(msg)
     if size == kernels.BAD_INDEX:
-        msg = "an index lies outside the batch's rows"
+        msg = "an index is outside the batch's rows"
         raise InputError(msg)
     msg = (
         f"column {names[kernels.POOL_TOO_LARGE - size]!r} would hold more than 2 GiB of text in "

@@ -1,4 +1,4 @@
-"""Messages to bytes and back, a few microseconds each whatever their rows and columns.
+"""Messages to bytes and back, a few microseconds each for any number of rows and columns.
 
 A data message, every part 8-byte aligned::
 
@@ -15,12 +15,11 @@ A data message, every part 8-byte aligned::
     │ hidden event times are the last column                 │
     └────────────────────────────────────────────────────────┘
 
-A schema message carries `Schema.to_bytes`, a watermark message its header alone. A frame may be
-longer than its message.
+The payload of a schema message is `Schema.to_bytes`; a watermark message is a header alone. A frame
+may be longer than its message.
 
 Encoding writes straight into the reserved buffer. Decoding copies nothing: columns are read-only
-views whose numpy base is the frame, so the frame lives exactly as long as the message or one of the
-arrays.
+views whose numpy base is the frame, so the frame lives as long as the message or one of its arrays.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _MESSAGE_BYTES_MAX = (1 << 32) - 1
 
 
 class MessageFields(TypedDict, total=False):
-    """What a producer says about a data message, beside its rows."""
+    """The fields of a data message that are not its rows."""
 
     stream: Required[int]
     """The edge."""
@@ -72,8 +71,6 @@ class MessageFields(TypedDict, total=False):
     """The job's attempt."""
     sequence: Required[int]
     """Number of the first row."""
-    tree_epoch: int
-    """The multicast tree's; 0 by default."""
     watermark_ns: int
     """The source's watermark after these rows; NO_WATERMARK by default."""
     origin_ns: int
@@ -82,7 +79,7 @@ class MessageFields(TypedDict, total=False):
     """uint32 (k, 2), pairs (instance, row end) with rising row ends, the last of which is the
     number of rows; None, the default, for all instances."""
     with_times: bool
-    """Whether hidden event times go along."""
+    """Whether hidden event times are included."""
     end: bool
     """Whether this is the source's last message."""
     checksum: bool
@@ -95,7 +92,7 @@ def message_size(batch: Batch, num_destinations: int = 0, with_times: bool = Fal
     Args:
         batch: the rows.
         num_destinations: number of destination pairs; 0 for all instances.
-        with_times: whether hidden event times go along.
+        with_times: whether hidden event times are included.
     """
     sources = batch.sources(with_times)
     prefix = payload.prefix_bytes(sources.shape[1], num_destinations)
@@ -111,7 +108,7 @@ def gather_size(
     """Return the bytes of a data message of the rows at `indices`, int64 (m,).
 
     Raises:
-        InputError: an index lies outside the batch.
+        InputError: an index is out of the batch's range.
     """
     sources = batch.sources(with_times)
     chosen = row_indices(indices)
@@ -139,7 +136,7 @@ def encode_gather_into(
     The buffer is as for `encode_into`, at least `gather_size` long.
 
     Raises:
-        InputError: as `encode_into`, or an index lies outside the batch.
+        InputError: as `encode_into`, or an index is out of the batch's range.
     """
     return _encode(buffer, batch, row_indices(indices), **fields)
 
@@ -158,7 +155,6 @@ def encode_schema_into(
         stream=stream,
         source=source,
         attempt=attempt,
-        tree_epoch=0,
         sequence=0,
         row_count=0,
         payload_length=len(text),
@@ -183,7 +179,6 @@ def encode_watermark_into(
     attempt: int,
     sequence: int,
     watermark_ns: int,
-    tree_epoch: int = 0,
     end: bool = False,
 ) -> int:
     """Write a watermark message and return its bytes, `HEADER_BYTES`.
@@ -197,7 +192,6 @@ def encode_watermark_into(
         stream=stream,
         source=source,
         attempt=attempt,
-        tree_epoch=tree_epoch,
         sequence=sequence,
         row_count=0,
         payload_length=0,
@@ -237,7 +231,7 @@ def decode(frame: Buffer, schemas: dict[int, Schema]) -> Message:
 
 
 def warm_up() -> None:
-    """Load or compile all kernels, so that no message has to wait for it."""
+    """Load or compile all kernels, so that no message waits for that."""
     batch = Batch.from_pydict({"text": ["a", None], "flag": [True, False]})
     batch = batch.with_times(np.arange(2)).copy()
     schemas = {batch.schema.schema_id: batch.schema}
@@ -261,7 +255,6 @@ def _encode(
     source: int,
     attempt: int,
     sequence: int,
-    tree_epoch: int = 0,
     watermark_ns: int = NO_WATERMARK,
     origin_ns: int | None = None,
     destinations: Pairs | None = None,
@@ -269,25 +262,23 @@ def _encode(
     end: bool = False,
     checksum: bool = False,
 ) -> int:
+    """Write payload, header and checksum, in this order: the header says the payload's length."""
     sources = batch.sources(with_times)
     rows = batch.num_rows if chosen is None else chosen.size
-    where, pairs = 0, 0
+    flags, pairs_address, pair_count = ALL_FLAG, 0, 0
     if destinations is not None:
-        pairs = _checked_pairs(destinations, rows)
-        where = address_of(destinations)
+        pair_count = _checked_pairs(destinations, rows)
+        flags, pairs_address = 0, address_of(destinations)
     if chosen is None:
-        end_at = payload.write_body(buffer, HEADER_BYTES, sources, where, pairs)
+        end_at = payload.write_body(buffer, HEADER_BYTES, sources, pairs_address, pair_count)
     else:
         indices = address_of(chosen)
         end_at = payload.write_gathered_body(
-            buffer, HEADER_BYTES, sources, indices, rows, where, pairs
+            buffer, HEADER_BYTES, sources, indices, rows, pairs_address, pair_count
         )
     length = checked_size(end_at, batch.schema.names)
     if length > _MESSAGE_BYTES_MAX:
-        msg = f"a message of {length / (1 << 30):.1f} GiB, at most 4 are carried; send fewer rows"
-        raise InputError(msg)
-
-    flags = 0 if destinations is not None else ALL_FLAG
+        raise InputError(_too_long(length))
     flags |= (with_times and TIMES_FLAG) | (end and END_FLAG) | (checksum and CHECKSUM_FLAG)
     Header(
         DATA,
@@ -295,7 +286,6 @@ def _encode(
         stream,
         source,
         attempt,
-        tree_epoch,
         sequence,
         rows,
         length - HEADER_BYTES,
@@ -312,7 +302,7 @@ def _encode(
 def _decode_data(frame: Buffer, header: Header, schemas: dict[int, Schema]) -> WorkerMessage:
     schema = schemas.get(header.schema_id)
     if schema is None:
-        msg = f"{header.describe()} has schema id {header.schema_id:#010x}, never announced"
+        msg = f"{header.describe()} has schema id {header.schema_id:#010x}, which is not announced"
         raise CorruptedMessageError(msg)
     if frame.flags.writeable:
         frame = frame.view()
@@ -346,6 +336,10 @@ def _checked_pairs(destinations: Pairs, rows: int) -> int:
         msg = f"row ends must rise to the message's {rows} rows, not {ends.tolist()[-8:]}"
         raise InputError(msg)
     return int(destinations.shape[0])
+
+
+def _too_long(length: int) -> str:
+    return f"a message of {length / (1 << 30):.1f} GiB; it holds at most 4 GiB, send fewer rows"
 
 
 def _check_room(buffer: Buffer, needed: int) -> None:

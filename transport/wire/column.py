@@ -37,14 +37,14 @@ _PYTHON_TIMES_MAX = {
     ("duration", "ms"): 62_000_000_000_000,
     ("duration", "us"): 62_000_000_000_000_000,
 }
-"""What Python's date, datetime and timedelta hold for sure: 1,964 years before and after 1970."""
+"""Limits well within Python's date, datetime and timedelta: 1,964 years before and after 1970."""
 
 
 class Column:
     """The values of one column, immutable.
 
-    The arrays are handed over: they become read-only, and whoever keeps another view of them must
-    not write to it. `Column.of` takes values of any kind and copies what may still change.
+    The column takes over the arrays: they become read-only, and other views of them must not be
+    written to. `Column.of` takes values of any kind and copies those that may still change.
 
     Attributes:
         type: what the values are.
@@ -98,7 +98,7 @@ class Column:
             type: their type; without it the values decide.
 
         Raises:
-            InputError: the values have another type, or one that is not carried.
+            InputError: the values have another type, or an unsupported one.
         """
         from .conversion import column_of
 
@@ -131,14 +131,14 @@ class Column:
         )
 
     def slice(self, start: int, stop: int) -> Column:
-        """Return the rows from `start` to before `stop`, without a copy; both lie in the column."""
+        """Return the rows from `start` to before `stop`, both in range, without a copy."""
         validity = None if self.validity is None else self.validity[start:stop]
         if self.offsets is None:
             return trusted_column(self.type, self.data[start:stop], None, validity)
         return trusted_column(self.type, self.data, self.offsets[start : stop + 1], validity)
 
     def to_numpy(self) -> Array | BytesView:
-        """Return the values as functions on columns meet them.
+        """Return the values as functions on columns get them.
 
         A read-only array without a copy; timestamps, date64 and durations as datetime64 and
         timedelta64 of their unit (a zone's instants in UTC); date32 as datetime64[D] and decimals
@@ -153,10 +153,10 @@ class Column:
         return np.ma.MaskedArray(values, mask=~self.validity)
 
     def to_pylist(self) -> list[Any]:
-        """Return the values as Python's own, None for null: what Arrow's `to_pylist` returns.
+        """Return Python values, None for null: the same as Arrow's `to_pylist` returns.
 
         Raises:
-            InputError: a date or time lies outside the years 1 to 9999, which Python has.
+            InputError: a date or time is outside the years 1 to 9999, which Python has.
         """
         if self.offsets is not None:
             values = _python_bytes(self)
@@ -312,8 +312,8 @@ def trusted_column(
 def is_owned(array: Array) -> bool:
     """Whether the memory under an array is numpy's own or a bytes object's.
 
-    Anything else may be a ring's, which waits until nobody refers to the frame: Arrow's memory too,
-    since Arrow shares that of received columns.
+    Anything else may be a ring's, which cannot advance while a frame is in use: Arrow's memory,
+    too, since Arrow shares that of received columns.
     """
     root = _root(array)
     return root.flags.owndata or isinstance(root.base, bytes)
@@ -374,7 +374,7 @@ def _typed(column: Column) -> Array:
 
 
 def _is_python_time(column: Column) -> bool:
-    """Whether numpy turns the values into the same objects as Arrow, only faster."""
+    """Whether numpy makes the same Python objects of the values as Arrow does (it is faster)."""
     return column.type.timezone is None and _fits_python(column)
 
 
@@ -386,7 +386,7 @@ def _fits_python(column: Column) -> bool:
 
 
 def _zone_of(column: Column) -> datetime.tzinfo | None:
-    """Return the zone that Arrow's values would have, None where Arrow has to make them itself."""
+    """Return the zone that Arrow's values would have; None if only Arrow can make the values."""
     name = column.type.timezone
     if name is None or not _fits_python(column):
         return None
@@ -399,7 +399,7 @@ def _zone(name: str) -> datetime.tzinfo | None:
 
     try:
         zone = string_to_tzinfo(name)
-    except Exception:  # noqa: BLE001  # a zone unknown here: Arrow says so when it makes the values
+    except Exception:  # noqa: BLE001  # a zone unknown here: Arrow raises when it makes the values
         return None
     return zone if isinstance(zone, datetime.timezone | zoneinfo.ZoneInfo) else None
 
@@ -437,15 +437,16 @@ def _python_bytes(column: Column) -> list[Any]:
 
 def _python_text(pool: bytes, offsets: npt.NDArray[np.int32]) -> list[Any] | None:
     """Return the values of a UTF-8 pool, decoded at once; None if one of them is not UTF-8."""
-    begins_letter = (np.frombuffer(pool, np.uint8) & 0xC0) != 0x80
-    if not begins_letter[offsets[offsets < len(pool)]].all():
+    begins_character = (np.frombuffer(pool, np.uint8) & 0xC0) != 0x80
+    if not begins_character[offsets[offsets < len(pool)]].all():
         return None
     try:
         text = pool.decode()
     except UnicodeDecodeError:
         return None
-    letters = np.concatenate([[0], np.cumsum(begins_letter)])
-    return [text[a:b] for a, b in itertools.pairwise(letters[offsets].tolist())]
+    # A value's byte offsets become offsets in characters: how many of them begin before each byte.
+    characters = np.concatenate([[0], np.cumsum(begins_character)])
+    return [text[a:b] for a, b in itertools.pairwise(characters[offsets].tolist())]
 
 
 def _text(raw: bytes, row: int) -> str:

@@ -1,6 +1,6 @@
-"""Python values and numpy arrays into columns and batches.
+"""Makes columns and batches of Python values and numpy arrays.
 
-Values that their caller may still change are copied; read-only arrays are shared.
+Values that the caller may still change are copied; read-only arrays are shared.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .arrow import column_from_arrow, column_to_arrow, type_from_arrow, type_to_
 from .batch import Batch
 from .column import BytesView, Column, is_frozen
 from .types import DataType, Field, Schema, as_type, shared_schema
-from .values import fitted, is_null
+from .value_kinds import fitted, is_null
 
 _NUMBERS = "?biuf"
 _FRACTIONS = (float, np.floating, decimal.Decimal)
 _TIMES = (datetime.datetime, datetime.time, datetime.timedelta)
 _SAFE = (list, tuple, pa.Array, pa.ChunkedArray)
-"""Values whose Arrow form nobody else writes to."""
+"""Classes of values whose Arrow form shares no memory that may still change."""
 _EXACT_CLASSES = {"int64": int, "float64": float, "bool": bool}
-"""Classes whose values numpy makes these types of, all of them at once, or refuses."""
+"""By type: the class of values of which numpy makes such a column in one call, or refuses."""
 
 
 def column_of(values: Any, type: str | DataType | None = None, what: str = "a column") -> Column:
@@ -66,10 +66,10 @@ def batch_of_rows(
     *,
     learnt: bool = False,
 ) -> Batch:
-    """See `Batch.from_rows`; of a `learnt` schema all values must be of the kind that it says."""
+    """See `Batch.from_rows`; with a `learnt` schema all values must be of the kind that it says."""
     if not rows:
         if schema is None:
-            msg = "no row to tell the columns from; give a schema"
+            msg = "there is no row to take the columns from; give a schema"
             raise InputError(msg)
         return Batch.empty(schema)
     first = rows[0]
@@ -116,9 +116,9 @@ def _column_of_rows(values: list[Any], kind: DataType | None, what: str, learnt:
 
 
 def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
-    """Return a column of values that are all of the class which its type stands for, else None.
+    """Return a column, made in one call, if all values are of the class that its type stands for.
 
-    None where a value does not fit, too: who looks at each says which.
+    Otherwise, and where a value does not fit, return None: checks one by one find out which.
     """
     is_instant = kind.family == "timestamp" and kind.unit == "us"
     wanted = datetime.datetime if is_instant else _EXACT_CLASSES.get(kind.name)
@@ -139,7 +139,7 @@ def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
 
 
 def _microseconds(values: list[Any], kind: DataType) -> np.ndarray[Any, Any] | None:
-    """Return the microseconds since 1970 of datetimes, None if Arrow is the faster one to tell.
+    """Return the microseconds since 1970 of datetimes; None where Arrow computes them faster.
 
     Python subtracts datetimes of one fixed zone, or of none, without asking the zone of each.
 
@@ -160,7 +160,7 @@ def _microseconds(values: list[Any], kind: DataType) -> np.ndarray[Any, Any] | N
 
 
 def _is_fixed(zone: datetime.tzinfo) -> bool:
-    """Whether a zone is one of Python's own that is as far from UTC at all times."""
+    """Whether a zone is one of Python's own with the same offset from UTC at all times."""
     own = type(zone) in (datetime.timezone, zoneinfo.ZoneInfo)
     return own and zone.utcoffset(None) is not None
 
@@ -242,7 +242,7 @@ def _arrow_array(values: Any, wanted: pa.DataType | None) -> pa.Array | pa.Chunk
 
 
 def _loses_time(values: Sequence[Any], wanted: pa.DataType) -> datetime.datetime | None:
-    """Return the first datetime that Arrow would silently make a day, or take its zone from."""
+    """Return the first datetime whose time of day, or zone, Arrow would drop silently."""
     to_days = pa.types.is_date(wanted)
     if not (to_days or (pa.types.is_timestamp(wanted) and wanted.tz is None)):
         return None

@@ -6,7 +6,7 @@
      ┌──────────────┬────┬────┬─────────┬──────────────┬─────────────┐
      │ magic "WHAL" │vers│kind│ flags   │ stream       │ source      │
      ├──────────────┼────┴────┴─────────┼──────────────┴─────────────┤ 16
-     │ attempt      │ tree epoch        │ sequence of the first row  │
+     │ attempt      │ reserved, 0       │ sequence of the first row  │
      ├──────────────┼───────────────────┼────────────────────────────┤ 32
      │ row count    │ payload length    │ watermark, ns              │
      ├──────────────┴───────────────────┼─────────────┬──────────────┤ 48
@@ -54,14 +54,15 @@ TIMES_FLAG: Final = 8
 NO_WATERMARK: Final = -(1 << 63)
 """The source has not seen an event time yet."""
 
-_HEADER: Final = struct.Struct("<IBBHIIIIQIIqqII")
+_HEADER: Final = struct.Struct("<IBBHIII4xQIIqqII")  # 4x: the reserved bytes, written as 0
+_U32: Final = struct.Struct("<I")
+_RESERVED_AT: Final = 20
 _CHECKSUM_AT: Final = 60
-_CHECKSUM: Final = struct.Struct("<I")
 assert _HEADER.size == HEADER_BYTES
 
 
 class Header(NamedTuple):
-    """A message's header but for magic and version."""
+    """A message's header without magic and version."""
 
     kind: int
     """DATA, SCHEMA or WATERMARK."""
@@ -73,8 +74,6 @@ class Header(NamedTuple):
     """The producing instance."""
     attempt: int
     """Grows with each restart of the job; messages of older attempts are dropped."""
-    tree_epoch: int
-    """Grows with each switch of the multicast tree."""
     sequence: int
     """Number of the first row within (source, stream, attempt)."""
     row_count: int
@@ -95,10 +94,10 @@ class Header(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Header:
-        """Read a header and check that the whole message is there.
+        """Read a header and check that the frame holds the whole message.
 
         Raises:
-            ForeignMessageError: magic, version or kind are not ours.
+            ForeignMessageError: magic, version, kind or the reserved bytes are not this version's.
             TruncatedMessageError: the frame is shorter than the message.
         """
         if frame.size < HEADER_BYTES:
@@ -109,6 +108,10 @@ class Header(NamedTuple):
         header = cls._make(rest)
         if magic != MAGIC or version != VERSION or header.kind not in KIND_NAMES:
             raise ForeignMessageError(_foreign(magic, version, header.kind))
+        (reserved,) = _U32.unpack_from(source, _RESERVED_AT)
+        if reserved:
+            msg = f"{header.describe()} has {reserved:#010x} in its reserved bytes instead of 0"
+            raise ForeignMessageError(msg)
         if HEADER_BYTES + header.payload_length > frame.size:
             msg = (
                 f"{header.describe()} has {header.payload_length} bytes of payload, "
@@ -138,7 +141,7 @@ class Header(NamedTuple):
 def seal(buffer: Frame, length: int) -> None:
     """Write the checksum of a message of `length` bytes; its header's checksum is still 0."""
     target: Any = buffer
-    _CHECKSUM.pack_into(target, _CHECKSUM_AT, _crc(buffer, length))
+    _U32.pack_into(target, _CHECKSUM_AT, _crc(buffer, length))
 
 
 def verify(frame: Frame, header: Header) -> None:
@@ -169,7 +172,7 @@ def _foreign(magic: int, version: int, kind: int) -> str:
         return f"not a message of whale-ray: it starts with {magic:#010x} instead of {MAGIC:#010x}"
     if version != VERSION:
         return (
-            f"a message of wire version {version}, this whale-ray speaks {VERSION}; "
+            f"a message of wire version {version}, this whale-ray reads {VERSION}; "
             f"run one version of whale-ray everywhere"
         )
     return f"a message of unknown kind {kind}"

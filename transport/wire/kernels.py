@@ -1,17 +1,17 @@
 """Compiled loops over the columns of a batch; one call moves all of them.
 
-Kernels take a table of addresses instead of the columns' arrays: they compile once whatever the
-columns' types and number, and a call costs the same for one column as for fifty. The callers hold
-the arrays while a kernel runs. Two tables describe columns::
+Kernels take a table of addresses instead of the columns' arrays: they are compiled once for all
+types and numbers of columns, and a call costs the same for one column as for fifty. The caller
+keeps the arrays alive while a kernel runs. Two tables describe columns::
 
-    sources (pieces, columns, 5)   where rows lie now, as addresses
+    sources (pieces, columns, 5)   where rows are stored, as addresses
         DATA      of the first row; of the whole pool for bytes
         OFFSETS   of the first row's offset, 0 for fixed columns
         VALIDITY  of the first row's byte, 0 without nulls
         WIDTH     bytes per row, 0 for bytes, -1 for booleans
         ROWS      of the piece
 
-    layout (columns, 4)            where rows lie in a block of memory, as positions in it
+    layout (columns, 4)            where rows are stored in a block, as positions in it
         DATA      of the first row; of the pool for bytes
         OFFSETS   or -1
         VALIDITY  or -1
@@ -21,7 +21,7 @@ The columns of a block follow one another, each part padded with zeros to 8 byte
 
     per column:  [validity u8 × rows]  [offsets i32 × (rows + 1), from 0]  [data]
 
-which is at once the body of a data message and the memory of every batch that the library makes.
+This is the body of a data message as well as the memory of every batch that the library makes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ POOL_BYTES_MAX = (1 << 31) - 1
 NO_ROOM = -1
 BAD_INDEX = -2
 POOL_TOO_LARGE = -1000
-"""What sizes and ends turn into when they cannot be; the column's position is subtracted."""
+"""Returned in place of sizes and ends that cannot be; from POOL_TOO_LARGE the column's position is
+subtracted."""
 
 
 @intrinsic
@@ -91,7 +92,7 @@ def _copy_16(_context: Any, _target: Any, _source: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def address(array: Any) -> int:
-    """Return where an array of uint8 (n,) lies."""
+    """Return the address of an array of uint8 (n,)."""
     return array.ctypes.data
 
 
@@ -103,7 +104,7 @@ def padded(count: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _close(memory: int, end: int) -> int:
-    """Fill up with zeros to the next multiple of 8 and return it."""
+    """Write zeros from `end` to the next multiple of 8 and return that."""
     room = carray(pointer(memory + end), 8, np.uint8)
     for i in range(padded(end) - end):
         room[i] = 0
@@ -256,7 +257,7 @@ def _outside(chosen: Any, rows: int) -> bool:
 def gather_bytes(sources: Any, indices: int, count: int) -> int:
     """Return the size of a block of the first piece's rows at `indices`.
 
-    `indices` is the address of int64 (count,). Returns BAD_INDEX if one lies outside the rows, or
+    `indices` is the address of int64 (count,). Returns BAD_INDEX if one is outside the rows, or
     POOL_TOO_LARGE − column.
     """
     chosen = carray(pointer(indices), count, np.int64)
@@ -320,10 +321,10 @@ def _gather_offsets(into: Any, ends: Any, chosen: Any) -> np.int64:
 
 @njit(cache=True, nogil=True)
 def _gather_pool(target: int, into: Any, pool: int, ends: Any, chosen: Any) -> None:
-    """Copy the chosen rows' bytes one behind another, to where their offsets `into` say.
+    """Copy the chosen rows' bytes one behind another, to the offsets `into`.
 
-    A short value is copied as 16 bytes where both sides have them: what it writes too much, the
-    next value writes over.
+    A short value is copied as 16 bytes where source and target have them: the next value overwrites
+    the surplus.
     """
     last = np.int64(ends[ends.size - 1])
     total = np.int64(into[chosen.size])

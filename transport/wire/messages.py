@@ -1,4 +1,4 @@
-"""What travels: a batch with its destinations, the message for one worker, one instance's share."""
+"""A batch with its destinations, the message for one worker, and the share of one instance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL: Final = Everyone.ALL
 
 @dataclass(frozen=True, slots=True)
 class BatchTuple:
-    """Data items and the instances they are for: the paper's (data item, destination ids)."""
+    """Rows and the instances that they are for: the paper's (data item, destination ids)."""
 
     batch: Batch
     destinations: tuple[int, ...] | Everyone
@@ -45,7 +45,7 @@ class AddressedTuple(NamedTuple):
 
 
 class WorkerMessage(NamedTuple):
-    """A once-serialized batch and the instances of a worker or host that it is for.
+    """A batch, serialized once, and the instances of a worker or host that it is for.
 
     Attributes:
         header: as received.
@@ -73,13 +73,13 @@ class WorkerMessage(NamedTuple):
 
 
 class SchemaMessage(NamedTuple):
-    """Announces the schema that data messages name by its id."""
+    """Announces a schema, which data messages then name by its id."""
 
     header: Header
     schema: Schema
 
     def register(self, schemas: dict[int, Schema]) -> None:
-        """Add the schema to those a decoder knows.
+        """Add the schema to those that a decoder knows.
 
         Raises:
             CorruptedMessageError: another schema has the same id.
@@ -94,7 +94,7 @@ class SchemaMessage(NamedTuple):
 
 
 class WatermarkMessage(NamedTuple):
-    """Carries a source's watermark, and its end, when there are no rows to carry them."""
+    """A source's watermark, and its end, for which no data message was due."""
 
     header: Header
 

@@ -41,7 +41,8 @@ UNALIGNED = 3
 BAD_LENGTH = 1_000
 BAD_OFFSETS = 100_000_000
 BAD_BOOLEAN = 200_000_000
-"""What `read_body` finds; the column's position is added to the last three."""
+"""What `read_body` returns for a damaged payload; the column's position is added to the last
+three."""
 
 
 @njit(cache=True, nogil=True)
@@ -99,6 +100,7 @@ def write_gathered_body(
 
 @njit(cache=True, nogil=True)
 def _bad_booleans(place: int, count: int) -> np.bool_:
+    """Whether a byte is neither 0 nor 1. No branch in the loop, so that it is vectorized."""
     values = carray(pointer(place), count, np.uint8)
     seen = np.uint8(0)
     for i in range(count):
@@ -108,6 +110,7 @@ def _bad_booleans(place: int, count: int) -> np.bool_:
 
 @njit(cache=True, nogil=True)
 def _bad_offsets(place: int, rows: int, size: int) -> bool:
+    """Whether offsets do not rise from 0 to `size`."""
     ends = offsets_at(place, rows)
     falling = False
     for i in range(rows):
@@ -117,12 +120,49 @@ def _bad_offsets(place: int, rows: int, size: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _bad_pairs(place: int, count: int, rows: int) -> bool:
+    """Whether the row ends of destination pairs do not rise to `rows`."""
     pairs = carray(pointer(place), 2 * count, np.uint32)
     before, falling = np.uint32(0), False
     for i in range(count):
         falling |= pairs[2 * i + 1] < before
         before = pairs[2 * i + 1]
     return falling or (count > 0 and before != rows)
+
+
+@njit(cache=True, nogil=True)
+def _fits(size: int, width: int, rows: int) -> bool:
+    """Whether a column of this width can have data of `size` bytes; a pool's size is its own."""
+    return size <= POOL_BYTES_MAX and (width == 0 or size == abs(width) * rows)
+
+
+@njit(cache=True, nogil=True)
+def _lay_out_column(
+    layout: Any, column: int, position: int, width: int, rows: int, size: int, has_nulls: bool
+) -> int:
+    """Fill a column's line of `layout` for a column that starts at `position`; return its end."""
+    layout[column, VALIDITY] = -1
+    layout[column, OFFSETS] = -1
+    if has_nulls:
+        layout[column, VALIDITY] = position
+        position += padded(rows)
+    if width == 0:
+        layout[column, OFFSETS] = position
+        position += padded(4 * (rows + 1))
+    layout[column, DATA] = position
+    layout[column, BYTES] = size
+    return position + padded(size)
+
+
+@njit(cache=True, nogil=True)
+def _bad_values(base: int, layout: Any, column: int, width: int, rows: int) -> int:
+    """Return BAD_OFFSETS, BAD_BOOLEAN, or 0 for a column within the message without either."""
+    if width == 0 and _bad_offsets(base + layout[column, OFFSETS], rows, layout[column, BYTES]):
+        return BAD_OFFSETS
+    if layout[column, VALIDITY] >= 0 and _bad_booleans(base + layout[column, VALIDITY], rows):
+        return BAD_BOOLEAN
+    if width == -1 and _bad_booleans(base + layout[column, DATA], rows):
+        return BAD_BOOLEAN
+    return 0
 
 
 @njit(cache=True, nogil=True)
@@ -137,38 +177,28 @@ def read_body(memory: Any, position: int, end: int, rows: int, widths: Any, layo
     columns, base = layout.shape[0], memory.ctypes.data
     if base & 7:
         return UNALIGNED
-    start = position + prefix_bytes(columns, 0)
-    if start > end:
+    # The prefix: two counts, two words per column, then the destination pairs.
+    pairs_at = position + prefix_bytes(columns, 0)
+    if pairs_at > end:
         return BAD_COLUMNS
     words = carray(pointer(base + position), 2 + 2 * columns, np.uint32)
     if words[1] != columns:
         return BAD_COLUMNS
     pair_count = np.int64(words[0])
-    if PAIR_BYTES * pair_count > end - start or _bad_pairs(base + start, pair_count, rows):
+    pairs_bytes = PAIR_BYTES * pair_count
+    if pairs_bytes > end - pairs_at or _bad_pairs(base + pairs_at, pair_count, rows):
         return BAD_DESTINATIONS
-    position = start + PAIR_BYTES * pair_count
+    # The block: the columns one behind another.
+    position = pairs_at + pairs_bytes
     for column in range(columns):
         width = widths[column]
-        size, flags = np.int64(words[2 + 2 * column]), words[3 + 2 * column]
-        if flags > 1 or (width != 0 and size != abs(width) * rows) or size > POOL_BYTES_MAX:
+        size, nulls_flag = np.int64(words[2 + 2 * column]), words[3 + 2 * column]
+        if nulls_flag > 1 or not _fits(size, width, rows):
             return BAD_LENGTH + column
-        layout[column, VALIDITY] = -1
-        layout[column, OFFSETS] = -1
-        if flags == 1:
-            layout[column, VALIDITY] = position
-            position += padded(rows)
-        if width == 0:
-            layout[column, OFFSETS] = position
-            position += padded(4 * (rows + 1))
-        layout[column, DATA] = position
-        layout[column, BYTES] = size
-        position += padded(size)
+        position = _lay_out_column(layout, column, position, width, rows, size, nulls_flag == 1)
         if position > end:
             return BAD_LENGTH + column
-        if width == 0 and _bad_offsets(base + layout[column, OFFSETS], rows, size):
-            return BAD_OFFSETS + column
-        if flags == 1 and _bad_booleans(base + layout[column, VALIDITY], rows):
-            return BAD_BOOLEAN + column
-        if width == -1 and _bad_booleans(base + layout[column, DATA], rows):
-            return BAD_BOOLEAN + column
+        problem = _bad_values(base, layout, column, width, rows)
+        if problem:
+            return problem + column
     return BAD_COLUMNS if position != end else -int(pair_count)

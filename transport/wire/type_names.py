@@ -1,7 +1,7 @@
-"""What users call types, beside the names that travel: Spark's names, Python's types, numpy's.
+"""Other names that users may give for types: Spark's names, Python's types, numpy's.
 
-A name means what it means to Spark ("int" has 32 bits), a Python type what its values need (`int`
-has 64). Upper and lower case are the same, but in the name of a time zone.
+A name means the same as in Spark ("int" has 32 bits); a Python type is as wide as its values need
+(`int` has 64). Case does not matter, except in the name of a time zone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PYTHON_NAMES = {
     "timedelta": "duration[us]",
     "time": "time64[us]",
 }
-#: Names that others use → what to propose: they mean several things, or not quite the same.
+#: Names from other systems that are ambiguous here → the type to propose in the error.
 _ELSEWHERE = {
     "text": "string",
     "utf8": "string",
@@ -68,8 +68,8 @@ _PYTHON: dict[object, str] = {
 def canonical_name(name: str) -> str:
     """Return whale-ray's own name for a type, for one of Spark's, Python's or its own.
 
-    Others are left. Spark takes the length of a varchar or char for a check when writing; here
-    they are texts of any length.
+    Other names are returned in lower case. In Spark, the length of a varchar or char is checked
+    when writing; here they are strings of any length.
     """
     text, equals, zone = name.strip().partition("=")
     text = text.lower()
@@ -84,7 +84,7 @@ def canonical_name(name: str) -> str:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return what a user probably meant by a name that is no type's; None if nothing is near.
+    """Return the type that a user probably meant by an unknown name; None if nothing is near.
 
     Args:
         name: as the user wrote it.

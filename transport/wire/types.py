@@ -1,12 +1,12 @@
-"""Data types, fields and schemas: what a column may hold and how it lies in memory.
+"""Data types, fields and schemas: what a column may hold and how it is stored.
 
-Two kinds of storage carry every accepted type:
+There are two kinds of storage:
 
-* ``fixed``: one numpy array with one element per row (`DataType.storage`), the bytes that Arrow
-  has too, but for booleans, which take a byte instead of a bit;
+* ``fixed``: one numpy array with one element per row (`DataType.storage`), with the same bytes as
+  in Arrow, except that booleans take a byte instead of a bit;
 * ``bytes``: a pool of bytes and int32 offsets into it (strings and binary, large ones included).
 
-Types travel as their names (``"timestamp[ms, tz=UTC]"``), so this module needs numpy alone.
+In messages a type is its name (``"timestamp[ms, tz=UTC]"``), so this module needs numpy alone.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ _FIXED_BINARY_BYTES_MAX = 1 << 20
 _COLUMNS_MAX = 65_535
 _NAME_BYTES_MAX = 65_535
 SCHEMAS_REMEMBERED = 256
-"""Functions from and to schemas remember at most so many."""
+"""Caches of functions from and to schemas hold at most so many."""
 
 _DERIVED_SCHEMAS_MAX = 64
-"""A schema remembers at most so many of its own selections and extensions."""
+"""A schema caches at most so many of its own selections and extensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,12 @@ def _parse(name: str) -> DataType:
         if 1 <= width <= _FIXED_BINARY_BYTES_MAX:
             text = f"fixed_size_binary({width})"
             return DataType(text, "fixed_size_binary", "fixed", np.dtype(f"V{width}"))
-    msg = f"whale-ray carries no type {name!r}; it carries {', '.join(accepted_types())}"
+    msg = f"whale-ray has no type {name!r}; it supports {', '.join(accepted_types())}"
     raise InputError(msg)
 
 
 def accepted_types() -> tuple[str, ...]:
-    """Return the names of all accepted types, parameters as placeholders."""
+    """Return the names of all supported types, parameters as placeholders."""
     with_units = [f"{family}[{'|'.join(units)}]" for family, units in _UNITS.items()]
     return (*_PLAIN, *with_units, "decimal128(p, s)", *_POOLED, "fixed_size_binary(n)")
 
@@ -180,7 +180,7 @@ class Schema:
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(self.fields))
         if len(self.fields) > _COLUMNS_MAX:
-            msg = f"a schema of {len(self.fields)} columns; at most {_COLUMNS_MAX} are carried"
+            msg = f"a schema of {len(self.fields)} columns; the limit is {_COLUMNS_MAX}"
             raise InputError(msg)
         for one in self.fields:
             if not isinstance(one.name, str):
@@ -204,16 +204,16 @@ class Schema:
         case, or are Python's (`int` has 64 bits), numpy's, pyarrow's or pyspark's.
 
         Raises:
-            InputError: whale-ray carries no such type; which one is near, or all that it carries.
+            InputError: whale-ray carries no such type; which one is near, or all that there are.
         """
         return cls(tuple(Field(name, _type_of_column(name, kind)) for name, kind in types.items()))
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
-        """Return the schema of Arrow data; metadata is left behind.
+        """Return the schema of Arrow data, without metadata.
 
         Raises:
-            InputError: a column has a type that whale-ray does not carry; the message names both.
+            InputError: a column has a type that whale-ray does not support; the message names both.
         """
         from .arrow import schema_from_arrow
 
@@ -301,7 +301,7 @@ class Schema:
         return self._derive(("with", added), build)
 
     def unify(self, other: Schema) -> Schema:
-        """Return the schema that both fit into without loss: same names in the same order.
+        """Return the schema that both convert to without loss: same names in the same order.
 
         Numbers widen (int32 with int64, int32 with float64), strings become large strings.
 
@@ -316,7 +316,7 @@ class Schema:
         return Schema(tuple(_unify_fields(*pair) for pair in zip(self, other, strict=True)))
 
     def to_bytes(self) -> bytes:
-        """Return the schema as it travels; see the diagram below.
+        """Return the schema as bytes, the payload of a schema message.
 
         ::
 
@@ -367,7 +367,10 @@ class Schema:
         return {}
 
     def _derive(self, key: object, build: Callable[[], Schema]) -> Schema:
-        """Remember derived schemas: operators ask for the same one for every batch."""
+        """Return a derived schema from the cache: operators ask for the same one for every batch.
+
+        The cache is emptied when it is full.
+        """
         known = self._derived.get(key)
         if known is None:
             known = build()
@@ -379,7 +382,7 @@ class Schema:
 
 @functools.lru_cache(maxsize=SCHEMAS_REMEMBERED)
 def shared_schema(fields: tuple[Field, ...]) -> Schema:
-    """Return the schema of these fields, the same object each time: it remembers its layout."""
+    """Return the schema of these fields, the same object each time: it caches its layout."""
     return Schema(fields)
 
 
@@ -398,7 +401,7 @@ def as_type(kind: str | type | DataType) -> DataType:
         near = nearest_name(kind, known) if isinstance(kind, str) else None
         if near is None:
             raise
-        msg = f"whale-ray carries no type {kind!r}; did you mean {near!r}?"
+        msg = f"whale-ray has no type {kind!r}; did you mean {near!r}?"
         raise InputError(msg) from None
 
 

@@ -47,7 +47,7 @@ def spark_source(frame: DataFrame, columns: Sequence[str] | None = None) -> Sour
         columns: the columns to read, in this order; all if left out.
 
     Raises:
-        InputError: a column is missing, or has a type that is not carried.
+        InputError: a column is missing, or has an unsupported type.
         UsageError: the DataFrame is a streaming one, or of a session that cannot be used.
     """
     source = SparkSource(frame if columns is None else _select(frame, columns))

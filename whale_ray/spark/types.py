@@ -45,7 +45,7 @@ def columns_of(frame: StructType, zone: str) -> Schema:
     """Return whale-ray's columns for a Spark schema; `zone` is that of Spark's session.
 
     Raises:
-        InputError: a column has a type that is not carried, or two columns have the same name.
+        InputError: a column has an unsupported type, or two columns have the same name.
     """
     from ..transport.wire.types import DataType as Carried
     from ..transport.wire.types import Field, Schema
@@ -57,7 +57,7 @@ def columns_of(frame: StructType, zone: str) -> Schema:
             kind = field.dataType.simpleString()
             remedy = _REMEDIES.get(re.split(r"\W", kind)[0], "cast it to one that is")
             msg = (
-                f"column {field.name!r} has Spark's type {kind}, which whale-ray does not carry; "
+                f"column {field.name!r} has Spark's type {kind}, which whale-ray does not support; "
                 f"{remedy}"
             )
             raise InputError(msg)

@@ -114,7 +114,7 @@ def test_other_fields_are_ignored_once_columns_are_chosen(tmp_path: Path) -> Non
     assert rows_of(sources.json_lines(path, columns=["x"])) == [{"x": 1}, {"x": 2}]
     assert rows_of(sources.json_lines(path, {"x": "int8"})) == [{"x": 1}, {"x": 2}]
     assert message_of(InputError, sources.json_lines(path)).startswith(
-        f"{path}: column 'tags' has type list<item: string>, which whale-ray does not carry; "
+        f"{path}: column 'tags' has type list<item: string>, which whale-ray does not support; "
     )
 
 

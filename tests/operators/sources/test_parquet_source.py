@@ -127,7 +127,7 @@ def test_a_type_that_is_not_carried_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1], "tags": [["x"]]}), path)
     assert message_of(sources.parquet(path)).startswith(
-        f"{path}: column 'tags' has type list<element: string>, which whale-ray does not carry; "
+        f"{path}: column 'tags' has type list<element: string>, which whale-ray does not support; "
     )
     assert rows_of(sources.parquet(path, columns=["id"])) == [{"id": 1}]
 

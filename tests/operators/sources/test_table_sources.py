@@ -86,5 +86,6 @@ def test_what_cannot_be_read_is_named() -> None:
     with pytest.raises(InputError) as error:
         sources.arrow(pa.table({"tags": [["a"]]}))
     assert str(error.value).startswith(
-        "the Arrow table: column 'tags' has type list<item: string>, which whale-ray does not carry"
+        "the Arrow table: column 'tags' has type list<item: string>, which whale-ray does not "
+        "support"
     )

@@ -134,10 +134,10 @@ REFUSED = {
         "cast it to decimal128(38, 2)",
     ),
     "decimal32(4, 1)": (pa.array([D("1.5")], pa.decimal32(4, 1)), "cast it to decimal128(4, 1)"),
-    "null": (pa.array([None]), "say which type its nulls are of"),
+    "null": (pa.array([None]), "declare the type of its nulls"),
     "month_day_nano_interval": (
         pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
-        "cast it to one of the accepted types",
+        "cast it to one of the supported types",
     ),
     "run_end_encoded<run_ends: int32, values: int64>": (
         pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([7])),
@@ -151,7 +151,7 @@ def test_other_types_are_refused_by_name(name):
     array, remedy = REFUSED[name]
     with pytest.raises(InputError) as error:
         Batch.from_arrow(pa.record_batch({"tags": array}))
-    expected = f"column 'tags' has type {name}, which whale-ray does not carry; {remedy}"
+    expected = f"column 'tags' has type {name}, which whale-ray does not support; {remedy}"
     assert str(error.value) == expected
     with pytest.raises(InputError, match="column 'tags' has type"):
         Schema.from_arrow(pa.schema([("tags", array.type)]))
@@ -170,7 +170,7 @@ def test_more_than_two_gib_of_text_is_refused():
     with pytest.raises(InputError) as error:
         Batch.from_arrow(pa.record_batch({"text": array}))
     assert str(error.value) == (
-        "column 'text' holds 3.0 GiB of text in one batch, at most 2 GiB are carried; "
+        "column 'text' holds 3.0 GiB of text in one batch, more than 2 GiB; "
         "read it in smaller batches"
     )
     pool = np.zeros(2**31 - 1, np.uint8)

@@ -70,11 +70,11 @@ CASES = {
     ),
     "index too large": (
         lambda: batch().take([0, 2]),
-        "an index lies outside the batch's rows",
+        "an index is outside the batch's rows",
     ),
     "negative index": (
         lambda: batch().take([-1]),
-        "an index lies outside the batch's rows",
+        "an index is outside the batch's rows",
     ),
     "a mask as indices": (
         lambda: batch().take(np.array([True, False])),
@@ -119,7 +119,7 @@ CASES = {
     ),
     "lists": (
         lambda: Batch.from_pydict({"a": [[1], [2, 3]]}),
-        "column 'a' has type list<item: int64>, which whale-ray does not carry; make its parts "
+        "column 'a' has type list<item: int64>, which whale-ray does not support; make its parts "
         "columns of their own, or turn it into a string",
     ),
     "two dimensions": (
@@ -148,7 +148,7 @@ CASES = {
     ),
     "no rows and no schema": (
         lambda: Batch.from_rows([]),
-        "no row to tell the columns from; give a schema",
+        "there is no row to take the columns from; give a schema",
     ),
     "mixed rows": (
         lambda: Batch.from_rows([{"a": 1}, (1,)]),

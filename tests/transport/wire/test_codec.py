@@ -40,7 +40,7 @@ PLACE = {"stream": 3, "source": 7, "attempt": 2, "sequence": 100}
 DATA_FRAME = bytes.fromhex(
     # header
     "5748414c 01 01 0900 03000000 07000000"  # data, ALL | TIMES, stream 3, source 7
-    "02000000 05000000 6400000000000000"  # attempt 2, tree epoch 5, sequence 100
+    "02000000 00000000 6400000000000000"  # attempt 2, reserved, sequence 100
     "03000000 68000000 2a00000000000000"  # 3 rows, 104 bytes, watermark 42
     "0900000000000000 09f66948 00000000"  # origin 9, schema id, no checksum
     # prefix: no destinations, 3 columns, their words
@@ -70,7 +70,7 @@ SCHEMA_FRAME = bytes.fromhex(
 
 WATERMARK_FRAME = bytes.fromhex(
     "5748414c 01 03 0300 03000000 07000000"  # watermark, ALL | END
-    "02000000 05000000 6700000000000000"  # the next row would be 103
+    "02000000 00000000 6700000000000000"  # the next row would be 103
     "00000000 00000000 2a00000000000000"
     "0000000000000000 00000000 00000000"
 )
@@ -123,11 +123,10 @@ def received(batch: Batch, **fields: object) -> WorkerMessage:
 
 def test_golden_bytes_of_a_data_message():
     batch = golden_batch()
-    buffer = encoded(batch, tree_epoch=5, watermark_ns=42, with_times=True)
+    buffer = encoded(batch, watermark_ns=42, with_times=True)
     assert buffer.tobytes().hex() == DATA_FRAME.hex()
     message = decode(frame_of(DATA_FRAME), {batch.schema.schema_id: batch.schema})
     assert message.batch.equals(batch)
-    assert message.header.tree_epoch == 5
     assert message.header.origin_ns == message.batch.origin_ns == 9
     assert message.destinations is None
 
@@ -155,7 +154,6 @@ def test_golden_bytes_of_a_watermark_message():
         attempt=2,
         sequence=103,
         watermark_ns=42,
-        tree_epoch=5,
         end=True,
     )
     assert buffer[:length].tobytes().hex() == WATERMARK_FRAME.hex()
@@ -312,7 +310,7 @@ def test_what_cannot_be_written_is_refused():
         assert str(error.value) == full
     with pytest.raises(InputError) as error:
         gather_size(batch, np.array([3]))
-    assert str(error.value) == "an index lies outside the batch's rows"
+    assert str(error.value) == "an index is outside the batch's rows"
     with pytest.raises(InputError) as error:
         message_size(batch.with_times(None), with_times=True)
     assert str(error.value) == "the batch has no event times; declare the source's event_time"

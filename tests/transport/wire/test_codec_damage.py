@@ -88,7 +88,7 @@ def test_another_row_count(rows):
 def test_a_schema_that_nobody_announced():
     with pytest.raises(CorruptedMessageError) as error:
         read(encode(trips()))
-    expected = f"{WHO} has schema id {trips().schema.schema_id:#010x}, never announced"
+    expected = f"{WHO} has schema id {trips().schema.schema_id:#010x}, which is not announced"
     assert str(error.value) == expected
 
 

@@ -23,7 +23,7 @@ from whale_ray.transport.wire.header import (
 
 GOLDEN = bytes.fromhex(
     "5748414c 01 01 0900 03000000 07000000"  # WHAL, version 1, data, ALL|TIMES, 3, 7
-    "02000000 05000000 efcdab8967452301"  # attempt 2, epoch 5, sequence
+    "02000000 00000000 efcdab8967452301"  # attempt 2, reserved, sequence
     "00200000 00000000 ffffffffffffffff"  # 8192 rows, no payload, watermark -1
     "1500000000000000 04030201 00000000"  # origin 21, schema id, no checksum
 )
@@ -33,7 +33,6 @@ HEADER = Header(
     stream=3,
     source=7,
     attempt=2,
-    tree_epoch=5,
     sequence=0x0123456789ABCDEF,
     row_count=8192,
     payload_length=0,
@@ -62,7 +61,7 @@ U16, U32, I64 = (
 )
 
 
-@given(st.integers(1, 3), U16, st.tuples(U32, U32, U32, U32), st.integers(0, 2**64 - 1), U32, I64)
+@given(st.integers(1, 3), U16, st.tuples(U32, U32, U32), st.integers(0, 2**64 - 1), U32, I64)
 def test_every_value_survives(kind, flags, words, sequence, rows, watermark_ns):
     header = Header(kind, flags, *words, sequence, rows, 0, watermark_ns, 0, words[0], words[1])
     buffer = np.zeros(HEADER_BYTES + 8, np.uint8)
@@ -93,7 +92,7 @@ def test_another_version():
     with pytest.raises(ForeignMessageError) as error:
         Header.unpack(frame_of(GOLDEN[:4] + b"\x02" + GOLDEN[5:]))
     assert str(error.value) == (
-        "a message of wire version 2, this whale-ray speaks 1; run one version of whale-ray "
+        "a message of wire version 2, this whale-ray reads 1; run one version of whale-ray "
         "everywhere"
     )
 
@@ -102,6 +101,15 @@ def test_an_unknown_kind():
     with pytest.raises(ForeignMessageError) as error:
         Header.unpack(frame_of(GOLDEN[:5] + b"\x09" + GOLDEN[6:]))
     assert str(error.value) == "a message of unknown kind 9"
+
+
+def test_reserved_bytes_are_0():
+    with pytest.raises(ForeignMessageError) as error:
+        Header.unpack(frame_of(GOLDEN[:20] + b"\x05" + GOLDEN[21:]))
+    assert str(error.value) == (
+        "data message 81985529216486895 of stream 3, source 7, attempt 2 has 0x00000005 in its "
+        "reserved bytes instead of 0"
+    )
 
 
 def test_a_header_cut_short():

@@ -82,7 +82,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(name):
     with pytest.raises(InputError) as error:
         DataType.parse(name)
     listed = ", ".join(accepted_types())
-    assert str(error.value) == f"whale-ray carries no type {name!r}; it carries {listed}"
+    assert str(error.value) == f"whale-ray has no type {name!r}; it supports {listed}"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_an_unknown_name_of_a_type_is_answered_with_a_near_one(name, proposed):
     with pytest.raises(InputError) as error:
         Schema.of(price=name)
     assert str(error.value) == (
-        f"column 'price': whale-ray carries no type {name!r}; did you mean {proposed!r}?"
+        f"column 'price': whale-ray has no type {name!r}; did you mean {proposed!r}?"
     )
 
 
@@ -253,5 +253,5 @@ def test_types_by_the_names_and_classes_that_users_know(given: Any, carried: str
 
 @pytest.mark.parametrize("given", [list, 7, None, object(), "list<int>", pa.list_(pa.int8())])
 def test_what_is_no_type_is_refused_with_what_there_is(given: Any) -> None:
-    with pytest.raises(InputError, match="it carries bool, int8|pass a name such as 'int64'"):
+    with pytest.raises(InputError, match="it supports bool, int8|pass a name such as 'int64'"):
         Schema.of(x=given)

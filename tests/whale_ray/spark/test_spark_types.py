@@ -60,27 +60,27 @@ def test_zones_that_only_java_knows_become_utc(zone: str, carried: str) -> None:
     [
         (
             spark.ArrayType(spark.IntegerType()),
-            "column 'x' has Spark's type array<int>, which whale-ray does not carry; "
+            "column 'x' has Spark's type array<int>, which whale-ray does not support; "
             "explode it into rows, or join it into a string",
         ),
         (
             spark.MapType(spark.StringType(), spark.IntegerType()),
-            "column 'x' has Spark's type map<string,int>, which whale-ray does not carry; "
+            "column 'x' has Spark's type map<string,int>, which whale-ray does not support; "
             "select the entries that you need as columns",
         ),
         (
             frame(a=spark.IntegerType()),
-            "column 'x' has Spark's type struct<a:int>, which whale-ray does not carry; "
+            "column 'x' has Spark's type struct<a:int>, which whale-ray does not support; "
             "select its fields as columns",
         ),
         (
             spark.NullType(),
-            "column 'x' has Spark's type void, which whale-ray does not carry; "
+            "column 'x' has Spark's type void, which whale-ray does not support; "
             "cast it to the type that it should have",
         ),
         (
             spark.YearMonthIntervalType(),
-            "column 'x' has Spark's type interval year to month, which whale-ray does not carry; "
+            "column 'x' has Spark's type interval year to month, which whale-ray does not support; "
             "convert it to a number or a day-time interval",
         ),
     ],

@@ -29,7 +29,7 @@ def as_schema(operator_id: str, schema: object) -> Schema | None:
     """Return the schema that a user wrote as one, or as {'column': 'int64'}; None is left.
 
     Raises:
-        TopologyError: it is neither, or names a type that is not carried.
+        TopologyError: it is neither, or names an unsupported type.
     """
     from ...configs.errors import InputError
     from ...transport.wire.types import Schema
