@@ -6,6 +6,7 @@ page. Nothing here needs mkdocs, so tests call `expand` as well.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -15,6 +16,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = Path(__file__).parent / "pages"
+NAMESPACES = ("errors", "functions", "sinks", "sources", "spark", "testing", "transports")
+"""Modules of public names, each shown on a page of the reference."""
+
 MARKER = re.compile(r"^<!-- generated: ([\w./-]+) -->$", re.MULTILINE)
 
 INCLUDED = {
@@ -28,6 +32,30 @@ INCLUDED = {
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page's text with its generated parts (called by mkdocs)."""
     return expand(markdown, page.file.src_uri)
+
+
+def on_post_build(*, config: Any, **_: Any) -> None:
+    """Check that the reference lacks no public name (called by mkdocs).
+
+    A function that has the name of its module, say, is left out without a warning.
+
+    Raises:
+        ValueError: it lacks some; the message names them.
+    """
+    import whale_ray
+
+    missing = []
+    for namespace in NAMESPACES:
+        page = Path(config.site_dir, "reference", f"{namespace}.html").read_text(encoding="utf-8")
+        module = importlib.import_module(f"{whale_ray.__name__}.{namespace}")
+        missing += [
+            f"{namespace}.{name}"
+            for name in module.__all__
+            if not re.search(rf'<h[1-6] id="whale_ray\.[\w.]*\b{name}"', page)
+        ]
+    if missing:
+        msg = f"the reference lacks {', '.join(missing)}"
+        raise ValueError(msg)
 
 
 def expand(markdown: str, page: str) -> str:
