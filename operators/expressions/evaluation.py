@@ -1,4 +1,4 @@
-"""Evaluating column expressions over a batch: its columns as Arrow arrays, then `kernels`."""
+"""Evaluates column expressions: a batch's columns are converted to Arrow, then `kernels` run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ...transport.wire.arrow import column_to_arrow
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Schema
-from .kernels.coercion import Value, literal_scalar
+from .kernels.arrays import Value
+from .kernels.coercion import literal_scalar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from .expression import Call, Expression
+    from .expression import Expression, FunctionCall
 
 __all__ = ["Environment", "Value", "output_type"]
 
@@ -34,7 +35,7 @@ class Environment:
         self._arrays: dict[str, Value] = {}
 
     def evaluate(self, expression: Expression) -> Column:
-        """Return the expression's column; raise ExpressionError if it does not fit the batch."""
+        """Return the resulting column; raise ExpressionError if it cannot be computed."""
         if (name := expression.plain_column) is not None:
             return self._find(name)
         value = expression.value(self)
@@ -49,7 +50,7 @@ class Environment:
             raise ExpressionError(msg) from None
 
     def mask(self, condition: Expression) -> npt.NDArray[np.bool_]:
-        """Return where a condition is true, bool, shape (num_rows,); null counts as false."""
+        """Return for each row whether a condition is true, bool, (num_rows,); null is false."""
         value = condition.value(self)
         if isinstance(value, pa.Scalar):
             value = pa.repeat(value, self._batch.num_rows)
@@ -71,8 +72,8 @@ class Environment:
         """Return a literal as an Arrow scalar."""
         return literal_scalar(constant)
 
-    def call(self, call: Call, values: Sequence[Value]) -> Value:
-        """Apply a kernel; a call of constants alone stays a constant."""
+    def call(self, call: FunctionCall, values: Sequence[Value]) -> Value:
+        """Apply a kernel; if all arguments are constants, so is the result."""
         constant = all(isinstance(value, pa.Scalar) for value in values)
         if constant:
             values = [pa.repeat(value, 1) for value in values]
@@ -102,7 +103,7 @@ def output_type(expression: Expression, schema: Schema) -> DataType:
 
 
 def _rebased(column: Column) -> Column:
-    """Return text with offsets from 0: some of pyarrow's kernels misread others (ascii_upper)."""
+    """Return text whose offsets begin at 0; some of pyarrow's kernels (ascii_upper) need that."""
     offsets = column.offsets
     if offsets is None or offsets[0] == 0:
         return column

@@ -1,29 +1,27 @@
-"""Column expressions: what a row's columns become, said in PySpark's words.
+"""Column expressions with PySpark's names and meaning: build them, then evaluate them on batches.
 
 >>> price = (col("amount") * 100 + lit(1)).cast("long").alias("cents")
 >>> str(price), price.columns
 ('CAST(((amount * 100) + 1) AS int64) AS cents', ('amount',))
 
-An expression is an immutable tree; building one computes nothing and imports neither pyarrow nor
-numba. `evaluate` computes it for a whole batch at once, over Arrow views of its columns. Values
-follow Spark SQL with `spark.sql.ansi.enabled=false`: logic is three-valued, integers wrap, a
-division by zero and a failed cast give null, NaN equals NaN and is greater than all numbers.
-Where whale-ray differs, `spark_names.spark_translation_table()` says so.
+An expression is an immutable tree; building one computes nothing and imports neither numpy (but
+for `cast`) nor pyarrow. `evaluate` computes it for a whole batch at once, over Arrow views of its
+columns. Values follow Spark SQL with `spark.sql.ansi.enabled=false`: logic is three-valued,
+integers wrap, a division by zero and a failed cast give null, NaN equals NaN and is greater than
+all numbers. `spark_names` lists the differences from Spark.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from ...configs.errors import ExpressionError
 from .spark_names import CAMEL_CASE
-from .spark_types import parse_type
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -43,7 +41,6 @@ _LITERALS = (
     datetime.date,  # datetime.datetime is one too
     datetime.time,
     datetime.timedelta,
-    np.generic,
     type(None),
 )
 
@@ -59,48 +56,45 @@ class Expression:
 
     __slots__ = ()
 
-    # ---- what a runtime asks ---------------------------------------------------------------
+    # ---- for planning and running ---------------------------------------------------------------
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns it needs, each once, in order of first use."""
+        """Names of the columns that it reads, each once, in order of first use."""
         return tuple(dict.fromkeys(self._column_names()))
 
     @property
     def output_name(self) -> str:
-        """The name of its column in a `select`: its alias, its column's name, else its text."""
+        """The resulting column's name in a `select`: alias or column name, else its text."""
         return str(self)
 
     @property
     def plain_column(self) -> str | None:
-        """The column that it passes on as it is, or None if it computes anything."""
+        """The column that it returns unchanged, or None if it computes anything."""
         return None
 
     def evaluate(self, batch: Batch) -> Column:
-        """Compute it for every row of a batch.
-
-        Returns:
-            A column of batch.num_rows values.
+        """Return the expression's values for a batch, a column of `batch.num_rows` values.
 
         Raises:
-            ExpressionError: a column does not exist, or types do not fit; the message says which.
+            ExpressionError: a column does not exist, or types do not fit; the message names them.
         """
         from .evaluation import Environment
 
         return Environment(batch).evaluate(self)
 
     def output_type(self, schema: Schema) -> DataType:
-        """Return the type of its values for rows of this schema; raise as `evaluate` does."""
+        """Return the type of the result for rows of this schema; raise as `evaluate` does."""
         from .evaluation import output_type
 
         return output_type(self, schema)
 
     def children(self) -> tuple[Expression, ...]:
-        """Return the expressions it is made of."""
+        """Return the direct operands of this expression."""
         return ()
 
     def value(self, environment: Environment) -> Value:
-        """Compute it as an Arrow array or, for a constant, scalar; `evaluate` is for callers."""
+        """Return an Arrow array or, for a constant, a scalar; internal, use `evaluate`."""
         raise NotImplementedError
 
     def _column_names(self) -> Iterator[str]:
@@ -123,8 +117,10 @@ class Expression:
         Raises:
             ExpressionError: there is no such type.
         """
+        from .spark_types import parse_type  # which imports numpy
+
         kind = parse_type(to)
-        return Call("casts.cast", (self,), (kind,), f"CAST({{0}} AS {kind})")
+        return FunctionCall("casts.cast", (self,), (kind,), f"CAST({{0}} AS {kind})")
 
     # ---- arithmetic ------------------------------------------------------------------------
 
@@ -165,7 +161,7 @@ class Expression:
         return _binary("arithmetic.power", other, "**", self)
 
     def __neg__(self) -> Expression:
-        return Call("arithmetic.negative", (self,), (), "(- {0})")
+        return FunctionCall("arithmetic.negative", (self,), (), "(- {0})")
 
     def bitwise_and(self, other: Operand) -> Expression:
         """Combine the bits of two integers with and."""
@@ -214,7 +210,7 @@ class Expression:
         return _binary("comparisons.logical_or", other, "OR", self)
 
     def __invert__(self) -> Expression:
-        return Call("comparisons.logical_not", (self,), (), "(NOT {0})")
+        return FunctionCall("comparisons.logical_not", (self,), (), "(NOT {0})")
 
     def eq_null_safe(self, other: Operand) -> Expression:
         """Compare for equality, where null equals null and the answer is never null."""
@@ -222,11 +218,11 @@ class Expression:
 
     def is_null(self) -> Expression:
         """Tell whether the value is null."""
-        return Call("comparisons.is_null", (self,), (), "({0} IS NULL)")
+        return FunctionCall("comparisons.is_null", (self,), (), "({0} IS NULL)")
 
     def is_not_null(self) -> Expression:
         """Tell whether the value is not null."""
-        return Call("comparisons.is_not_null", (self,), (), "({0} IS NOT NULL)")
+        return FunctionCall("comparisons.is_not_null", (self,), (), "({0} IS NOT NULL)")
 
     def isin(self, *values: Any) -> Expression:
         """Tell whether the value is one of these literals, given one by one or as one list."""
@@ -234,7 +230,7 @@ class Expression:
             values = tuple(values[0])
         literals = tuple(lit(value) for value in values)
         places = ", ".join(f"{{{place}}}" for place in range(1, len(literals) + 1))
-        return Call("comparisons.isin", (self, *literals), (), f"({{0}} IN ({places}))")
+        return FunctionCall("comparisons.isin", (self, *literals), (), f"({{0}} IN ({places}))")
 
     def between(self, lower: Operand, upper: Operand) -> Expression:
         """Tell whether lower ≤ value ≤ upper."""
@@ -272,8 +268,8 @@ class Expression:
 
     def __bool__(self) -> bool:
         msg = (
-            f"{self} has no truth value before rows come: write & for and, | for or, ~ for not,"
-            " and parentheses around comparisons: (col('a') > 0) & (col('b') < 1)"
+            f"{self} has no truth value before it is evaluated: write & for and, | for or, ~ for"
+            " not, and parentheses around comparisons: (col('a') > 0) & (col('b') < 1)"
         )
         raise ExpressionError(msg)
 
@@ -366,7 +362,7 @@ class Alias(Expression):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Call(Expression):
+class FunctionCall(Expression):
     """A kernel applied to other expressions.
 
     Attributes:
@@ -394,18 +390,18 @@ class Call(Expression):
         return self.template.format(*self.arguments)
 
 
-class Case(Call):
-    """The first value whose condition is true, else null; see `when`."""
+class Case(FunctionCall):
+    """SQL's CASE: the first value whose condition is true, else null; see `when`."""
 
     def when(self, condition: Expression, value: Operand) -> Case:
-        """Add a condition, tried after those before it, and its value."""
+        """Add a condition, tested after the earlier ones, and its value."""
         return _case((*self.arguments[:-1], _condition(condition), _expression(value)), lit(None))
 
     def otherwise(self, value: Operand) -> Expression:
-        """Give the value for rows where no condition is true, and end the chain."""
+        """Set the value for rows where no condition is true, and end the chain."""
         last = _expression(value)
         call = _case(self.arguments[:-1], last)
-        return Call(call.kernel, call.arguments, call.options, call.template)
+        return FunctionCall(call.kernel, call.arguments, call.options, call.template)
 
 
 def col(name: str) -> Expression:
@@ -427,7 +423,7 @@ def lit(value: Any) -> Expression:
     """
     if isinstance(value, Expression):
         return value
-    if not isinstance(value, _LITERALS):
+    if not isinstance(value, _LITERALS) and not _is_numpy_scalar(value):
         msg = (
             f"a {type(value).__name__} cannot be a literal in an expression: use a number, text,"
             " bytes, a date or time, or None"
@@ -442,22 +438,28 @@ def lit(value: Any) -> Expression:
 def when(condition: Expression, value: Operand) -> Case:
     """Choose by conditions: `when(col("n") < 0, "below").otherwise("above")`.
 
-    A null condition counts as false; without `otherwise` the rest is null.
+    A null condition counts as false; without `otherwise` the remaining rows are null.
     """
     return _case((_condition(condition), _expression(value)), lit(None))
 
 
 def function(kernel: str, *arguments: Expression, options: tuple[Any, ...] = ()) -> Expression:
-    """Build a call that reads `name(arguments, options)`."""
+    """Build the call of a kernel, shown as `name(arguments, options)`."""
     name = kernel.rpartition(".")[2]
     shown = [f"{{{place}}}" for place in range(len(arguments))]
     shown += [escape(repr(option)) for option in options]
-    return Call(kernel, arguments, options, f"{name}({', '.join(shown)})")
+    return FunctionCall(kernel, arguments, options, f"{name}({', '.join(shown)})")
 
 
 def escape(text: str) -> str:
-    """Protect text that goes into a `Call.template`."""
+    """Escape the braces of text that goes into a `FunctionCall.template`."""
     return text.replace("{", "{{").replace("}", "}}")
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    """Tell whether a value is one of numpy's scalars, without importing numpy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
 
 
 def _expression(value: Operand) -> Expression:
@@ -465,7 +467,9 @@ def _expression(value: Operand) -> Expression:
 
 
 def _binary(kernel: str, left: Operand, symbol: str, right: Operand) -> Expression:
-    return Call(kernel, (_expression(left), _expression(right)), (), f"({{0}} {symbol} {{1}})")
+    return FunctionCall(
+        kernel, (_expression(left), _expression(right)), (), f"({{0}} {symbol} {{1}})"
+    )
 
 
 def _constant(value: Operand) -> Any:
@@ -477,7 +481,7 @@ def _with_text(kernel: str, text: Expression, symbol: str, pattern: str) -> Expr
     if not isinstance(pattern, str):
         msg = f"{symbol.lower()} takes its pattern as text, not {pattern!r}"
         raise ExpressionError(msg)
-    return Call(kernel, (text,), (pattern,), f"({{0}} {symbol} {escape(repr(pattern))})")
+    return FunctionCall(kernel, (text,), (pattern,), f"({{0}} {symbol} {escape(repr(pattern))})")
 
 
 def _condition(condition: Expression) -> Expression:

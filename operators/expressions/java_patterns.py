@@ -1,7 +1,8 @@
-"""Spark's date patterns, `yyyy-MM-dd HH:mm:ss`: writing by them, reading by them, exactly.
+"""Spark's date patterns, such as `yyyy-MM-dd HH:mm:ss`: formatting and parsing by them.
 
-What Java's `DateTimeFormatter` reads and writes under Spark's `timeParserPolicy=CORRECTED`: a
-repeated letter stands for exactly so many digits, a day that the calendar lacks is not read.
+They read and write what Java's `DateTimeFormatter` does under Spark's
+`timeParserPolicy=CORRECTED`: the number of letters is the exact number of digits, and a day that
+does not exist in the calendar is not read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .civil_days import civil_day, day_number
 
 __all__ = ["JavaPattern"]
 
-Part: TypeAlias = "Field | str"
+Part: TypeAlias = "PatternField | str"
 
 _DAY_NANOS = 86_400 * 10**9
 _MONTHS = (
@@ -25,7 +26,7 @@ _MONTHS = (
 )
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _HALVES = ("AM", "PM")
-#: Letter → how often it may be repeated.
+#: Letter → how many of it may stand in a row.
 _WIDTHS: dict[str, tuple[int, ...]] = {
     "y": (4, 1, 2),
     "M": (1, 2, 3, 4),
@@ -36,7 +37,7 @@ _WIDTHS: dict[str, tuple[int, ...]] = {
     "S": tuple(range(1, 10)),
     "a": (1,),
 }
-#: What C's strftime writes alike in the years 1000 to 9999.
+#: Fields that C's strftime writes in the same way in the years 1000 to 9999.
 _STRFTIME = {
     "yyyy": "%Y",
     "y": "%Y",
@@ -60,8 +61,8 @@ _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
 
 
 @dataclass(frozen=True)
-class Field:
-    """A letter of a pattern, and how often it is repeated."""
+class PatternField:
+    """A letter of a pattern, and how many of it stand in a row."""
 
     letter: str
     width: int
@@ -69,7 +70,7 @@ class Field:
 
 @dataclass(frozen=True)
 class JavaPattern:
-    """A pattern, checked.
+    """A parsed and checked pattern.
 
     Attributes:
         text: as the user wrote it.
@@ -81,7 +82,7 @@ class JavaPattern:
 
     @staticmethod
     def parse(pattern: str, reading: bool = False) -> JavaPattern:
-        """Take a pattern apart; raise ExpressionError for a letter that is not supported."""
+        """Parse a pattern; raise ExpressionError for a letter that is not supported."""
         if not isinstance(pattern, str):
             msg = f"a date pattern is text such as 'yyyy-MM-dd', not {pattern!r}"
             raise ExpressionError(msg)
@@ -104,7 +105,7 @@ class JavaPattern:
 
     @property
     def strftime(self) -> str | None:
-        """The format by which C writes the same in the years 1000 to 9999, or None."""
+        """The strftime format that writes the same in the years 1000 to 9999, or None."""
         words = [
             part.replace("%", "%%")
             if isinstance(part, str)
@@ -115,21 +116,21 @@ class JavaPattern:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its fields are digits of fixed width, year, month and day at least, each once."""
+        """Whether all fields are digits of fixed width, each once, with year, month and day."""
         fields = [part.letter * part.width for part in self.parts if not isinstance(part, str)]
         plain = {"yyyy", "MM", "dd"} <= set(fields) <= _DIGITS
         ascii_only = all(part.isascii() for part in self.parts if isinstance(part, str))
-        # Letters between the fields are read in either case, which bytes are not.
+        # Letters between the fields match in either case; comparing bytes would not.
         quoted = any(c.isalpha() for part in self.parts if isinstance(part, str) for c in part)
         return plain and ascii_only and not quoted and len(fields) == len(set(fields))
 
     @property
     def width(self) -> int:
-        """Characters of what a plain pattern reads."""
+        """The number of characters that a plain pattern reads."""
         return sum(len(part) if isinstance(part, str) else part.width for part in self.parts)
 
     def write(self, day: int, nanos: int) -> str:
-        """Write a moment: days since 1970 and nanoseconds since midnight."""
+        """Format a time, given as days since 1970 and nanoseconds since midnight."""
         year, month, of_month = civil_day(day)
         seconds, fraction = divmod(nanos, 10**9)
         numbers = {"M": month, "d": of_month, "D": day - (day_number(year, 1, 1) or 0) + 1}
@@ -154,20 +155,21 @@ class JavaPattern:
         return "".join(written)
 
     def read(self, text: str) -> tuple[int, int] | None:
-        """Read a moment as `write` takes it; None if the text does not fit the pattern exactly."""
+        """Parse a time, returned as `write` takes it; None if the text does not match exactly."""
         match = _expression(self).fullmatch(text)
         if match is None:
             return None
         found: dict[str, int] = {}
-        for place, field in enumerate(part for part in self.parts if isinstance(part, Field)):
-            value = _value(field, match[place + 1])
+        fields = (part for part in self.parts if isinstance(part, PatternField))
+        for field, field_text in zip(fields, match.groups(), strict=True):
+            value = _value(field, field_text)
             if value is None or found.setdefault(field.letter, value) != value:
-                return None  # beyond its range, or said twice and differently
+                return None  # out of range, or two fields contradict each other
         day, nanos = _day_of(found), _nanos_of(found)
         return None if day is None or nanos is None else (day, nanos)
 
 
-def _field(pattern: str, letter: str, width: int) -> Field:
+def _field(pattern: str, letter: str, width: int) -> PatternField:
     if width not in _WIDTHS.get(letter, ()):
         known = "yyyy y yy M MM MMM MMMM d dd D DD DDD E EEEE H HH h hh m mm s ss S…SSSSSSSSS a"
         msg = (
@@ -175,7 +177,7 @@ def _field(pattern: str, letter: str, width: int) -> Field:
             f" {', '.join(known.split())}, and quote other letters"
         )
         raise ExpressionError(msg)
-    return Field(letter, width)
+    return PatternField(letter, width)
 
 
 def _year_text(year: int, width: int) -> str:
@@ -196,7 +198,7 @@ def _named(name: str, width: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _expression(pattern: JavaPattern) -> re.Pattern[str]:
-    """Return the expression whose groups are the fields."""
+    """Return a regular expression with one group per field."""
     pieces = (
         re.escape(part) if isinstance(part, str) else f"({_field_expression(part)})"
         for part in pattern.parts
@@ -204,7 +206,7 @@ def _expression(pattern: JavaPattern) -> re.Pattern[str]:
     return re.compile("".join(pieces), re.IGNORECASE | re.ASCII)
 
 
-def _field_expression(field: Field) -> str:
+def _field_expression(field: PatternField) -> str:
     if field.letter == "y":
         return {1: r"-?\d{1,19}", 2: r"\d\d", 4: r"\d{4}|\+\d{5,19}|-\d{4,19}"}[field.width]
     if field.letter == "a":
@@ -215,14 +217,14 @@ def _field_expression(field: Field) -> str:
         return rf"\d{{1,{field.width}}}"
     if field.width == 1:
         return r"\d{1,19}"
-    return r"\d{2,3}" if field == Field("D", 2) else rf"\d{{{field.width}}}"
+    return r"\d{2,3}" if field == PatternField("D", 2) else rf"\d{{{field.width}}}"
 
 
 _RANGES = {"M": (1, 12), "d": (1, 31), "D": (1, 366), "H": (0, 23), "h": (1, 12)}
 
 
-def _value(field: Field, text: str) -> int | None:
-    """Return a field's number; None beyond its range."""
+def _value(field: PatternField, text: str) -> int | None:
+    """Return the number that a field's text means; None if out of range."""
     if field.letter == "a":
         return _HALVES.index(text.upper())
     if field.letter == "M" and field.width > 2:
@@ -238,7 +240,7 @@ def _value(field: Field, text: str) -> int | None:
 
 
 def _day_of(found: dict[str, int]) -> int | None:
-    """Return the day; what is not said is that of 1970-01-01."""
+    """Return the day number; fields that are missing default to those of 1970-01-01."""
     year = found.get("y", 1970)
     day = day_number(year, found.get("M", 1), found.get("d", 1))
     if "y" not in found or "D" not in found:
@@ -253,7 +255,7 @@ def _day_of(found: dict[str, int]) -> int | None:
 
 
 def _nanos_of(found: dict[str, int]) -> int | None:
-    """Return the time of day; what is not said is 0, and the half of a day is the first."""
+    """Return nanoseconds since midnight; fields that are missing default to 0 and AM."""
     half = found.get("a", 0)
     hour = found["h"] % 12 if "h" in found else 0
     hour = found.get("H", hour + 12 * half)

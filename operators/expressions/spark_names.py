@@ -1,6 +1,6 @@
-"""What a PySpark user finds under another name, or finds different: the translation table.
+"""The translation table for PySpark users: other names, and other meanings.
 
-`functions` and `Expression` carry PySpark's names and meaning; only what is listed here differs.
+`functions` and `Expression` have PySpark's names and meaning except for what is listed here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CAMEL_CASE = {
     "name": "alias",
 }
 
-#: What one writes in PySpark → what one writes here.
+#: Written in PySpark → written here.
 RENAMED: tuple[tuple[str, str], ...] = (
     ("F.col, F.lit, F.when", "whale.col, whale.lit, whale.when"),
     ("F.upper(…), F.year(…), …", "whale.functions.upper(…), whale.functions.year(…), …"),
@@ -31,7 +31,7 @@ RENAMED: tuple[tuple[str, str], ...] = (
     ("F.pandas_udf(function)", "stream.map(whale.columns(function)): a function on columns"),
 )
 
-#: Where the meaning differs: topic, Spark 3.5 (spark.sql.ansi.enabled=false), whale-ray.
+#: Differences of meaning: topic, Spark 3.5 (spark.sql.ansi.enabled=false), whale-ray.
 DIFFERENCES: tuple[tuple[str, str, str], ...] = (
     (
         "session time zone",
@@ -119,7 +119,7 @@ DIFFERENCES: tuple[tuple[str, str, str], ...] = (
 
 
 def spark_translation_table() -> str:
-    """Return both tables as Markdown."""
+    """Return the tables of names and of differences as Markdown."""
     lines = ["| PySpark | whale-ray |", "|---|---|"]
     lines += [f"| `{_cell(spark)}` | {_code(here)} |" for spark, here in RENAMED]
     lines += ["", "| Differs | Spark 3.5 | whale-ray |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""The types that `cast` takes, by whale-ray's or Spark's names."""
+"""The types that `cast` accepts, by whale-ray's or Spark's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function takes: columns, by expression or name, and plain values or literals."""
+"""Checks of the arguments of functions: columns, by expression or name, and plain values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_number(value: Expression | str | float) -> Expression:
 
 
 def some_columns(name: str, columns: tuple[ColumnOrName, ...]) -> tuple[Expression, ...]:
-    """Return at least one column, on behalf of the function of that name."""
+    """Return the columns; raise ExpressionError naming the function if there are none."""
     if not columns:
         msg = f"{name} needs at least one column"
         raise ExpressionError(msg)
@@ -56,8 +56,8 @@ def _constant(value: object, what: str) -> object:
         return value.constant
     if isinstance(value, Expression):
         msg = (
-            f"expected plain {what} or a literal, not the column {value}: what differs from row to"
-            " row takes a function, stream.map(function)"
+            f"expected plain {what} or a literal, not the column {value}: for a value that differs"
+            " from row to row use a Python function, stream.map(function)"
         )
         raise ExpressionError(msg)
     return value

@@ -1,4 +1,4 @@
-"""Functions that choose among values."""
+"""Functions that choose between values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def coalesce(*columns: ColumnOrName) -> Expression:
 
 
 def greatest(*columns: ColumnOrName) -> Expression:
-    """Return the greatest value, nulls aside; NaN is greater than all numbers."""
+    """Return the greatest value, ignoring nulls; NaN is greater than all numbers."""
     return function("conditionals.greatest", *some_columns("greatest", columns))
 
 
 def least(*columns: ColumnOrName) -> Expression:
-    """Return the least value, nulls aside."""
+    """Return the least value, ignoring nulls."""
     return function("conditionals.least", *some_columns("least", columns))
 
 

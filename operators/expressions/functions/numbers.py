@@ -33,7 +33,7 @@ __all__ = [
 
 
 def abs(column: ColumnOrName) -> Expression:
-    """Return the magnitude."""
+    """Return the absolute value."""
     return function("numbers.abs", as_column(column))
 
 
@@ -63,7 +63,7 @@ def sqrt(column: ColumnOrName) -> Expression:
 
 
 def exp(column: ColumnOrName) -> Expression:
-    """Return e to this power."""
+    """Return e to the power of a column."""
     return function("numbers.exp", as_column(column))
 
 
@@ -83,12 +83,12 @@ def log10(column: ColumnOrName) -> Expression:
 
 
 def pow(base: Expression | str | float, exponent: Expression | str | float) -> Expression:
-    """Return `base` to this power, as float64."""
+    """Return `base` to the power of `exponent`, as float64."""
     return function("arithmetic.power", as_number(base), as_number(exponent))
 
 
 def hypot(column: Expression | str | float, other: Expression | str | float) -> Expression:
-    """Return the length of a vector by its two coordinates."""
+    """Return the length of the vector with these two coordinates."""
     return function("numbers.hypot", as_number(column), as_number(other))
 
 
@@ -108,17 +108,17 @@ def tan(column: ColumnOrName) -> Expression:
 
 
 def asin(column: ColumnOrName) -> Expression:
-    """Return the angle of a sine, in radians; NaN outside [-1, 1]."""
+    """Return the arc sine, in radians; NaN outside [-1, 1]."""
     return function("numbers.asin", as_column(column))
 
 
 def acos(column: ColumnOrName) -> Expression:
-    """Return the angle of a cosine, in radians; NaN outside [-1, 1]."""
+    """Return the arc cosine, in radians; NaN outside [-1, 1]."""
     return function("numbers.acos", as_column(column))
 
 
 def atan(column: ColumnOrName) -> Expression:
-    """Return the angle of a tangent, in radians."""
+    """Return the arc tangent, in radians."""
     return function("numbers.atan", as_column(column))
 
 
@@ -128,12 +128,12 @@ def atan2(y: Expression | str | float, x: Expression | str | float) -> Expressio
 
 
 def radians(column: ColumnOrName) -> Expression:
-    """Turn degrees into radians."""
+    """Convert degrees to radians."""
     return function("numbers.radians", as_column(column))
 
 
 def degrees(column: ColumnOrName) -> Expression:
-    """Turn radians into degrees."""
+    """Convert radians to degrees."""
     return function("numbers.degrees", as_column(column))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....configs.errors import ExpressionError
-from ..expression import Call, Expression, escape, function
+from ..expression import Expression, FunctionCall, escape, function
 from .arguments import ColumnOrName, as_column, as_integer, as_text, some_columns
 
 __all__ = [
@@ -33,17 +33,17 @@ __all__ = [
 
 
 def upper(column: ColumnOrName) -> Expression:
-    """Turn to upper case."""
+    """Convert to upper case."""
     return function("text.upper", as_column(column))
 
 
 def lower(column: ColumnOrName) -> Expression:
-    """Turn to lower case."""
+    """Convert to lower case."""
     return function("text.lower", as_column(column))
 
 
 def initcap(column: ColumnOrName) -> Expression:
-    """Begin each word, as blanks divide them, with a capital; turn the rest to lower case."""
+    """Capitalize each word, as separated by blanks; convert the rest to lower case."""
     return function("text.initcap", as_column(column))
 
 
@@ -53,12 +53,12 @@ def length(column: ColumnOrName) -> Expression:
 
 
 def substring(column: ColumnOrName, pos: int, length: int) -> Expression:
-    """Cut out `length` characters from `pos` on, counted from 1, or from the end if negative."""
+    """Return `length` characters from `pos` on, counted from 1, or from the end if negative."""
     return as_column(column).substr(as_integer(pos), as_integer(length))
 
 
 def concat(*columns: ColumnOrName) -> Expression:
-    """Join text; null if any part is."""
+    """Join text; null if any part is null."""
     return function("text.concat", *some_columns("concat", columns))
 
 
@@ -68,36 +68,36 @@ def concat_ws(separator: str, *columns: ColumnOrName) -> Expression:
     parts = some_columns("concat_ws", columns)
     places = ", ".join(f"{{{place}}}" for place in range(len(parts)))
     template = f"concat_ws({escape(repr(separator))}, {places})"
-    return Call("text.concat_ws", parts, (separator,), template)
+    return FunctionCall("text.concat_ws", parts, (separator,), template)
 
 
 def trim(column: ColumnOrName) -> Expression:
-    """Cut blanks off both ends."""
+    """Remove blanks at both ends."""
     return function("text.trim", as_column(column))
 
 
 def ltrim(column: ColumnOrName) -> Expression:
-    """Cut blanks off the beginning."""
+    """Remove blanks at the beginning."""
     return function("text.ltrim", as_column(column))
 
 
 def rtrim(column: ColumnOrName) -> Expression:
-    """Cut blanks off the end."""
+    """Remove blanks at the end."""
     return function("text.rtrim", as_column(column))
 
 
 def lpad(column: ColumnOrName, length: int, pad: str) -> Expression:
-    """Fill up on the left to exactly `length` characters, or cut off the rest."""
+    """Pad on the left to exactly `length` characters, or truncate."""
     return function("text.lpad", as_column(column), options=(as_integer(length), as_text(pad)))
 
 
 def rpad(column: ColumnOrName, length: int, pad: str) -> Expression:
-    """Fill up on the right to exactly `length` characters, or cut off the rest."""
+    """Pad on the right to exactly `length` characters, or truncate."""
     return function("text.rpad", as_column(column), options=(as_integer(length), as_text(pad)))
 
 
 def repeat(column: ColumnOrName, times: int) -> Expression:
-    """Return the text so many times over."""
+    """Repeat the text `times` times."""
     return function("text.repeat", as_column(column), options=(as_integer(times),))
 
 
@@ -114,7 +114,7 @@ def replace(column: ColumnOrName, search: str, replacement: str = "") -> Express
 
 
 def instr(column: ColumnOrName, part: str) -> Expression:
-    """Return where a part begins, counted from 1; 0 if nowhere."""
+    """Return the position of the first occurrence of a part, counted from 1; 0 if there is none."""
     return function("text.instr", as_column(column), options=(as_text(part),))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....configs.errors import ExpressionError
-from ..expression import Call, Expression, escape, function
+from ..expression import Expression, FunctionCall, escape, function
 from ..java_patterns import JavaPattern
 from .arguments import ColumnOrName, as_column, as_number
 
@@ -111,14 +111,14 @@ def second(column: ColumnOrName) -> Expression:
 
 
 def date_trunc(unit: str, timestamp: ColumnOrName) -> Expression:
-    """Return the beginning of the year, quarter, month, week, day, hour, … that a time lies in."""
+    """Truncate a time to the beginning of its year, quarter, month, week, day, hour and so on."""
     template = f"date_trunc({escape(repr(unit))}, {{0}})"
     arguments = (as_column(timestamp),)
-    return Call("times.date_trunc", arguments, (_unit(unit, _TRUNCATIONS),), template)
+    return FunctionCall("times.date_trunc", arguments, (_unit(unit, _TRUNCATIONS),), template)
 
 
 def trunc(date: ColumnOrName, unit: str) -> Expression:
-    """Return the first day of the year, quarter, month or week that a day lies in."""
+    """Return the first day of the year, quarter, month or week of a day."""
     units = {name: long for name, long in _TRUNCATIONS.items() if long in _DATE_TRUNCATIONS}
     return function("times.trunc", as_column(date), options=(_unit(unit, units),))
 
@@ -129,22 +129,22 @@ def last_day(date: ColumnOrName) -> Expression:
 
 
 def date_add(start: ColumnOrName, days: Expression | str | int) -> Expression:
-    """Return the day so many days later."""
+    """Return the date `days` days later."""
     return function("times.date_add", as_column(start), as_number(days))
 
 
 def date_sub(start: ColumnOrName, days: Expression | str | int) -> Expression:
-    """Return the day so many days earlier."""
+    """Return the date `days` days earlier."""
     return function("times.date_sub", as_column(start), as_number(days))
 
 
 def datediff(end: ColumnOrName, start: ColumnOrName) -> Expression:
-    """Return the days from `start` to `end`."""
+    """Return the number of days from `start` to `end`."""
     return function("times.datediff", as_column(end), as_column(start))
 
 
 def to_timestamp(column: ColumnOrName, format: str | None = None) -> Expression:
-    """Read a timestamp[us, tz=UTC] from text; null where it is none.
+    """Parse text as timestamp[us, tz=UTC]; null where it cannot be parsed.
 
     Args:
         column: the text.
@@ -156,19 +156,19 @@ def to_timestamp(column: ColumnOrName, format: str | None = None) -> Expression:
 
 
 def to_date(column: ColumnOrName, format: str | None = None) -> Expression:
-    """Read a day from text, or take that of a timestamp; `format` as in `to_timestamp`."""
+    """Parse text as a date, or return the date of a timestamp; `format` as in `to_timestamp`."""
     if format is None:
         return as_column(column).cast("date")
     return _formatted("times.to_date", column, format, reading=True)
 
 
 def date_format(column: ColumnOrName, format: str) -> Expression:
-    """Write a date or timestamp by a pattern of Spark's."""
+    """Format a date or timestamp by one of Spark's patterns."""
     return _formatted("times.date_format", column, format)
 
 
 def from_unixtime(column: ColumnOrName, format: str = _DATE_TIME) -> Expression:
-    """Write seconds since 1970 as date and time in UTC, by a pattern of Spark's."""
+    """Format seconds since 1970 as date and time in UTC, by one of Spark's patterns."""
     return _formatted("times.from_unixtime", column, format)
 
 
@@ -198,22 +198,22 @@ def unix_date(column: ColumnOrName) -> Expression:
 
 
 def timestamp_seconds(column: ColumnOrName) -> Expression:
-    """Turn seconds since 1970 into a timestamp[us, tz=UTC]."""
+    """Convert seconds since 1970 to a timestamp[us, tz=UTC]."""
     return function("times.timestamp_seconds", as_column(column))
 
 
 def timestamp_millis(column: ColumnOrName) -> Expression:
-    """Turn milliseconds since 1970 into a timestamp[us, tz=UTC]."""
+    """Convert milliseconds since 1970 to a timestamp[us, tz=UTC]."""
     return function("times.timestamp_millis", as_column(column))
 
 
 def timestamp_micros(column: ColumnOrName) -> Expression:
-    """Turn microseconds since 1970 into a timestamp[us, tz=UTC]."""
+    """Convert microseconds since 1970 to a timestamp[us, tz=UTC]."""
     return function("times.timestamp_micros", as_column(column))
 
 
 def date_from_unix_date(column: ColumnOrName) -> Expression:
-    """Turn days since 1970 into a date."""
+    """Convert days since 1970 to a date."""
     return function("times.date_from_unix_date", as_column(column))
 
 
@@ -221,13 +221,13 @@ def _unit(unit: str, units: dict[str, str]) -> str:
     long = units.get(str(unit).lower())
     if long is None:
         known = ", ".join(dict.fromkeys(units.values()))
-        msg = f"no unit {unit!r} to cut times at: use one of {known}"
+        msg = f"cannot truncate times to {unit!r}: use one of {known}"
         raise ExpressionError(msg)
     return long
 
 
 def _formatted(kernel: str, column: ColumnOrName, format: str, reading: bool = False) -> Expression:
-    """Build a call whose option is the pattern, checked; its text shows it as it was written."""
+    """Build a call whose option is the parsed pattern; its text shows the pattern as written."""
     name = kernel.rpartition(".")[2]
     shown = f"{name}({{0}}, {escape(repr(format))})"
-    return Call(kernel, (as_column(column),), (JavaPattern.parse(format, reading),), shown)
+    return FunctionCall(kernel, (as_column(column),), (JavaPattern.parse(format, reading),), shown)

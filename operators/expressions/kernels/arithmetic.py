@@ -1,4 +1,4 @@
-"""Arithmetic kernels with Spark's manners: integers wrap, dividing by zero gives null."""
+"""Arithmetic kernels with Spark's semantics: integers wrap, dividing by zero gives null."""
 
 from __future__ import annotations
 
@@ -10,22 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
-from .coercion import (
-    Value,
-    as_decimal,
-    common_type,
-    converted,
-    fitted_literal,
-    from_numpy,
-    is_number,
-    is_text,
-    number_type,
-    to_numpy,
-    unified,
-    zero,
-)
+from .arrays import Value, from_numpy, null_if_zero, to_numpy
+from .coercion import coerced, coerced_literal, unified
 from .decimals import combined
 from .intervals import difference, shifted
+from .type_rules import as_decimal, common_type, is_number, is_text, number_type
 
 __all__ = [
     "add",
@@ -43,18 +32,18 @@ __all__ = [
 
 def add(left: Value, right: Value) -> Value:
     """Add numbers, or a duration to a duration or timestamp."""
-    if _is_moment(left):
+    if _is_date_or_timestamp(left):
         return shifted(left, right)
-    if _is_moment(right):
+    if _is_date_or_timestamp(right):
         return shifted(right, left)
     return _computed("add", pc.add, left, right)
 
 
 def subtract(left: Value, right: Value) -> Value:
     """Subtract numbers, a duration from a duration or timestamp, or two timestamps."""
-    if _is_moment(left) and not pa.types.is_duration(right.type):
-        return difference(left, right)
-    if _is_moment(left):
+    if _is_date_or_timestamp(left):
+        if not pa.types.is_duration(right.type):
+            return difference(left, right)
         return shifted(left, right, backwards=True)
     return _computed("subtract", pc.subtract, left, right)
 
@@ -69,11 +58,11 @@ def divide(left: Value, right: Value) -> Value:
     numbers = _numbers("divide", left, right)
     if pa.types.is_decimal(numbers[0].type):
         return combined("divide", *numbers)
-    return pc.divide(_double(left), _null_if_zero(_double(right)))
+    return pc.divide(_double(left), null_if_zero(_double(right)))
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """Return what a division leaves, with the dividend's sign; by zero: null."""
+    """Return the remainder of a division, with the dividend's sign; by zero: null."""
     left, right = _numbers("take the remainder of", left, right)
     if pa.types.is_decimal(left.type):
         return combined("remainder", left, right)
@@ -81,15 +70,15 @@ def remainder(left: Value, right: Value) -> Value:
     dividend, valid = to_numpy(left, rows)
     divisor, divisor_valid = to_numpy(right, rows)
     usable = divisor != 0
-    for known in (valid, divisor_valid):
-        if known is not None:
-            usable &= known
+    for not_null in (valid, divisor_valid):
+        if not_null is not None:
+            usable &= not_null
     result = np.fmod(dividend, np.where(usable, divisor, 1).astype(divisor.dtype))
     return from_numpy(result, None if usable.all() else usable)
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """Raise to a power, as float64; as in Java ±1 to an infinity and 1 to NaN are NaN."""
+    """Raise to a power, as float64; as in Java, ±1 to the power of ±infinity or NaN is NaN."""
     _numbers("raise to a power", base, exponent)
     base, exponent = _double(base), _double(exponent)
     undefined = pc.and_(pc.equal(pc.abs(base), 1.0), pc.invert(pc.is_finite(exponent)))
@@ -97,7 +86,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def negative(value: Value) -> Value:
-    """Turn the sign."""
+    """Change the sign."""
     if pa.types.is_unsigned_integer(value.type) or not (
         is_number(value.type) or pa.types.is_duration(value.type)
     ):
@@ -121,7 +110,7 @@ def bitwise_xor(left: Value, right: Value) -> Value:
     return pc.bit_wise_xor(*_integers(left, right))
 
 
-def _is_moment(value: Value) -> bool:
+def _is_date_or_timestamp(value: Value) -> bool:
     return bool(pa.types.is_timestamp(value.type) or pa.types.is_date(value.type))
 
 
@@ -139,7 +128,7 @@ def _computed(
 
 
 def _numbers(what: str, left: Value, right: Value) -> tuple[Value, Value]:
-    """Return both as the numbers that the operation computes with."""
+    """Return both operands in the type that the operation computes in; decimals keep theirs."""
     for value in (left, right):
         if not is_number(value.type) and not pa.types.is_null(value.type):
             msg = f"cannot {what} {left.type} and {right.type}: cast both to numbers"
@@ -149,30 +138,22 @@ def _numbers(what: str, left: Value, right: Value) -> tuple[Value, Value]:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         target = common_type([left.type, right.type])
         target = pa.float64() if pa.types.is_null(target) else target
-        return converted(left, target), converted(right, target)
-    left, right = fitted_literal(left, right.type), fitted_literal(right, left.type)
+        return coerced(left, target), coerced(right, target)
+    left, right = coerced_literal(left, right.type), coerced_literal(right, left.type)
     target = number_type(left.type, right.type)
     if pa.types.is_decimal(target):
         return pc.cast(left, as_decimal(left.type)), pc.cast(right, as_decimal(right.type))
-    return converted(left, target), converted(right, target)
+    return coerced(left, target), coerced(right, target)
 
 
 def _double(value: Value) -> Value:
-    return converted(value, pa.float64())
+    return coerced(value, pa.float64())
 
 
 def _integers(left: Value, right: Value) -> tuple[Any, Any]:
     for value in (left, right):
         if not pa.types.is_integer(value.type):
-            msg = f"bits are those of integers, not of {value.type}: cast it to 'int' or 'long'"
+            msg = f"bit operations need integers, not {value.type}: cast it to 'int' or 'long'"
             raise ExpressionError(msg)
     left, right = unified([left, right])
     return left, right
-
-
-def _null_if_zero(divisor: Value) -> Value:
-    null = pa.scalar(None, divisor.type)
-    is_zero = pc.equal(divisor, zero(divisor.type))
-    if isinstance(is_zero, pa.Scalar):
-        return null if is_zero.as_py() else divisor
-    return pc.if_else(is_zero, null, divisor) if pc.any(is_zero).as_py() else divisor

@@ -1,6 +1,6 @@
-"""The Gregorian calendar on whole columns, for all years that 64 bits hold.
+"""The Gregorian calendar on arrays of day numbers, for all years that fit into 64 bits.
 
-Days count from 1970-01-01. Arrow's own functions know years up to 32767 only.
+Day numbers count from 1970-01-01. Arrow's own functions stop at the year 32767.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
 Days: TypeAlias = npt.NDArray[np.int64]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-_THURSDAY = 4  # 1970-01-01, counted from Sunday
+_THURSDAY = 4  # the weekday of 1970-01-01, counted from Sunday = 0
 
 
 def year(days: Days) -> Numbers:
-    """Return the year; the one before 1 is 0."""
+    """Return the year; year 0 is the one before year 1."""
     return _in_years(days) + 1970
 
 
@@ -59,12 +59,12 @@ def day_of_week(days: Days) -> Numbers:
 
 
 def iso_week(days: Days) -> Numbers:
-    """Return the week of the year that its Thursday lies in, from 1."""
+    """Return the ISO week, from 1: a week belongs to the year of its Thursday."""
     return (day_of_year(_monday(days) + 3) - 1) // 7 + 1
 
 
 def first_day(days: Days, unit: str) -> Days:
-    """Return the first day of the year, quarter, month or week (from Monday) around each day."""
+    """Return the first day of each day's year, quarter, month or week (which begins on Monday)."""
     if unit == "week":
         return _monday(days)
     if unit == "year":
@@ -74,7 +74,7 @@ def first_day(days: Days, unit: str) -> Days:
 
 
 def last_of_month(days: Days) -> Days:
-    """Return the last day of the month around each day."""
+    """Return the last day of each day's month."""
     return _days_from(_in_months(days) + 1, "M") - 1
 
 
@@ -83,15 +83,15 @@ def _monday(days: Days) -> Days:
 
 
 def _in_years(days: Days) -> Numbers:
-    """Return years since 1970."""
+    """Return whole years since 1970."""
     return days.astype("M8[D]").astype("M8[Y]").astype(np.int64)
 
 
 def _in_months(days: Days) -> Numbers:
-    """Return months since 1970-01."""
+    """Return whole months since 1970-01."""
     return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
 
 
 def _days_from(count: Numbers, unit: str) -> Days:
-    """Return the first day of months or years since 1970."""
+    """Return the first day of months or years, given as counts since 1970."""
     return count.astype(f"M8[{unit}]").astype("M8[D]").astype(np.int64)

@@ -1,8 +1,9 @@
-"""Casting: what fits is converted, what does not becomes null, as Spark does without ANSI mode.
+"""Explicit casts: a value that does not fit becomes null, as in Spark without ANSI mode.
 
-The common cases are one pass of pyarrow. A batch in which any value does not convert goes through
-Python value by value, which is slower and knows every case. The session's zone is UTC: text and
-timestamps without a zone are read and written in the zone of the target type, or in UTC.
+The common cases are one call of pyarrow. If pyarrow refuses any value of a batch, the batch is
+converted by Python value by value, which is slower but covers every case. The session's zone is
+UTC: text and timestamps without a zone are read and written in the zone of the target type, or in
+UTC.
 """
 
 from __future__ import annotations
@@ -20,20 +21,8 @@ import pyarrow.compute as pc
 from ....configs.errors import ExpressionError
 from ....transport.wire.arrow import type_to_arrow
 from ....transport.wire.types import DataType
-from .coercion import (
-    Value,
-    as_decimal,
-    converted,
-    each,
-    from_numpy,
-    is_bytes,
-    is_date,
-    is_number,
-    is_text,
-    to_numpy,
-    zero,
-)
-from .decimals import DIGITS_MAX, fitted
+from .arrays import Value, each, from_numpy, to_numpy, zero
+from .decimals import fitted
 from .time_texts import BLANKS, date_to_text, text_to_date, text_to_timestamp, timestamp_to_text
 from .timestamp_casts import (
     PER_SECOND,
@@ -42,10 +31,18 @@ from .timestamp_casts import (
     timestamp_to_date,
     timestamp_to_timestamp,
 )
+from .type_rules import (
+    DECIMAL_DIGITS_MAX,
+    ArrowType,
+    as_decimal,
+    is_bytes,
+    is_date,
+    is_number,
+    is_text,
+)
 
-__all__ = ["cast", "cast_to", "java_float", "to_text"]
+__all__ = ["cast", "cast_to", "java_float", "number_to_float", "to_text"]
 
-ArrowType: TypeAlias = Any
 
 _WIDE = decimal.Context(prec=100)
 _TRUE = frozenset({"t", "true", "y", "yes", "1"})
@@ -58,7 +55,7 @@ _HEXADECIMAL = re.compile(
 
 
 def cast(value: Value, to: DataType) -> Value:
-    """Convert to a type of whale-ray's; null where a value does not fit."""
+    """Convert to one of whale-ray's types; null where a value does not fit."""
     return cast_to(value, type_to_arrow(to))
 
 
@@ -66,7 +63,7 @@ def cast_to(value: Value, to: ArrowType) -> Value:
     """Convert an Arrow array; null where a value does not fit.
 
     Raises:
-        ExpressionError: no value of the one type is ever one of the other.
+        ExpressionError: there is no cast between the two types.
     """
     source = value.type
     if source == to:
@@ -81,7 +78,7 @@ def cast_to(value: Value, to: ArrowType) -> Value:
 
 
 def to_text(value: Value) -> Value:
-    """Return values as Spark shows them."""
+    """Return values as text in Spark's notation."""
     return value if pa.types.is_string(value.type) else cast_to(value, pa.string())
 
 
@@ -89,15 +86,16 @@ def to_text(value: Value) -> Value:
 
 
 def _text_to_number(value: Value, to: ArrowType) -> Value:
-    # Java's integers may stand between controls of any kind, its other numbers not beside 0x7F.
+    # Java trims all control characters around integers, but not 0x7F around other numbers.
     trimmed = pc.utf8_trim(value, BLANKS if pa.types.is_integer(to) else BLANKS[:-1])
-    if not pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():  # Arrow reads 0x1F
+    if not pc.any(pc.match_substring(trimmed, "x", ignore_case=True)).as_py():
+        # Arrow would read hexadecimal numbers, which Spark does not.
         try:
             return pc.cast(trimmed, to)
         except pa.ArrowInvalid:
-            pass  # some value is no such number: below, each for itself
+            pass  # some value is no such number: converted one by one below
     if pa.types.is_floating(to):
-        # Arrow reads to the nearest float of the type, which Python does for 64 bits only.
+        # Arrow parses to the nearest float of any width, Python of 64 bits only.
         return pc.cast(each(trimmed, _plain_float, pa.string()), to)
     if pa.types.is_decimal(to):
         return each(trimmed, lambda text: fitted(_read_decimal(text), to), to)
@@ -114,7 +112,7 @@ def _text_to_number(value: Value, to: ArrowType) -> Value:
 
 
 def _plain_float(text: str) -> str | None:
-    """Return a float in Java's notation as Arrow reads it, or None if it is none."""
+    """Return Java's notation of a float in the form that Arrow parses; None if it is no float."""
     if _FLOAT.fullmatch(text):
         return text.rstrip("dDfF").removeprefix("+")
     if _HEXADECIMAL.fullmatch(text):
@@ -130,7 +128,7 @@ def _plain_float(text: str) -> str | None:
 
 
 def _read_decimal(text: str) -> decimal.Decimal | None:
-    if "_" in text or text != text.strip():  # which Python would read
+    if "_" in text or text != text.strip():  # Python would accept both
         return None
     try:
         number = decimal.Decimal(text)
@@ -159,15 +157,15 @@ def _bool_to_number(value: Value, to: ArrowType) -> Value:
 
 
 def _float_to_integer(value: Value, to: ArrowType) -> Value:
-    """Cut the fraction off; beyond the range its limit, NaN as 0, as Java does.
+    """Truncate to the nearest integer of the range, and NaN to 0, as Java does.
 
-    As in Java an int8 or int16 is what an int32 leaves of itself.
+    As in Java, an int8 or int16 is the low bits of the int32.
     """
     numbers, valid = to_numpy(value, len(value))
     narrow = pa.types.is_signed_integer(to) and to.bit_width < 32
     low, high = _integer_range(pa.int32() if narrow else to)
     cut = np.trunc(np.nan_to_num(numbers.astype(np.float64), nan=0.0, posinf=high, neginf=low))
-    # float(high) may be high + 1, which no integer holds: only what lies below is converted.
+    # float(high) may be high + 1, which overflows: only smaller values are converted.
     inside = (cut > low) & (cut < high)
     wide = np.uint64 if low == 0 else np.int64
     whole = np.where(inside, cut, 0).astype(wide)
@@ -179,16 +177,19 @@ def _float_to_integer(value: Value, to: ArrowType) -> Value:
 def _number_to_integer(value: Value, to: ArrowType) -> Value:
     if pa.types.is_decimal(value.type):
         return pc.cast(each(value, low_bits, pa.int64()), to, safe=False)
-    return pc.cast(value, to, safe=False)  # as in Java the low bits remain
+    return pc.cast(value, to, safe=False)  # as in Java, an overflow keeps the low bits
 
 
 def low_bits(number: decimal.Decimal | int) -> int:
-    """Return the whole part of a number, of which 64 bits remain."""
+    """Return the low 64 bits of a number's whole part, as a signed integer."""
     return (int(number) + 2**63) % 2**64 - 2**63
 
 
-def _number_to_float(value: Value, to: ArrowType) -> Value:
-    return converted(value, to)
+def number_to_float(value: Value, to: ArrowType) -> Value:
+    """Return numbers as the nearest floats."""
+    if pa.types.is_decimal(value.type):  # by their text: Arrow's own conversion is off by a bit
+        value = pc.cast(value, pa.string())
+    return pc.cast(value, to, safe=False)
 
 
 def _number_to_decimal(value: Value, to: ArrowType) -> Value:
@@ -201,14 +202,14 @@ def _number_to_decimal(value: Value, to: ArrowType) -> Value:
 
         return each(pc.cast(value, pa.float64()), exact, to)
     wide = pc.cast(value, as_decimal(value.type))
-    if wide.type.precision < DIGITS_MAX:
-        if to.scale < wide.type.scale:  # one digit more, for rounding up: 9.5 becomes 10
+    if wide.type.precision < DECIMAL_DIGITS_MAX:
+        if to.scale < wide.type.scale:  # rounding up may need one more digit: 9.5 becomes 10
             roomier = pa.decimal128(wide.type.precision + 1, wide.type.scale)
             wide = pc.round(pc.cast(wide, roomier), to.scale, "half_towards_infinity")
         try:
             return pc.cast(wide, to)
         except pa.ArrowInvalid:
-            pass  # some value has too many digits: below, each for itself
+            pass  # some value has too many digits: converted one by one below
     return each(wide, lambda number: fitted(number, to), to)
 
 
@@ -223,7 +224,7 @@ def _integer_range(kind: ArrowType) -> tuple[int, int]:
 
 
 def _timestamp_to_number(value: Value, to: ArrowType) -> Value:
-    """Return seconds since 1970: whole for integers, with their fraction for the rest."""
+    """Return seconds since 1970: whole seconds for integers, with their fraction otherwise."""
     if pa.types.is_integer(to):
         return cast_to(pc.cast(in_unit(value, "s"), pa.int64()), to)
     ticks, valid = to_numpy(pc.cast(value, pa.int64()), len(value))
@@ -231,7 +232,7 @@ def _timestamp_to_number(value: Value, to: ArrowType) -> Value:
 
 
 def _number_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Read seconds since 1970; beyond the range its ends, of a decimal the low bits."""
+    """Read seconds since 1970; out of range, a decimal wraps, any other number is clipped."""
     if pa.types.is_decimal(value.type):
         micros = each(value, lambda number: low_bits(number.scaleb(6, _WIDE)), pa.int64())
     elif pa.types.is_integer(value.type):
@@ -242,14 +243,14 @@ def _number_to_timestamp(value: Value, to: ArrowType) -> Value:
         micros = from_numpy(micros, valid)
     else:
         numbers, valid = to_numpy(pc.cast(value, pa.float64()), len(value))
-        known = np.isfinite(numbers)
-        scaled = from_numpy(numbers * 1e6, known if valid is None else known & valid)
+        finite = np.isfinite(numbers)
+        scaled = from_numpy(numbers * 1e6, finite if valid is None else finite & valid)
         micros = _float_to_integer(scaled, pa.int64())
     return pc.cast(in_unit(pc.cast(micros, pa.timestamp("us")), to.unit), to)
 
 
 def _bool_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Read true as a microsecond after 1970, as Spark does."""
+    """Read true as one microsecond after 1970, as Spark does."""
     micros = pc.cast(pc.cast(value, pa.int64()), pa.timestamp("us"))
     return pc.cast(in_unit(micros, to.unit), to)
 
@@ -269,8 +270,8 @@ def _float_to_text(value: Value, to: ArrowType) -> Value:
 def java_float(number: np.floating[Any]) -> str:
     """Write a float as Java does: 1.0, 1.0E7, 1.0E-4, NaN, Infinity.
 
-    The digits are the fewest that give the same float, but two at least: the nearest such, as in
-    4.9E-324.
+    The digits are the fewest that denote this float and no other, but at least two; of two digits
+    the nearest, such as 4.9E-324.
     """
     text = str(number)
     sign, text = ("-", text[1:]) if text[0] == "-" else ("", text)
@@ -308,14 +309,14 @@ def _bytes_to_text(value: Value, to: ArrowType) -> Value:
 
 
 def _integer_to_bytes(value: Value, to: ArrowType) -> Value:
-    """Return the bytes of integers, the highest first."""
+    """Return the big-endian bytes of integers."""
     numbers, valid = to_numpy(value, len(value))
     raw = numbers.astype(numbers.dtype.newbyteorder(">")).tobytes()
     width = numbers.dtype.itemsize
     cut = [raw[at : at + width] for at in range(0, len(raw), width)]
-    known = [True] * len(cut) if valid is None else valid.tolist()
+    not_null = [True] * len(cut) if valid is None else valid.tolist()
     return pa.array(
-        [one if is_known else None for one, is_known in zip(cut, known, strict=True)], to
+        [one if is_valid else None for one, is_valid in zip(cut, not_null, strict=True)], to
     )
 
 
@@ -342,7 +343,7 @@ _CASTS: tuple[tuple[Test, Callable[[Value, ArrowType], Value]], ...] = (
     (lambda a, b: _TYPES.is_boolean(a) and is_number(b), _bool_to_number),
     (lambda a, b: _TYPES.is_floating(a) and _TYPES.is_integer(b), _float_to_integer),
     (lambda a, b: is_number(a) and _TYPES.is_integer(b), _number_to_integer),
-    (lambda a, b: is_number(a) and _TYPES.is_floating(b), _number_to_float),
+    (lambda a, b: is_number(a) and _TYPES.is_floating(b), number_to_float),
     (lambda a, b: is_number(a) and _TYPES.is_decimal(b), _number_to_decimal),
     (lambda a, b: is_number(a) and _TYPES.is_timestamp(b), _number_to_timestamp),
     (lambda a, b: _TYPES.is_boolean(a) and _TYPES.is_timestamp(b), _bool_to_timestamp),

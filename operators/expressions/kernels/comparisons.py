@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
-from .coercion import Value, unified
+from .arrays import Value
+from .coercion import unified
 
 __all__ = [
     "equal",
@@ -63,8 +64,8 @@ def greater_equal(left: Value, right: Value) -> Value:
     left, right = unified([left, right])
     result = pc.greater_equal(left, right)
     if has_nan(left):
-        known = pc.if_else(pc.is_valid(right), True, pa.scalar(None, pa.bool_()))
-        result = pc.or_kleene(result, pc.and_kleene(pc.is_nan(left), known))
+        true_or_null = pc.if_else(pc.is_valid(right), True, pa.scalar(None, pa.bool_()))
+        result = pc.or_kleene(result, pc.and_kleene(pc.is_nan(left), true_or_null))
     return result
 
 
@@ -76,17 +77,17 @@ def equal_null_safe(left: Value, right: Value) -> Value:
 
 
 def logical_and(left: Value, right: Value) -> Value:
-    """Combine conditions: false wins over null, null over true."""
+    """Combine conditions with and: false if either is false, else null if either is null."""
     return pc.and_kleene(_condition(left), _condition(right))
 
 
 def logical_or(left: Value, right: Value) -> Value:
-    """Combine conditions: true wins over null, null over false."""
+    """Combine conditions with or: true if either is true, else null if either is null."""
     return pc.or_kleene(_condition(left), _condition(right))
 
 
 def logical_not(value: Value) -> Value:
-    """Turn a condition round; null stays null."""
+    """Negate a condition; null stays null."""
     return pc.invert(_condition(value))
 
 
@@ -101,14 +102,17 @@ def is_not_null(value: Value) -> Value:
 
 
 def isin(value: Value, *choices: Value) -> Value:
-    """Tell where the value is one of the choices; null where it is null or might be a null one."""
-    # Beside a constant value the choices come as arrays too.
+    """Tell where the value is among the choices.
+
+    Null where the value is null, or is not found and a choice is null.
+    """
+    # If the value is a constant, the choices are arrays, too.
     scalars = [choice[0] if isinstance(choice, pa.Array) else choice for choice in choices]
     value, *scalars = unified([value, *scalars])
-    known = [scalar.as_py() for scalar in scalars if scalar.is_valid]
-    if pa.types.is_floating(value.type) and 0.0 in known:
-        known += [0.0, -0.0]  # pyarrow looks values up by their bits
-    found = pc.is_in(value, value_set=pa.array(known, value.type))
+    not_null = [scalar.as_py() for scalar in scalars if scalar.is_valid]
+    if pa.types.is_floating(value.type) and 0.0 in not_null:
+        not_null += [0.0, -0.0]  # pyarrow compares bits
+    found = pc.is_in(value, value_set=pa.array(not_null, value.type))
     unknown = pc.is_null(value)
     if not all(scalar.is_valid for scalar in scalars):
         unknown = pc.or_(unknown, pc.invert(found))

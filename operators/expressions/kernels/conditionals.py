@@ -1,4 +1,4 @@
-"""Kernels that choose among values: case, coalesce, least and greatest, NaN replaced."""
+"""Kernels that choose between values: case, coalesce, nullif, least, greatest, nanvl."""
 
 from __future__ import annotations
 
@@ -9,48 +9,50 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
-from .coercion import Value, is_number, unified
+from .arrays import Value
+from .coercion import unified
 from .comparisons import equal, greater, less
+from .type_rules import is_number
 
 __all__ = ["case", "coalesce", "greatest", "isnan", "least", "nanvl", "nullif"]
 
 
 def case(*values: Value) -> Value:
-    """Return the first value whose condition is true: condition, value, …, and the last resort."""
+    """Return the first value whose condition is true; arguments: condition, value, …, default."""
     conditions = values[:-1:2]
     *results, chosen = unified([*values[1:-1:2], values[-1]])
     for condition, result in zip(reversed(conditions), reversed(results), strict=True):
         if not pa.types.is_boolean(condition.type):
             msg = f"when needs a condition, not {condition.type}: compare it"
             raise ExpressionError(msg)
-        sure = pc.fill_null(condition, False)
-        if isinstance(sure, pa.Scalar):
-            chosen = result if sure.as_py() else chosen
+        is_true = pc.fill_null(condition, False)
+        if isinstance(is_true, pa.Scalar):
+            chosen = result if is_true.as_py() else chosen
         else:
-            chosen = pc.if_else(sure, result, chosen)
-    return _as_long_as(chosen, values)
+            chosen = pc.if_else(is_true, result, chosen)
+    return _as_array(chosen, values)
 
 
 def coalesce(*values: Value) -> Value:
     """Return the first value that is not null."""
-    return _as_long_as(pc.coalesce(*unified(values)), values)
+    return _as_array(pc.coalesce(*unified(values)), values)
 
 
 def nullif(left: Value, right: Value) -> Value:
     """Return left, or null where both are equal."""
     left, right = unified([left, right])
     same = pc.fill_null(equal(left, right), False)
-    return _as_long_as(pc.if_else(same, pa.scalar(None, left.type), left), (left, right))
+    return _as_array(pc.if_else(same, pa.scalar(None, left.type), left), (left, right))
 
 
 def greatest(*values: Value) -> Value:
-    """Return the greatest value, nulls aside; NaN is greater than all numbers."""
-    return _as_long_as(reduce(partial(_better, greater), unified(values)), values)
+    """Return the greatest value, ignoring nulls; NaN is greater than all numbers."""
+    return _as_array(reduce(partial(_better, greater), unified(values)), values)
 
 
 def least(*values: Value) -> Value:
-    """Return the least value, nulls aside; NaN is greater than all numbers."""
-    return _as_long_as(reduce(partial(_better, less), unified(values)), values)
+    """Return the least value, ignoring nulls; NaN is greater than all numbers."""
+    return _as_array(reduce(partial(_better, less), unified(values)), values)
 
 
 def _better(wins: Callable[[Value, Value], Value], left: Value, right: Value) -> Value:
@@ -72,8 +74,8 @@ def nanvl(value: Value, instead: Value) -> Value:
     return pc.if_else(pc.fill_null(pc.is_nan(value), False), instead, value)
 
 
-def _as_long_as(result: Value, values: tuple[Value, ...] | list[Value]) -> Value:
-    """Repeat a constant result to the length of the array arguments."""
+def _as_array(result: Value, values: tuple[Value, ...] | list[Value]) -> Value:
+    """Return the result; if constant, repeated to the length of the arguments that are arrays."""
     if not isinstance(result, pa.Scalar):
         return result
     return pa.repeat(result, next(len(v) for v in values if not isinstance(v, pa.Scalar)))

@@ -1,4 +1,4 @@
-"""Times plus and minus durations, as clocks count: a day later is the same time on the clock."""
+"""Times plus and minus durations; a day later is the same local time, whatever the offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
-from .coercion import UNITS, Value, from_numpy, is_date, to_numpy, unified
+from .arrays import Value, from_numpy, to_numpy
+from .coercion import unified
 from .timestamp_casts import (
     PER_SECOND,
     SECONDS_PER_DAY,
@@ -16,6 +17,7 @@ from .timestamp_casts import (
     from_clock,
     in_unit,
 )
+from .type_rules import finer_unit, is_date
 
 __all__ = ["difference", "shifted"]
 
@@ -25,8 +27,8 @@ _INSTANT = pa.timestamp("us", "UTC")
 def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
     """Return times a duration later, or earlier.
 
-    The whole days of the duration are counted on the clock of the zone, the rest as it passes. A
-    date is the midnight that begins it in UTC.
+    Whole days of the duration are added to the local time of the zone, the rest to the instant. A
+    date counts as its midnight in UTC.
     """
     if pa.types.is_null(by.type):
         by = pc.cast(by, pa.duration("us"))
@@ -37,7 +39,7 @@ def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
     time, by = (pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (time, by))
     if is_date(time.type):
         time = date_to_timestamp(time, _INSTANT)
-    unit = max(time.type.unit, by.type.unit, key=UNITS.index)
+    unit = finer_unit(time.type, by.type)
     time, by = in_unit(time, unit), in_unit(by, unit)
     if backwards:
         by = pc.negate(by)
@@ -53,7 +55,7 @@ def shifted(time: Value, by: Value, backwards: bool = False) -> Value:
 
 
 def _sum(time: Value, by: Value) -> Value:
-    """Add ticks of one unit; null beyond 64 bits."""
+    """Add times and durations of one unit; null if the sum exceeds 64 bits."""
     try:
         return pc.add_checked(time, by)
     except pa.ArrowInvalid:
@@ -64,9 +66,9 @@ def _sum(time: Value, by: Value) -> Value:
 
 
 def difference(left: Value, right: Value) -> Value:
-    """Return by how much the clocks of two timestamps differ, or two days.
+    """Return the difference of two dates, or of the local times of two timestamps.
 
-    Timestamps of two zones are compared by UTC's clock.
+    If the zones of the timestamps differ, UTC's local time is used.
     """
     left, right = unified([left, right])
     if is_date(left.type):
@@ -77,6 +79,6 @@ def difference(left: Value, right: Value) -> Value:
     rows = len(right) if isinstance(left, pa.Scalar) else len(left)
     clocks = [pa.repeat(v, rows) if isinstance(v, pa.Scalar) else v for v in (left, right)]
     (a, a_valid), (b, b_valid) = map(clock_ticks, clocks)
-    known = [valid for valid in (a_valid, b_valid) if valid is not None]
-    passed = from_numpy(a - b, np.logical_and.reduce(known) if known else None)
-    return pc.cast(passed, pa.duration(left.type.unit))
+    masks = [valid for valid in (a_valid, b_valid) if valid is not None]
+    elapsed = from_numpy(a - b, np.logical_and.reduce(masks) if masks else None)
+    return pc.cast(elapsed, pa.duration(left.type.unit))

@@ -13,23 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
+from .arrays import Value, each, from_numpy, to_numpy
 from .casts import cast_to
-from .coercion import Value, converted, each, from_numpy, is_number, to_numpy
-from .decimals import DIGITS_MAX, fitted, rounded
+from .coercion import coerced
+from .decimals import fitted, rounded
+from .type_rules import DECIMAL_DIGITS_MAX, is_number
 
-#: More places than the digits of 64 bits: everything rounds to 0.
+#: The digits of 64 bits: rounded to higher powers of ten, every integer is 0.
 _PLACES_MAX = 19
-#: Digits after the point, or before it, that no float has.
+#: No float has that many digits before or after the point.
 _SCALE_MAX = 350
-#: Up to which power of ten a float is scaled in binary.
+#: The largest power of ten by which floats are scaled in binary.
 _BINARY_SCALE_MAX = 300
 _WHOLE = {"down": math.floor, "up": math.ceil}
 
-# The names are PySpark's, some of them Python's too; `functions` has the public ones.
+# The names are PySpark's and shadow some of Python's; the public functions are in `functions`.
 
 
 def abs(value: Value) -> Value:
-    """Return the magnitude; the least integer stays itself, as in Java."""
+    """Return the absolute value; the least integer stays negative, as in Java."""
     _check("abs", value)
     return pc.abs(value)
 
@@ -66,7 +68,7 @@ def sqrt(value: Value) -> Value:
 
 
 def exp(value: Value) -> Value:
-    """Return e to this power."""
+    """Return e to the power of a value."""
     return pc.exp(_double("exp", value))
 
 
@@ -106,33 +108,33 @@ def tan(value: Value) -> Value:
 
 
 def asin(value: Value) -> Value:
-    """Return the angle of a sine."""
+    """Return the arc sine."""
     return pc.asin(_double("asin", value))
 
 
 def acos(value: Value) -> Value:
-    """Return the angle of a cosine."""
+    """Return the arc cosine."""
     return pc.acos(_double("acos", value))
 
 
 def atan(value: Value) -> Value:
-    """Return the angle of a tangent."""
+    """Return the arc tangent."""
     return pc.atan(_double("atan", value))
 
 
 def atan2(y: Value, x: Value) -> Value:
     """Return the angle of a point."""
-    # As in Spark the sign of a zero tells no side: -0.0 + 0.0 is 0.0.
+    # Spark ignores the sign of a zero, which adding 0.0 removes: -0.0 + 0.0 is 0.0.
     return pc.atan2(pc.add(_double("atan2", y), 0.0), pc.add(_double("atan2", x), 0.0))
 
 
 def radians(value: Value) -> Value:
-    """Turn degrees into radians; divide last, as Java does."""
+    """Convert degrees to radians, with Java's constant."""
     return pc.multiply(_double("radians", value), np.pi / 180.0)
 
 
 def degrees(value: Value) -> Value:
-    """Turn radians into degrees."""
+    """Convert radians to degrees."""
     return pc.multiply(_double("degrees", value), 180.0 / np.pi)
 
 
@@ -142,7 +144,7 @@ def shiftleft(value: Value, bits: int) -> Value:
 
 
 def shiftright(value: Value, bits: int) -> Value:
-    """Shift right, with the sign."""
+    """Shift right, keeping the sign."""
     return _shift(value, bits, np.right_shift)
 
 
@@ -154,7 +156,7 @@ def _check(name: str, value: Value) -> None:
 
 def _double(name: str, value: Value) -> Value:
     _check(name, value)
-    return converted(value, pa.float64())
+    return coerced(value, pa.float64())
 
 
 def _positive(name: str, value: Value) -> Value:
@@ -164,7 +166,7 @@ def _positive(name: str, value: Value) -> Value:
 
 def _shift(value: Value, bits: int, kernel: Callable[..., Any]) -> Value:
     if not pa.types.is_integer(value.type):
-        msg = f"bits are those of integers, not of {value.type}: cast it to 'int' or 'long'"
+        msg = f"bit operations need integers, not {value.type}: cast it to 'int' or 'long'"
         raise ExpressionError(msg)
     if value.type.bit_width < 32:
         value = pc.cast(value, pa.int32())
@@ -180,15 +182,18 @@ def _whole(name: str, value: Value, kernel: Callable[[Value], Value], mode: str)
     if not pa.types.is_decimal(value.type):
         return cast_to(kernel(value), pa.int64())
     kind = value.type
-    to = pa.decimal128(min(kind.precision - kind.scale + 1, DIGITS_MAX), 0)
-    if kind.precision == DIGITS_MAX:
+    to = pa.decimal128(min(kind.precision - kind.scale + 1, DECIMAL_DIGITS_MAX), 0)
+    if kind.precision == DECIMAL_DIGITS_MAX:
         return each(value, lambda number: fitted(decimal.Decimal(_WHOLE[mode](number)), to), to)
     wide = pa.decimal128(kind.precision + 1, kind.scale)
     return pc.cast(pc.round(pc.cast(value, wide), 0, mode), to)
 
 
 def _round_integer(value: Value, places: int) -> Value:
-    """Round to tens, hundreds, …; beyond the type its low bits remain, as in Java."""
+    """Round half away from zero to tens, hundreds …; an overflow keeps the low bits, as in Java.
+
+    Absolute values are rounded as uint64, which holds that of the least int64, too.
+    """
     numbers, valid = to_numpy(value, len(value))
     if places > _PLACES_MAX:
         return from_numpy(np.zeros_like(numbers), valid)
@@ -202,13 +207,13 @@ def _round_integer(value: Value, places: int) -> Value:
 
 
 def _round_decimal(value: Value, scale: int) -> Value:
-    """Round to a scale; the result has that scale and one more digit before the point."""
+    """Round to a scale; the type of the result has room for one more digit before the point."""
     kind = value.type
     digits = kind.precision - kind.scale + 1
     shown = min(max(scale, 0), kind.scale)
     digits = max(digits, 1 - scale) if scale < 0 else digits + shown
-    to = pa.decimal128(min(digits, DIGITS_MAX), shown)
-    if scale >= 0 and kind.precision < DIGITS_MAX:
+    to = pa.decimal128(min(digits, DECIMAL_DIGITS_MAX), shown)
+    if scale >= 0 and kind.precision < DECIMAL_DIGITS_MAX:
         wide = pc.cast(value, pa.decimal128(kind.precision + 1, kind.scale))
         return pc.cast(pc.round(wide, shown, "half_towards_infinity"), to)
 
@@ -219,10 +224,10 @@ def _round_decimal(value: Value, scale: int) -> Value:
 
 
 def _round_float(value: Value, scale: int) -> Value:
-    """Round a float as the decimal number that it shows as, a float32 as the float64 it equals.
+    """Round the shortest decimal number that denotes the float (a float32 as its float64).
 
-    Almost all are settled in binary; those that lie at a half within the error of the scaling are
-    rounded in decimal, one by one.
+    Most floats are rounded in binary. Those whose fraction is one half within the error of scaling
+    are rounded in decimal, one by one.
     """
     scale = min(max(scale, -_SCALE_MAX), _SCALE_MAX)
     numbers, valid = to_numpy(value, len(value))
@@ -234,14 +239,14 @@ def _round_float(value: Value, scale: int) -> Value:
         result, unsure = precise.copy(), finite
     for row in np.flatnonzero(unsure & finite).tolist():
         result[row] = float(rounded(decimal.Decimal(repr(float(precise[row]))), scale))
-    result = np.where(finite, result + 0.0, precise)  # a zero has no sign
+    result = np.where(finite, result + 0.0, precise)  # + 0.0 removes the sign of a zero
     return from_numpy(result.astype(numbers.dtype), valid)
 
 
 def _round_in_binary(
     precise: npt.NDArray[np.float64], scale: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Round by scaling; return the numbers, and which of them may be wrong."""
+    """Round by scaling; return the results, and for each whether it may be wrong."""
     scaled = precise * 10.0**scale if scale >= 0 else precise / 10.0**-scale
     whole = np.trunc(scaled)
     part = np.abs(scaled - whole)

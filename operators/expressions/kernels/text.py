@@ -1,7 +1,7 @@
 """Kernels on text; `functions` documents what each returns.
 
 Positions count characters, not bytes. Regular expressions are Python's `re` with ASCII classes,
-which is closest to Java's: RE2, which pyarrow has, knows neither look-around nor back-references.
+which is closest to Java's: pyarrow's RE2 has neither look-around nor back-references.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....configs.errors import ExpressionError
+from .arrays import Value, each
 from .casts import to_text
-from .coercion import Value, each, is_bytes, is_text, unified
+from .coercion import unified
+from .type_rules import is_bytes, is_text
 
 _GROUP = re.compile(r"\\(.)|\$(\d)")
 
 
 def upper(value: Value) -> Value:
-    """Turn to upper case."""
+    """Convert to upper case."""
     return _in_case("upper", value, pc.ascii_upper, str.upper)
 
 
 def lower(value: Value) -> Value:
-    """Turn to lower case."""
+    """Convert to lower case."""
     return _in_case("lower", value, pc.ascii_lower, str.lower)
 
 
 def initcap(value: Value) -> Value:
-    """Begin each word with a capital."""
+    """Capitalize each word."""
 
     def capital(text: str) -> str:
         words = text.lower().split(" ")
@@ -48,7 +50,7 @@ def length(value: Value) -> Value:
 
 
 def substring(value: Value, start: int, count: int) -> Value:
-    """Cut characters out."""
+    """Return a part of the text, or of the bytes."""
     kernel = pc.binary_slice if is_bytes(value.type) else pc.utf8_slice_codeunits
     if is_bytes(value.type):
         value = pc.cast(value, pa.binary())
@@ -57,45 +59,45 @@ def substring(value: Value, start: int, count: int) -> Value:
     begin = start - 1 if start > 0 else start
     end: int | None = begin + max(count, 0)
     if begin < 0 and end is not None and end >= 0:
-        end = None  # it reaches the end of the text
+        end = None  # counted from the end, the part reaches the end of the text
     if count <= 0:
         begin, end = 0, 0
     return kernel(value, begin, end)
 
 
 def concat(*values: Value) -> Value:
-    """Join, null if any is."""
+    """Join; null if any part is null."""
     if all(is_bytes(value.type) for value in values):
         return pc.binary_join_element_wise(*unified(values), b"")
     return pc.binary_join_element_wise(*map(to_text, values), "", null_handling="emit_null")
 
 
 def concat_ws(*values: Value) -> Value:
-    """Join what is not null; the last argument is the separator."""
+    """Join the parts that are not null; the last argument is the separator."""
     *parts, separator = values
     # pyarrow's own null_handling="skip" loses the rows where every part is null.
-    led = [pc.binary_join_element_wise(separator, to_text(part), "") for part in parts]
-    joined = pc.binary_join_element_wise(*(pc.fill_null(part, "") for part in led), "")
+    with_separator = [pc.binary_join_element_wise(separator, to_text(part), "") for part in parts]
+    joined = pc.binary_join_element_wise(*(pc.fill_null(part, "") for part in with_separator), "")
     return pc.utf8_slice_codeunits(joined, len(separator))
 
 
 def trim(value: Value) -> Value:
-    """Cut blanks off both ends."""
+    """Remove blanks at both ends."""
     return pc.utf8_trim(_text("trim", value), " ")
 
 
 def ltrim(value: Value) -> Value:
-    """Cut blanks off the beginning."""
+    """Remove blanks at the beginning."""
     return pc.utf8_ltrim(_text("ltrim", value), " ")
 
 
 def rtrim(value: Value) -> Value:
-    """Cut blanks off the end."""
+    """Remove blanks at the end."""
     return pc.utf8_rtrim(_text("rtrim", value), " ")
 
 
 def lpad(value: Value, size: int, pad: str) -> Value:
-    """Fill up on the left, or cut off."""
+    """Pad on the left, or truncate."""
 
     def padded(text: str) -> str:
         missing = max(size - len(text), 0)
@@ -105,7 +107,7 @@ def lpad(value: Value, size: int, pad: str) -> Value:
 
 
 def rpad(value: Value, size: int, pad: str) -> Value:
-    """Fill up on the right, or cut off."""
+    """Pad on the right, or truncate."""
 
     def padded(text: str) -> str:
         return (text + pad * max(size - len(text), 0))[: max(size, 0)]
@@ -119,18 +121,18 @@ def repeat(value: Value, times: int) -> Value:
 
 
 def reverse(value: Value) -> Value:
-    """Turn round."""
+    """Reverse the characters."""
     return pc.utf8_reverse(_text("reverse", value))
 
 
 def replace(value: Value, search: str, replacement: str) -> Value:
-    """Replace all occurrences; of an empty text there are none."""
+    """Replace all occurrences; an empty text does not occur."""
     value = _text("replace", value)
     return pc.replace_substring(value, search, replacement) if search else value
 
 
 def instr(value: Value, part: str) -> Value:
-    """Find a part."""
+    """Return the position of a part, from 1; 0 if there is none."""
     value = _text("instr", value)
     if _is_ascii(value):
         return pc.cast(pc.add(pc.find_substring(value, part), 1), pa.int32())
@@ -138,7 +140,7 @@ def instr(value: Value, part: str) -> Value:
 
 
 def split_part(value: Value, delimiter: str, part: int) -> Value:
-    """Split and choose."""
+    """Split and return one part."""
 
     def chosen(text: str) -> str:
         pieces = text.split(delimiter) if delimiter else [text]
@@ -149,17 +151,17 @@ def split_part(value: Value, delimiter: str, part: int) -> Value:
 
 
 def contains(value: Value, part: Value) -> Value:
-    """Search a part."""
+    """Tell where a part occurs."""
     return _search(value, part, pc.match_substring, lambda text, wanted: wanted in text)
 
 
 def startswith(value: Value, part: Value) -> Value:
-    """Compare the beginning."""
+    """Tell where a text begins with a part."""
     return _search(value, part, pc.starts_with, str.startswith)
 
 
 def endswith(value: Value, part: Value) -> Value:
-    """Compare the end."""
+    """Tell where a text ends with a part."""
     return _search(value, part, pc.ends_with, str.endswith)
 
 
@@ -174,7 +176,7 @@ def ilike(value: Value, pattern: str) -> Value:
 
 
 def rlike(value: Value, pattern: str) -> Value:
-    """Search a regular expression."""
+    """Tell where a regular expression is found."""
     search = _regex(pattern).search
     return each(_text("rlike", value), lambda text: search(text) is not None, pa.bool_())
 
@@ -196,7 +198,7 @@ def regexp_extract(value: Value, pattern: str, group: int) -> Value:
 def regexp_replace(value: Value, pattern: str, replacement: str) -> Value:
     """Replace all matches."""
     regex = _regex(pattern)
-    # Java's replacement: $1 is a group, a backslash protects what follows it.
+    # In Java's replacements, $1 is a group and a backslash escapes the next character.
     pieces = _GROUP.sub(lambda found: _python_piece(found[1], found[2]), replacement)
 
     return each(_text("regexp_replace", value), lambda text: regex.sub(pieces, text), value.type)
@@ -225,7 +227,7 @@ def _text(name: str, value: Value) -> Value:
 
 
 def _title(letter: str) -> str:
-    """Return a letter's capital, as Java has it for a single character: ß has none."""
+    """Return a letter's capital if it is a single character, as in Java: ß stays."""
     capital = letter.title()
     return capital if len(capital) == 1 and letter <= "\uffff" else letter
 
@@ -237,7 +239,7 @@ def _is_ascii(value: Value) -> bool:
 def _in_case(
     name: str, value: Value, fast: Callable[[Value], Value], exact: Callable[[str], str]
 ) -> Value:
-    """Change case; outside ASCII with Python, which like Java writes STRASSE for Straße."""
+    """Change case; text beyond ASCII by Python, which like Java writes STRASSE for Straße."""
     value = _text(name, value)
     return fast(value) if _is_ascii(value) else each(value, exact, value.type)
 
@@ -248,7 +250,7 @@ def _search(
     kernel: Callable[[Value, str], Value],
     search: Callable[[str, str], bool],
 ) -> Value:
-    """Search one constant text with pyarrow, or a text per row one by one."""
+    """Search a constant part with pyarrow, parts that differ by row one by one."""
     if isinstance(part, pa.Scalar):
         _text("a search", pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value)
         return kernel(value, part.as_py()) if part.is_valid else pa.nulls(len(value), pa.bool_())

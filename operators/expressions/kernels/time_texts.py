@@ -1,4 +1,4 @@
-"""Dates and times from text and to text; see `casts` and `java_patterns`."""
+"""Dates and timestamps from text and to text, for casts and for date patterns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import re
 import zoneinfo
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,17 @@ import pyarrow.compute as pc
 from ....transport.wire.column import Column
 from ..civil_days import day_number
 from ..java_patterns import JavaPattern
-from .coercion import Value, from_numpy
-from .timestamp_casts import PER_SECOND, SECONDS_PER_DAY, clock_ticks, days_of, from_clock, in_unit
+from .arrays import Value, from_numpy
+from .timestamp_casts import (
+    PER_SECOND,
+    SECONDS_PER_DAY,
+    clock_ticks,
+    days_of,
+    from_clock,
+    in_unit,
+    local_time,
+)
+from .type_rules import ArrowType
 from .zones import instant_seconds
 
 __all__ = [
@@ -30,9 +38,8 @@ __all__ = [
     "written",
 ]
 
-ArrowType: TypeAlias = Any
 
-#: What Spark cuts off before it reads a value: blanks and controls of ASCII.
+#: What Spark trims before it parses a value: ASCII blanks and control characters.
 BLANKS = "".join(map(chr, range(33))) + "\x7f"
 
 _DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
@@ -41,12 +48,12 @@ _TIMESTAMP = re.compile(
     r"(?::(\d{1,2})(?:\.(\d*))?([^\d.].*)?)?)?)?)?)?",
     re.ASCII | re.DOTALL,
 )
-#: Times with an offset that Arrow reads as Spark does.
+#: Times with an offset that Arrow parses as Spark does.
 _ISO_INSTANT = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-](0\d|1[0-7]):[0-5]\d)$"
 _OFFSET = re.compile(
     r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2})(?::(\d\d))?|(\d\d)(\d\d)?)?", re.ASCII
 )
-#: Java's old names, where they are not those of zones.
+#: Java's old short names of zones.
 _OLD_ZONES = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -92,17 +99,17 @@ _FRACTION = JavaPattern.parse("SSSSSSSSS")
 
 
 def text_to_date(value: Value, to: ArrowType) -> Value:
-    """Read days; a time of day after them is ignored."""
+    """Parse dates; a time of day behind a date is ignored."""
     trimmed = pc.utf8_trim(value, BLANKS)
     try:
         return pc.cast(pc.cast(trimmed, pa.date32()), to)
     except pa.ArrowInvalid:
-        pass  # some value is not just a day: below, each for itself
-    days = [None if text is None else _read_day(text) for text in trimmed.to_pylist()]
+        pass  # some value is not just a date: parsed one by one below
+    days = [None if text is None else _parse_day(text) for text in trimmed.to_pylist()]
     return pc.cast(pc.cast(pa.array(days, pa.int32()), pa.date32()), to)
 
 
-def _read_day(text: str) -> int | None:
+def _parse_day(text: str) -> int | None:
     match = _DATE.fullmatch(text)
     if match is None:
         return None
@@ -111,31 +118,35 @@ def _read_day(text: str) -> int | None:
 
 
 def text_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Read dates and times; without a zone in that of the target type."""
+    """Parse timestamps; a text without a zone is local time in the zone of the target type."""
     trimmed = pc.utf8_trim(value, BLANKS)
     try:
         local = pc.cast(trimmed, pa.timestamp(to.unit))
     except pa.ArrowInvalid:
-        pass  # a zone, or a value that is no time: below, each for itself
+        pass  # some value has a zone, or is no timestamp
     else:
         return from_clock(*clock_ticks(local), to)
     if to.tz is not None and pc.all(pc.match_substring_regex(trimmed, _ISO_INSTANT)).as_py():
         try:
             return pc.cast(in_unit(pc.cast(trimmed, pa.timestamp("us", "UTC")), to.unit), to)
         except pa.ArrowInvalid:
-            pass  # a day that the calendar lacks
-    read = [None if text is None else _read_moment(text) for text in trimmed.to_pylist()]
-    clocks = pa.array([None if one is None else _fitting(one[0]) for one in read], pa.int64())
+            pass  # some value is a date that does not exist
+    return _timestamps_one_by_one(trimmed.to_pylist(), to)
+
+
+def _timestamps_one_by_one(texts: Sequence[str | None], to: ArrowType) -> Value:
+    parsed = [None if text is None else _parse_timestamp(text) for text in texts]
+    clocks = pa.array([None if one is None else _fitting(one[0]) for one in parsed], pa.int64())
     local = in_unit(pc.cast(clocks, pa.timestamp("us")), to.unit)
-    shown = from_clock(*clock_ticks(local), to)
+    without_zone = from_clock(*clock_ticks(local), to)
     if to.tz is None:
-        return shown
-    zoned = pa.array(_instants(read), pa.int64())
-    return pc.coalesce(pc.cast(in_unit(pc.cast(zoned, pa.timestamp("us")), to.unit), to), shown)
+        return without_zone
+    instants = pc.cast(pa.array(_instants(parsed), pa.int64()), pa.timestamp("us"))
+    return pc.coalesce(pc.cast(in_unit(instants, to.unit), to), without_zone)
 
 
-def _read_moment(text: str) -> tuple[int, str | None] | None:
-    """Return what the clock shows, in microseconds since it showed 1970, and its zone if given."""
+def _parse_timestamp(text: str) -> tuple[int, str | None] | None:
+    """Return local time in microseconds since 1970, and the text's zone, None if it has none."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return None
@@ -151,7 +162,7 @@ def _read_moment(text: str) -> tuple[int, str | None] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _zone(name: str) -> str:
-    """Return a zone by one of Java's names for it, as `zones` takes it; empty if there is none."""
+    """Return the name for `zones` of a zone as Java writes it; "" if there is no such zone."""
     if (old := _OLD_ZONES.get(name)) is not None:
         return old
     match = _OFFSET.fullmatch(name)
@@ -166,15 +177,15 @@ def _zone(name: str) -> str:
     return f"{sign}{int(hours):02d}:{int(minutes):02d}:{int(seconds):02d}" if fits else ""
 
 
-def _instants(moments: Sequence[tuple[int, str | None] | None]) -> list[int | None]:
-    """Return the instants in microseconds; None without a zone, or beyond 64 bits."""
+def _instants(parsed: Sequence[tuple[int, str | None] | None]) -> list[int | None]:
+    """Return the instants in microseconds; None without a zone, or if they exceed 64 bits."""
     rows_by_zone: dict[str, list[tuple[int, int]]] = {}
-    for row, moment in enumerate(moments):
-        if moment is not None and moment[1] is not None and _fitting(moment[0]) is not None:
-            rows_by_zone.setdefault(moment[1], []).append((row, moment[0]))
-    found: list[int | None] = [None] * len(moments)
-    for zone, shown in rows_by_zone.items():  # zone by zone, since a call takes longer than a row
-        rows, clocks = zip(*shown, strict=True)
+    for row, one in enumerate(parsed):
+        if one is not None and one[1] is not None and _fitting(one[0]) is not None:
+            rows_by_zone.setdefault(one[1], []).append((row, one[0]))
+    found: list[int | None] = [None] * len(parsed)
+    for zone, local_times in rows_by_zone.items():  # one call of numpy for each zone
+        rows, clocks = zip(*local_times, strict=True)
         seconds, micros = np.divmod(np.array(clocks, np.int64), 10**6)
         instants = instant_seconds(seconds, zone).tolist()
         for row, instant, rest in zip(rows, instants, micros.tolist(), strict=True):
@@ -187,68 +198,93 @@ def _fitting(number: int) -> int | None:
 
 
 def parsed(value: Value, pattern: JavaPattern) -> Value:
-    """Read what a clock shows by a pattern, as timestamp[us]; null where the text does not fit."""
+    """Parse local times by a pattern, as timestamp[us]; null where the text does not match.
+
+    Texts of a plain pattern are parsed all at once, the remaining ones one by one.
+    """
     micros = np.zeros(len(value), np.int64)
-    known = np.zeros(len(value), np.bool_)
+    done = np.zeros(len(value), np.bool_)
     if pattern.is_plain:
-        micros, known = _read_digits(value, pattern)
-    left = pc.is_valid(value).to_numpy(zero_copy_only=False) & ~known
-    found = pc.cast(from_numpy(micros, known), pa.timestamp("us"))
+        micros, done = _parse_plain(value, pattern)
+    left = pc.is_valid(value).to_numpy(zero_copy_only=False) & ~done
+    found = pc.cast(from_numpy(micros, done), pa.timestamp("us"))
     if not left.any():
         return found
     rows = pa.array(left)
-    read = [_read_by(pattern, text) for text in value.filter(rows).to_pylist()]
+    read = [_parse_by(pattern, text) for text in value.filter(rows).to_pylist()]
     return pc.replace_with_mask(found, rows, pc.cast(pa.array(read, pa.int64()), found.type))
 
 
-def _read_digits(
+def _parse_plain(
     value: Value, pattern: JavaPattern
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Read at once what has digits wherever a plain pattern has letters; tell which rows have."""
+    """Parse the texts that have digits exactly where a plain pattern has letters.
+
+    Returns:
+        local times in microseconds since 1970, and which rows were parsed; both of shape (rows,).
+    """
     width = pattern.width
     fits = pc.fill_null(pc.equal(pc.binary_length(value), width), False)
     column = Column.of(value.filter(fits))
     start = 0 if column.offsets is None else int(column.offsets[0])
     texts = column.data[start : start + len(column) * width].reshape(-1, width)
-    letters = np.ascontiguousarray(texts.T)
-    good = np.ones(len(column), np.bool_)
+    numbers, is_good = _digit_fields(np.ascontiguousarray(texts.T), pattern)
+    seconds = _clock_seconds(numbers, is_good)
+    fitting = fits.to_numpy(zero_copy_only=False)
+    micros = np.zeros(len(value), np.int64)
+    micros[fitting] = seconds * 10**6
+    done = fitting.copy()
+    done[fitting] = is_good
+    return micros, done
+
+
+def _digit_fields(
+    letters: npt.NDArray[np.uint8], pattern: JavaPattern
+) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
+    """Return each field's numbers, by the field's letter, and which texts match the pattern.
+
+    Args:
+        letters: the bytes of the texts, shape (pattern.width, texts).
+        pattern: a plain one.
+    """
+    is_good = np.ones(letters.shape[1], np.bool_)
     numbers: dict[str, npt.NDArray[np.int64]] = {}
-    at = 0
+    rows = iter(letters)
     for part in pattern.parts:
-        size = len(part) if isinstance(part, str) else part.width
-        number = np.zeros(len(column), np.int64)
-        for place in range(size):
-            if isinstance(part, str):
-                good &= letters[at + place] == ord(part[place])
-                continue
-            digit = letters[at + place] - np.uint8(ord("0"))
-            good &= digit <= 9
+        if isinstance(part, str):
+            for letter in part:
+                is_good &= next(rows) == ord(letter)
+            continue
+        number = np.zeros(letters.shape[1], np.int64)
+        for _ in range(part.width):
+            digit = next(rows) - np.uint8(ord("0"))  # wraps around below "0"
+            is_good &= digit <= 9
             number = number * 10 + digit
-        if not isinstance(part, str):
-            numbers[part.letter] = number
-        at += size
+        numbers[part.letter] = number
+    return numbers, is_good
+
+
+def _clock_seconds(
+    numbers: dict[str, npt.NDArray[np.int64]], is_good: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Return local times in seconds since 1970; clear `is_good` where a field is out of range."""
     months = (numbers["y"] - 1970) * 12 + numbers["M"] - 1
     days = months.astype("M8[M]").astype("M8[D]").astype(np.int64) + numbers["d"] - 1
-    good &= (numbers["M"] <= 12) & (numbers["M"] >= 1)
-    good &= days.astype("M8[D]").astype("M8[M]").astype(np.int64) == months
+    is_good &= (numbers["M"] <= 12) & (numbers["M"] >= 1)
+    is_good &= days.astype("M8[D]").astype("M8[M]").astype(np.int64) == months
     seconds = days * SECONDS_PER_DAY
     for letter, limit, size in (("H", 24, 3600), ("m", 60, 60), ("s", 60, 1)):
         if letter in numbers:
-            good &= numbers[letter] < limit
+            is_good &= numbers[letter] < limit
             seconds += numbers[letter] * size
-    known = fits.to_numpy(zero_copy_only=False)
-    micros = np.zeros(len(value), np.int64)
-    micros[known] = seconds * 10**6
-    known = known.copy()
-    known[known] = good
-    return micros, known
+    return seconds
 
 
-def _read_by(pattern: JavaPattern, text: str) -> int | None:
-    moment = pattern.read(text)
-    if moment is None:
+def _parse_by(pattern: JavaPattern, text: str) -> int | None:
+    read = pattern.read(text)
+    if read is None:
         return None
-    day, nanos = moment
+    day, nanos = read
     return _fitting(day * SECONDS_PER_DAY * 10**6 + nanos // 1000)
 
 
@@ -256,26 +292,25 @@ def _read_by(pattern: JavaPattern, text: str) -> int | None:
 
 
 def written(value: Value, pattern: JavaPattern) -> Value:
-    """Write timestamps by a pattern, as the clock of their zone shows them."""
-    clock = _clock(value)
+    """Format timestamps by a pattern, in local time."""
+    clock = local_time(value)
     if (format := pattern.strftime) is None:
         return _by_row(clock, pattern.write)
-    # Arrow's %S would show the fraction too.
-    seconds = in_unit(clock, "s")
-    return _beyond(
+    seconds = in_unit(clock, "s")  # or Arrow's %S would include the fraction
+    return _formatted(
         seconds, _YEAR_1000, lambda part: pc.strftime(part, format=format), pattern.write
     )
 
 
 def timestamp_to_text(value: Value, to: ArrowType) -> Value:
-    """Write as Spark does, in the zone of the type."""
-    return pc.cast(_beyond(_clock(value), _YEAR_0, _in_short, _write_short), to)
+    """Format as Spark does, in local time."""
+    return pc.cast(_formatted(local_time(value), _YEAR_0, _arrow_text, _java_text), to)
 
 
 def date_to_text(value: Value, to: ArrowType) -> Value:
-    """Write as Spark does."""
+    """Format as Spark does."""
     midnights = pc.cast(pc.cast(value, pa.date32()), pa.timestamp("s"))
-    text = _beyond(
+    text = _formatted(
         midnights,
         _YEAR_0,
         lambda days: pc.cast(pc.cast(days, pa.date32()), pa.string()),
@@ -284,38 +319,33 @@ def date_to_text(value: Value, to: ArrowType) -> Value:
     return pc.cast(text, to)
 
 
-def _in_short(clock: Value) -> Value:
+def _arrow_text(clock: Value) -> Value:
     text = pc.strftime(clock, format="%Y-%m-%d %H:%M:%S")
     if clock.type.unit == "s":
         return text
-    # Arrow writes all digits of the fraction, Spark those that count.
+    # Arrow writes all digits of the fraction, Spark no trailing zeros.
     return pc.replace_substring_regex(text, pattern=r"(\.\d*[1-9])0+$|\.0+$", replacement=r"\1")
 
 
-def _write_short(day: int, nanos: int) -> str:
+def _java_text(day: int, nanos: int) -> str:
     fraction = _FRACTION.write(day, nanos).rstrip("0")
     return _MOMENT.write(day, nanos) + (f".{fraction}" if fraction else "")
 
 
-def _clock(value: Value) -> Value:
-    """Return what the clock of the timestamps' zone shows, without the zone."""
-    return pc.cast(from_numpy(*clock_ticks(value)), pa.timestamp(value.type.unit))
-
-
-def _beyond(
+def _formatted(
     clock: Value,
     first_day: int,
     write: Callable[[Value], Value],
     write_row: Callable[[int, int], str],
 ) -> Value:
-    """Write a column at once, but the days before a first one and after 9999 one by one."""
+    """Format all at once with `write`, but dates before a first day or after 9999 row by row."""
     days, valid = days_of(clock)
-    beyond: npt.NDArray[np.bool_] = (days < first_day) | (days >= _YEAR_10000)
+    outside: npt.NDArray[np.bool_] = (days < first_day) | (days >= _YEAR_10000)
     if valid is not None:
-        beyond &= valid
-    if not beyond.any():
+        outside &= valid
+    if not outside.any():
         return write(clock)
-    rows = pa.array(beyond)
+    rows = pa.array(outside)
     inside = pc.if_else(rows, pa.scalar(None, clock.type), clock)
     return pc.replace_with_mask(write(inside), rows, _by_row(clock.filter(rows), write_row))
 
@@ -325,9 +355,9 @@ def _by_row(clock: Value, write: Callable[[int, int], str]) -> Value:
     per_second = PER_SECOND[clock.type.unit]
     days, rest = np.divmod(ticks, per_second * SECONDS_PER_DAY)
     nanos = rest * (10**9 // per_second)
-    known = np.ones(len(days), np.bool_) if valid is None else valid
+    not_null = [True] * len(days) if valid is None else valid.tolist()
     texts = [
-        write(day, nano) if is_known else None
-        for day, nano, is_known in zip(days.tolist(), nanos.tolist(), known.tolist(), strict=True)
+        write(day, nano) if is_valid else None
+        for day, nano, is_valid in zip(days.tolist(), nanos.tolist(), not_null, strict=True)
     ]
     return pa.array(texts, pa.string())

@@ -1,6 +1,6 @@
 """Kernels on dates and times; `functions` documents what each returns.
 
-Years, hours and so on are those on the clock of the timestamp's own zone.
+Years, hours and so on are those of local time in the timestamp's zone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from ....configs.errors import ExpressionError
 from ..java_patterns import JavaPattern
 from . import calendar
+from .arrays import Value, from_numpy, to_numpy
 from .casts import cast_to
-from .coercion import Value, from_numpy, is_date, is_text, to_numpy
 from .time_texts import parsed, written
 from .timestamp_casts import (
     PER_SECOND,
@@ -27,10 +27,11 @@ from .timestamp_casts import (
     from_clock,
     in_unit,
 )
+from .type_rules import is_date, is_text
 
 _INSTANT = pa.timestamp("us", "UTC")
-#: Units that divide an hour, in nanoseconds: clocks are ahead of each other by multiples of them.
-_SHORT_NS = {"second": 10**9, "millisecond": 10**6, "microsecond": 10**3}
+#: Units of which every offset from UTC is a multiple, so that zones do not matter; nanoseconds.
+_ZONELESS_NS = {"second": 10**9, "millisecond": 10**6, "microsecond": 10**3}
 _OF_CLOCK_S = {"minute": 60, "hour": 3600, "day": SECONDS_PER_DAY}
 
 
@@ -92,25 +93,27 @@ def date_trunc(value: Value, unit: str) -> Value:
         msg = f"date_trunc takes a timestamp, not {value.type}: cast it to 'timestamp'"
         raise ExpressionError(msg)
     per_second = PER_SECOND[value.type.unit]
-    if unit in _SHORT_NS:
-        step = max(_SHORT_NS[unit] * per_second // 10**9, 1)
+    if unit in _ZONELESS_NS:
+        step = max(_ZONELESS_NS[unit] * per_second // 10**9, 1)
         ticks, valid = to_numpy(pc.cast(value, pa.int64()), len(value))
         start = ticks - ticks % step
-        return pc.cast(from_numpy(start, _where_earlier(start, ticks, valid)), value.type)
+        return pc.cast(from_numpy(start, _where_fitting(start, ticks, valid)), value.type)
     ticks, valid = clock_ticks(value)
     if unit in _OF_CLOCK_S:
         start = ticks - ticks % (_OF_CLOCK_S[unit] * per_second)
-        return from_clock(start, _where_earlier(start, ticks, valid), value.type, like=value)
+        return from_clock(start, _where_fitting(start, ticks, valid), value.type, like=value)
     start = calendar.first_day(days_of(value)[0], unit) * (SECONDS_PER_DAY * per_second)
-    return from_clock(start, _where_earlier(start, ticks, valid), value.type, midnight=True)
+    return from_clock(start, _where_fitting(start, ticks, valid), value.type, midnight=True)
 
 
-def _where_earlier(
+def _where_fitting(
     start: npt.NDArray[np.int64], ticks: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None
 ) -> npt.NDArray[np.bool_] | None:
-    """Return where a unit starts within 64 bits: below them it would seem to start later."""
-    earlier = start <= ticks
-    return valid if earlier.all() else earlier if valid is None else earlier & valid
+    """Return where a truncated time fits into 64 bits; if it does not, it wraps to a later one."""
+    fits = start <= ticks
+    if fits.all():
+        return valid
+    return fits if valid is None else fits & valid
 
 
 def trunc(value: Value, unit: str) -> Value:
@@ -136,23 +139,23 @@ def date_sub(value: Value, days: Value) -> Value:
 
 
 def datediff(end: Value, start: Value) -> Value:
-    """Return the days between."""
+    """Return the number of days from start to end."""
     last = pc.cast(_days("datediff", end), pa.int32())
     return pc.subtract(last, pc.cast(_days("datediff", start), pa.int32()))
 
 
 def to_timestamp(value: Value, pattern: JavaPattern) -> Value:
-    """Read timestamps by a pattern."""
+    """Parse timestamps by a pattern."""
     return cast_to(parsed(value, pattern) if is_text(value.type) else value, _INSTANT)
 
 
 def to_date(value: Value, pattern: JavaPattern) -> Value:
-    """Read days by a pattern."""
+    """Parse dates by a pattern."""
     return cast_to(parsed(value, pattern) if is_text(value.type) else value, pa.date32())
 
 
 def date_format(value: Value, pattern: JavaPattern) -> Value:
-    """Write by a pattern."""
+    """Format by a pattern."""
     if is_text(value.type) or is_date(value.type):
         value = cast_to(value, _INSTANT)
     if not pa.types.is_timestamp(value.type):
@@ -162,7 +165,7 @@ def date_format(value: Value, pattern: JavaPattern) -> Value:
 
 
 def from_unixtime(value: Value, pattern: JavaPattern) -> Value:
-    """Write seconds since 1970 by a pattern; beyond 64 bits of microseconds they wrap."""
+    """Format seconds since 1970 by a pattern; beyond 64 bits of microseconds they wrap."""
     seconds = cast_to(value, pa.int64())
     return written(pc.cast(pc.multiply(seconds, 1_000_000), _INSTANT), pattern)
 
@@ -173,7 +176,7 @@ def unix_timestamp(value: Value, pattern: JavaPattern) -> Value:
         value = parsed(value, pattern)
     elif is_date(value.type):
         value = cast_to(value, _INSTANT)
-    # Rounded towards 1970, as Spark does here but nowhere else.
+    # Rounded towards zero, as Spark does here but nowhere else.
     return pc.divide(_since_1970("unix_timestamp", value, "us"), 1_000_000)
 
 
@@ -220,7 +223,7 @@ def date_from_unix_date(value: Value) -> Value:
 def _part(
     name: str, value: Value, of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 ) -> Value:
-    """Return a part of the calendar as int32; text is read first, as Spark does."""
+    """Return a part of the date as int32; text is parsed first, as in Spark."""
     if is_text(value.type):
         value = cast_to(value, pa.date32())
     if not is_date(value.type) and not pa.types.is_timestamp(value.type):
@@ -245,7 +248,7 @@ def _clock_part(name: str, value: Value, of: Callable[[Value], Value], unit_s: i
 
 
 def _days(name: str, value: Value) -> Value:
-    """Return values as days."""
+    """Return values as dates."""
     if isinstance(value, pa.Scalar):
         return _days(name, pa.repeat(value, 1))[0]
     if not (is_date(value.type) or pa.types.is_timestamp(value.type) or is_text(value.type)):
@@ -258,7 +261,7 @@ def _whole(name: str, value: Value) -> Value:
     if not pa.types.is_integer(value.type):
         msg = f"{name} takes whole days, not {value.type}: cast it to 'int'"
         raise ExpressionError(msg)
-    return pc.cast(value, pa.int32(), safe=False)  # as in Java the low bits remain
+    return pc.cast(value, pa.int32(), safe=False)  # as in Java, an overflow keeps the low bits
 
 
 def _shifted(days: Value, by: Value) -> Value:

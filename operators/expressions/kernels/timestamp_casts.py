@@ -1,15 +1,20 @@
-"""Casts of dates and times; see `casts`, and `time_texts` for those from and to text."""
+"""Casts between dates and timestamps; `time_texts` has those from and to text.
+
+*Ticks* are integers of a timestamp's unit since 1970. *Clock ticks* stand for local time in the
+timestamp's zone: ticks since its clock showed 1970.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .coercion import Value, from_numpy, to_numpy
+from .arrays import Value, from_numpy, to_numpy
+from .type_rules import ArrowType
 from .zones import clock_seconds, instant_seconds, midnight_seconds
 
 __all__ = [
@@ -21,11 +26,11 @@ __all__ = [
     "days_to_dates",
     "from_clock",
     "in_unit",
+    "local_time",
     "timestamp_to_date",
     "timestamp_to_timestamp",
 ]
 
-ArrowType: TypeAlias = Any
 Ticks: TypeAlias = npt.NDArray[np.int64]
 Valid: TypeAlias = npt.NDArray[np.bool_] | None
 
@@ -35,7 +40,7 @@ SECONDS_PER_DAY = 86_400
 
 
 def clock_ticks(value: Value) -> tuple[Ticks, Valid]:
-    """Return what the clock of a timestamp's zone shows: ticks since it showed 1970, validity."""
+    """Return the clock ticks of timestamps, and their validity."""
     ticks, valid = to_numpy(pc.cast(value, pa.int64()), len(value))
     zone = value.type.tz
     if zone in (None, "UTC"):
@@ -48,14 +53,14 @@ def clock_ticks(value: Value) -> tuple[Ticks, Valid]:
 def from_clock(
     ticks: Ticks, valid: Valid, to: ArrowType, like: Value | None = None, midnight: bool = False
 ) -> Value:
-    """Return the timestamps at which the clock of their zone shows this.
+    """Return the timestamps with these clock ticks, the inverse of `clock_ticks`.
 
     Args:
-        ticks: since the clock showed 1970, in the unit of the type.
-        valid: which of them are known.
+        ticks: clock ticks in the unit of `to`.
+        valid: which of them are not null; None if all.
         to: the timestamp type.
-        like: timestamps of that type, whose offset is kept where the clock shows a time twice.
-        midnight: the times are those at which days begin; see `zones.midnight_seconds`.
+        like: timestamps of that type; their offset is preferred for a local time that occurs twice.
+        midnight: the times are the beginnings of days; see `zones.midnight_seconds`.
     """
     if to.tz not in (None, "UTC"):
         per_second = PER_SECOND[to.unit]
@@ -69,14 +74,14 @@ def from_clock(
 
 
 def _offsets(value: Value) -> Ticks:
-    """Return how many seconds the clock is ahead of UTC at each timestamp."""
+    """Return the offset from UTC at each timestamp, in seconds."""
     instants, _ = to_numpy(pc.cast(value, pa.int64()), len(value))
     seconds = instants // PER_SECOND[value.type.unit]
     return clock_seconds(seconds, value.type.tz) - seconds
 
 
 def days_of(value: Value) -> tuple[Ticks, Valid]:
-    """Return dates, or timestamps by their zone's clock, as days since 1970, and validity."""
+    """Return dates, or the local dates of timestamps, as days since 1970, and their validity."""
     if pa.types.is_timestamp(value.type):
         ticks, valid = clock_ticks(value)
         return ticks // (PER_SECOND[value.type.unit] * SECONDS_PER_DAY), valid
@@ -85,7 +90,7 @@ def days_of(value: Value) -> tuple[Ticks, Valid]:
 
 
 def days_to_dates(days: Ticks, valid: Valid) -> Value:
-    """Return days since 1970 as dates, null beyond 32 bits."""
+    """Return days since 1970 as dates; null if they exceed 32 bits."""
     fits = days == days.astype(np.int32)
     valid = fits if valid is None else valid & fits
     whole = from_numpy(days.astype(np.int32), None if valid.all() else valid)
@@ -93,10 +98,9 @@ def days_to_dates(days: Ticks, valid: Valid) -> Value:
 
 
 def in_unit(value: Value, unit: str) -> Value:
-    """Return a timestamp or duration in another unit: rounded down, null beyond 64 bits."""
+    """Return a timestamp or duration in another unit: rounded down; null if it exceeds 64 bits."""
     kind = value.type
-    timestamp = pa.types.is_timestamp(kind)
-    to = pa.timestamp(unit, kind.tz) if timestamp else pa.duration(unit)
+    to = pa.timestamp(unit, kind.tz) if pa.types.is_timestamp(kind) else pa.duration(unit)
     if to == kind:
         return value
     ticks, valid = to_numpy(pc.cast(value, pa.int64()), len(value))
@@ -112,29 +116,28 @@ def in_unit(value: Value, unit: str) -> Value:
 
 
 def timestamp_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Change unit or zone; between with and without zone by the zone's own clock."""
+    """Change the unit or the zone; a timestamp without a zone is local time in the other's zone."""
     zone, unit = value.type.tz, to.unit
     if zone is None and to.tz is not None:
         ticks, valid = clock_ticks(in_unit(value, unit))
         return from_clock(ticks, valid, to)
     if zone is not None and to.tz is None:
-        return in_unit(_clock(value), unit)
+        return in_unit(local_time(value), unit)
     return pc.cast(in_unit(value, unit), to)
 
 
-def _clock(value: Value) -> Value:
-    """Return what the clock of the zone shows, without the zone."""
-    ticks, valid = clock_ticks(value)
-    return pc.cast(from_numpy(ticks, valid), pa.timestamp(value.type.unit))
+def local_time(value: Value) -> Value:
+    """Return timestamps as local time, without a zone."""
+    return pc.cast(from_numpy(*clock_ticks(value)), pa.timestamp(value.type.unit))
 
 
 def date_to_timestamp(value: Value, to: ArrowType) -> Value:
-    """Return the moment that begins each day."""
+    """Return the instant at which each day begins in the zone of the type."""
     local = in_unit(pc.cast(value, pa.timestamp("s")), to.unit)
     ticks, valid = clock_ticks(local)
     return from_clock(ticks, valid, to, midnight=True)
 
 
 def timestamp_to_date(value: Value, to: ArrowType) -> Value:
-    """Return the day of each instant, in its zone."""
+    """Return the local date of each timestamp."""
     return pc.cast(days_to_dates(*days_of(value)), to)

@@ -1,8 +1,9 @@
-"""What clocks show in a zone: offsets from UTC at instants, and instants from what clocks show.
+"""Time zones on arrays: instants to local time (what a clock in the zone shows) and back.
 
-The changes of a zone's clock are found year by year through `zoneinfo` and kept. Before 1800 clocks
-show the zone's first offset. From 2100 on only rules without an end are left: their changes depend
-on the weekday that a year begins with and on its length, and repeat every 400 years.
+The transitions of a zone (changes of its offset) are found year by year through `zoneinfo` and
+cached. Before 1800 the zone's first offset holds. After 2100 only the zone's last rule is left: its
+transitions depend on the first weekday of a year and on the year's length, so a year is replaced by
+one of 2100 … 2499 that is alike, and the calendar repeats every 400 years.
 """
 
 from __future__ import annotations
@@ -25,81 +26,89 @@ Seconds: TypeAlias = npt.NDArray[np.int64]
 
 _CYCLE_S = 146_097 * 86_400
 _FIRST_YEAR, _RULES_YEAR, _LAST_YEAR = 1800, 2100, 2500
-_FIRST_S, _LAST_S = -5_364_662_400, 16_725_225_600  # when these years begin
+_FIRST_S, _LAST_S = -5_364_662_400, 16_725_225_600  # the beginnings of the first and last
 _FIXED = re.compile(r"([+-])(\d\d):?(\d\d)(?::(\d\d))?")
 
 
 def offset_seconds(instants: Seconds, zone: str) -> Seconds:
-    """Return by how many seconds the zone's clock is ahead of UTC at each instant."""
-    changes, offsets = _changes_around(instants, zone)
-    return offsets[np.searchsorted(changes, _folded(instants), side="right")]
+    """Return the zone's offset from UTC at each instant, in seconds."""
+    transitions, offsets = _transitions_around(instants, zone)
+    return offsets[np.searchsorted(transitions, _folded(instants), side="right")]
 
 
 def clock_seconds(instants: Seconds, zone: str) -> Seconds:
-    """Return what the zone's clock shows at each instant, as seconds since it showed 1970."""
+    """Return the local time at each instant, in seconds since local 1970."""
     return instants + offset_seconds(instants, zone)
 
 
 def instant_seconds(clocks: Seconds, zone: str, like: Seconds | None = None) -> Seconds:
-    """Return the instants at which the zone's clock shows this.
+    """Return the instants of local times.
 
-    A repeated time is the first of the two; a skipped one is as far behind the change as it is
-    behind the clock's last time before.
+    A local time that occurs twice is the first of the two. One that is skipped is read with the
+    offset before the transition, as Java does.
 
     Args:
-        clocks: seconds since the clock showed 1970.
+        clocks: local times, in seconds since local 1970.
         zone: the zone's name.
-        like: offsets to prefer where a clock shows the time twice, shape as `clocks`.
+        like: offsets to prefer for local times that occur twice, shape as `clocks`.
     """
-    changes, offsets = _changes_around(clocks, zone)
-    settled = changes + np.maximum(offsets[:-1], offsets[1:])
-    chosen = offsets[np.searchsorted(settled, _folded(clocks), side="right")]
+    transitions, offsets = _transitions_around(clocks, zone)
+    # The local time from which on the offset behind a transition is used: the first that is no
+    # longer skipped where clocks are put forward, or no longer repeated where they are put back.
+    first_after = transitions + np.maximum(offsets[:-1], offsets[1:])
+    chosen = offsets[np.searchsorted(first_after, _folded(clocks), side="right")]
     if like is not None:
         chosen = np.where(offset_seconds(clocks - like, zone) == like, like, chosen)
     return clocks - chosen
 
 
 def midnight_seconds(clocks: Seconds, zone: str) -> Seconds:
-    """Return the first instants of days, given by midnight on the zone's clock.
+    """Return the first instants of days, given by the local time of their midnights.
 
-    Where midnight is skipped, the day begins with the change.
+    Where midnight is skipped, the day begins with the transition.
     """
     instants = instant_seconds(clocks, zone)
-    changes, offsets = _changes_around(clocks, zone)
+    transitions, offsets = _transitions_around(clocks, zone)
     folded = _folded(clocks)
-    at = np.searchsorted(changes + offsets[1:], folded, side="right")
-    if not len(changes):
+    at = np.searchsorted(transitions + offsets[1:], folded, side="right")
+    if not len(transitions):
         return instants
-    at = np.minimum(at, len(changes) - 1)
-    skipped = (folded >= changes[at] + offsets[at]) & (folded < changes[at] + offsets[at + 1])
-    return np.where(skipped, changes[at] + (clocks - folded), instants)
+    at = np.minimum(at, len(transitions) - 1)
+    change = transitions[at]
+    is_skipped = (folded >= change + offsets[at]) & (folded < change + offsets[at + 1])
+    return np.where(is_skipped, change + (clocks - folded), instants)
 
 
 def _folded(seconds: Seconds) -> Seconds:
-    """Move seconds after 2500 by whole cycles of the calendar to before, and others not."""
+    """Move seconds after 2500 back by whole cycles of 400 years; return others unchanged."""
     beyond = np.maximum(seconds - _LAST_S, -1) // _CYCLE_S + 1
     return seconds - beyond * _CYCLE_S if beyond.any() else seconds
 
 
-def _changes_around(seconds: Seconds, zone: str) -> tuple[Seconds, Seconds]:
-    """Return the instants of change around some, and the offsets before, between and after."""
+def _transitions_around(seconds: Seconds, zone: str) -> tuple[Seconds, Seconds]:
+    """Return the transitions in the years of some instants, and the offsets around them.
+
+    Returns:
+        transitions: seconds since 1970, shape (n,).
+        offsets: before the first, between, and after the last transition, shape (n + 1,).
+    """
     folded = _folded(seconds)
     low, high = (folded.min(), folded.max()) if len(folded) else (0, 0)
     years = np.clip([low - 86_400, high + 86_400], _FIRST_S, _LAST_S - 1)
     first, last = np.array(years, "M8[s]").astype("M8[Y]").astype(np.int64) + 1970
-    return _changes_between(zone, int(first), int(last))
+    return _transitions_between(zone, int(first), int(last))
 
 
 @functools.lru_cache(maxsize=64)
-def _changes_between(zone: str, first: int, last: int) -> tuple[Seconds, Seconds]:
+def _transitions_between(zone: str, first: int, last: int) -> tuple[Seconds, Seconds]:
     offset = _offset_at(zone)
-    found = [change for year in range(first, last + 1) for change in _changes_in(zone, year)]
+    found = [one for year in range(first, last + 1) for one in _transitions_in(zone, year)]
     offsets = [_whole_seconds(offset(_start_of(first) - 1)), *(after for _, after in found)]
     return np.array([at for at, _ in found], np.int64), np.array(offsets, np.int64)
 
 
-def _changes_in(zone: str, year: int) -> list[tuple[int, int]]:
-    """Return the changes of the zone's clock in a year: instant, offset from then on."""
+def _transitions_in(zone: str, year: int) -> list[tuple[int, int]]:
+    """Return a year's transitions: instant, offset from then on."""
     start = _start_of(year)
     if year > _RULES_YEAR:
         weekday, is_leap = _days_since_1970(year) % 7, _days_since_1970(year + 1) % 7
@@ -108,12 +117,15 @@ def _changes_in(zone: str, year: int) -> list[tuple[int, int]]:
             for like in range(_RULES_YEAR, _LAST_YEAR)
             if (_days_since_1970(like) % 7, _days_since_1970(like + 1) % 7) == (weekday, is_leap)
         )
-    return [(start + since, after) for since, after in _changes_since_start(zone, year)]
+    return [(start + since, after) for since, after in _transitions_since_start(zone, year)]
 
 
 @functools.lru_cache(maxsize=8192)
-def _changes_since_start(zone: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Return the changes in a year: seconds since its start, offset from then on."""
+def _transitions_since_start(zone: str, year: int) -> tuple[tuple[int, int], ...]:
+    """Return a year's transitions: seconds since its start, offset from then on.
+
+    Found day by day, then by bisection within a day whose ends have different offsets.
+    """
     offset = _offset_at(zone)
     start, end = _start_of(year), _start_of(year + 1)
     found = []
@@ -136,7 +148,7 @@ def _start_of(year: int) -> int:
 
 
 def _days_since_1970(year: int) -> int:
-    """Return the days from 1970 to the first of a year."""
+    """Return the days from 1970 to the first day of a year."""
     return datetime.date(year, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
 
 
@@ -156,7 +168,7 @@ def _offset_at(zone: str) -> Callable[[int], datetime.timedelta]:
         try:
             known = zoneinfo.ZoneInfo(zone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-            msg = f"no time zone {zone!r} is known here: use such as 'Europe/Berlin' or '+02:00'"
+            msg = f"there is no time zone {zone!r}: use one such as 'Europe/Berlin' or '+02:00'"
             raise ExpressionError(msg) from None
 
     def offset(instant: int) -> datetime.timedelta:

@@ -6,6 +6,8 @@ import copy
 import datetime
 import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -215,6 +217,19 @@ def test_expressions_travel() -> None:
         assert _values(other) == _values(expression)
 
 
+def test_building_imports_neither_numpy_nor_pyarrow() -> None:
+    code = (
+        "import sys\n"
+        "import whale_ray as whale\n"
+        "F, col = whale.functions, whale.col\n"
+        "F.upper('a').like('B%') | (F.date_trunc('day', 't') < 1.5) & col('c').isin(1, 2)\n"
+        "whale.when(col('a') > 0, F.date_format('t', 'yyyy')).otherwise(None).alias('b').columns\n"
+        "print(sorted({'numpy', 'pyarrow'} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    assert ran.stdout == b"[]\n"
+
+
 def test_types_by_either_name() -> None:
     for spark_name, whale_name in (("bigint", "int64"), ("decimal(5,2)", "decimal128(5, 2)")):
         assert str(col("a").cast(spark_name)) == f"CAST(a AS {whale_name})"
@@ -229,8 +244,8 @@ def test_types_by_either_name() -> None:
     [
         (
             lambda: col("a") > 1 and col("b"),
-            "(a > 1) has no truth value before rows come: write & for and, | for or, ~ for not,"
-            " and parentheses around comparisons: (col('a') > 0) & (col('b') < 1)",
+            "(a > 1) has no truth value before it is evaluated: write & for and, | for or, ~ for"
+            " not, and parentheses around comparisons: (col('a') > 0) & (col('b') < 1)",
         ),
         (lambda: col(3), "col takes a column's name, not 3"),
         (
@@ -253,8 +268,8 @@ def test_types_by_either_name() -> None:
         (lambda: F.round("a", 1.5), "expected a plain integer, not 1.5"),
         (
             lambda: F.date_trunc("fortnight", "t"),
-            "no unit 'fortnight' to cut times at: use one of year, quarter, month, week, day, hour,"
-            " minute, second, millisecond, microsecond",
+            "cannot truncate times to 'fortnight': use one of year, quarter, month, week, day,"
+            " hour, minute, second, millisecond, microsecond",
         ),
         (
             lambda: F.to_date("a", "yyyy-QQ"),

@@ -304,8 +304,8 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "a key by expression": (
         lambda rig: rig.plain.key_by(whale.col("a") + 1),
-        "operator 'plain': key_by takes column names, not Call (a + 1): compute the key with"
-        " with_column first, then name it",
+        "operator 'plain': key_by takes column names, not FunctionCall (a + 1): compute the key"
+        " with with_column first, then name it",
     ),
     "direct by text": (
         lambda rig: rig.fixes.direct("vehicle_id"),
