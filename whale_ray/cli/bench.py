@@ -18,6 +18,7 @@ SUITES = {
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
     "one-to-many": "every tuple to up to 480 instances on 30 hosts: modes, trees, peers",
     "dynamic": "a load that changes, and the multicast tree that follows it",
+    "options-market": "the application's placements, stage by stage, and the highest rate of each",
 }
 
 
@@ -32,7 +33,10 @@ def add_bench(commands: Any) -> None:
         "--sizes", metavar="N,N", type=_numbers, help="one-to-many: numbers of instances"
     )
     command.add_argument(
-        "--plots", metavar="DIR", type=Path, help="one-to-many, dynamic: where to put plots"
+        "--plots", metavar="DIR", type=Path, help="one-to-many, dynamic, options-market: folder"
+    )
+    command.add_argument(
+        "--rate", metavar="N", type=float, help="options-market: messages per second"
     )
     command.add_argument("--json", action="store_true", help="one JSON object on the last line")
     command.set_defaults(function=_bench)
@@ -52,7 +56,7 @@ def _options(parsed: argparse.Namespace, suite: Any) -> dict[str, Any]:
     if parsed.only is not None:
         options["only"] = _part(parsed.suite, suite, parsed.only)
     taken = signature(suite.run).parameters
-    for option in ("sizes", "plots"):
+    for option in ("sizes", "plots", "rate"):
         value = getattr(parsed, option)
         if value is None:
             continue

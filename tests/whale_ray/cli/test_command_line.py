@@ -29,7 +29,7 @@ from whale_ray.metrics.job_metrics import JobMetrics
 USER_CODE = Path(__file__).parents[1] / "user_code"
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
-SUITES = "transport, rows, ride-hailing, one-to-many, dynamic"
+SUITES = "transport, rows, ride-hailing, one-to-many, dynamic, options-market"
 COMMANDS = "run, explain, bench, simulate, doctor, list, stop, settings, completion"
 
 
@@ -118,8 +118,6 @@ MISTAKES = {
     "see whale-ray explain ride-hailing --help",
     "explain ride-hailing --workers -2": "--workers must lie between 0 and 4,096, not -2",
     "explain ride-hailing more": "unknown argument more; see whale-ray explain ride-hailing --help",
-    "explain options-market --compare": "one placement is explained at a time; "
-    "leave out --compare, give --placement",
     "explain options-market --overwrite": "--overwrite means nothing without --output; leave it "
     "out",
     "explain options-market --set runtime.hosts=3": "runtime.hosts=3 is no part of the placement "

@@ -8,8 +8,7 @@ from typing import Any
 
 from ..shared import report
 from .contracts import ContractBook
-from .highest_rate import MISSED_SHARE
-from .measuring import Latency, Measured
+from .measuring import MISSED_SHARE, Latency, Measured
 from .settings import OptionsMarketSettings
 from .topology import APPLICATION
 

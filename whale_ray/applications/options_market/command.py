@@ -9,30 +9,21 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
 
 from ...cli.running import add_settings, settings_of
-from ...configs.errors import EXIT_INTERRUPTED, JobError, UsageError
+from ...configs.errors import EXIT_INTERRUPTED, UsageError
 from ...transport.clock import SystemClock
 from ..shared import command as shared
 from ..shared.phases import Phases
 from ..shared.ranges import check_whole, named_as_options
 from .application import describe_result, render_result
-from .comparing import (
-    describe_comparison,
-    draw_comparison,
-    placements_here,
-    render_comparison,
-)
 from .contracts import CONTRACTS_MAX
-from .highest_rate import MISSED_SHARE, highest_rate
 from .measuring import Measured, measure
-from .placements import PLACEMENTS, check_given, job_settings, workers_of
-from .settings import MESSAGES_MAX, OptionsMarketSettings
+from .placements import PLACEMENTS, check_given, job_settings, placements_here, workers_of
+from .settings import OptionsMarketSettings
 from .topology import APPLICATION, build
 
 if TYPE_CHECKING:
@@ -46,8 +37,6 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Final = OptionsMarketSettings()
 _PLACEMENT: Final = "shared-memory"
-#: Messages per second, between which `--highest` searches.
-_SEARCHED: Final = (10_000.0, 10_000_000.0)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -56,11 +45,6 @@ def add_arguments(parser: Parser) -> None:
     market.add_argument("--data", metavar="DIR", help="with contracts and trade counts, Parquet")
     market.add_argument(
         "--contracts", type=int, metavar="N", help="the N busiest alone (default all)"
-    )
-    market.add_argument(
-        "--highest",
-        action="store_true",
-        help=f"search the highest rate with less than {100 * MISSED_SHARE:g} %% missed",
     )
     _add_numbers(
         market,
@@ -72,10 +56,10 @@ def add_arguments(parser: Parser) -> None:
     division = parser.add_argument_group("division")
     placements = "; ".join(f"{name}: {placement.what}" for name, placement in PLACEMENTS.items())
     division.add_argument(
-        "--placement", choices=tuple(PLACEMENTS), help=f"{placements} (default {_PLACEMENT})"
-    )
-    division.add_argument(
-        "--compare", action="store_true", help="all placements that run here, one by one"
+        "--placement",
+        choices=tuple(PLACEMENTS),
+        default=_PLACEMENT,
+        help=f"{placements} (default {_PLACEMENT})",
     )
     _add_numbers(
         division,
@@ -91,11 +75,8 @@ def add_arguments(parser: Parser) -> None:
         default="processes",
         help="Ray actors or plain processes (default), on this machine",
     )
-    result = shared.add_result(
+    shared.add_result(
         parser, "--output", "--out", help="keep the decisions there; else only count them"
-    )
-    result.add_argument(
-        "--plots", type=Path, metavar="DIR", help="draw what --compare found (whale-ray[plots])"
     )
     parser.need("--data", "--on-bad-rows")
     add_settings(parser)
@@ -122,12 +103,9 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    if options.compare:
-        msg = "one placement is explained at a time; leave out --compare, give --placement"
-        raise UsageError(msg)
-    chosen, name = _chosen(options), options.placement or _PLACEMENT
+    chosen, name = _chosen(options), options.placement
     given = settings_of(options)
-    _check(options, chosen, given, [name])
+    _check(options, chosen, given)
     workers = workers_of(name, options.workers, chosen.feeds)
     topology = build(
         _generated(options, chosen.seed),
@@ -144,10 +122,7 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
     chosen = _chosen(options)
-    names, without = [options.placement or _PLACEMENT], dict[str, str]()
-    if options.compare:
-        names, without = placements_here()
-    _check(options, chosen, settings, names)
+    _check(options, chosen, settings)
     lack = placements_here()[1].get(options.placement)
     if lack is not None:
         msg = f"--placement {options.placement} cannot run here: {lack}; choose another one"
@@ -157,36 +132,23 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
         sink = shared.parquet_sink(options, None, options.output)
     phases = Phases(APPLICATION)
     book, rejected = _contracts(options, chosen.seed, settings, phases)
-
-    def described(name: str, chosen: OptionsMarketSettings, measured: Measured) -> dict[str, Any]:
-        return describe_result(
-            command=shlex.join(command),
-            settings=chosen,
-            more_settings={"on": options.on, "data": options.data},
-            placement=name,
-            book=book,
-            rows_rejected=rejected,
-            measured=measured,
-            phases_s=phases.seconds,
-            output=options.output,
-        )
-
-    runs = []
-    for name in names:
-        streamed = partial(_stream, options, settings, book, name, sink, phases)
-        rate, measured = (
-            _at_highest(streamed, chosen) if options.highest else (chosen.rate, streamed(chosen))
-        )
-        runs.append(described(name, replace(chosen, rate=rate), measured))
-        if measured.state != "finished":
-            _say("stopped early: what is told is of the time until then")
-            without |= dict.fromkeys(names[len(runs) :], "its turn did not come")
-            break
-    if options.compare:
-        _tell_comparison(options, describe_comparison(shlex.join(command), runs, without))
-    else:
-        shared.tell(runs[0], render_result(runs[0]), as_json=options.json)
-    return 0 if measured.state == "finished" else EXIT_INTERRUPTED
+    measured = _stream(options, settings, book, sink, phases, chosen)
+    result = describe_result(
+        command=shlex.join(command),
+        settings=chosen,
+        more_settings={"on": options.on, "data": options.data},
+        placement=options.placement,
+        book=book,
+        rows_rejected=rejected,
+        measured=measured,
+        phases_s=phases.seconds,
+        output=options.output,
+    )
+    is_finished = measured.state == "finished"
+    if not is_finished:
+        _say("stopped early: the figures are of the time until then")
+    shared.tell(result, render_result(result), as_json=options.json)
+    return 0 if is_finished else EXIT_INTERRUPTED
 
 
 def _chosen(options: argparse.Namespace) -> OptionsMarketSettings:
@@ -198,56 +160,34 @@ def _chosen(options: argparse.Namespace) -> OptionsMarketSettings:
         return OptionsMarketSettings(**given)
 
 
-def _check(
-    options: argparse.Namespace,
-    chosen: OptionsMarketSettings,
-    settings: Settings,
-    names: Sequence[str],
-) -> None:
-    """Refuse options that mean nothing together; raises UsageError or SettingsError."""
+def _check(options: argparse.Namespace, chosen: OptionsMarketSettings, settings: Settings) -> None:
+    """Refuse options that contradict each other; raises UsageError or SettingsError."""
     if options.overwrite and options.output is None:
         msg = "--overwrite means nothing without --output; leave it out"
         raise UsageError(msg)
-    if options.output is not None and (options.compare or options.highest):
-        msg = "--compare and --highest run the market several times; leave out --output"
-        raise UsageError(msg)
-    if options.compare:
-        if options.placement is not None:
-            msg = "--compare takes all placements; leave out --placement"
-            raise UsageError(msg)
-        from ...lab.bench.plots import check_plots
-
-        check_plots(options.plots)
-    elif options.plots is not None:
-        msg = "--plots means nothing without --compare; leave it out"
-        raise UsageError(msg)
-    if options.highest and options.rate is not None:
-        msg = "--highest searches the rate; leave out --rate"
-        raise UsageError(msg)
-    if options.engines is not None and all(PLACEMENTS[name].fused for name in names):
+    if options.engines is not None and PLACEMENTS[options.placement].fused:
         msg = "--placement fused has an engine for every line; leave out --engines, or give --feeds"
         raise UsageError(msg)
-    for name in names:
-        check_given(name, workers_of(name, options.workers, chosen.feeds), settings)
+    workers = workers_of(options.placement, options.workers, chosen.feeds)
+    check_given(options.placement, workers, settings)
 
 
 def _stream(
     options: argparse.Namespace,
     settings: Settings,
     book: ContractBook,
-    name: str,
     sink: Sink | None,
     phases: Phases,
     chosen: OptionsMarketSettings,
 ) -> Measured:
-    """Run a placement once."""
-    _say(f"streaming {chosen.rate:,.0f} messages/s, {name}")
+    """Run the market once."""
+    _say(f"streaming {chosen.rate:,.0f} messages/s, {options.placement}")
     clock = SystemClock()
     since_ns = clock.monotonic_ns()
     measured = measure(
         book,
         chosen,
-        name,
+        options.placement,
         workers=options.workers,
         more_settings=settings,
         on=options.on,
@@ -256,31 +196,6 @@ def _stream(
     )
     shared.told_phases(phases, measured.job, (clock.monotonic_ns() - since_ns) / 1e9)
     return measured
-
-
-def _at_highest(
-    streamed: Callable[[OptionsMarketSettings], Measured], chosen: OptionsMarketSettings
-) -> tuple[float, Measured]:
-    """Return the highest rate at which next to nothing is missed, and the run at this rate."""
-
-    def at(rate: float) -> Measured:
-        measured = streamed(replace(chosen, rate=rate))
-        if measured.state != "finished":
-            raise KeyboardInterrupt
-        return measured
-
-    low, high = _SEARCHED
-    found = highest_rate(at, low, min(high, MESSAGES_MAX / chosen.seconds))
-    if found.measured is None:
-        msg = f"{MISSED_SHARE:.2%} of the messages or more is missed even at {low:,.0f} a second"
-        raise JobError(msg)
-    return found.rate, found.measured
-
-
-def _tell_comparison(options: argparse.Namespace, result: dict[str, Any]) -> None:
-    if options.plots is not None:
-        draw_comparison(options.plots, result)
-    shared.tell(result, render_comparison(result), as_json=options.json)
 
 
 def _contracts(

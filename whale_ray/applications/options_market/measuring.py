@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...metrics.job_metrics import JobMetrics
     from ...operators.sinks.base import Sink
 
-__all__ = ["STAGES", "Ingest", "Latency", "Measured", "latencies_of", "measure"]
+__all__ = ["MISSED_SHARE", "STAGES", "Ingest", "Latency", "Measured", "latencies_of", "measure"]
 
 #: Stage → the moments at which it begins and ends, in the order of the way.
 STAGES: Final[Mapping[str, tuple[str, str]]] = {
@@ -49,6 +49,9 @@ _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
     "from_due": ("due_ns", "collector_in_ns"),
 }
 _NS_PER_US = 1_000.0
+
+#: Vega considers an application incapable of a rate at which it misses this share or more.
+MISSED_SHARE: Final = 1e-4
 
 
 @dataclass(frozen=True)

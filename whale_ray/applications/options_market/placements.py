@@ -17,6 +17,7 @@ __all__ = [
     "check_given",
     "job_settings",
     "placement_settings",
+    "placements_here",
     "workers_of",
 ]
 
@@ -136,3 +137,15 @@ def _setting_of(settings: Settings, key: str) -> Any:
     """Return a setting by its dotted path."""
     section, _, name = key.partition(".")
     return getattr(getattr(settings, section), name)
+
+
+def placements_here() -> tuple[list[str], dict[str, str]]:
+    """Return the placements that this machine can run, and those left out with the reason."""
+    from ...transport.verbs.carriers import load_where_devices_are
+    from ...transport.verbs.library import NoVerbsError
+
+    try:
+        load_where_devices_are()
+    except NoVerbsError as error:
+        return [name for name in PLACEMENTS if name != "verbs"], {"verbs": error.lack}
+    return list(PLACEMENTS), {}

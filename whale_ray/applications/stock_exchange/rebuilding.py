@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...configs.errors import InputError
+from .auctions import Fill, Resting, uncross
 from .calendar import TradingCalendar
-from .reference import Fill, Resting, uncross
 from .schemas import Action
 from .splitting import PRICE_MILLI_MAX, QTY_MAX
 

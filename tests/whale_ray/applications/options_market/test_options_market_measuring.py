@@ -1,10 +1,9 @@
-"""What a run reports: latencies, counts that must add up, placements, the search for a rate."""
+"""What a run reports: latencies, counts that must add up, placements, mistakes."""
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from whale_ray.applications.options_market.application import describe_result, render_result
 from whale_ray.applications.options_market.generated import generated_contracts
-from whale_ray.applications.options_market.highest_rate import highest_rate
 from whale_ray.applications.options_market.measuring import (
     STAGES,
     Ingest,
@@ -30,7 +28,8 @@ from whale_ray.applications.options_market.placements import (
 )
 from whale_ray.applications.options_market.schemas import MOMENTS
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
-from whale_ray.configs.errors import JobError, SettingsError, WhaleError
+from whale_ray.cli.main import main
+from whale_ray.configs.errors import EXIT_USAGE, JobError, SettingsError, WhaleError
 from whale_ray.configs.settings import Settings
 
 INGEST = Ingest(offered=1_000, taken=990, missed=10, gaps=2, damaged=1, missed_by_lines=9)
@@ -173,63 +172,6 @@ def test_workers_that_a_placement_cannot_have_are_refused():
     )
 
 
-# --- the highest rate ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run at a rate that misses everything above a limit."""
-
-    rate: float
-    limit: float
-
-    @property
-    def ingest(self) -> Ingest:
-        missed = 0 if self.rate <= self.limit else 100
-        return Ingest(1_000, 1_000 - missed, missed, 1, 0, missed)
-
-
-@given(st.floats(0.0, 2e6), st.floats(0.01, 0.5))
-def test_the_search_finds_the_limit(limit, precision):
-    runs: list[Run] = []
-
-    def measure(rate: float) -> Run:
-        runs.append(Run(rate, limit))
-        return runs[-1]
-
-    found = highest_rate(measure, 1_000, 1_000_000, precision=precision)
-    assert list(found.tried) == [run.rate for run in runs]
-    assert len(runs) <= 3 + math.log2(math.log(1_000) / math.log(1 + precision)) + 1
-    if limit < 1_000:
-        assert (found.rate, found.measured, found.is_bound) == (0.0, None, True)
-    elif limit >= 1_000_000:
-        assert (found.rate, found.is_bound) == (1_000_000, False)
-    else:
-        assert found.rate <= limit <= found.rate * (1 + precision) * (1 + 1e-9)
-        assert found.measured == Run(found.rate, limit)
-
-
-def test_a_share_at_the_limit_is_too_much():
-    ingest = Ingest(10_000, 9_999, 1, 1, 0, 1)
-    found = highest_rate(lambda _rate: replace(MEASURED, ingest=ingest), 10, 10)
-    assert found.rate == 0.0 and found.tried == {10: 1e-4}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ((0, 5, 0.1), "the search goes from 0 to 5 messages/s: give 0 < low <= high"),
-        ((9, 5, 0.1), "the search goes from 9 to 5 messages/s: give 0 < low <= high"),
-        ((1, 5, 0), "precision is 0: give more than 0 and less than 1"),
-    ],
-)
-def test_searches_that_make_no_sense_are_refused(values, message):
-    low, high, precision = values
-    with pytest.raises(SettingsError) as refused:
-        highest_rate(lambda rate: Run(rate, 1), low, high, precision=precision)
-    assert str(refused.value) == message
-
-
 # --- the report ------------------------------------------------------------------------------
 
 
@@ -304,3 +246,31 @@ def test_a_run_without_decisions_says_so():
     assert result["latency_us"] == {"end_to_end": None, "wait_on_line": None, "from_due": None}
     assert render_result(result).endswith("\n\n  (no decision whose latency counts)")
     assert issubclass(JobError, WhaleError)
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--placement fused --engines 1",
+            "--placement fused has an engine for every line; leave out --engines, or give --feeds",
+        ),
+        (
+            "--placement fused --set runtime.hosts=2",
+            "runtime.hosts=2 is no part of the placement 'fused', which has 1; leave it out, or "
+            "choose another placement",
+        ),
+        (
+            "--workers 1",
+            "--placement shared-memory needs 2 workers or more, not 1: handlers have their own",
+        ),
+        ("--overwrite", "--overwrite means nothing without --output; leave it out"),
+    ],
+)
+def test_mistakes_are_one_line(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "options-market", *words.split()]) == EXIT_USAGE
+    assert capsys.readouterr().err.splitlines()[-1] == f"whale-ray: {message}"

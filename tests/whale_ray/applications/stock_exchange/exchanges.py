@@ -12,10 +12,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.whale_ray.applications.emitted import Emitted, context
+from tests.whale_ray.applications.stock_exchange.reference import OrderRow, ReferenceExchange
+from whale_ray.applications.stock_exchange.auctions import Fill
 from whale_ray.applications.stock_exchange.calendar import SHANGHAI
 from whale_ray.applications.stock_exchange.matcher import Matcher
 from whale_ray.applications.stock_exchange.rebuilding import COMPARISON, judge, rebuild
-from whale_ray.applications.stock_exchange.reference import Fill, OrderRow, ReferenceExchange
 from whale_ray.applications.stock_exchange.schemas import ORDERS, Action
 from whale_ray.applications.stock_exchange.splitting import split
 from whale_ray.transport.wire.batch import Batch

@@ -20,8 +20,9 @@ from tests.whale_ray.applications.stock_exchange.exchanges import (
     phase,
     referred,
 )
+from tests.whale_ray.applications.stock_exchange.reference import ReferenceExchange
+from whale_ray.applications.stock_exchange.auctions import Fill, uncross
 from whale_ray.applications.stock_exchange.matcher import Matcher
-from whale_ray.applications.stock_exchange.reference import Fill, ReferenceExchange, uncross
 from whale_ray.applications.stock_exchange.schemas import Action
 from whale_ray.configs.errors import BadRowError
 

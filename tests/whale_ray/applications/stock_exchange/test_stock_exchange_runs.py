@@ -15,10 +15,11 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.stock_exchange.exchanges import RealDay, as_fills
+from tests.whale_ray.applications.stock_exchange.reference import OrderRow, ReferenceExchange
 from whale_ray.api.job import Job
 from whale_ray.api.submission import run, submit
+from whale_ray.applications.stock_exchange.auctions import Fill
 from whale_ray.applications.stock_exchange.generator import GeneratorSettings, orders
-from whale_ray.applications.stock_exchange.reference import Fill, OrderRow, ReferenceExchange
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build
 from whale_ray.operators.sources.base import Source

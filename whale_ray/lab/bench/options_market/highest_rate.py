@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from ...configs.errors import SettingsError
+from ....applications.options_market.measuring import MISSED_SHARE
+from ....configs.errors import SettingsError
 
-__all__ = ["MISSED_SHARE", "HighestRate", "highest_rate"]
-
-#: Vega considers an application incapable of a rate at which it misses more than this.
-MISSED_SHARE: Final = 1e-4
+__all__ = ["HighestRate", "highest_rate"]
 
 
 class _Counted(Protocol):

@@ -6,26 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..shared import report
-from .measuring import STAGES
-from .placements import PLACEMENTS
-from .topology import APPLICATION
+from ....applications.options_market.measuring import STAGES
+from ....applications.options_market.topology import APPLICATION
+from ....applications.shared import report
+from ..plots import canvas
 
-__all__ = ["describe_comparison", "draw_comparison", "placements_here", "render_comparison"]
+__all__ = ["describe_comparison", "draw_comparison", "render_comparison"]
 
 _NAME_WIDTH, _WIDTH = 22, 16
-
-
-def placements_here() -> tuple[list[str], dict[str, str]]:
-    """Return the placements that this machine can run, and those left out with the reason."""
-    from ...transport.verbs.carriers import load_where_devices_are
-    from ...transport.verbs.library import NoVerbsError
-
-    try:
-        load_where_devices_are()
-    except NoVerbsError as error:
-        return [name for name in PLACEMENTS if name != "verbs"], {"verbs": error.lack}
-    return list(PLACEMENTS), {}
 
 
 def describe_comparison(
@@ -71,8 +59,6 @@ def render_comparison(result: Mapping[str, Any]) -> str:
 
 def draw_comparison(folder: Path, result: Mapping[str, Any]) -> None:
     """Draw a bar per placement, made of its stages, as options-market.png and .svg."""
-    from ...lab.bench.plots import canvas
-
     runs = [run for run in result["runs"] if run["transport_share"] is not None]
     with canvas(folder, APPLICATION) as axes:
         bottoms = [0.0] * len(runs)
