@@ -32,7 +32,7 @@ SHOW_SOURCES := import os, pathlib, sys, sysconfig; \
 	(site / "whale-ray-sources.pth").write_text(os.path.relpath(folder, site) + "\n")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-lab test-long test-rdma check docs bench bench-rdma peers soak format settings constraints clean
+.PHONY: help setup run test test-lab test-long test-rdma lowest check docs bench bench-rdma peers soak format settings constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-long: $(DEV) ## run the long tests
 
 test-rdma: $(DEV) ## run the tests that need RDMA devices, in a small VM (installs what it takes)
 	@.ci/test-rdma $(ARGS)
+
+lowest: $(DEV) ## install the lowest versions that are allowed, and run with them what meets their seams
+	@.ci/lowest
 
 check: $(DEV) ## lint, check the format, the types and the borders between the parts
 	@$(BIN)/ruff check
@@ -95,7 +98,7 @@ clean: ## remove what builds, tests and tools left behind (not .venv, not result
 # --- set-up: each step once, again only when the requirements change --------------------------
 
 setup run peers soak settings: STEPS := 2
-test test-lab test-long test-rdma check docs bench bench-rdma format constraints: STEPS := 3
+test test-lab test-long test-rdma lowest check docs bench bench-rdma format constraints: STEPS := 3
 
 $(CREATED):
 	@echo "[1/$(STEPS)] virtual environment in $(VENV), about 30 MB"
@@ -112,13 +115,13 @@ $(CREATED):
 	 exit 1
 
 $(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
-	@echo "[2/$(STEPS)] whale-ray with all extras, about 640 MB to load and 1,370 MB on disk: some minutes"
+	@echo "[2/$(STEPS)] whale-ray with all extras, about 640 MB to load and 1,400 MB on disk: some minutes"
 	@$(INSTALL) ".[all]"
 	@$(BIN)/python -c '$(SHOW_SOURCES)' $(VENV)/src
 	@touch $@
 
 $(DEV): $(RUNTIME)
-	@echo "[3/$(STEPS)] tools for tests and checks, about 140 MB to load and 440 MB on disk"
+	@echo "[3/$(STEPS)] tools for tests and checks, about 140 MB to load and 410 MB on disk"
 	@$(INSTALL) ".[all,dev]"
 	@touch $@
 

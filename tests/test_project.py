@@ -119,7 +119,7 @@ def test_every_warning_that_is_ignored_gives_its_reason():
 
 
 def test_ci_scripts_are_executable_and_stop_at_the_first_failure():
-    for name in ("run", "wheel"):
+    for name in ("run", "wheel", "lowest"):
         script = ROOT / ".ci" / name
         assert script.stat().st_mode & stat.S_IXUSR
         assert "set -euo pipefail" in script.read_text(encoding="utf-8")
