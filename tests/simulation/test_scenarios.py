@@ -35,17 +35,19 @@ from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
-from whale_ray.transport.links.link import Link
+from whale_ray.transport.links.link import Link, Role
+from whale_ray.transport.links.manager import LinkManager
 from whale_ray.transport.links.messages import SEQUENCE_MASK
+from whale_ray.transport.links.peer import Peer
 from whale_ray.transport.links.streams import StreamSender
 from whale_ray.transport.push.protocol import PushReceiver, PushSender
 
 PAST_FAILURES = Path(__file__).with_name("past_failures")
-SEEDS = {"push": 250, "resumption": 150, "forwarding": 100, "multicast": 500}
+SEEDS = {"push": 250, "resumption": 150, "forwarding": 100, "moving": 125, "multicast": 500}
 """In a minute or so; `make soak` plays more."""
 BLOCK = 125
 """Seeds that one test plays at most."""
-SEEDS_TO_CATCH = {"push": 100, "resumption": 100, "forwarding": 100, "multicast": 500}
+SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500}
 BASE = fresh_base()
 
 
@@ -59,7 +61,7 @@ def _print_base(request: pytest.FixtureRequest) -> None:
 
 def test_every_scenario_has_its_share_of_seeds():
     assert SEEDS.keys() == SCENARIOS.keys()
-    assert sum(SEEDS.values()) - SEEDS["multicast"] == SEEDS["multicast"] == 500
+    assert sum(SEEDS.values()) - SEEDS["multicast"] - SEEDS["moving"] == SEEDS["multicast"] == 500
     assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
 
 
@@ -157,8 +159,29 @@ def move_without_a_cut(vertex: SwitchVertex, move: PlannedMove) -> None:
         vertex._read_along(Span(move.new_parent, vertex.received))
 
 
+def move_with_a_payload_half_received(links: LinkManager[Any, Any], stream: int, to: str) -> None:
+    """Do not divert the rest of it."""
+    links.neighbours.move(stream, to)
+    links.asked = True
+
+
+def keep_the_link_that_is_replaced(links: LinkManager[Any, Any], *arguments: Any) -> None:
+    proved, connection, _ = arguments
+    role = Role.PARENT if connection.dialled else Role.CHILD
+    links.links.pop((proved.side.peer.host, role), None)
+    ESTABLISHED(links, *arguments)
+
+
+def let_handshakes_go_on(links: LinkManager[Any, Any], host: str) -> None:
+    """Close the link to a host that is not dialled any more, and nothing else."""
+    connection = links.links.get((host, Role.PARENT))
+    if links._reachability.stop(host) and connection is not None:
+        links._hang_up(connection)
+
+
 SUBSCRIBED = StreamSender.subscribed
 BEGIN = Link.begin
+ESTABLISHED = LinkManager._established
 FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("resumption", StreamSender, "subscribed", resume_behind_what_was_sent),
     ("resumption", Link, "begin", begin_whatever_the_sequence),
@@ -169,6 +192,10 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("push", PushSender, "reconnected", do_nothing),
     ("push", PushReceiver, "slot_for", take_a_use_twice),
     ("push", PushReceiver, "credit_word", property(give_back_too_much)),
+    ("resumption", LinkManager, "_established", keep_the_link_that_is_replaced),
+    ("moving", LinkManager, "move", move_with_a_payload_half_received),
+    ("moving", LinkManager, "_stop_dialling", let_handshakes_go_on),
+    ("moving", Peer, "parent_disconnected", do_nothing),
     ("multicast", SourceFloors, "heard", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
 ]

@@ -18,12 +18,16 @@ from hypothesis import given
 from tests.transport.conformance import ChannelConformance, Ends, Make, payload, receive, send
 from whale_ray.configs.errors import ProtocolError, ResourceError
 from whale_ray.transport.channel import Outcome
+from whale_ray.transport.links.link import Link, LinkBrokenError, LinkTimes, Role
+from whale_ray.transport.links.messages import PUSH, decode, encode
+from whale_ray.transport.links.peer import Peer
 from whale_ray.transport.push.channel import PushReceivingEnd, attach_push, create_push
 from whale_ray.transport.push.layout import PushLayout
 from whale_ray.transport.push.tcp import TcpPushReceivingEnd, TcpPushSendingEnd
 from whale_ray.transport.push.wire import PushInlet, PushOutlet
 
 SLOT_BYTES = 256
+TIMES = LinkTimes(heartbeat_ns=100, silence_ns=1000)
 _LABELS = (f"wire{number}" for number in itertools.count())
 
 
@@ -271,3 +275,45 @@ def test_a_sender_in_another_process_attaches_to_the_outlet():
     assert bytes(content[:6]) == b"across"
     sender.close()
     outlet.close()
+
+
+def test_push_messages_take_another_link_when_theirs_breaks_and_only_then(wire):
+    """Whichever link stood first carries them, also where a later one is for control messages."""
+    outlet, sender, receiver, inlet = wire()
+    peer = Peer("peer", 1, 8, {})
+    peer.push_sources[0] = outlet
+    first = Link(peer, Role.CHILD, TIMES, 0)
+    assert send(sender, b"one") is Outcome.SENT
+    assert len(pushed(first)) == 1, "which is lost"
+    second = Link(peer, Role.PARENT, TIMES, 0)
+    assert send(sender, b"two") is Outcome.SENT
+    assert pushed(second) == []
+    assert len(pushed(first)) == 1, "which is lost, too"
+    first.ended()
+    for word, content in pushed(second):
+        deliver(inlet, word, content)
+    assert [receive(receiver) for _ in range(3)] == [b"one", b"two", None]
+    assert pushed(second) == []
+
+
+def test_a_link_ends_whose_peer_pushes_by_another(wire):
+    """The rest of a payload would come into a slot that may hold another one by then."""
+    _, _, _, inlet = wire()
+    peer = Peer("peer", 1, 8, {})
+    peer.push_sinks[0] = inlet
+    first, second = Link(peer, Role.CHILD, TIMES, 0), Link(peer, Role.PARENT, TIMES, 0)
+    for link in (first, first, second):
+        link.check_silence(0)
+        link.begin(encode(PUSH, link._received, 0, 0, 0, SLOT_BYTES // 2))
+    with pytest.raises(LinkBrokenError, match="pushes by another link now"):
+        first.check_silence(0)
+    second.check_silence(0)
+
+
+def pushed(link: Link) -> list[tuple[int, bytes]]:
+    """Return the push messages that a link has to send: their slot words and payloads."""
+    buffers: list[memoryview | bytes] = []
+    link.outbound(buffers, 1 << 20, 0)
+    headers = [(n, one) for n, one in enumerate(buffers) if bytes(one[:4]) == b"WHLK"]
+    found = [(n, header) for n, one in headers if (header := decode(one)).kind == PUSH]
+    return [(header.position, bytes(buffers[n + 1])) for n, header in found]

@@ -43,7 +43,6 @@ from .messages import (
     NO_STREAM,
     POSITION_MAX,
     PUSH,
-    PUSH_BYTES_MAX,
     SEQUENCE_MASK,
     SUBSCRIBE,
     LinkHeader,
@@ -51,6 +50,7 @@ from .messages import (
     encode,
 )
 from .peer import Peer
+from .pushes import Pushes
 from .turns import Turns
 
 _MS: Final = 1_000_000
@@ -102,12 +102,11 @@ class Link:
     ) -> None:
         """Begin on a fresh connection; `role` is the peer's.
 
-        `primary`: whether control and push messages go this way, where two links lead to one
-        peer. Without a primary link, control messages take the other one.
+        `primary`: whether control messages go this way, where two links lead to one peer. Without
+        a primary link, they take the other one.
         """
         self.peer: Final = peer
         self.role: Final = role
-        self.primary: Final = primary
         self.traffic = peer.counters.carried_by("")
         """Where it is counted what the link carries; its connection names the carrier."""
         self._times = times
@@ -118,7 +117,7 @@ class Link:
         self._echo: int | None = None
         self._acknowledged_taken = -1
         self.turns = Turns()
-        self._credits_told: dict[int, int] = {}
+        self.pushes: Final = Pushes(peer)
         self._header: LinkHeader | None = None
         self._counted = 0  # bytes of its payload that are counted as received
         self._content = bytearray()
@@ -131,8 +130,6 @@ class Link:
         peer.counters.connections += 1
         if primary:
             self._speak()
-            for source in peer.push_sources.values():
-                source.reconnected()
 
     def _speak(self) -> None:
         """Send control messages this way from now on, all again that may not have arrived."""
@@ -146,7 +143,10 @@ class Link:
         self._heard_ns = now_ns
 
     def check_silence(self, now_ns: int) -> None:
-        """Raise LinkBrokenError if nothing was heard for too long."""
+        """Raise LinkBrokenError if nothing was heard for too long, or the peer has ended it."""
+        if self.pushes.superseded:
+            msg = f"host {self.peer.host!r} pushes by another link now"
+            raise LinkBrokenError(msg, "superseded")
         silent_ns = now_ns - self._heard_ns
         if silent_ns >= self._times.silence_ns:
             msg = f"host {self.peer.host!r} has been silent for {silent_ns // _MS:,} ms"
@@ -256,23 +256,11 @@ class Link:
             buffers.append(message.content)
 
     def _send_push(self, buffers: Buffers, max_bytes: int) -> None:
-        for channel, sink in self.peer.push_sinks.items():
-            credits_in_all = sink.credits_in_all
-            if self._credits_told.get(channel, 0) != credits_in_all:
-                self._credits_told[channel] = credits_in_all
-                self._append(buffers, CREDIT, channel, credits_in_all)
-        if not self.primary:
-            return
-        for channel, source in self.peer.push_sources.items():
-            left = max_bytes
-            while left > 0 and (message := source.next_message()) is not None:
-                word, payload = message
-                if not 1 <= len(payload) <= PUSH_BYTES_MAX:
-                    msg = f"a push message of {len(payload):,} bytes"
-                    raise ValueError(msg)
-                self._append(buffers, PUSH, channel, word, 0, len(payload))
-                buffers.append(payload)
-                left -= len(payload)
+        for channel, credits_in_all in self.pushes.credits_due():
+            self._append(buffers, CREDIT, channel, credits_in_all)
+        for channel, word, payload in self.pushes.due(max_bytes):
+            self._append(buffers, PUSH, channel, word, 0, len(payload))
+            buffers.append(payload)
 
     def _send_data(self, buffers: Buffers, max_bytes: int) -> None:
         """Let the streams take turns until all are at their ends, or `max_bytes` are full."""
@@ -363,7 +351,7 @@ class Link:
         return self._wasted_places(missing)
 
     def _place_push(self, message: LinkHeader) -> tuple[memoryview, ...]:
-        sink = self.peer.push_sinks.get(message.stream)
+        sink = self.pushes.sink_of(message.stream)
         if sink is None:
             raise self._misplaced(message)
         place = sink.writable(message.position, message.length)
@@ -483,6 +471,7 @@ class Link:
         self.over = True
         if self.peer.speaker is self:
             self.peer.speaker = None
+        self.pushes.ended()
         if self.role is Role.CHILD:
             self.peer.child_disconnected()
         else:

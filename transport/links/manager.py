@@ -202,10 +202,12 @@ class LinkManager(Generic[H, C]):
                 self._reachability.awaited(child, now_ns)
             elif child in refused:
                 self._break(connection, refused[child], now_ns)
+        self.asked = True
         return offer
 
     def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
         """Fill `mirror` with a stream; see `TcpEndpoint.subscribe`."""
+        self.asked = True
         return self.neighbours.subscribe(stream, mirror, parent)
 
     def move(self, stream: int, parent: str | None) -> None:
@@ -222,6 +224,7 @@ class LinkManager(Generic[H, C]):
         if self._reachability.is_elsewhere(host, address):
             self._stop_dialling(host)
         self._reachability.dial(host, address, now_ns)
+        self.asked = True
 
     def undial(self, host: str) -> None:
         """Close the link to the parent `host`, and dial it no more; nothing if it is not dialled.
@@ -373,7 +376,7 @@ class LinkManager(Generic[H, C]):
     def receive(self, connection: C, now_ns: int) -> bool:
         """Take what has come over a connection; return whether anything has."""
         link = connection.link
-        if link is None or link.over:
+        if link is None or link.over or link.pushes.superseded:
             return False
         try:
             return connection.receive(link, now_ns)

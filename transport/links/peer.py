@@ -114,6 +114,10 @@ class Peer:
         """Streams that it still sends on the present link, and is to be told not to."""
         self.speaker: object = None
         """The link that control messages go by, if any does."""
+        self.pushes_out: object = None
+        """The link's `Pushes` that push messages go by, if any link stands."""
+        self.pushes_in: object = None
+        """The link's `Pushes` that they came by last."""
         self._former: set[int] = set()
         self._early: dict[int, tuple[int, int, int, int]] = {}
         self._offers = offers

@@ -136,13 +136,23 @@ class Cluster:
             self._promised.append((talk, awaits))
 
     @property
+    def talks_over(self) -> bool:
+        """Whether all control messages were sent, and have arrived."""
+        return all(talk.over(awaited) for talk, awaited in self._promised)
+
+    @property
+    def pushed(self) -> bool:
+        """Whether all that went into push channels was delivered, and their senders know."""
+        return all(outlet.delivered for outlet in self._outlets)
+
+    @property
     def done(self) -> bool:
         """Whether everything that was promised has arrived, and its senders know."""
         return (
             all(reader.over for host in self.hosts.values() for reader in host.readers)
-            and all(talk.over(awaited) for talk, awaited in self._promised)
+            and self.talks_over
             and all(host.delivered for host in self.hosts.values())
-            and all(outlet.delivered for outlet in self._outlets)
+            and self.pushed
         )
 
     # --- the run ---------------------------------------------------------------------------------

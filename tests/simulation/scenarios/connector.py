@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.simulation.connections import Arrived, Connected, Connection, Disconnected
-from tests.simulation.scenarios.workload import MS
+from tests.simulation.scenarios.workload import MS, US
 from tests.simulation.simulator import Action, Dial, HangUp, Transmit
 from whale_ray.transport.links.handshake import (
     NONCE_BYTES,
@@ -33,6 +33,10 @@ UNREAD_MAX = 10_000
 """Messages behind one of which only a part has come."""
 _PARTS = 0.1
 """Probability that a message comes in two parts."""
+_GAPS_NS = (MS, MS, 30 * MS)
+"""How much later at most the second one comes: as soon as the kernel has it, or late."""
+_POLL_NS = 200 * US
+"""How soon a host looks again at a connection without room."""
 _HUNG_UP = "the peer hung up"
 """The reason of a connection whose last messages have all arrived."""
 
@@ -76,7 +80,7 @@ class SimulatedConnection:
         self._ended = ""  # why it has, once it has
         self._rest: tuple[bytes, tuple[memoryview, ...], int] | None = None
         """A payload that has come in part, where it goes, how much of it is there."""
-        self._rest_after_ns = 0
+        self._rest_at_ns = 0
         self._more = False  # whether the link may have more to send than there was room for
 
     # --- what the simulator tells ----------------------------------------------------------------
@@ -157,10 +161,21 @@ class SimulatedConnection:
         """Whether more is to be received, or to be sent once there is room."""
         return self._rest is not None or bool(self._unread) or self._more
 
+    def look_again_ns(self, now_ns: int) -> int | None:
+        """Return when there may be more to do, which the simulator does not tell; None if it does.
+
+        The rest of a message, or room to send.
+        """
+        rest_ns = self._rest_at_ns if self._rest is not None else None
+        if not self._more:
+            return rest_ns
+        room_ns = now_ns + _POLL_NS
+        return room_ns if rest_ns is None else min(room_ns, rest_ns)
+
     def receive(self, link: Link, now_ns: int) -> bool:
         """Give the link what has come, up to a message that has come in part."""
         moved = False
-        if self._rest is not None and now_ns > self._rest_after_ns:
+        if self._rest is not None and now_ns >= self._rest_at_ns:
             self._take_rest(link)
             moved = True
         while self._unread and self._rest is None:
@@ -184,7 +199,7 @@ class SimulatedConnection:
             raise LinkBrokenError(msg, msg)
         if self._chance.random() < _PARTS:
             self._take_part(link)
-            self._rest_after_ns = now_ns
+            self._rest_at_ns = now_ns + 1 + self._chance.randrange(self._chance.choice(_GAPS_NS))
         else:
             self._take_rest(link)
 

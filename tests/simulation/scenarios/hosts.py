@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from socket import AddressFamily
+from typing import Protocol
 
 from tests.simulation.scenarios.connector import SimulatedConnection, SimulatedConnector
-from tests.simulation.scenarios.workload import MS, US, Producer, Reader
+from tests.simulation.scenarios.workload import MS, Producer, Reader
 from tests.simulation.simulator import Actions, WakeAt
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.links.attached import Incoming, Offer, Until
@@ -27,8 +28,6 @@ TIMES = LinkTimes(heartbeat_ns=20 * MS, silence_ns=100 * MS)
 BACKOFF_NS = (5 * MS, 80 * MS)
 GRANT_DELAY_NS = 2 * MS
 CONTROL_MESSAGES_MAX = 8
-_POLL_NS = 200 * US
-"""How soon a host looks again at a connection without room, or in the middle of a message."""
 
 
 class ControlTalk:
@@ -62,6 +61,17 @@ class ControlTalk:
         return self._sent == self._to_send and self.received == expected
 
 
+class Errand(Protocol):
+    """What a host does between two turns of its links."""
+
+    next_ns: int | None
+    """When it goes on; None once it is over."""
+
+    def step(self, now_ns: int) -> None:
+        """Do what is due."""
+        ...
+
+
 class SimulatedHost:
     """A node of the simulator, with the methods of `TcpEndpoint`; both drive a `LinkManager`."""
 
@@ -72,6 +82,7 @@ class SimulatedHost:
         self.readers: list[Reader] = []
         self.talks: dict[str, ControlTalk] = {}
         """Control messages, by peer."""
+        self.errands: list[Errand] = []
         self.neighbours = Neighbours(
             CONTROL_MESSAGES_MAX, GRANT_DELAY_NS, lambda: chance.getrandbits(32) | 1
         )
@@ -129,6 +140,10 @@ class SimulatedHost:
         """Return the next control message and who sent it; None if there is none."""
         return self.manager.receive_control()
 
+    def reject(self, host: str, why: str) -> None:
+        """Break the links to `host`, which said what makes no sense; dial it anew."""
+        self.manager.reject(host, why, self._now_ns)
+
     def congested(self, host: str) -> bool:
         """Tell whether the link to the child `host` takes no more bytes for now."""
         return self.manager.congested(host)
@@ -136,6 +151,11 @@ class SimulatedHost:
     def peer(self, host: str) -> Peer:
         """Return what is known of another host."""
         return self.neighbours.peer(host)
+
+    @property
+    def linked(self) -> bool:
+        """Whether every link stands that is to."""
+        return not self.manager.unreachable(self._now_ns)
 
     @property
     def delivered(self) -> bool:
@@ -171,18 +191,20 @@ class SimulatedHost:
 
     def look_around(self, now_ns: int) -> bool:
         """Do what else a relay does between turns; whether its links may have more to do."""
-        del now_ns
+        for errand in self.errands:
+            errand.step(now_ns)
         return False
 
     def next_due_ns(self, now_ns: int) -> int:
         """Return when there will be something to do; AssertionError if that is never later."""
-        # The simulator does not tell when there is room again, or the rest of a message.
-        waits = self.manager.unfinished
         times = [producer.next_ns for producer in self.producers]
         times += [reader.wakes_ns for reader in self.readers if not reader.over]
         times += [talk.next_ns for talk in self.talks.values()]
+        times += [errand.next_ns for errand in self.errands]
+        waits = [one.look_again_ns(now_ns) for one in self.manager.links.values()]
         due_ns = self.manager.next_due_ns(now_ns)
-        assert waits or due_ns > now_ns, "a link is due again at once: its host never sleeps"
-        times.append(due_ns)
-        earliest = now_ns + (_POLL_NS if waits else 1)
-        return max(earliest, min(one for one in times if one is not None))
+        if due_ns <= now_ns:
+            assert any(waits), "a link is due again at once: its host never sleeps"
+        else:
+            times.append(due_ns)
+        return max(now_ns + 1, min(one for one in (*times, *waits) if one is not None))
