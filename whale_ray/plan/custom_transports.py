@@ -10,29 +10,15 @@ on every edge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..configs.errors import SettingsError
 from ..operators.groupings import All, Forward, LocalOrShuffle
 from .explanation import Table, number_ranges
-
-if TYPE_CHECKING:
-    from .physical import Edge, PhysicalPlan, Stage
+from .physical import Edge, PhysicalPlan, Stage
+from .streams import CustomStream
 
 GROUPS_MAX = 8
 """How many fan-in groups of an edge `explain` shows."""
-
-
-@dataclass(frozen=True)
-class PairSpec:
-    """One sender, and the receiver that it sends to."""
-
-    id: int
-    """The number of the stream, in the header of each of its messages; rings have others."""
-    edge: int
-    producer_worker: int
-    consumer_worker: int
 
 
 def reached(edge: Edge, producer: int, stages: Sequence[Stage]) -> tuple[int, ...]:
@@ -46,10 +32,10 @@ def reached(edge: Edge, producer: int, stages: Sequence[Stage]) -> tuple[int, ..
     return (producer,) if stays else target.workers
 
 
-def lay_pairs(
+def plan_custom_streams(
     stages: Sequence[Stage], edges: Sequence[Edge], first_id: int, *, per_instance: bool
-) -> tuple[PairSpec, ...]:
-    """Return the pairs of all edges that a user's transport carries, by edge and sender.
+) -> tuple[CustomStream, ...]:
+    """Return the streams of all edges that a user's transport carries, by edge and sender.
 
     Args:
         stages: the plan's stages.
@@ -58,9 +44,9 @@ def lay_pairs(
         per_instance: whether all-grouped edges are addressed instance by instance.
 
     Raises:
-        SettingsError: a user's transport is to carry such an edge.
+        SettingsError: such an edge has a user's transport.
     """
-    ends: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int]] = []
     for edge in edges:
         if edge.transport is None:
             continue
@@ -74,11 +60,11 @@ def lay_pairs(
         for producer in stages[edge.source_stage].workers:
             for consumer in reached(edge, producer, stages):
                 if consumer != producer:
-                    ends.append((edge.id, producer, consumer))
-    return tuple(PairSpec(first_id + number, *pair) for number, pair in enumerate(ends))
+                    found.append((edge.id, producer, consumer))
+    return tuple(CustomStream(first_id + number, *ends) for number, ends in enumerate(found))
 
 
-def pair_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
+def custom_transport_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
     """Return a table of the transport operators by edge, or nothing where there are none."""
     rows = tuple(
         (
@@ -90,14 +76,14 @@ def pair_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
             edge.transport.describe(),
         )
         for edge in plan.edges
-        if edge.transport is not None and plan.pairs_of_edge(edge.id)
+        if edge.transport is not None and plan.custom_streams_of_edge(edge.id)
     )
     if not rows:
         return ()
-    receivers = {(pair.edge, pair.consumer_worker) for pair in plan.pairs}
+    receivers = {(stream.edge, stream.consumer_worker) for stream in plan.custom_streams}
     return (
         Table(
-            f"Transport operators: {len(plan.pairs)} to send, {len(receivers)} to receive",
+            f"Transport operators: {len(plan.custom_streams)} to send, {len(receivers)} to receive",
             ("edge", "transport", "fused", "fused", "worker ← workers", "of"),
             rows,
             note="one to send for each pair of workers; one to receive polls for all of its edge",
@@ -108,8 +94,8 @@ def pair_tables(plan: PhysicalPlan) -> tuple[Table, ...]:
 def _fan_in(plan: PhysicalPlan, edge: int) -> str:
     """Return which worker receives from which others; those alike only once."""
     senders: dict[int, list[int]] = {}
-    for pair in plan.pairs_of_edge(edge):
-        senders.setdefault(pair.consumer_worker, []).append(pair.producer_worker)
+    for stream in plan.custom_streams_of_edge(edge):
+        senders.setdefault(stream.consumer_worker, []).append(stream.producer_worker)
     receivers: dict[str, list[int]] = {}
     for receiver, group in sorted(senders.items()):
         receivers.setdefault(number_ranges(group), []).append(receiver)

@@ -7,7 +7,7 @@
     shared memory            rings inside a host
     links between hosts      RDMA verbs or tcp, chosen link by link (transport/verbs/carriers.py)
 
-A user's transport (pairs.py) is called by its name.
+A user's transport (custom_transports.py) is called by its name.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _along(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> DataPa
     inside = "shared memory"
     if all(ring.consumer_workers == (ring.producer_worker,) for ring in rings):
         inside = "memory of each worker"
-    if edge.transport is not None and plan.pairs_of_edge(number):
+    if edge.transport is not None and plan.custom_streams_of_edge(number):
         inside = f"{inside} and {edge.transport.name}" if rings else edge.transport.name
     links = set()
     for ring in rings:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
 from ..operators.groupings import Forward
-from .custom_transports import pair_tables
+from .custom_transports import custom_transport_tables
 from .data_path import Devices, choice_of, data_paths, look_for_devices, why_so
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
@@ -68,7 +68,7 @@ def explain(
             _logical_table(logical),
             _stage_table(laid_out),
             _edge_table(laid_out, choice_of(transport, here)),
-            *pair_tables(laid_out),
+            *custom_transport_tables(laid_out),
             *(() if cluster is None else (_ray_table(laid_out, cluster),)),
             *_host_tables(laid_out, why_so(transport, here)),
             _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .custom_transports import PairSpec
 from .logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
-from .streams import StreamPlan
+from .streams import CustomStream, StreamPlan
 
 if TYPE_CHECKING:
     from ..operators.groupings import Grouping
@@ -71,7 +70,7 @@ class Edge:
     reason: str = ""
     """Why the two operators are not fused."""
     transport: Transport | None = None
-    """The user's own, for rows that go from one worker to another (pairs.py)."""
+    """The user's own, for rows that go from one worker to another (custom_transports.py)."""
     first_source: int = 0
     """The number of its instance 0 among all that feed the port: rows of equal time come in this
     order. It is 0 but for the later streams of a union."""
@@ -87,8 +86,8 @@ class PhysicalPlan(StreamPlan):
     edges: tuple[Edge, ...]
     """`edges[i].id == i`."""
     logical: LogicalPlan
-    pairs: tuple[PairSpec, ...] = ()
-    """Senders and receivers of the user's transports, numbered on from the rings."""
+    custom_streams: tuple[CustomStream, ...] = ()
+    """What users' transports carry; numbered on from the rings."""
 
     def __getstate__(self) -> dict[str, object]:
         """Leave caches out of pickles."""
@@ -155,17 +154,17 @@ class PhysicalPlan(StreamPlan):
             if worker in ring.consumer_workers and not ring.per_instance
         ]
         producing += [
-            pair.producer_worker
-            for pair in self.pairs_of_edge(edge_id)
-            if pair.consumer_worker == worker
+            stream.producer_worker
+            for stream in self.custom_streams_of_edge(edge_id)
+            if stream.consumer_worker == worker
         ]
         return tuple(
             producer for sending in producing for producer in self.source_ids(stage, sending)
         )
 
-    def pairs_of_edge(self, edge_id: int) -> tuple[PairSpec, ...]:
-        """Return the pairs of transport operators that carry an edge."""
-        return tuple(pair for pair in self.pairs if pair.edge == edge_id)
+    def custom_streams_of_edge(self, edge_id: int) -> tuple[CustomStream, ...]:
+        """Return the streams of an edge that a user's transport carries."""
+        return tuple(stream for stream in self.custom_streams if stream.edge == edge_id)
 
 
 def watermark_slots(plan: PhysicalPlan) -> dict[tuple[str, int], int]:

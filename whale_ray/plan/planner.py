@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import TopologyError
 from ..operators.groupings import Key
-from .custom_transports import lay_pairs
+from .custom_transports import plan_custom_streams
 from .fusion import fuse, resolve_parallelism
 from .hosts import assign_hosts
 from .logical import LogicalPlan, OperatorKind
@@ -128,7 +128,9 @@ def lay_out(
         stages=stages,
         edges=graph.edges,
         rings=rings,
-        pairs=lay_pairs(stages, graph.edges, len(rings), per_instance=per_instance),
+        custom_streams=plan_custom_streams(
+            stages, graph.edges, len(rings), per_instance=per_instance
+        ),
         logical=logical,
         hosts=hosts,
     )

@@ -12,7 +12,8 @@ forward               one from each producing worker to each that hosts an insta
 any other             one per pair of producing and consuming worker
 ====================  =====================================================================
 
-Where a user's transport carries an edge (pairs.py), only a worker's rows to itself take a ring.
+Where a user's transport carries an edge (custom_transports.py), only the rows of a worker to itself
+go through a ring.
 
 A worker's ring to itself is a ring like any other: its rows wait, are counted and press back there.
 All rings have the same size, the largest power of two with which their sum, mirrors on other hosts

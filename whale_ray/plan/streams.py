@@ -31,6 +31,17 @@ class RingSpec:
 
 
 @dataclass(frozen=True)
+class CustomStream:
+    """A stream that a user's transport carries: one sender, and the receiver that it sends to."""
+
+    id: int
+    """The number of the stream, in the header of each of its messages; rings have others."""
+    edge: int
+    producer_worker: int
+    consumer_worker: int
+
+
+@dataclass(frozen=True)
 class StreamPlan:
     """The rings of a job, and who writes and reads them.
 

@@ -17,8 +17,8 @@ from ..metrics.job_metrics import TransportMetrics
 from ..plan.assignment import (
     Assignment,
 )
-from ..plan.custom_transports import PairSpec
 from ..plan.physical import PhysicalPlan
+from ..plan.streams import CustomStream
 from ..tasks.stage_task import close_all
 from ..transport.clock import Clock
 from ..transport.custom.operators import Transport, TransportContext
@@ -42,8 +42,8 @@ class PairSet:
         self._worker = worker
         self._attempt = attempt
         self._clock = clock
-        self.senders: list[tuple[PairSpec, PairSendingEnd]] = []
-        self.receivers: list[tuple[tuple[PairSpec, ...], FanInEnd]] = []
+        self.senders: list[tuple[CustomStream, PairSendingEnd]] = []
+        self.receivers: list[tuple[tuple[CustomStream, ...], FanInEnd]] = []
         self._connected = False
 
     @property
@@ -51,9 +51,9 @@ class PairSet:
         """Whether something may come, or go, without anybody ringing for it."""
         return bool(self.receivers) or any(sender.waits for _, sender in self.senders)
 
-    def make_senders(self, board: HostBoard) -> Iterator[tuple[PairSpec, PairSendingEnd]]:
+    def make_senders(self, board: HostBoard) -> Iterator[tuple[CustomStream, PairSendingEnd]]:
         """Make the senders, which are not open yet."""
-        for pair in self._plan.pairs:
+        for pair in self._plan.custom_streams:
             if pair.producer_worker == self._worker:
                 sender = PairSendingEnd(
                     self._transport(pair.edge),
@@ -72,7 +72,7 @@ class PairSet:
         for edge in self._plan.edges:
             pairs = tuple(
                 pair
-                for pair in self._plan.pairs_of_edge(edge.id)
+                for pair in self._plan.custom_streams_of_edge(edge.id)
                 if pair.consumer_worker == self._worker
             )
             if not pairs:
@@ -171,7 +171,7 @@ class PairSet:
         edge, transport = self._plan.edges[edge_id], self._transport(edge_id)
         senders = tuple(
             pair.producer_worker
-            for pair in self._plan.pairs_of_edge(edge_id)
+            for pair in self._plan.custom_streams_of_edge(edge_id)
             if pair.consumer_worker == receiver
         )
         return TransportContext(

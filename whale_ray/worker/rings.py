@@ -2,7 +2,7 @@
 
 A ring that only its own worker reads lies in private memory; all others are shared with the workers
 of the same host, and with its relay if other hosts read the stream. Where a user's transport
-carries an edge, its senders and receivers (pairs.py) are made and attached beside the rings.
+carries an edge, its senders and receivers (custom_transports.py) are made beside the rings.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ from ..plan.assignment import (
     Assignment,
     job_is_bounded,
 )
-from ..plan.custom_transports import PairSpec
 from ..plan.physical import watermark_slots
-from ..plan.streams import RingSpec
+from ..plan.streams import CustomStream, RingSpec
 from ..tasks.edge_reader import EdgeReader, StreamProgress, UnitedColumns
 from ..tasks.stage_task import StageTask, close_all
 from ..tasks.task_builder import TaskBuilder
@@ -136,7 +135,7 @@ class Worker:
 
     def _reader(
         self,
-        spec: RingSpec | PairSpec,
+        spec: RingSpec | CustomStream,
         channel: Channel,
         progress: dict[tuple[int, int], StreamProgress],
     ) -> EdgeReader:

@@ -42,7 +42,7 @@ def planned(made: whale.Topology, workers: int = 4, **overrides: object) -> Phys
 
 
 def ends(plan: PhysicalPlan) -> list[tuple[int, int]]:
-    return [(pair.producer_worker, pair.consumer_worker) for pair in plan.pairs]
+    return [(pair.producer_worker, pair.consumer_worker) for pair in plan.custom_streams]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_pair_for_every_two_workers_and_a_ring_for_what_stays(
     group: Any, parallelism: int, to_others: int, to_itself: int
 ) -> None:
     plan = planned(topology(group, parallelism, transport=unix_transport()))
-    assert len(plan.pairs) == to_others
+    assert len(plan.custom_streams) == to_others
     assert len(set(ends(plan))) == to_others
     assert not [pair for pair in ends(plan) if pair[0] == pair[1]]
     assert [ring.consumer_workers for ring in plan.rings] == [
         (ring.producer_worker,) for ring in plan.rings
     ]
     assert len(plan.rings) == to_itself
-    numbers = [ring.id for ring in plan.rings] + [pair.id for pair in plan.pairs]
+    numbers = [ring.id for ring in plan.rings] + [pair.id for pair in plan.custom_streams]
     assert numbers == list(range(len(numbers))), "every stream has its own"
     for worker in plan.stages[1].workers:
         producers = plan.producers_of(0, worker)
@@ -78,7 +78,7 @@ def test_a_pair_for_every_two_workers_and_a_ring_for_what_stays(
 def test_streams_between_hosts_do_not_pass_their_relays() -> None:
     made = topology(lambda s: s.broadcast(), 4, transport=unix_transport())
     plan = planned(made, runtime__hosts=2)
-    assert len(plan.pairs) == 9
+    assert len(plan.custom_streams) == 9
     assert not any(plan.mirrors_on(host) for host in range(2))
     assert not hasattr(plan.streams, "pairs"), "relays are told nothing of the user's"
 
@@ -118,7 +118,7 @@ def test_a_transport_that_nothing_reads_is_a_mistake() -> None:
 
 def test_without_another_process_there_is_nothing_to_carry() -> None:
     made = topology(lambda s: s.key_by("v"), transport=unix_transport())
-    assert planned(made, 1).pairs == ()
+    assert planned(made, 1).custom_streams == ()
     assert "Transport operators" not in str(explain(made.logical_plan(), SETTINGS, 1))
 
 
