@@ -216,42 +216,54 @@ class Offer:
 
     def release(self) -> None:
         """Give back what no child needs any more; close the tap if there is never one again."""
-        consumed = self._until == "consumed"
-        senders = [
-            one.sender
+        served = [
+            one
             for one in self.outgoing.values()
             if (one.admitted or one.pinned) and not (one.gone or one.child in self.starved)
         ]
-        floors = [one.consumed if consumed else one.acknowledged for one in senders]
-        if not self.dynamic:
-            if floors:
-                self.tap.release(min(floors))
-            else:
-                self.tap.close()
-            return
-        lent = [one.lent_from for one in self.outgoing.values()]
-        fixed = [position for position in lent if position is not None]
+        if self.dynamic:
+            self._release_behind(served)
+        elif served:
+            self.tap.release(min(map(self._floor_of, served)))
+        else:
+            self.tap.close()
+
+    def _floor_of(self, outgoing: Outgoing) -> int:
+        """Return the first byte that a child may still need."""
+        sender = outgoing.sender
+        return sender.consumed if self._until == "consumed" else sender.acknowledged
+
+    def _release_behind(self, served: list[Outgoing]) -> None:
+        """Give back, of a dynamic offer, what is before everything that must be kept.
+
+        That is: what the children `served` need, what carriers are still reading, what starved
+        children were promised, and what the owner retains.
+        """
         head = self.tap.head
-        owed = [self.outgoing[child].promised_from for child in self.starved]
-        promised = [position for position in owed if position]
-        needed = min([*floors, *fixed, *promised, self._retain_from, head])
+        floors = [self._floor_of(one) for one in served]
+        lent = [start for one in self.outgoing.values() if (start := one.lent_from) is not None]
+        promised = [
+            start for child in self.starved if (start := self.outgoing[child].promised_from)
+        ]
+        needed = min([*floors, *lent, *promised, self._retain_from, head])
         if self.retention is None:
             self.tap.release(needed)
-        else:
-            # A child that reads from the ring holds it, as ever; one that lags behind does not.
-            released = self.tap.released
-            reading = [
-                max(floor, released)
-                for floor, one in zip(floors, senders, strict=True)
-                if max(floor, one.sent) >= released
-            ]
-            reading += [max(position, released) for position in fixed]
-            self._retain(self.retention, needed, min(reading, default=head), head)
+            return
+        # A child that reads from the ring holds its bytes there. One that lags behind what the ring
+        # has released does not: it reads from the retention.
+        released = self.tap.released
+        in_ring = [
+            max(floor, released)
+            for floor, one in zip(floors, served, strict=True)
+            if max(floor, one.sender.sent) >= released
+        ]
+        in_ring += [max(start, released) for start in lent]
+        self._retain(self.retention, needed, min(in_ring, default=head), head)
 
     def _retain(self, retention: Retention, needed: int, unread: int, head: int) -> None:
         """Give back what is before `needed`, and move what the ring cannot keep to `retention`.
 
-        From `unread` on children read from the ring.
+        Children read from the ring from `unread` on, at the earliest.
         """
         tap = self.tap
         retention.release(needed)

@@ -206,27 +206,29 @@ class Link:
         self.traffic.bytes_sent += HEADER_BYTES + length
 
     def _tell_parent(self, buffers: Buffers, now_ns: int) -> None:
-        """Leave, subscribe, grant."""
+        """Tell the parent which streams this host leaves, subscribes, and has room for."""
         for stream in self.peer.farewells:
             self._append(buffers, GOODBYE, stream)
         self.peer.farewells.clear()
-        for stream, incoming in self.peer.incoming.items():
+        for incoming in self.peer.incoming.values():
             if not incoming.subscribed_now:
-                incoming.subscribed_now = True
-                if not incoming.left:
-                    self._subscribe(buffers, incoming)
-                else:  # said again on each link, since it may have been lost
-                    self._append(buffers, GOODBYE, stream)
+                self._begin_stream(buffers, incoming)
             elif not incoming.left:
-                grant = incoming.grant_due(now_ns)
+                grant = incoming.grant_due(now_ns)  # also finds whether all readers have left
                 if incoming.leaving:
                     incoming.left = True
-                    self._append(buffers, GOODBYE, stream)
+                    self._append(buffers, GOODBYE, incoming.stream)
                 elif grant is not None:
                     window = grant.limit - grant.received
-                    self._append(buffers, GRANT, stream, grant.received, window)
+                    self._append(buffers, GRANT, incoming.stream, grant.received, window)
 
-    def _subscribe(self, buffers: Buffers, incoming: Incoming) -> None:
+    def _begin_stream(self, buffers: Buffers, incoming: Incoming) -> None:
+        """Say on this link that the stream is subscribed, or that it was left."""
+        incoming.subscribed_now = True
+        if incoming.left:
+            # Said on each new link, as the former one may have broken before it arrived.
+            self._append(buffers, GOODBYE, incoming.stream)
+            return
         received, limit = incoming.subscription()
         exponent = incoming.mirror.capacity.bit_length() - 1
         detail = exponent | incoming.number << CAPACITY_BITS

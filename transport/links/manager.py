@@ -59,7 +59,7 @@ class Handshaking(Protocol):
         ...
 
 
-class Connection(Protocol):
+class LinkConnection(Protocol):
     """A connection that carries a link; methods raise ProtocolError once it is of no use."""
 
     @property
@@ -105,7 +105,7 @@ class Connection(Protocol):
 
 
 H = TypeVar("H", bound=Handshaking)
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=LinkConnection)
 
 
 class Connector(Protocol[H, C]):
