@@ -111,8 +111,7 @@ class Offer:
     def readmit(self, child: str, position: int) -> None:
         """Keep bytes for `child` from `position` on only; KeyError if it was never admitted.
 
-        Not the same as to dismiss it and to admit it again: meanwhile what is behind `position`
-        could be given back, too.
+        Other than `dismiss` and then `admit`, it never releases bytes behind `position` in between.
         """
         self.outgoing[child].admitted = False
         self.starved.pop(child, None)
@@ -128,7 +127,7 @@ class Offer:
 
     @property
     def children(self) -> tuple[str, ...]:
-        """Those who are served, or would be."""
+        """The admitted children that have not left."""
         return tuple(
             child
             for child, outgoing in self.outgoing.items()
@@ -194,7 +193,7 @@ class Offer:
         end = self.whole_frames(start, self.head, 1)
         return end if end > position else None
 
-    # --- giving back ---------------------------------------------------------------------------
+    # --- releasing -----------------------------------------------------------------------------
 
     def retain_from(self, position: int) -> None:
         """Keep, whatever the children have, everything from `position` on.
@@ -206,16 +205,16 @@ class Offer:
             self.release()
 
     def tend(self) -> None:
-        """Give back what came in and no child acknowledges, if children may come and go.
+        """Release what came in and no child will acknowledge, as there may be no child now.
 
-        Whoever drives the links calls it now and then, at least after each batch of bytes.
+        `LinkManager` calls it after each batch of bytes.
         """
         if self.dynamic and self.tap.head != self._head_seen:
             self._head_seen = self.tap.head
             self.release()
 
     def release(self) -> None:
-        """Give back what no child needs any more; close the tap if there is never one again."""
+        """Release what no child needs any more; close the tap if all fixed children have left."""
         served = [
             one
             for one in self.outgoing.values()
@@ -234,7 +233,7 @@ class Offer:
         return sender.consumed if self._until == "consumed" else sender.acknowledged
 
     def _release_behind(self, served: list[Outgoing]) -> None:
-        """Give back, of a dynamic offer, what is before everything that must be kept.
+        """Release, of a dynamic offer, what is before everything that must be kept.
 
         That is: what the children `served` need, what carriers are still reading, what starved
         children were promised, and what the owner retains.
@@ -261,7 +260,7 @@ class Offer:
         self._retain(self.retention, needed, min(in_ring, default=head), head)
 
     def _retain(self, retention: Retention, needed: int, unread: int, head: int) -> None:
-        """Give back what is before `needed`, and move what the ring cannot keep to `retention`.
+        """Release what is before `needed`, and move what the ring cannot keep to `retention`.
 
         Children read from the ring from `unread` on, at the earliest.
         """
@@ -310,17 +309,17 @@ class Incoming:
         self._fenced_at = 0
 
     def fence(self) -> None:
-        """Grant no byte more until `lift`: a former parent's bytes may still be on their way.
+        """Raise the limit of grants no further until `lift`, as a former parent may still write.
 
-        Straight into the mirror, at positions that were granted. Until they have come they must
-        not stand for others, a lap later.
+        By RDMA it writes straight into the mirror, at positions that were granted to it: until it
+        has, these must not be granted again for the next lap of the ring.
         """
         if not self._fences:
             self._fenced_at = self.receiver.granted.limit
         self._fences += 1
 
     def lift(self) -> None:
-        """Take note that what one `fence` was for has come, or never will."""
+        """Undo one `fence`: what it waited for has been written, or never will be."""
         self._fences -= 1
 
     def _within_fence(self, limit: int) -> int:
@@ -406,7 +405,7 @@ class Incoming:
 
     @property
     def leaving(self) -> bool:
-        """Whether the parent must be told that nobody here reads the stream any more.
+        """Whether the parent must be told that all readers of this host have left the stream.
 
         As `grant_due` has found, or `subscription`.
         """
@@ -414,5 +413,5 @@ class Incoming:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the stream was shown to the readers, or nobody wants it."""
+        """Whether all of the stream was shown to the readers, or all of them have left."""
         return self.left or self.mirror.finished

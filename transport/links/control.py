@@ -96,7 +96,7 @@ class ControlInbox:
     """Messages from one host."""
 
     def __init__(self, messages_max: int) -> None:
-        """Hold at most `messages_max` messages that nobody has taken yet."""
+        """Hold at most `messages_max` messages that were not taken yet."""
         self._messages: deque[bytes] = deque(maxlen=messages_max)
         self._messages_max = messages_max
         self._arrived = 0
@@ -129,7 +129,7 @@ class ControlInbox:
         return True
 
     def take(self) -> bytes | None:
-        """Return the oldest message that nobody has taken, None if there is none."""
+        """Return the oldest message that was not taken yet, None if there is none."""
         if not self._messages:
             return None
         if self._of_others:

@@ -30,12 +30,12 @@ nonces. So
 - no message of one role passes for one of the other, and no host talks to itself (reflection);
 - a version changed on the way breaks the tag; one version exists, none is negotiated (downgrade).
 
-Whoever does not know the secret gets not a byte in answer; only a hello of another version gets the
-16 bytes that name ours. Nothing of it is decoded: a tag is checked over the raw bytes first.
+A peer that does not know the secret gets no answer; only to a hello of another version go the
+16 bytes that name ours. Nothing is decoded before that: a tag is checked over the raw bytes first.
 A peer that is newer (attempt or term) refuses the older one, so both must know the same.
 
 The handshake proves who begins a connection. It does not protect what is sent over it afterwards
-from somebody who can alter packets on the way.
+from an attacker who can alter packets on the way.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class _Side(ABC):
             raise ValueError(msg)
         self.identity: Final = identity
         self.deadline_ns: Final = deadline_ns
-        """When the handshake must be over, on the clock of whoever calls `check_time`."""
+        """When the handshake must be over, on the clock that `check_time` is called with."""
         self._secret = secret
         self._nonce = nonce
         self._accept = accept

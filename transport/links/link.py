@@ -1,18 +1,18 @@
-"""One authenticated connection as a state machine: what to send next, where received bytes go.
+"""A link: the protocol of one authenticated connection, as a state machine.
 
-Pure: no socket, no clock. Whoever drives it asks `outbound` for buffers to send, in that order,
+Pure: no socket, no clock. Its connection asks `outbound` for buffers to send, in that order,
 hands each received header to `begin`, puts the payload where that says, calls `progress` when a
 part of it is there, if it likes, and `end` when all of it is.
 
-- All streams to a child share the connection and take turns, a slice a turn, so that none waits for
-  another; a stream whose child has no room is passed over. Short messages (grants, heartbeats,
-  control) go first.
+- All streams to a child share the connection round-robin, a slice each, so that none waits for
+  another; a stream whose child has no room is skipped. Short messages (grants, heartbeats, control)
+  go first.
 - Data counts as received while its message is still coming, by lines of 64 bytes.
-- Every message bears the number that follows the last one's. TCP keeps them in order, but nothing
-  here trusts it: a gap or a repeat breaks the link, and streams.py goes on where it was. A lost
-  last message shows at the next heartbeat.
-- Silence breaks the link; slowness does not: a reader that keeps a stream waiting for hours stops
-  that stream alone.
+- Messages are numbered. A gap or a repeated number breaks the link, although TCP should let neither
+  through, and streams resume on the next link where they were (streams.py). The loss of the last
+  message shows at the next heartbeat.
+- A link breaks when nothing at all is received for a time. A slow reader does not break it: it
+  stops only its own stream, for hours if need be.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Link:
         self._incoming: Incoming | None = None  # whose data they are
         self._waste = memoryview(b"")
         self.wasted = False
-        """Whether what `begin` said last is where a payload goes that nobody wants."""
+        """Whether the payload that is being received will be dropped."""
         self.over = False
         """Whether the connection is gone: nothing may be sent or received any more."""
         peer.counters.connections += 1
@@ -132,7 +132,7 @@ class Link:
             self._speak()
 
     def _speak(self) -> None:
-        """Send control messages this way from now on, all again that may not have arrived."""
+        """Send control messages by this link from now on, first those that may not have arrived."""
         self.peer.speaker = self
         self.peer.outbox.reconnected()
 
@@ -235,7 +235,7 @@ class Link:
         self._append(buffers, SUBSCRIBE, incoming.stream, received, limit - received, detail=detail)
 
     def _tell_alive(self, buffers: Buffers, now_ns: int) -> None:
-        """Heartbeat, if one is due or there is something that only heartbeats tell."""
+        """Send a heartbeat if one is due, or to answer one, or to acknowledge control messages."""
         inbox = self.peer.inbox
         taken = inbox.taken & SEQUENCE_MASK
         if self._echo is not None:
@@ -265,7 +265,7 @@ class Link:
             buffers.append(payload)
 
     def _send_data(self, buffers: Buffers, max_bytes: int) -> None:
-        """Let the streams take turns until all are at their ends, or `max_bytes` are full."""
+        """Send of all streams in turn until none has more, or about `max_bytes`."""
         for outgoing, start, stop in self.turns.plan(self.peer.outgoing, max_bytes):
             number = outgoing.number
             if start == stop:
@@ -430,7 +430,7 @@ class Link:
         if message.detail != ECHO:
             self._echo = message.position
             return
-        # The clock that comes back is our own, and no peer may make us count backwards.
+        # The echoed time is of this host's clock; one that lies in the future is ignored.
         rtt_ns = (self._heard_ns & POSITION_MAX) - message.position
         if rtt_ns >= 0:
             self.peer.counters.rtt_ns = rtt_ns

@@ -143,7 +143,7 @@ def reason_of(error: ProtocolError) -> str:
 
 
 def explanation_of(error: ProtocolError) -> str:
-    """Return the end of a connection in words, for somebody who asks why there is none."""
+    """Return in words why a connection ended, as a reason that a host is not reached."""
     return error.explanation if isinstance(error, HandshakeRefusedError) else str(error)
 
 
@@ -299,8 +299,9 @@ class LinkManager(Generic[H, C]):
     def turn(self, now_ns: int, *, accepted: bool = False) -> bool:
         """Do all that can be done without waiting; return whether anything was done.
 
-        Dial, carry handshakes on, receive, send, publish. `accepted`: whether somebody was accepted
-        just now. Raises CorruptedMessageError if the memory of a tapped ring holds no frames.
+        Dial, carry handshakes on, receive, send, publish. `accepted`: whether a connection was
+        accepted just now. Raises CorruptedMessageError if the memory of a tapped ring holds no
+        frames.
         """
         self._reachability.begin(now_ns)
         moved = accepted
@@ -327,7 +328,7 @@ class LinkManager(Generic[H, C]):
             self._dial_failed(host, error, now_ns)
 
     def accept(self, connection: H) -> None:
-        """Let somebody who has dialled this host prove who it is."""
+        """Begin the handshake on a connection that another host has dialled."""
         self.handshaking[connection] = None
 
     def prove(self, handshaking: H, now_ns: int) -> bool:

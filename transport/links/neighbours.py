@@ -1,7 +1,7 @@
-"""The hosts that this one deals with, and the streams between them: what there is without sockets.
+"""The peers of a host and the streams to and from them, whichever connections there are.
 
-Pure but for rings and mirrors; `TcpEndpoint` moves the bytes. A stream has one parent here at a
-time, or none, and children that may come and go (attached.py).
+Pure but for rings and mirrors; `LinkManager` has the connections. A stream has at most one parent
+here at a time, and children that may come and go (attached.py).
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ class Neighbours:
     def __init__(
         self, control_messages_max: int, grant_delay_ns: int, new_mark: Callable[[], int]
     ) -> None:
-        """Know nobody yet; `new_mark` draws what tells one sender of control messages from others.
+        """Have no peers yet.
 
-        The others as of `Peer` and `Incoming`.
+        `new_mark` draws the random number that tells this process, as a sender of control messages,
+        from a predecessor. For the other arguments see `Peer` and `Incoming`.
         """
         self.peers: Final[dict[str, Peer]] = {}
-        """By name; whoever was mentioned once."""
+        """Every host that was ever named here, by name."""
         self.offers: Final[dict[int, Offer]] = {}
         """By stream."""
         self.incoming: Final[dict[int, Incoming]] = {}
-        """By stream; those that have no parent now as well."""
+        """By stream; also those that have no parent now."""
         self._control_messages_max = control_messages_max
         self._grant_delay_ns = grant_delay_ns
         self._new_mark = new_mark
 
     def peer(self, host: str) -> Peer:
-        """Return what is known of `host`."""
+        """Return the peer `host`, made if it was not named before."""
         peer = self.peers.get(host)
         if peer is None:
             messages_max = self._control_messages_max
@@ -76,7 +77,7 @@ class Neighbours:
         return offer, refused
 
     def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
-        """Fill `mirror` with a stream; from nobody, as long as `parent` is None.
+        """Fill `mirror` with a stream; it has no parent yet if `parent` is None.
 
         ValueError if the stream was subscribed.
         """
@@ -89,7 +90,7 @@ class Neighbours:
         return incoming
 
     def move(self, stream: int, parent: str | None) -> None:
-        """Read a stream from `parent` from now on; from nobody, if that is None.
+        """Read a stream from `parent` from now on; it has no parent if that is None.
 
         To be preceded by `Link.divert` on the former parent's link. KeyError for a stream that is
         not subscribed.
@@ -116,7 +117,7 @@ class Neighbours:
         return None
 
     def admitted(self) -> set[str]:
-        """Return the hosts that are to subscribe streams here, or have."""
+        """Return the children of dynamic offers, whether or not they have subscribed."""
         return {
             child
             for offer in self.offers.values()
@@ -135,12 +136,12 @@ class Neighbours:
         return [offer.outgoing[host] for offer in self.offers.values() if host in offer.outgoing]
 
     def tend(self) -> None:
-        """Give back what has come in and nobody acknowledges; after each batch of bytes."""
+        """Release bytes that no child needs; to be called after each batch of bytes."""
         for offer in self.offers.values():
             offer.tend()
 
     def publish(self) -> bool:
-        """Show local readers what children were sent before; whether there was anything."""
+        """Show local readers what has arrived; return whether there was anything."""
         moved = False
         for peer in self.peers.values():
             if peer.changed:

@@ -106,15 +106,15 @@ class Outgoing:
         self.admitted = admitted
         """Whether bytes are kept for the child, and sent to it."""
         self.pinned = False
-        """Whether bytes are kept for a child that was dismissed: the network may not have taken
-        yet what it was given."""
+        """Whether bytes are still kept for a child that was dismissed: the connection may not have
+        sent yet what it was given."""
         self.promised_from = 0
         """Where the child was admitted, until it subscribes from there on: kept even while it wants
         what is before and gone. That may be the subscription of a process that has died unheard."""
         self.number = UNSUBSCRIBED
         """Of the child's subscription; its data bear it."""
         self.gone = False
-        """Whether the child wants no more: nobody waits for it."""
+        """Whether the child has left for good: nothing is kept for it."""
         self.waits = False
         """Whether bytes wait for a grant now."""
         self.back_pressured = 0
@@ -158,8 +158,8 @@ class Outgoing:
     def _is_held(self, position: int) -> bool:
         """Return whether all bytes from `position` on can still be sent.
 
-        If not, the child starves until somebody else serves it, and the offer says so; to a fixed
-        child nobody else can: ProtocolError.
+        If not, the child is starved, until another host serves it. No other host can serve a fixed
+        child: ProtocolError.
         """
         offer, held_from = self.offer, self.offer.held_from
         if position >= held_from:
@@ -201,9 +201,9 @@ class Outgoing:
         return self.gone or (sender.told_end and sender.acknowledged == self.offer.finished_at)
 
     def subscribed(self, received: int, limit: int, number: int) -> None:
-        """Take note of a subscription. Raises ProtocolError for one that cannot be.
+        """Take note of a subscription. Raises ProtocolError for one that is not permitted.
 
-        Of a child that is not admitted yet it waits until that is so.
+        A child that is not admitted yet is served nothing until it is.
         """
         if self.gone:
             return
@@ -226,9 +226,9 @@ class Outgoing:
             self.offer.release()
 
     def leave(self) -> None:
-        """Take note that the child wants no more: now, or, of a stream with fixed children, ever.
+        """Take note that the child has left: of a stream with fixed children, for ever.
 
-        Where children come and go, what is held for it stays until it is dismissed.
+        A child of a dynamic offer may come back: what is held for it stays until it is dismissed.
         """
         if self.offer.dynamic:
             self.disconnected()

@@ -1,4 +1,4 @@
-"""What a host knows of another, whatever becomes of the links between them.
+"""What a host knows of a peer, whichever links to it come and go.
 
 A link (link.py) lives as long as its connection; streams, control messages, push channels and
 counters outlive it, and are found here by the next one.
@@ -97,21 +97,21 @@ class Peer:
     def __init__(
         self, host: str, mark: int, control_messages_max: int, offers: Mapping[int, Offer]
     ) -> None:
-        """Know nothing yet; `mark` as of `ControlOutbox`; `offers` are all of this host's."""
+        """Begin without streams; `mark` as of `ControlOutbox`, `offers` are all of this host's."""
         self.host: Final = host
         self.outgoing: Final[dict[int, Outgoing]] = {}
-        """Streams that it may subscribe, as a child of this host."""
+        """Streams of this host that it may subscribe, as a child."""
         self.incoming: Final[dict[int, Incoming]] = {}
-        """Streams that it sends, as a parent of this host."""
+        """Streams that this host reads from it, as its parent."""
         self.outbox: Final = ControlOutbox(mark, control_messages_max)
         self.inbox: Final = ControlInbox(control_messages_max)
         self.push_sources: Final[dict[int, PushSource]] = {}
         self.push_sinks: Final[dict[int, PushSink]] = {}
         self.counters: Final = LinkCounters()
         self.changed: Final[dict[int, Incoming]] = {}
-        """Incoming streams with something to publish; whoever drives the links clears it."""
+        """Incoming streams with something to publish; `Neighbours.publish` clears it."""
         self.farewells: Final[dict[int, None]] = {}
-        """Streams that it still sends on the present link, and is to be told not to."""
+        """Streams that it still sends on the present link, and must be told to stop."""
         self.speaker: object = None
         """The link that control messages go by, if any does."""
         self.pushes_out: object = None
@@ -143,13 +143,13 @@ class Peer:
             self.subscribed(outgoing.stream, *asked)
 
     def asks_for(self, stream: int) -> bool:
-        """Return whether the peer has subscribed a stream that nobody offered."""
+        """Return whether the peer has subscribed a stream that is not offered yet."""
         return stream in self._early
 
     def subscribed(
         self, stream: int, received: int, limit: int, capacity: int, number: int = 0
     ) -> None:
-        """Take note of a subscription. Raises ProtocolError for one that cannot be."""
+        """Take note of a subscription. Raises ProtocolError for one that is not permitted."""
         outgoing = self.outgoing.get(stream) or self._wanted(stream)
         if outgoing is None:
             if len(self._early) >= EARLY_MAX:
@@ -166,7 +166,7 @@ class Peer:
         outgoing.subscribed(received, limit, number)
 
     def _wanted(self, stream: int) -> Outgoing | None:
-        """Return what a first subscription is to: None if nobody offers it yet."""
+        """Return the stream of a first subscription; None if it is not offered yet."""
         offer = self._offers.get(stream)
         if offer is None:
             return None

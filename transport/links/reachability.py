@@ -1,4 +1,4 @@
-"""Which links are to stand and do not: parents to dial and when, children that have not dialled.
+"""Which links are missing: parents to dial, and when; children that have not dialled.
 
 Pure: the time, and which links stand, are passed in.
 """
@@ -27,7 +27,7 @@ class Reachability:
     def __init__(
         self, neighbours: Neighbours, backoff_ns: tuple[int, int], chance: random.Random
     ) -> None:
-        """Know nobody yet; `backoff_ns` and `chance` as of `Reconnection`."""
+        """Expect no link yet; `backoff_ns` and `chance` as of `Reconnection`."""
         self._neighbours = neighbours
         self._backoff_ns = backoff_ns
         self._chance = chance
@@ -37,10 +37,10 @@ class Reachability:
         self._children_lost_ns: dict[str, int] = {}
         self._begun_ns: int | None = None
         self.last_turned_away = ""
-        """Why somebody who dialled us was refused last, in words."""
+        """Why the last connection that was accepted was refused, in words."""
 
     def begin(self, now_ns: int) -> None:
-        """Take note that links can come to stand from now on; again does nothing."""
+        """Take note that links can be established from now on; again does nothing."""
         if self._begun_ns is None:
             self._begun_ns = now_ns
 
@@ -104,7 +104,7 @@ class Reachability:
     def broken(self, host: str, role: Role, now_ns: int, reason: str) -> None:
         """Take note that a link broke.
 
-        A child that hung up, and reads nothing from here, has left: it is not missed.
+        A child that hung up and reads nothing from here is not expected to come back.
         """
         if role is Role.PARENT:
             self.failed(host, now_ns, reason)
@@ -114,7 +114,7 @@ class Reachability:
             self._children_lost_ns[host] = now_ns
 
     def awaited(self, host: str, now_ns: int) -> None:
-        """Take note that `host` is to dial us."""
+        """Take note that `host` is expected to dial this one."""
         self._children_lost_ns.setdefault(host, now_ns)
 
     def forget(self, host: str) -> None:
@@ -126,8 +126,7 @@ class Reachability:
     ) -> tuple[Unreachable, ...]:
         """Return the hosts without a link that stands, for how long, and why; by name.
 
-        Children that were dismissed are not missed. Time begins with `begin`: before, nobody can be
-        reached.
+        Children that were dismissed are not expected. The time before `begin` does not count.
         """
         for host in self._neighbours.admitted():
             if (host, Role.CHILD) not in standing:
@@ -151,5 +150,5 @@ class Reachability:
         last = self._neighbours.peer(host).counters.last_failure
         if last or host in self._dials:
             return last or "no answer"
-        last = self.last_turned_away  # nobody knows who that was; most likely this host
+        last = self.last_turned_away  # its name is unknown; most likely it was this host
         return "it has not dialled" + (f"; somebody was turned away: {last}" if last else "")

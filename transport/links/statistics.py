@@ -1,4 +1,4 @@
-"""What a host counts of its dealings with another, as an immutable record."""
+"""The counters of one peer, as an immutable record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .peer import Peer, Traffic
 
 @dataclass(frozen=True, slots=True)
 class LinkStatistics:
-    """The counters of dealings with one peer, which only grow; and how the links stand now."""
+    """The counters of one peer, which only grow, and the state of the links to it."""
 
     host: str
     """The peer."""

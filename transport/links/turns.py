@@ -1,4 +1,4 @@
-"""Who of the streams to one child sends next: each has its turn, and what nobody else wants."""
+"""Round-robin between the streams to one child; a stream may use what the others leave."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Turns:
         message_bytes = self.message_bytes
         turn_bytes = SLICE_BYTES if len(turns) > 1 else message_bytes
         plan: Plan = []
-        # Whoever has nothing is asked once, not again in every round.
+        # A stream that has nothing to send is asked once, not again in every round.
         waiting = [*range(self._turn, len(turns)), *range(min(self._turn, len(turns)))]
         while waiting and max_bytes > 0 and len(plan) < _BATCH_MESSAGES_MAX:
             again = []
@@ -62,6 +62,6 @@ def _take(outgoing: Outgoing, turn_bytes: int, message_bytes: int, plan: Plan) -
     start, stop = found
     taken = stop - start
     if plan and plan[-1][0] is outgoing and stop - plan[-1][1] <= message_bytes:
-        start = plan.pop()[1]  # nobody else had anything: one message will do
+        start = plan.pop()[1]  # no other stream came between: one message will do
     plan.append((outgoing, start, stop))
     return taken

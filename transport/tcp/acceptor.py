@@ -2,7 +2,7 @@
 
 There are a bounded number of places for them. When all are taken, the next one to come evicts the
 oldest that has said nothing authentic: a host of the job needs one round trip to do so, so that a
-flood of strangers evicts strangers. Whoever has said an authentic HELLO keeps its place until all
+flood of strangers evicts strangers. One that has said an authentic HELLO keeps its place until all
 others are gone. That alone proves little, as a HELLO may be a recording, but strangers have none.
 """
 

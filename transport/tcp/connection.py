@@ -1,8 +1,8 @@
 """One TCP connection: from the first byte of the handshake to the last of the link.
 
-Nothing here waits: a socket that has nothing, or takes nothing more, is left alone until its
-watcher says that it is ready again. `readable` and `writable` are such notes; they are taken back
-when the kernel has said no, or has given less than was asked for.
+Nothing here blocks: a socket that is not ready is not tried again until its watcher reports that it
+is. `readable` and `writable` hold these reports; they are cleared when the kernel has refused, or
+has moved fewer bytes than were asked for.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def broken_by(error: OSError) -> LinkBrokenError:
 
 
 def not_connected(error: OSError) -> LinkBrokenError:
-    """Return the error of a socket that never stood: "connection refused"."""
+    """Return the error of a socket that did not connect: "connection refused"."""
     words = os.strerror(error.errno or 0)
     return LinkBrokenError(words[0].lower() + words[1:], broken_by(error).reason)
 
 
 class Step(Protocol):
-    """What follows the handshake on a connection, if anything does (verbs/negotiation.py)."""
+    """A further exchange behind the handshake, if there is one (verbs/negotiation.py)."""
 
     @property
     def needs(self) -> int:
@@ -63,7 +63,7 @@ class Step(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what nobody took over."""
+        """Free what was not taken over."""
         ...
 
 
@@ -85,15 +85,15 @@ class TcpConnection:
         self.host = host
         """The peer: whom we dialled, or, once it has proved it, who dialled us."""
         self.step: Step | None = None
-        """What follows the handshake, if anything does (`go_on`)."""
+        """The exchange behind the handshake, if there is one (`go_on`)."""
         self.link: Link | None = None
         """The link, once the handshake is done (`establish`)."""
         self.readable = False
         self.writable = False
         self.told_of_room = True
-        """Whether the watcher says when there is room to send."""
+        """Whether the watcher reports when there is room to send."""
         self.ended = False
-        """Whether the watcher said that the peer has closed: nothing new will make it readable."""
+        """Whether the watcher reported that the peer has closed: no further report follows."""
         self.unfinished = False
         """Whether the last turn, of receiving and sending, ended before all was done."""
         self.connected = isinstance(side, Responder)
@@ -119,7 +119,7 @@ class TcpConnection:
         return not self.writable
 
     def note(self, events: int) -> None:
-        """Take note of what the watcher has seen."""
+        """Take note of a report of the watcher."""
         if events & READABLE:
             self.readable = True
         if events & WRITABLE:
@@ -139,12 +139,12 @@ class TcpConnection:
     # --- handshake -----------------------------------------------------------------------------
 
     def go_on(self, step: Step, first: bytes) -> None:
-        """Let another step follow the handshake; it sends `first`."""
+        """Begin a further exchange behind the handshake; `first` is sent now."""
         self.step = step
         self._pending.append(first)
 
     def prove(self, now_ns: int) -> bool:
-        """Carry the handshake, or what follows it, on; return whether anything happened."""
+        """Go on with the handshake or the exchange behind it; return whether anything happened."""
         step = self.step or self.side
         step.check_time(now_ns)
         if not self.connected and not self._finish_connecting():
@@ -188,7 +188,7 @@ class TcpConnection:
         return True
 
     def _send_last(self, content: bytes) -> None:
-        """Send what need not arrive."""
+        """Try once to send `content`, which is not needed for anything."""
         if content and not self._pending:
             try:
                 self.sock.send(content)
@@ -232,7 +232,7 @@ class TcpConnection:
         return moved
 
     def _drop_sent(self, sent: int) -> None:
-        """Forget what was sent, and note whether the socket has taken all it was given."""
+        """Drop from the pending buffers what was sent; not writable if the kernel took less."""
         pending = self._pending
         offered = min(len(pending), _BUFFERS_MAX)
         whole = 0
@@ -251,7 +251,7 @@ class TcpConnection:
 
     @property
     def settled(self) -> bool:
-        """Whether all that precedes a link is said and heard."""
+        """Whether everything that precedes a link is sent and received."""
         over = self.side.done if self.step is None else not self.step.needs
         return over and not self._pending
 
@@ -270,8 +270,9 @@ class TcpConnection:
         """Receive until there is nothing more, or the turn is full; payloads go in place."""
         moved = 0
         while self.readable and moved < self._turn_bytes:
-            # Behind a large payload most likely stands another one, which belongs into its ring:
-            # then only a header is read ahead. Small messages come many at a time.
+            # A large payload is most likely followed by another one, which is to be received in its
+            # ring without a copy: then only a header is read ahead. Small messages come many at a
+            # time.
             room = HEADER_BYTES if self._large else _AHEAD_BYTES
             ahead = self._ahead[self._filled : max(room, self._filled + HEADER_BYTES)]
             self._places.append(ahead)
@@ -296,7 +297,7 @@ class TcpConnection:
         return moved > 0
 
     def _take(self, link: Link, count: int) -> None:
-        """Sort out `count` bytes: the payload's first, then those ahead."""
+        """Handle `count` received bytes: first those of the payload, then those read ahead."""
         if self._missing:
             if count < self._missing:
                 self._missing -= count

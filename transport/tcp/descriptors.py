@@ -1,4 +1,4 @@
-"""The descriptors of one endpoint: whose they are, and what the watcher has seen at them."""
+"""The file descriptors of one endpoint, by connection, and the watcher's reports on them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Descriptors:
     """Sockets, and the completions of queue pairs."""
 
     def __init__(self, watch: SocketWatch) -> None:
-        """Have none yet."""
+        """Begin without connections."""
         self._watch = watch
         self._connections: dict[int, Connection] = {}
         self._bells: dict[int, VerbsConnection] = {}
 
     def __contains__(self, connection: Connection) -> bool:
-        """Return whether it has not been dropped."""
+        """Return whether `connection` has not been dropped."""
         return connection.fd in self._connections
 
     def __iter__(self) -> Iterator[Connection]:
@@ -31,7 +31,7 @@ class Descriptors:
 
     @property
     def bells(self) -> tuple[VerbsConnection, ...]:
-        """Those that must be armed to tell of completions."""
+        """The connections that report completions only after they were armed."""
         return tuple(self._bells.values())
 
     def add(self, connection: TcpConnection) -> None:
@@ -40,7 +40,7 @@ class Descriptors:
         self._watch.add(connection.fd)
 
     def taken_over(self, connection: Connection) -> None:
-        """Take note of what carries the link behind a socket from now on."""
+        """Replace the connection of a socket by the one that carries its link from now on."""
         self._connections[connection.fd] = connection
         if isinstance(connection, VerbsConnection):
             self._bells[connection.completions_fd] = connection
@@ -55,8 +55,8 @@ class Descriptors:
             self._watch.remove(connection.completions_fd)
 
     def collect(self) -> bool:
-        """Note what is ready; return whether somebody waits at a listening socket."""
-        somebody_waits = False
+        """Tell connections that they are ready; return whether any waits to be accepted."""
+        dialled = False
         for fd, events in self._watch.ready():
             connection = self._connections.get(fd)
             if connection is not None:
@@ -64,11 +64,11 @@ class Descriptors:
             elif fd in self._bells:
                 self._bells[fd].take_event()
             else:
-                somebody_waits = True
-        return somebody_waits
+                dialled = True
+        return dialled
 
     def mind_room(self, connection: Connection) -> None:
-        """Have the watcher tell of room in a socket to who waits for it, and to nobody else."""
+        """Have the watcher report room to send if, and only if, the connection waits for it."""
         wanted = connection.needs_room
         if wanted is not connection.told_of_room and connection in self:
             connection.told_of_room = wanted

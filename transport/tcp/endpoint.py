@@ -6,10 +6,12 @@
            dial                              grant to parents       heartbeats, timeouts
 
 The child dials its parent. One connection carries all streams from that parent to that child, and
-everything else that the two have to say. Whoever has not proved to belong to the job is served
-nothing but the handshake, for a limited time, and only so many at once.
+all other messages between the two. Until its peer has proved to belong to the job, a connection
+serves nothing but the handshake; the time for that and the number of such connections are bounded.
 
-Nothing here waits; one thread calls `poll`, and sleeps on its doorbell when that returns False.
+`LinkManager` (links/manager.py) decides which connection carries what; the endpoint gives it real
+sockets and the time. Nothing here blocks: one thread calls `poll`, and sleeps on its doorbell when
+that returns False.
 """
 
 from __future__ import annotations
@@ -62,11 +64,11 @@ class TcpEndpoint:
         hosts: Collection[str] | None = None,
         load_verbs: Load | None = None,
     ) -> None:
-        """Know who we are; `doorbell` is the one that `watch` rings by default.
+        """Begin without links; `doorbell` is the one that `watch` rings by default.
 
-        `hosts` are the names of those who may dial us; without it, whoever knows the secret may,
-        under any name, and each name is remembered. `load_verbs` finds the library of RDMA verbs.
-        Raises ResourceError if the settings insist on verbs, and there are none.
+        `hosts` are the names that may dial this one; without it, each process that knows the secret
+        may, under any name, and each name is remembered. `load_verbs` finds the library of RDMA
+        verbs. Raises ResourceError if the settings insist on verbs, and there are none.
         """
         self.identity: Final = identity
         self._clock_ns = clock_ns
@@ -135,13 +137,13 @@ class TcpEndpoint:
     def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
         """Fill `mirror` with the bytes of `stream` from the host `parent` (also to be dialled).
 
-        From where the mirror stands; from nobody yet if `parent` is None. Raises ValueError if
+        From where the mirror stands; it has no parent yet if `parent` is None. Raises ValueError if
         `stream` was subscribed.
         """
         return self._manager.subscribe(stream, mirror, parent)
 
     def move(self, stream: int, parent: str | None) -> None:
-        """Read on from another parent (also to be dialled), or from nobody if that is None.
+        """Read on from another parent (also to be dialled), or from none if that is None.
 
         At once, from where the stream stands, maybe within a frame. The former parent is told; what
         it sends meanwhile is dropped, and counted as stale. KeyError for an unknown stream.
@@ -151,8 +153,8 @@ class TcpEndpoint:
     def dial(self, host: str, address: Address) -> None:
         """Keep a link to the parent `host` up from now on.
 
-        Under another address than before the present link is dropped at once: another process
-        stands for the host. Raises ResourceError if the address does not resolve.
+        If the address has changed, another process has taken the host's place, and the present link
+        is dropped at once. Raises ResourceError if the address does not resolve.
         """
         self._manager.dial(host, resolve(host, address), self._clock_ns())
 
@@ -164,9 +166,9 @@ class TcpEndpoint:
         self._manager.undial(host)
 
     def forget(self, host: str) -> None:
-        """Take note that the process that stood for `host` is dead: drop all links to it at once.
+        """Take note that the process of `host` is dead: drop all links to it at once.
 
-        It is not dialled any more, and nobody waits for it to dial; control messages for it are
+        It is not dialled any more, nor expected to dial; control messages for it are
         dropped. Streams that were read from it stay where they are until they `move`, or it is
         dialled again; what is kept for it as a child is kept until it is dismissed.
         """
@@ -193,9 +195,9 @@ class TcpEndpoint:
         return self._manager.receive_control()
 
     def reject(self, host: str, why: str) -> None:
-        """Break the links to `host`, which said what makes no sense to the caller; dial it anew.
+        """Break the links to `host`, whose control message the caller cannot read; dial it anew.
 
-        `why` is told in words: "a message of 3 bytes". ValueError if no such host is known.
+        `why` says so in words: "a message of 3 bytes". ValueError if no such host is known.
         """
         self._manager.reject(host, why, self._clock_ns())
 
@@ -226,11 +228,11 @@ class TcpEndpoint:
         """Have the doorbell rung when more comes; False if it has come already: poll for it."""
         moved = False
         for connection in self._descriptors.bells:
-            if connection.arm():  # something may have come before the descriptor was asked to tell
+            if connection.arm():  # something may have come before the descriptor was armed
                 moved |= self._manager.receive(connection, now_ns)
         if not moved:
             self._watch.arm()
-        self._manager.asked |= moved  # what has come may have to be answered, and passed on
+        self._manager.asked |= moved  # what has come may have to be answered and forwarded
         return not moved
 
     def _accept(self, now: int) -> bool:
@@ -304,7 +306,7 @@ class TcpEndpoint:
     def close(self) -> None:
         """Say goodbye, close all sockets, end the watching thread. Again does nothing.
 
-        Taps and mirrors belong to whoever made them.
+        Taps and mirrors stay open: they belong to the caller.
         """
         if self._manager.closed:
             return

@@ -1,4 +1,4 @@
-"""Sockets as links between hosts want them: bound to one address, never waiting."""
+"""Sockets for links between hosts: non-blocking, and bound to one address where they listen."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Address: TypeAlias = tuple[str, int]
 """A numeric address, or a name that resolves to one, and a port."""
 
 _BACKLOG: Final = 4096
-"""Connections that the kernel holds until they are accepted: whoever belongs here must find a place
-there in a flood. The kernel has a limit of its own (net.core.somaxconn)."""
+"""Connections that the kernel holds until they are accepted: enough that hosts of the job find a
+place in a flood of others. The kernel has a limit of its own (net.core.somaxconn)."""
 NOT_SENT_BYTES_MAX: Final = 1 << 17
 """Bytes that the kernel may keep unsent to another machine: enough to keep a link busy until the
 next poll, few enough that a heartbeat, or the first bytes of a stream that has just moved to this
@@ -83,13 +83,13 @@ class Listener:
     def turn_away(self) -> None:
         """Close a connection that waits, though this process may open no more descriptors.
 
-        Left waiting, it would wake the host for ever.
+        If it were left waiting, the watcher would report it again and again.
         """
         os.close(self._spare_fd)
         try:
             self._sock.accept()[0].close()
         except OSError:
-            return  # it has gone by itself
+            return  # its peer has closed it meanwhile
         finally:
             self._spare_fd = _any_descriptor()
 
@@ -116,7 +116,7 @@ def _listening_socket(address: str, low: int, high: int) -> socket.socket:
             sock.setblocking(False)
         except OSError as error:
             sock.close()
-            # A port below 1024 may not be ours to take; another is.
+            # A port below 1024 may be forbidden; others are not.
             forbidden += error.errno == errno.EACCES
             if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
                 msg = f"cannot listen at {address!r}, port {port}: {os.strerror(error.errno or 0)}"
@@ -177,5 +177,5 @@ def fit_within_machine(sock: socket.socket, buffer_bytes: int) -> bool:
         unsent_max = max(_WITHIN_MANY_BYTES, 2 * buffer_bytes)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_max)
     except OSError:
-        return False  # it has gone already: whoever uses it next will see
+        return False  # already closed by the peer, which the next use of it reports
     return True

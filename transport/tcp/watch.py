@@ -1,11 +1,10 @@
-"""Which sockets are ready, and a thread that says so to somebody who sleeps elsewhere.
+"""Which sockets are ready, and a thread that rings a doorbell when one becomes so.
 
-The endpoint's own thread asks `ready`, which never waits. The epoll behind it reports edges: a
-socket once, when it becomes ready. A second epoll watches the first, for the thread: it looks at
-nothing else and takes nothing away, so it can neither lose nor steal an event. It tells once, and
-only after `arm`, which the endpoint calls when it has found nothing to do: on a busy link the
-thread sleeps. It is compiled and never holds the interpreter, which the one that it wakes needs at
-once.
+The endpoint's own thread calls `ready`, which never blocks. Its epoll is edge-triggered: it reports
+a socket once, when it becomes ready. A second epoll, for the ringing thread, watches only the
+first, so that no event is consumed by the wrong thread. It is one-shot and enabled by `arm`, which
+the endpoint calls when it has found nothing to do: on a busy link the thread sleeps. The thread
+runs compiled code without the GIL, which the thread that it wakes needs at once.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _watch(outer_fd: int, words: int, line: int) -> None:
         if load_acquire(words + _STOPPED_AT) != 0:
             return
         if count > 0:
-            # In this order: whoever still saw it armed is about to sleep, and hears the ring.
+            # In this order: an endpoint that saw it still armed is about to sleep, and is rung.
             store_release(words, 0)
             fence()
             ring_line(line)
@@ -66,7 +65,7 @@ class SocketWatch:
         self._epoll.modify(fd, _WITH_ROOM if wanted else _WITHOUT_ROOM)
 
     def add_listener(self, fd: int) -> None:
-        """Watch a listening socket: reported as long as somebody waits to be accepted."""
+        """Watch a listening socket: reported as long as a connection waits to be accepted."""
         self._epoll.register(fd, select.EPOLLIN)
 
     def remove(self, fd: int) -> None:
