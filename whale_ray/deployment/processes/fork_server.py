@@ -26,6 +26,7 @@ import socket
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -289,6 +290,9 @@ def main() -> None:
     codec.warm_up()
     gc.collect()
     gc.freeze()  # so that collections in the children leave the shared memory alone
+    # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and
+    # jemalloc's, and both libraries bring their locks into order around a fork.
+    warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
     _Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), run_member).serve()
 
 
