@@ -1,7 +1,7 @@
-"""Sinks: where results go.
+"""Sinks for results.
 
-Each function makes a small description that travels to the workers; nothing is created and no
-heavy library imported until rows arrive.
+Each function returns a small description that is sent to the workers; nothing is created and no
+heavy library is imported before rows arrive.
 """
 
 from .base import Sink, SinkResult, SinkWriter, Staged

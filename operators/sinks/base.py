@@ -1,6 +1,6 @@
-"""What a sink is: a description that travels, its writers, and one publication at the end.
+"""The interface of a sink: a picklable description, its writers, and one publication at the end.
 
-The life of a bounded job's sink::
+Calls for a bounded job::
 
     coordinator   check()   prepare(token)                             publish(token, staged)
     instance 0                        open ── write … write ── stage ──┘    (or discard(token))
@@ -9,10 +9,11 @@ The life of a bounded job's sink::
 Nothing is visible before `publish`, and `publish` makes everything visible at once. A writer of
 an unbounded job never stages: it calls `publish_part` every commit interval and once at its end.
 
-Whether a sink keeps what stands here is tried out by `whale_ray.testing.check_sink`.
+`whale_ray.testing.check_sink` tests whether a sink does all this.
 
 The runtime stages only when every instance has ended, and keeps the writers until `publish` or
-`discard` returned: the less time lies between the two, the less a killed machine can leave behind.
+`discard` returned: the shorter the time between the two, the less a machine that crashes leaves
+behind.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Staged:
-    """What one writer hands to the coordinator: finished, picklable, not yet visible.
+    """The finished output of one writer, for the coordinator: picklable, not yet visible.
 
     Attributes:
         instance: the sink's instance.
         rows: rows written.
         nbytes: bytes of the file or payload.
         schema: the serialized Arrow schema of the rows, None if the writer saw no batch. Where no
-            writer of a sink did, the coordinator fills in the columns that the rows would have had,
-            if it knows them.
+            writer of a sink did, the coordinator fills in the columns that the plan predicts, if
+            any.
         path: the file, None if there is none (no rows, or a sink without files).
-        payload: what `publish` needs of a sink without files, such as the rows themselves.
-        inode: the file's number in its file system, which it keeps when it is published.
+        payload: data that `publish` needs of a sink without files, such as the rows themselves.
+        inode: the file's inode number, which does not change when the file is published.
     """
 
     instance: int
@@ -63,7 +64,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class SinkResult:
-    """What a job published through one sink.
+    """The output that a job published through one sink.
 
     Attributes:
         rows: rows published.
@@ -73,7 +74,7 @@ class SinkResult:
         format: the name of the files' format, such as `parquet`.
         schema: the serialized Arrow schema, None if no row was seen.
         load_line: a line of Python that loads the output.
-        partial: whether the input was not read to its end, so that rows may be missing.
+        partial: true if the input was not read to its end, so that rows may be missing.
         table: the rows of a sink without files, else None.
     """
 
@@ -88,7 +89,7 @@ class SinkResult:
     table: pyarrow.Table | None = field(default=None, repr=False)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return all rows as an Arrow table, read from the files if need be."""
+        """Return all rows as an Arrow table, read from the files if there are any."""
         import pyarrow as pa
 
         if self.table is not None:
@@ -98,8 +99,8 @@ class SinkResult:
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a pandas frame.
 
-        Integer columns with nulls become pandas' nullable integers: as floats they would not be
-        exact beyond 2^53.
+        Integer columns with nulls become pandas' nullable integers; floats would not be exact
+        beyond 2^53.
 
         Raises:
             ResourceError: pandas, an extra, is not installed.
@@ -158,25 +159,24 @@ class Sink(ABC):
     """The picklable description of an output.
 
     Attributes:
-        publishes_parts: whether its writers have `publish_part`, so that it can serve unbounded
-            jobs.
+        publishes_parts: whether its writers have `publish_part`, which unbounded jobs need.
     """
 
     publishes_parts: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Raise `OutputError` if the output plainly cannot be written (it exists, no permission).
+        """Raise `OutputError` if the output cannot be written (it exists, no permission).
 
-        Called while the topology is built or planned; changes nothing.
+        Called while the topology is built or planned; must not change anything.
         """
         return
 
     def configured(self, settings: Settings) -> Self:
-        """Return this sink with the settings filled in that its user left open."""
+        """Return this sink with settings for the options that its user left out."""
         return self
 
     def prepare(self, token: str, *, bounded: bool) -> None:
-        """Clear the way, once per job, before the first writer opens (not per attempt).
+        """Prepare the place of the output; called once per job, before the first writer opens.
 
         Raises:
             OutputError: as `check`.
@@ -185,24 +185,25 @@ class Sink(ABC):
 
     @abstractmethod
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
-        """Open the writer of one instance; `token` is one text per job attempt, fit for a name."""
+        """Open the writer of one instance; `token` identifies the attempt in file names."""
 
     @abstractmethod
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Make the staged parts of all instances visible at once; called by the coordinator.
 
-        A coordinator that takes the place of one that died calls it again with the same arguments,
-        and cannot know whether the dead one had carried it out: then only the result is returned.
+        Must be idempotent: a coordinator that replaces one that died calls it again with the same
+        arguments. If the output was already published, only the result is returned.
 
         Raises:
             OutputError: the parts do not fit together or cannot be published; nothing is visible.
         """
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Make visible what a job staged whose input was not read to its end: the user stopped it.
+        """Publish the output of a job that the user stopped before its input had ended.
 
-        An output that an earlier job published is not replaced. Everything else is as `publish` has
-        it. A sink that replaces nothing, such as one that appends, may do what `publish` does.
+        An output that an earlier job published is not replaced; everything else is as for
+        `publish`. A sink that never replaces anything, such as one that appends, may do the same
+        as `publish`.
 
         Raises:
             OutputError: as `publish`; this sink publishes complete outputs only.
@@ -215,7 +216,7 @@ class Sink(ABC):
         raise OutputError(msg)
 
     def discard(self, token: str) -> None:
-        """Remove whatever an attempt that will not be published left; may be called twice."""
+        """Remove what an attempt that will not be published has staged; may be called twice."""
         return
 
     @abstractmethod
@@ -224,29 +225,29 @@ class Sink(ABC):
 
 
 class SinkWriter(ABC):
-    """One instance's open output."""
+    """The opened output of one instance."""
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Take the rows of a batch; what is kept beyond the call is copied.
+        """Write the rows of a batch; rows that are kept beyond the call must be copied.
 
         Raises:
-            OutputError: the rows do not fit the rows before them, or there is no room.
+            OutputError: the rows' columns differ from earlier ones, or there is no room.
         """
 
     @abstractmethod
     def stage(self) -> Staged:
-        """Finish the output so that the coordinator can publish it; nothing becomes visible."""
+        """Finish the output so that the coordinator can publish it; it stays invisible."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop whatever was written and not published, and let go of everything held.
+        """Drop what was written and not published, and release all resources.
 
-        Every writer's last call, also after a publication; may be called twice.
+        The last call of every writer, also after a publication; may be called twice.
         """
 
     def publish_part(self) -> Staged | None:
-        """Publish the rows since the last call at once, for unbounded jobs; None if there are none.
+        """Publish the rows written since the last call, for unbounded jobs; None without rows.
 
         Raises:
             OutputError: this sink is for bounded jobs only, or the part cannot be published.

@@ -1,4 +1,4 @@
-"""The collecting sink: the rows come back to whoever runs the job."""
+"""The collect sink, which returns the rows to the driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...configs.errors import OutputError
 from .base import Sink, SinkResult, SinkWriter, Staged
 from .row_buffer import RowBuffer
-from .shape import RowShape, common_schema
+from .writer_schema import WriterSchema, common_schema
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,7 +23,7 @@ _BYTES_MAX = 512 << 20
 
 @dataclass(frozen=True)
 class CollectSink(Sink):
-    """Rows gathered in memory, at most `max_bytes` of them over all instances."""
+    """Collects rows in memory, at most `max_bytes` over all instances."""
 
     max_bytes: int | None = None
 
@@ -34,9 +34,9 @@ class CollectSink(Sink):
         return replace(self, max_bytes=settings.runtime.collect_bytes_max)
 
     def prepare(self, token: str, *, bounded: bool) -> None:
-        """Refuse a job without an end: its rows would never be handed over."""
+        """Refuse an unbounded job: rows are returned at its end only."""
         if not bounded:
-            msg = "sinks.collect hands rows over at the end, and a source has none; write to files"
+            msg = "sinks.collect returns rows at the end, and a source has none; write to files"
             raise OutputError(msg)
 
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
@@ -44,7 +44,7 @@ class CollectSink(Sink):
         return CollectWriter(context.operator_id, context.instance, self._limit)
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Put the instances' rows together, in the order of the instances."""
+        """Concatenate the instances' rows, in the order of the instances."""
         import pyarrow as pa
 
         if sum(part.nbytes for part in staged) > self._limit:
@@ -54,13 +54,13 @@ class CollectSink(Sink):
             return SinkResult(rows=0, table=pa.table({}))
         parts = sorted(staged, key=lambda part: part.instance)
         tables = [pa.ipc.open_stream(part.payload).read_all() for part in parts if part.payload]
-        # `empty_table` would make arrays of Python values, for which pyarrow loads pandas.
+        # Not `empty_table`, which makes arrays of Python values, for which pyarrow imports pandas.
         table = pa.concat_tables([pa.Table.from_batches([], schema), *tables])
         serialized = schema.serialize().to_pybytes()
         return SinkResult(table.num_rows, table.nbytes, schema=serialized, table=table)
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Put together what there is."""
+        """Concatenate the rows collected so far."""
         return self.publish(token, staged)
 
     def describe(self) -> str:
@@ -79,12 +79,12 @@ class CollectWriter(SinkWriter):
         self._operator_id = operator_id
         self._instance = instance
         self._max_bytes = max_bytes
-        self._shape = RowShape(operator_id)
+        self._schema = WriterSchema(operator_id)
         self._buffer: RowBuffer | None = None
 
     def write(self, batch: Batch) -> None:
         """Copy the rows; see `SinkWriter.write`."""
-        record = self._shape.fit(batch if batch.owned else batch.copy())
+        record = self._schema.conform(batch if batch.owned else batch.copy())
         if self._buffer is None:
             self._buffer = RowBuffer(record.schema)
         self._buffer.add(record)
@@ -97,7 +97,7 @@ class CollectWriter(SinkWriter):
         """Serialize the rows as an Arrow IPC stream."""
         import pyarrow as pa
 
-        if self._buffer is None or self._shape.schema is None:
+        if self._buffer is None or self._schema.schema is None:
             return Staged(self._instance, 0)
         table = self._buffer.take()
         stream = pa.BufferOutputStream()
@@ -108,7 +108,7 @@ class CollectWriter(SinkWriter):
         return Staged(self._instance, table.num_rows, table.nbytes, schema, None, payload)
 
     def abort(self) -> None:
-        """Forget the rows."""
+        """Drop the rows."""
         self._buffer = None
 
 
@@ -127,16 +127,16 @@ def _size(nbytes: int) -> str:
 
 
 def collect(max_bytes: int | None = None) -> Sink:
-    """Bring the rows back: `job.results(id)` returns them as Arrow or pandas.
+    """Collect the rows in memory: `job.results(id)` returns them as Arrow or pandas.
 
     Rows come in the order of the sink's instances, and within an instance as they arrived.
 
     Args:
-        max_bytes: how much may be collected in all; the setting `runtime.collect_bytes_max`
+        max_bytes: the most that may be collected in all; the setting `runtime.collect_bytes_max`
             (512 MiB) if left out.
 
     Raises:
-        OutputError: while running: the rows are more than that.
+        OutputError: while running: the rows exceed that.
     """
     if max_bytes is not None and max_bytes <= 0:
         msg = f"collect(max_bytes={max_bytes}) must be above 0"

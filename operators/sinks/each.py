@@ -1,7 +1,7 @@
-"""Sinks that call a function: for every row, for every batch, or to print rows.
+"""Sinks that call a function for every row or batch, or print rows.
 
-What a function does outside of whale-ray cannot be taken back. Rows are handed over as they come,
-before the job is known to end well, and again if it has to begin anew: at least once.
+The effects of a function cannot be undone. It gets rows as they arrive, before it is known whether
+the job succeeds, and gets them again after a restart: delivery is at least once.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ BatchFunction = Callable[["Batch"], object]
 
 @runtime_checkable
 class RowStream(Protocol):
-    """What a worker has as `sys.stdout`: functions' prints are limited there, rows are not."""
+    """A worker's `sys.stdout`, which limits the output of functions, but not of print sinks."""
 
     def write_rows(self, text: str) -> None:
-        """Print whole lines, all of them, waiting while too many are on their way."""
+        """Print whole lines; block while too many are in flight to the driver."""
 
     def await_rows(self) -> None:
-        """Wait until all of them have been printed."""
+        """Block until all lines of `write_rows` have been printed."""
 
 
 @dataclass(frozen=True)
 class HandedOver(SinkResult):
-    """How many rows were handed to a function; it, not whale-ray, has them."""
+    """The result of a sink that passed its rows to a function and kept none."""
 
     def to_arrow(self) -> pyarrow.Table:
         """Raise `UsageError`: no row is kept."""
         msg = (
-            "this sink handed its rows to a function and kept none; to have them afterwards, add a "
+            "this sink passed its rows to a function and kept none; to have them afterwards, add a "
             "sink such as whale.sinks.collect() to the same stream"
         )
         raise UsageError(msg)
 
 
 class _HandingOver(Sink):
-    """A sink with nothing to publish: its rows are gone when they are written."""
+    """A sink with nothing to publish, since rows take effect when they are written."""
 
     publishes_parts: ClassVar[bool] = True
 
@@ -61,32 +61,32 @@ class _HandingOver(Sink):
         return HandedOver(rows=sum(part.rows for part in staged))
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Count the rows of a job that was stopped."""
+        """Count the rows."""
         return self.publish(token, staged)
 
 
 class _HandingWriter(SinkWriter):
-    """Counts the rows that were handed over."""
+    """Counts the rows passed to the function."""
 
     def __init__(self, context: InstanceContext) -> None:
         self._instance = context.instance
         self._rows = 0
 
     def write(self, batch: Batch) -> None:
-        """Hand the rows over."""
+        """Pass the rows to the function."""
         self.hand_over(batch)
         self._rows += batch.num_rows
 
     @abstractmethod
     def hand_over(self, batch: Batch) -> None:
-        """Hand the rows over; what is raised for a row is a `RowFailure`."""
+        """Pass the rows to the function; raise `RowFailure` if it raises for a row."""
 
     def stage(self) -> Staged:
-        """Tell how many rows they were."""
+        """Return the number of rows."""
         return Staged(self._instance, self._rows)
 
     def publish_part(self) -> Staged | None:
-        """Tell how many rows came since the last call."""
+        """Return the number of rows since the last call."""
         staged = self.stage() if self._rows else None
         self._rows = 0
         return staged
@@ -154,7 +154,7 @@ class PrintSink(_HandingOver):
         return _PrintWriter(context, self.format or dict)
 
     def describe(self) -> str:
-        """Return what makes the lines."""
+        """Return the name of the function that formats the lines."""
         return "print" if self.format is None else f"print by {_name(self.format)}"
 
 
@@ -168,7 +168,7 @@ class _PrintWriter(_HandingWriter):
         lines: list[str] = []
         _for_each(lambda row: lines.append(f"{self._format(row)}\n"), batch)
         with self._errors():
-            # In one piece, so that lines of several processes do not mix.
+            # One write, so that lines of several processes do not mix.
             text = "".join(lines)
             if isinstance(sys.stdout, RowStream):
                 sys.stdout.write_rows(text)
@@ -177,7 +177,7 @@ class _PrintWriter(_HandingWriter):
                 sys.stdout.flush()
 
     def stage(self) -> Staged:
-        """Wait until all rows have been printed; tell how many they were."""
+        """Wait until all rows have been printed; return their number."""
         with self._errors():
             if isinstance(sys.stdout, RowStream):
                 sys.stdout.await_rows()
@@ -209,18 +209,17 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def print(format: Callable[[Row], object] | None = None) -> Sink:
-    """Print every row as a line on standard output, for looking and trying.
+    """Print every row as a line on standard output, for development.
 
-    Workers that are processes of their own, and Ray's, pass the lines on to the driver, which shows
-    them behind the sink's id and instance. On plain processes all rows are shown: the job goes as
-    fast as they are printed. On Ray lines beyond `runtime.output_lines_per_s` are in the workers'
-    logs alone, and counted.
+    Worker processes and Ray actors send the lines to the driver, which prints them with the sink's
+    id and instance. Plain processes print all rows, so printing may slow the job down. On Ray,
+    lines beyond `runtime.output_lines_per_s` are only in the workers' logs, and are counted.
 
     Args:
-        format: `format(row)` makes the line; `{'cab': 'a', 'km': 3.0}` if left out.
+        format: `format(row)` returns the line; if left out, a line is `{'cab': 'a', 'km': 3.0}`.
 
     Raises:
-        UsageError: `format` is no function.
+        UsageError: `format` is not a function.
     """
     if format is not None and not callable(format):
         msg = f"print(format={format!r}) must be a function of a row, such as lambda row: row.cab"

@@ -1,9 +1,9 @@
 """The sinks of files: Parquet, CSV and JSON lines.
 
-The output is always a folder of parts, one per sink instance that had rows, as with Spark:
-`out/part-00003.parquet` is instance 3's. All parts have the same schema. A result without rows is
-one empty part; only if nothing tells its columns there is no part at all. Missing folders above the
-output are made at the end.
+The output is always a folder of parts, one per sink instance that had rows, as in Spark:
+`out/part-00003.parquet` is that of instance 3. All parts have the same schema. A result without
+rows is one empty part, or none if its columns are unknown. Missing folders above the output are
+created at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .base import Sink, SinkResult, SinkWriter, Staged
 from .formats import CsvFormat, JsonLinesFormat, ParquetFormat, PartEncoder, PartFormat
 from .held_folders import FolderHold
 from .manifest import is_manifest, write_manifest
-from .shape import RowShape, common_schema
 from .staging import PART_PREFIX, OutputFolder, PartFile
+from .writer_schema import WriterSchema, common_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The parts of all instances; `empty` is the only one's content where there is no row."""
+    """The parts of all instances; without rows, `empty` is the content of the only part."""
 
     names: list[str]
     inodes: Mapping[str, int | None]
@@ -43,10 +43,10 @@ class _Parts:
     schema: bytes | None
 
     def are_in(self, folder: OutputFolder) -> bool:
-        """Tell whether just these parts were published there."""
+        """Return whether exactly these parts were published in a folder."""
         if self.empty is None:
             return folder.holds(self.inodes)
-        # A part without rows is made by whoever publishes: it is known by its bytes.
+        # The coordinator writes the part without rows, so its inode says nothing.
         return folder.holds_only(self.names[0], self.empty)
 
 
@@ -66,7 +66,7 @@ class FileSink(Sink):
         self.folder.check()
 
     def prepare(self, token: str, *, bounded: bool) -> None:
-        """Remove what dead jobs left; for an unbounded job also the output to be overwritten."""
+        """Clean up after dead jobs; for an unbounded job remove the output to overwrite, too."""
         with self._errors():
             self.folder.sweep()
             self.folder.check()
@@ -74,16 +74,16 @@ class FileSink(Sink):
                 self.folder.remove(token)
 
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
-        """Open one instance's part; nothing is created before the first row."""
+        """Open one instance's part; no file is created before the first row."""
         return FileWriter(self, context.operator_id, context.instance, token)
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Give the folder of staged parts its name, in one rename."""
+        """Rename the hidden folder of staged parts to the output."""
         with self._errors():
             return self._publish(token, self._parts(staged), self.folder)
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Publish beside the output: as `out.partial`, or under the next name that is free."""
+        """Publish beside the output: as `out.partial`, or under the next free name."""
         with self._errors():
             parts = self._parts(staged)
             places = map(self.folder.partial, itertools.count(1))
@@ -95,7 +95,7 @@ class FileSink(Sink):
         """Remove what an attempt staged."""
         self.folder.discard(token)
         for place in map(self.folder.partial, itertools.count(1)):
-            is_last = not os.path.lexists(place.path)  # where a partial output would have come
+            is_last = not os.path.lexists(place.path)  # a partial output would get this name
             place.discard(token)
             if is_last:
                 break
@@ -123,7 +123,7 @@ class FileSink(Sink):
         )
 
     def _publish(self, token: str, parts: _Parts, folder: OutputFolder) -> SinkResult:
-        """Publish as `folder`, unless a coordinator that died has done so."""
+        """Publish as `folder`, unless a coordinator that died has already done it."""
         if parts.are_in(folder):
             folder.discard(token)
         else:
@@ -169,13 +169,13 @@ class FileSink(Sink):
 
 
 class FileWriter(SinkWriter):
-    """Writes one instance's part into a file without a name."""
+    """Writes one instance's part to a file without a name."""
 
     def __init__(self, sink: FileSink, operator_id: str, instance: int, token: str) -> None:
         self._sink = sink
         self._instance = instance
         self._token = token
-        self._shape = RowShape(operator_id)
+        self._schema = WriterSchema(operator_id)
         self._file: PartFile | None = None
         self._encoder: PartEncoder | None = None
         self._rows = 0
@@ -188,7 +188,7 @@ class FileWriter(SinkWriter):
         if self._sink.format.keeps_rows and not batch.owned:
             batch = batch.copy()
         with self._sink._errors():
-            record = self._shape.fit(batch)
+            record = self._schema.conform(batch)
             if not record.num_rows:
                 return
             if self._encoder is None:
@@ -223,7 +223,7 @@ class FileWriter(SinkWriter):
             return receipt
 
     def abort(self) -> None:
-        """Drop what was not published; the kernel frees a file without a name."""
+        """Drop what was not published; closing a file without a name frees it."""
         if self._encoder is not None:
             self._encoder.drop()
             self._encoder = None
@@ -245,7 +245,7 @@ class FileWriter(SinkWriter):
         return self._sink.format.encoder(self._file.stream, schema)
 
     def _finish(self) -> PartFile | None:
-        """Write the file's end, once; None if there is no row."""
+        """Complete the file and return it; None if there are no rows."""
         if self._encoder is not None:
             self._encoder.close()
             self._encoder = None
@@ -262,7 +262,7 @@ class FileWriter(SinkWriter):
             self._file = None
 
     def _receipt(self, path: str | None) -> Staged:
-        schema = self._shape.schema
+        schema = self._schema.schema
         found = None if path is None else os.stat(path)
         return Staged(
             instance=self._instance,
@@ -276,14 +276,14 @@ class FileWriter(SinkWriter):
 
 @contextmanager
 def _as_output_error(path: str, remedy: str) -> Iterator[None]:
-    """Turn what the file system or the format says into one line that names the output."""
+    """Convert errors of the file system and of the format to one line that names the output."""
     import pyarrow as pa
 
     try:
         yield
     except OSError as error:
         msg = f"cannot write the output {path!r}: {system_reason(error)}; {remedy}"
-        raise OutputError(msg) from None  # the system's own line says all that there is to say
+        raise OutputError(msg) from None  # the traceback would add nothing
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0]
         msg = f"cannot write the output {path!r}: {reason}; cast the column, or use another format"
@@ -295,13 +295,13 @@ def parquet(
 ) -> Sink:
     """Write a folder of Parquet files.
 
-    Beside the parts stands a list of them, `_whale-parts`, which readers of folders pass over.
-    Nothing is visible before the job has ended well; then the folder appears as a whole. An
-    unbounded job adds numbered parts to it as it runs, each of them complete.
+    The folder contains a list of its parts, `_whale-parts`, which readers of folders ignore.
+    Nothing is visible before the job has succeeded; then the folder appears at once. An unbounded
+    job adds complete, numbered parts to it while it runs.
 
     Args:
-        path: the folder; those above it are made if missing.
-        overwrite: replace an output that exists, if it holds nothing but listed parts.
+        path: the folder; missing parent folders are created.
+        overwrite: replace an existing output, if it contains only listed parts.
         compression: `zstd`, `snappy`, `gzip`, `lz4`, `brotli` or `none`.
 
     Raises:
@@ -312,9 +312,9 @@ def parquet(
 
 
 def csv(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink:
-    """Write a folder of CSV files with a header each; texts in double quotes, nulls empty.
+    """Write a folder of CSV files with a header; texts are in double quotes, nulls are empty.
 
-    See `parquet` for the arguments and for when the output appears.
+    See `parquet` for the arguments and for the time when the output appears.
     """
     return _file_sink(path, CsvFormat(), overwrite)
 
@@ -322,7 +322,7 @@ def csv(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink:
 def json_lines(path: str | os.PathLike[str], *, overwrite: bool = False) -> Sink:
     """Write a folder of files with one JSON object per line.
 
-    See `parquet` for the arguments and for when the output appears.
+    See `parquet` for the arguments and for the time when the output appears.
     """
     return _file_sink(path, JsonLinesFormat(), overwrite)
 
@@ -338,5 +338,5 @@ def _file_sink(path: str | os.PathLike[str], format: PartFormat, overwrite: bool
         msg = f"the output path {given!r} is relative, and the current folder was removed"
         raise OutputError(msg) from None
     if os.path.isdir(absolute) and os.path.islink(absolute):
-        absolute = os.path.realpath(absolute)  # what it leads to is replaced, not the link
+        absolute = os.path.realpath(absolute)  # so that the folder is replaced, not the link
     return FileSink(OutputFolder(absolute, overwrite), format, given)

@@ -1,6 +1,6 @@
-"""How parts are written and read back: Parquet, CSV and JSON lines.
+"""The formats of parts (Parquet, CSV, JSON lines): writing them and reading them back.
 
-A format is a small picklable value; it opens an encoder per part.
+A format is a small picklable value that opens an encoder per part.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class PartEncoder(ABC):
 
     @abstractmethod
     def write(self, record: pa.RecordBatch) -> None:
-        """Write, or keep for later, a batch of the part's schema."""
+        """Write or buffer a batch of the part's schema."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is kept and the end of the file; the stream stays open."""
+        """Write buffered batches and the end of the file; the stream stays open."""
 
     def drop(self) -> None:
-        """Forget what is kept: the file is given up, and there may be no room to end it."""
+        """Drop buffered batches without ending the file, for which there may be no room."""
         return
 
 
@@ -46,9 +46,10 @@ class PartFormat(ABC):
     """A file format.
 
     Attributes:
-        name: as in the function that makes the sink.
+        name: the name of the function that returns the sink.
         suffix: the end of a part's name.
-        keeps_rows: the encoder keeps batches beyond `write`, so they must own their memory.
+        keeps_rows: whether the encoder keeps batches beyond `write`, so that they must own their
+            memory.
     """
 
     name: ClassVar[str]
@@ -77,7 +78,7 @@ class ParquetFormat(PartFormat):
     """Parquet, a row group per 131,072 rows or 32 MiB.
 
     Parquet has no seconds and one kind of date: timestamp[s] and time32[s] are written in
-    milliseconds, date64 as date32; `SinkResult.to_arrow` turns them back.
+    milliseconds, date64 as date32; `SinkResult.to_arrow` restores their types.
     """
 
     name = "parquet"
@@ -122,7 +123,7 @@ class _ParquetEncoder(PartEncoder):
         self._writer.close()
 
     def drop(self) -> None:
-        self._writer.is_open = False  # else it writes the end of the file when it is freed
+        self._writer.is_open = False  # so that it does not write the file's end when it is freed
 
     def _flush(self) -> None:
         rows = self._buffer.rows

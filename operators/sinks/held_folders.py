@@ -1,9 +1,9 @@
-"""Hidden and temporary folders, told from what dead processes left by a lock that the kernel drops.
+"""Locks on hidden and temporary folders, by which folders of dead processes are recognized.
 
-Whoever uses such a folder holds a shared lock on it; whoever cleans up removes only what it can
-lock alone. Between making a folder and locking it there is a moment in which a cleaner may come
-first. So a lock counts only if the path still leads to the locked folder afterwards: a cleaner
-removes the folder before it lets go of its own lock, and the loser of that race sees it.
+A process that uses such a folder holds a shared lock (flock) on it, which the kernel releases when
+the process dies; a cleaner removes only folders that it can lock exclusively. A cleaner may get its
+lock between the creation of a folder and its locking. So a lock is only valid if the path still
+refers to the locked folder afterwards: a cleaner removes the folder before it releases its lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 
 class FolderHold:
-    """A shared hold on a folder, which the kernel drops with the process."""
+    """A shared lock on a folder; the kernel releases it when the process dies."""
 
     def __init__(self, descriptor: int) -> None:
         """Take over the descriptor of a locked folder; internal, see `hold` and `take`."""
@@ -24,12 +24,12 @@ class FolderHold:
 
     @classmethod
     def take(cls, path: str) -> FolderHold | None:
-        """Hold an existing folder; None if somebody has removed it, nothing may be put there."""
+        """Lock an existing folder; None if it was removed and must not be used."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             return None
-        # Where the file system has no locks, `remove_unless_held` gets none either.
+        # If the file system has no locks, `remove_unless_held` gets none and removes nothing.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         if not leads_to(path, descriptor):
@@ -39,7 +39,7 @@ class FolderHold:
 
     @classmethod
     def make(cls, path: str) -> FolderHold:
-        """Make a folder, and those above it, unless it is there, and hold it."""
+        """Create a folder and its parents unless they exist, and lock it."""
         while True:
             os.makedirs(path, exist_ok=True)
             hold = cls.take(path)
@@ -47,25 +47,25 @@ class FolderHold:
                 return hold
 
     def close(self) -> None:
-        """Let go; may be called twice."""
+        """Release the lock; may be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def remove_unless_held(path: str) -> bool:
-    """Remove a folder that nobody holds; tell whether it is gone."""
+    """Remove a folder that no process has locked; return whether it is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # another user's, or somebody else was faster
+    except OSError:  # it belongs to another user, or was removed meanwhile
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not leads_to(path, descriptor):
-            return False  # another folder bears its name by now
+            return False  # the path refers to another folder by now
         shutil.rmtree(path, ignore_errors=True)
         return not os.path.lexists(path)
-    except OSError:  # held, or the file system has no locks: then nobody knows
+    except OSError:  # locked, or the file system has no locks
         return False
     finally:
         os.close(descriptor)
@@ -86,7 +86,7 @@ def opened_folder(path: str) -> Iterator[int]:
 
 
 def leads_to(path: str, descriptor: int) -> bool:
-    """Tell whether a path is that of the folder with this descriptor, not of another by now."""
+    """Return whether a path still refers to the folder with this descriptor."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,12 +1,13 @@
-"""The list of parts that a sink leaves in its output: what may be removed when it is overwritten.
+"""The manifest: the list of a sink's parts in its output, which alone may be removed later.
 
 A file of lines, each with the name and the size of one part::
 
     {"name": "part-00000.parquet", "bytes": 1234}
 
-A bounded job's output has one such file, `_whale-parts`, which appears together with the parts. In
-an unbounded job's each instance has its own, `_whale-parts-00003`, and lists a part just before it
-appears. Spark, pandas, pyarrow and whale-ray's sources pass over names that begin with `_`.
+The output of a bounded job has one such file, `_whale-parts`, which appears together with the
+parts. In the output of an unbounded job, each instance has its own, such as `_whale-parts-00003`,
+and lists a part just before it appears. Spark, pandas, pyarrow and whale-ray's sources ignore names
+that begin with `_`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ MANIFEST = "_whale-parts"
 
 
 def is_manifest(name: str) -> bool:
-    """Tell whether a file of this name lists parts."""
+    """Return whether a file of this name is a manifest."""
     return name == MANIFEST or name.startswith(MANIFEST + "-")
 
 
 def write_manifest(folder: str, names: Iterable[str]) -> None:
-    """List parts that stand in a folder, durably; the folder is not visible yet."""
+    """Write the manifest of all parts in a hidden folder, durably."""
     lines = [_line(name, os.stat(os.path.join(folder, name)).st_size) for name in names]
     with open(os.path.join(folder, MANIFEST), "wb") as stream:
         stream.write(b"".join(lines))
@@ -33,12 +34,12 @@ def write_manifest(folder: str, names: Iterable[str]) -> None:
 
 
 def add_to_manifest(folder: str, instance: int, name: str, nbytes: int) -> None:
-    """List one more part of an instance, durably; only that instance calls this."""
+    """Append a part to its instance's manifest, durably; only that instance may call this."""
     path = os.path.join(folder, f"{MANIFEST}-{instance:05d}")
     with open(path, "a+b") as stream:
         if stream.tell():
             stream.seek(-1, os.SEEK_END)
-            if stream.read(1) != b"\n":  # cut when there was no room left, or its writer died
+            if stream.read(1) != b"\n":  # the last line is truncated: full disk, or a crash
                 stream.write(b"\n")
         stream.write(_line(name, nbytes))
         stream.flush()
@@ -46,18 +47,18 @@ def add_to_manifest(folder: str, instance: int, name: str, nbytes: int) -> None:
 
 
 def has_manifest(folder: int) -> bool:
-    """Tell whether a sink left a list of its parts in a folder, of which this is the descriptor."""
+    """Return whether there is a manifest in a folder, given by its descriptor."""
     return any(is_manifest(name) for name in os.listdir(folder))
 
 
-def not_ours(folder: int) -> str | None:
-    """Return the name of something in a folder that is no part as listed there; None if all are.
+def unlisted_entry(folder: int) -> str | None:
+    """Return the name of an entry that is not a part as listed in the manifests; None if all are.
 
     Args:
-        folder: its descriptor, so that it is one folder whatever takes its path meanwhile.
+        folder: the folder's descriptor, since its path may refer to another folder meanwhile.
 
     Raises:
-        FileNotFoundError: something was removed from it meanwhile.
+        FileNotFoundError: an entry was removed meanwhile.
     """
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
@@ -85,4 +86,4 @@ def _listed(name: str, folder: int) -> Iterable[tuple[str, int]]:
                 entry = json.loads(line)
                 yield str(entry["name"]), int(entry["bytes"])
             except (ValueError, KeyError, TypeError):
-                continue  # cut when its writer was killed, or not ours: it lists nothing
+                continue  # truncated by a crash, or written by another program

@@ -1,4 +1,4 @@
-"""Rows kept in memory, many small batches packed into few large ones."""
+"""Buffers rows in memory; packs many small batches into few large ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SMALL_BATCHES = 256
 
 
 class RowBuffer:
-    """Record batches of one schema, packed once 256 have come.
+    """A buffer of record batches of one schema; every 256 are packed into one.
 
-    A record batch of one row costs about a KiB; packed, it costs its bytes.
+    A record batch has an overhead of about a KiB, which dominates for a single row.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -32,7 +32,7 @@ class RowBuffer:
             self._pack()
 
     def take(self) -> pa.Table:
-        """Return all rows and forget them."""
+        """Return all rows and clear the buffer."""
         import pyarrow as pa
 
         self._pack()

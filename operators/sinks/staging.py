@@ -7,16 +7,15 @@ An output `out/` of a job passes through these states::
     staged      .out.whale-<token>/part-00000.parquet …       linked there when complete
     published   out/part-00000.parquet …                      one rename of the whole folder
 
-Under the output's own name there are complete outputs only. What a job had read that was stopped
-goes beside it, as `out.partial/`; never in the place of anything, unless overwriting was asked for:
-then in the place of an earlier `out.partial/`, else as `out.partial-2/`, and so on.
+The output's own name is only used for complete outputs. The output of a job that was stopped is
+published beside it, as `out.partial/`. If that exists, it is replaced if overwriting was requested;
+otherwise the name is `out.partial-2/`, and so on.
 
-Where the file system has no nameless files, a part is written as `part-00000.parquet.open` in the
-hidden folder instead. Whoever stages holds the hidden folder (`held_folders`) until it is published
-or discarded; a folder that nobody holds belongs to a dead job, and the next job for the same output
-removes it.
+If the file system has no nameless files, a part is written as `part-00000.parquet.open` in the
+hidden folder. A job locks its hidden folder (`held_folders`) until it is published or discarded; an
+unlocked one belongs to a dead job, and the next job with the same output removes it.
 
-Beside the parts stands a list of them (`manifest`); only an output that holds nothing else is ever
+The output includes a list of its parts (`manifest`); an output with anything else in it is never
 replaced.
 """
 
@@ -34,7 +33,7 @@ from typing import BinaryIO
 
 from ...configs.errors import OutputError, system_reason
 from .held_folders import FolderHold, leads_to, opened_folder, remove_unless_held
-from .manifest import add_to_manifest, has_manifest, is_manifest, not_ours
+from .manifest import add_to_manifest, has_manifest, is_manifest, unlisted_entry
 
 PART_PREFIX = "part-"
 _OPEN_SUFFIX = ".open"
@@ -43,27 +42,27 @@ _PARTIAL_SUFFIX = ".partial"
 _NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS}
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 _LONGEST_TOKEN = 64
-"""Room in names for the token of an attempt."""
+"""Bytes reserved in names for the token of an attempt."""
 _TRIES_MAX = 100
-"""How often to begin again because another job replaced the output meanwhile."""
+"""How often to retry because another job replaced the output meanwhile."""
 _COME_OR_GONE = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 class PartFile:
-    """A file being written that has no name, or none that matters, until it is linked."""
+    """A file that is being written and has no name, or a hidden one, until it is linked."""
 
     def __init__(
         self, stream: BinaryIO, path: str | None = None, hold: FolderHold | None = None
     ) -> None:
-        """Take an open stream, and on file systems without nameless files its name and a hold."""
+        """Wrap a stream; without nameless files, `path` is its name and `hold` locks its folder."""
         self.stream = stream
         self._path = path
         self._hold = hold
 
     def link(self, path: str) -> None:
-        """Make the bytes durable and give them a name.
+        """Sync the file to disk and give it a name.
 
         Raises:
             FileExistsError: the name is taken; the file can still be linked under another.
@@ -77,8 +76,8 @@ class PartFile:
             return
         folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # Only linkat follows /proc/self/fd/N to the file; Python calls plain link, which does
-            # not, unless a folder's descriptor is passed.
+            # Python calls linkat, which follows /proc/self/fd/N to the file, only if it gets the
+            # descriptor of a folder; plain link does not follow it.
             nameless = f"/proc/self/fd/{self.stream.fileno()}"
             name = os.path.basename(path)
             os.link(nameless, name, dst_dir_fd=folder, follow_symlinks=True)
@@ -86,13 +85,13 @@ class PartFile:
             os.close(folder)
 
     def size(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written."""
         self.stream.flush()
         return os.fstat(self.stream.fileno()).st_size
 
     def close(self) -> None:
         """Drop the file, unless it was linked."""
-        with suppress(OSError):  # what it still had to write finds no room: it is dropped anyway
+        with suppress(OSError):  # there may be no room for buffered bytes, which are dropped anyway
             self.stream.close()
         if self._path is not None:
             with suppress(FileNotFoundError):
@@ -104,10 +103,10 @@ class PartFile:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """The folder that a job's output will be.
+    """The place of a job's output.
 
     Attributes:
-        path: its absolute path; folders above it that are missing are made when staging.
+        path: the output's absolute path; missing parent folders are created when staging.
         overwrite: whether an existing output is replaced.
     """
 
@@ -115,7 +114,7 @@ class OutputFolder:
     overwrite: bool
 
     def partial(self, number: int) -> OutputFolder:
-        """Return the folder for rows of an input that was not read to its end; 1 is the first."""
+        """Return the folder for the output of a stopped job; the first number is 1."""
         if number == 1:
             return OutputFolder(self.path + _PARTIAL_SUFFIX, self.overwrite)
         return OutputFolder(f"{self.path}{_PARTIAL_SUFFIX}-{number}", overwrite=False)
@@ -129,7 +128,7 @@ class OutputFolder:
         self._check_place()
         if os.path.ismount(self.path):
             msg = (
-                f"the output {self.path!r} is a mount point, which cannot appear all at once; "
+                f"the output {self.path!r} is a mount point, which cannot be renamed; "
                 f"name a folder in it, such as {os.path.join(self.path, 'result')!r}"
             )
             raise OutputError(msg)
@@ -148,7 +147,7 @@ class OutputFolder:
 
     @property
     def is_free(self) -> bool:
-        """Whether the output may be published here without a loss; not in the place of a link."""
+        """Whether publishing here would lose nothing; a link is never replaced."""
         if not os.path.lexists(self.path):
             return True
         if os.path.islink(self.path) or not os.path.isdir(self.path):
@@ -157,24 +156,25 @@ class OutputFolder:
             if self._is_taken():
                 self._check_removable(self.path)
                 return self.overwrite
-        except OSError:  # such as another user's, which cannot be looked into
+        except OSError:  # such as a folder of another user that cannot be listed
             return False
         except OutputError:
             return False
         return True
 
     def sweep(self) -> None:
-        """Remove what jobs that died left beside the output; give back what they put aside.
+        """Remove hidden folders of dead jobs; restore the outputs that they had moved aside.
 
-        The same for all partial outputs: a job may have died while it published one of them.
+        Includes those of partial outputs, one of which a job may have published when it died.
         """
         with suppress(OSError):
-            names = sorted(os.listdir(self._parent), reverse=True)  # put aside before staged
+            # In this order, a folder moved aside (NAME-old) comes before the staged one (NAME).
+            names = sorted(os.listdir(self._parent), reverse=True)
             for place in (self, *self._partials_begun(names)):
                 place._sweep([name for name in names if name.startswith(place._hidden_prefix)])
 
     def _partials_begun(self, names: Iterable[str]) -> Iterator[OutputFolder]:
-        """Yield the partial outputs that some of these names of hidden folders belong to."""
+        """Yield the partial outputs to which any of these hidden folders belong."""
         hidden = f".{re.escape(os.path.basename(self.path) + _PARTIAL_SUFFIX)}"
         found = (re.match(rf"{hidden}(?:-(\d+))?\.whale-", name) for name in names)
         yield from map(self.partial, sorted({int(one[1] or 1) for one in found if one}))
@@ -186,9 +186,10 @@ class OutputFolder:
                 remove_unless_held(path)
 
     def _give_back(self, aside: str) -> bool:
-        """Tell whether an old output is kept: its job lives, or died before the new one was there.
+        """Return whether an output that was moved aside is still needed.
 
-        In the latter case it gets its name back.
+        It is if its job is alive. It also is if the job died before the new output was in place:
+        then it is renamed back.
         """
         hidden = aside.removesuffix(_ASIDE_SUFFIX)
         if os.path.lexists(hidden) and not remove_unless_held(hidden):
@@ -208,19 +209,19 @@ class OutputFolder:
         return PartFile(open(path, "wb"), path, hold)  # closed by PartFile
 
     def hold_hidden(self, token: str) -> FolderHold:
-        """Make the hidden folder, and those above it, unless they are there, and hold it."""
+        """Create the hidden folder and its parents unless they exist, and lock it."""
         return FolderHold.make(self.hidden(token))
 
     def hand_over(self, token: str, other: OutputFolder) -> None:
-        """Let what was staged for this output be published as another one."""
-        with suppress(FileNotFoundError):  # nothing was, or it was handed over before
+        """Move what was staged for this output, so that it can be published as another one."""
+        with suppress(FileNotFoundError):  # nothing was staged, or it was moved before
             os.rename(self.hidden(token), other.hidden(token))
 
     def publish(self, token: str) -> None:
-        """Give the hidden folder the output's name; an old output is swapped out and removed.
+        """Rename the hidden folder to the output; swap out and remove an old output.
 
         Raises:
-            OutputError: the output has come into being meanwhile.
+            OutputError: the output was created meanwhile.
         """
         hidden = self.hidden(token)
         _sync_folder(hidden)
@@ -232,7 +233,7 @@ class OutputFolder:
                 else:
                     os.rename(hidden, self.path)
                 break
-            except OSError as error:  # unless another job has come first, it is not made good
+            except OSError as error:  # try again only if another job was first
                 if error.errno not in _COME_OR_GONE or not os.path.lexists(hidden):
                     raise
         else:
@@ -241,8 +242,8 @@ class OutputFolder:
         self.discard(token)
 
     def _replace(self, hidden: str) -> None:
-        """Swap the folders; back again if something was put into the old one meanwhile."""
-        # Under the hidden name, the next job would take the old one for what a dead job left.
+        """Swap the folders; swap back if something was added to the old one meanwhile."""
+        # Locked, since under the hidden name it looks like the leftover of a dead job.
         hold = FolderHold.take(self.path)
         try:
             old = _exchange(hidden, self.path)
@@ -260,9 +261,9 @@ class OutputFolder:
                 hold.close()
 
     def discard(self, token: str) -> None:
-        """Remove the hidden folder, and what is left of an old output that was swapped out.
+        """Remove the hidden folder, and the rest of an old output that was swapped out.
 
-        If a publication was broken off before the new output was there, the old one comes back.
+        If a publication was interrupted before the new output was in place, restore the old one.
         """
         hidden = self.hidden(token)
         if not os.path.lexists(self.path):
@@ -272,19 +273,19 @@ class OutputFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def holds(self, parts: Mapping[str, int | None]) -> bool:
-        """Tell whether the output is just these files (name: inode number).
+        """Return whether the output is exactly these files (name: inode number).
 
-        A file keeps its inode when the folder around it is renamed, so another output with parts
-        of the same names is not taken for this one.
+        Renaming a folder does not change the inodes in it, so another output whose parts have the
+        same names is not mistaken for this one.
         """
         found = self._parts()
         if found is None or {one.name for one in found} != parts.keys():
             return False
-        # Not `one.inode()`: on some file systems a folder lists other numbers than files have.
+        # Not `one.inode()`, which differs from the file's on some file systems.
         return {one.name: one.stat(follow_symlinks=False).st_ino for one in found} == parts
 
     def holds_only(self, name: str, content: bytes) -> bool:
-        """Tell whether the output is just one file with this content."""
+        """Return whether the output is exactly one file with this content."""
         found = self._parts()
         if found is None or [one.name for one in found] != [name]:
             return False
@@ -294,7 +295,7 @@ class OutputFolder:
             return stream.read() == content
 
     def _parts(self) -> list[os.DirEntry[str]] | None:
-        """Return what a published output holds; None if there is none."""
+        """Return the parts of a published output; None if there is none."""
         try:
             entries = list(os.scandir(self.path))
         except (FileNotFoundError, NotADirectoryError):
@@ -304,7 +305,7 @@ class OutputFolder:
         return [entry for entry in entries if not is_manifest(entry.name)]
 
     def add_part(self, file: PartFile, instance: int, suffix: str, number: int) -> tuple[str, int]:
-        """Link a part straight into the output, under the first free number; return both."""
+        """Link a part into the output under the first free number; return path and number."""
         os.makedirs(self.path, exist_ok=True)
         while True:
             name = f"{PART_PREFIX}{instance:05d}-{number:06d}{suffix}"
@@ -318,18 +319,18 @@ class OutputFolder:
             number += 1
 
     def remove(self, token: str) -> None:
-        """Remove an existing output at once, as far as anybody can see."""
+        """Remove an existing output: rename it to a hidden name, then remove that."""
         if not self._is_taken():
             return
         self.check()
         aside = self.hidden(token) + _ASIDE_SUFFIX
         try:
             os.rename(self.path, aside)
-        except FileNotFoundError:  # another job that begins has removed it
+        except FileNotFoundError:  # another job that starts has removed it
             return
         try:
             self._check_removable(aside)
-        except OutputError:  # something was put there meanwhile
+        except OutputError:  # something was added meanwhile
             os.rename(aside, self.path)
             raise
         shutil.rmtree(aside, ignore_errors=True)
@@ -349,7 +350,7 @@ class OutputFolder:
         return place
 
     def _check_place(self) -> None:
-        """Raise `OutputError` if no folder can be made where the output shall be."""
+        """Raise `OutputError` if no folder can be created at the output's path."""
         place = self._nearest_folder()
         if not os.path.isdir(place):
             msg = (
@@ -367,7 +368,7 @@ class OutputFolder:
             descriptor = _nameless(place)
         except OSError as error:
             why = system_reason(error)
-            msg = f"cannot write in {place!r}: {why}; mend that or name another output"
+            msg = f"cannot write in {place!r}: {why}; correct that or name another output"
             raise OutputError(msg) from None
         if descriptor is not None:
             os.close(descriptor)
@@ -376,17 +377,17 @@ class OutputFolder:
             raise OutputError(msg)
 
     def _is_taken(self) -> bool:
-        """Whether an output is in the way; an empty folder is not."""
+        """Return whether something exists at the output's path; an empty folder does not count."""
         if not os.path.isdir(self.path):
             return os.path.lexists(self.path)
         with os.scandir(self.path) as entries:
             return any(True for _ in entries)
 
     def _check_removable(self, folder: str) -> None:
-        """Raise `OutputError` unless a folder holds only what a sink has listed there.
+        """Raise `OutputError` unless a folder contains only parts listed in its manifest.
 
-        Another job that replaces the output at this moment takes the path, and removes the parts of
-        the folder that is looked at: then that says nothing, and the one that came is looked at.
+        Another job may replace the output at the same time and remove the parts of the folder that
+        is being checked. Its findings are then void, and the folder now at the path is checked.
         """
         for _ in range(_TRIES_MAX):
             if not os.path.lexists(folder):
@@ -402,14 +403,14 @@ class OutputFolder:
     def _reason_to_keep(self, folder: int) -> str | None:
         if not has_manifest(folder):
             return (
-                f"the output {self.path!r} is not replaced: it holds no list of its parts "
-                "(_whale-parts), as one of an earlier version or of another program; remove it "
+                f"the output {self.path!r} is not replaced: it has no list of its parts "
+                "(_whale-parts), so an earlier version or another program wrote it; remove it "
                 "yourself or name another output"
             )
-        stranger = not_ours(folder)
-        if stranger is None:
+        name = unlisted_entry(folder)
+        if name is None:
             return None
-        shown = os.path.join(self.path, stranger)
+        shown = os.path.join(self.path, name)
         return (
             f"overwrite=True replaces only what whale-ray wrote, and {shown!r} is something "
             "else, or was changed; move it away or name another output"
@@ -417,20 +418,20 @@ class OutputFolder:
 
     def _contended(self) -> OutputError:
         return OutputError(
-            f"others replace the output {self.path!r} at the same time, again and again; let one "
-            "job after the other write there, or name another output"
+            f"other jobs keep replacing the output {self.path!r} at the same time; run one job "
+            "after the other, or name another output"
         )
 
 
 def _kind_of(path: str) -> str:
-    """Return in words what stands at a path that is no folder."""
+    """Describe the entry at a path that is not a folder."""
     if os.path.islink(path) and not os.path.exists(path):
         return "a link that leads nowhere"
     return "a file" if os.path.isfile(path) else "no folder"
 
 
 def _nameless(folder: str) -> int | None:
-    """Return a descriptor of a nameless file, None if the system has none or cannot link it."""
+    """Open a nameless file; None if the file system has none, or /proc is not there to link it."""
     try:
         descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -444,7 +445,7 @@ def _nameless(folder: str) -> int | None:
 
 
 def _exchange(new: str, path: str) -> str:
-    """Put a folder in the place of another, in one step where possible; return the other's name."""
+    """Replace a folder by another, atomically if possible; return the new path of the old one."""
     libc = ctypes.CDLL(None, use_errno=True)
     renameat2 = getattr(libc, "renameat2", None)
     if renameat2 is not None:

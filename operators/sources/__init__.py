@@ -1,7 +1,7 @@
-"""Sources: where tuples come from.
+"""Sources of rows.
 
-Each function makes a small description that travels to the workers; nothing is opened and no
-heavy library imported until a worker opens its share.
+Each function returns a small description that is sent to the workers; no file is opened and no
+heavy library is imported before a worker opens its share.
 """
 
 from .base import BadRows, Source, SourceReader

@@ -1,4 +1,4 @@
-"""What all sources that read through Arrow share: reading in pieces, and the types let in."""
+"""Shared by all sources that read through Arrow: cutting batches, and the supported types."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ArrowReader(SourceReader):
-    """Cuts the record batches of an iterator into pieces of at most `max_rows` rows.
+    """Reads from an iterator of record batches, at most `max_rows` rows at a time.
 
-    The iterator may yield empty batches: then `read` returns None, so that a long stretch without
-    a usable row does not hold up the worker's loop.
+    The iterator may yield empty batches, for which `read` returns None, so that a long part of the
+    input without usable rows does not block the worker's loop.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ArrowReader(SourceReader):
         self._finished = False
 
     def read(self, max_rows: int) -> Batch | None:
-        """Return the next rows, None if the next piece of input held none."""
+        """Return the next rows, or None if the iterator's next batch is empty."""
         from ...transport.wire.batch import Batch
 
         if self._pending is None and not self._finished:
@@ -56,20 +56,20 @@ class ArrowReader(SourceReader):
 
     @property
     def rejected(self) -> Mapping[str, int]:
-        """The rows left out so far, counted by reason."""
+        """The number of rows dropped so far, by reason."""
         return self._rejected
 
     def close(self) -> None:
-        """Drop the iterator and with it the files that it holds open."""
+        """Drop the iterator, which closes its files."""
         self._batches = iter(())
         self._pending = None
 
 
 def supported_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in which a source delivers: plain types, every field nullable.
+    """Return the schema of a source's batches: plain types, every field nullable.
 
-    Dictionary-encoded columns are delivered as their values, string views as strings; metadata is
-    dropped. As in Spark, whether a file calls a column required does not matter.
+    Dictionary-encoded columns become their values, string views strings; metadata is dropped. As
+    in Spark, columns that a file declares as required are nullable, too.
     """
     import pyarrow as pa
 
@@ -89,7 +89,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of `schema` (made by `supported_schema`), decoded where need be."""
+    """Return the batch with the columns and types of `schema`, from `supported_schema`."""
     import pyarrow as pa
 
     columns = []
@@ -123,7 +123,7 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def check_carried(schema: pa.Schema, where: str) -> None:
+def check_supported(schema: pa.Schema, where: str) -> None:
     """Raise `InputError` naming the first column whose type is not supported."""
     from ...transport.wire.types import Schema
 

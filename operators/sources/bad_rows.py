@@ -1,4 +1,4 @@
-"""Finding the rows that cannot be read among many that can."""
+"""Separates rows that can be converted from those that cannot, by bisection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Converted = TypeVar("Converted")
 
 @dataclass(frozen=True)
 class Good(Generic[Converted]):
-    """Consecutive rows that were converted together; `first` is the index of the first."""
+    """Consecutive rows converted by one call; `first` is the index of the first row."""
 
     first: int
     value: Converted
@@ -20,7 +20,7 @@ class Good(Generic[Converted]):
 
 @dataclass(frozen=True)
 class Bad:
-    """A single row that cannot be converted, and why."""
+    """A single row that cannot be converted, and the error."""
 
     index: int
     error: Exception
@@ -32,11 +32,10 @@ def separate(
     errors: tuple[type[Exception], ...],
     first: int = 0,
 ) -> Iterator[Good[Converted] | Bad]:
-    """Convert the rows in order, halving wherever `convert` raises one of `errors`.
+    """Convert the rows in order; where `convert` raises one of `errors`, convert both halves.
 
-    Costs one call of `convert` if all rows are good and O(k·log n) calls for k bad ones of n.
-    Stops working as soon as the caller stops taking: whoever refuses the first bad row pays for
-    that one only.
+    Takes one call of `convert` if all rows are good, and O(k·log n) calls for k bad rows of n. The
+    generator is lazy: a caller that stops at the first bad row pays for that one only.
     """
     if not rows:
         return

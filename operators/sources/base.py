@@ -1,14 +1,14 @@
-"""What a source is: a description that travels, and the reader that it opens on a worker.
+"""The interface of a source: a picklable description, and the reader that it opens on a worker.
 
-A `Source` is a small frozen value: it is made while the topology is built, pickled to every
-worker and opened there once per instance. It therefore keeps paths and settings, never open
-files. A `SourceReader` is the open half; the worker's loop polls it and nothing in it may wait.
+A `Source` is a small frozen value: it is created while the topology is built, pickled to every
+worker and opened there once per instance. It therefore holds paths and settings, never open
+files. A `SourceReader` reads the opened input; the worker's loop polls it, so it must not block.
 
 Parallelism: instance `context.instance` of `context.parallelism` reads its share of the input.
 Shares are disjoint, cover the input and depend on nothing but those two numbers, so that a new
 attempt reads the same rows. With one instance the input's order is kept.
 
-Whether a source keeps all this is tried out by `whale_ray.testing.check_source`.
+`whale_ray.testing.check_source` tests whether a source does all this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Source(ABC):
     Attributes:
         replayable: a new attempt can read the same rows again from the start.
         bounded: the input ends by itself.
-        outlives_driver: it can be read when the process that submitted the job has ended.
+        outlives_driver: it can still be read after the process that submitted the job has ended.
     """
 
     replayable: bool = True
@@ -44,14 +44,15 @@ class Source(ABC):
     outlives_driver: bool = True
 
     def check(self) -> None:
-        """Raise `InputError` if the input is plainly unusable (a missing file, an empty folder).
+        """Raise `InputError` if the input is obviously unusable (a missing file, an empty folder).
 
-        Called while the topology is built or planned: looks at names, opens and imports nothing.
+        Called while the topology is built or planned; must only look at names, not open files or
+        import libraries.
         """
         return
 
     def schema(self) -> Schema | None:
-        """Return the columns if that is cheap (a table at hand, a file's footer), else None.
+        """Return the columns if that is cheap (a table in memory, a file's footer), else None.
 
         Raises:
             InputError: a wanted column is missing, or has an unsupported type.
@@ -59,15 +60,15 @@ class Source(ABC):
         return None
 
     def materialize(self, *, cluster: bool) -> Source:
-        """Return the source as it travels to workers; called once, by the driver, at submission.
+        """Return the source to send to workers; called once, by the driver, at submission.
 
-        A source over something that only the driver holds (a Spark DataFrame) makes it readable
-        from elsewhere here. `cluster` says whether the workers are Ray actors.
+        A source whose data only the driver can read (a Spark DataFrame) makes it readable for
+        workers here. `cluster` is true if the workers are Ray actors.
         """
         return self
 
     def release(self) -> None:
-        """Give back what `materialize` made; called by the driver when the job has ended."""
+        """Free what `materialize` created; called by the driver when the job has ended."""
         return
 
     @abstractmethod
@@ -81,7 +82,7 @@ class Source(ABC):
     def with_bad_rows(self, policy: BadRows) -> Self:
         """Return this source with another policy for rows that cannot be read.
 
-        Sources that cannot meet such rows return themselves.
+        Sources that have no such rows return themselves.
         """
         return self
 
@@ -91,29 +92,29 @@ class Source(ABC):
 
 
 class SourceReader(ABC):
-    """One instance's open input, polled by its worker's loop."""
+    """The opened input of one instance, polled by its worker's loop."""
 
     @abstractmethod
     def read(self, max_rows: int) -> Batch | None:
-        """Return the next rows, at least one and at most `max_rows`, or None for nothing now.
+        """Return the next rows, between 1 and `max_rows`, or None if there are none at present.
 
-        A batch's `origin_ns` is left 0, meaning the moment of this call, unless the reader knows
-        better (a rate generator gives the scheduled emission of the oldest row).
+        A batch's `origin_ns` is left at 0, which means the time of this call, unless the reader
+        has a more precise one (a rate generator sets the scheduled emission of the oldest row).
 
         Raises:
-            BadRowError: a row cannot be read and the policy is to refuse such rows.
+            BadRowError: a row cannot be read and the policy is `fail`.
             InputError: the input is damaged.
         """
 
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Whether the input has ended: `read` will only return None from now on."""
+        """Whether the input has ended, so that `read` will only return None."""
 
     def next_ready_ns(self) -> int | None:
-        """Return when to poll again, in the context clock's monotonic ns; None means at once.
+        """Return when to poll again, in the context clock's monotonic ns; None means immediately.
 
-        Asked after `read` returned None and `finished` is false.
+        Called after `read` returned None while `finished` is false.
         """
         return None
 

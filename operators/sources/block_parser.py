@@ -1,8 +1,9 @@
-"""Blocks of text to record batches, and the records that cannot be read.
+"""Parses blocks of text into record batches, and reports or drops malformed records.
 
-Both text formats are parsed by Arrow a block at a time. Arrow rejects a block as a whole, without
-saying reliably where; so a block that fails is taken apart until its bad records are known by line.
-Where they are dropped, those that the format can tell by themselves are left out before.
+Both text formats are parsed by Arrow, one block at a time. Arrow rejects a block as a whole without
+a reliable position of the error, so a block that fails is bisected until its malformed records are
+found. If malformed records are dropped, those that the format recognizes by their text are left out
+before.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...configs.errors import BadRowError
 from .bad_rows import Bad, separate
 from .base import BadRows
-from .text_blocks import Block, count_lines
+from .text_blocks import TextBlock, count_lines
 from .text_encoding import UTF_8, encoding_remedy, undecodable
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ BAD_QUOTES = "a quote that is not closed, or that is followed by more than the f
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a record.
+    """Why a record cannot be read.
 
     Attributes:
-        reason: for the message.
-        remedy: what a user can do about it.
-        counted_as: the name under which dropped records are counted.
+        reason: the cause, for the error message.
+        remedy: what the user can do, for the error message.
+        counted_as: the reason under which dropped records are counted.
     """
 
     reason: str
@@ -45,7 +46,7 @@ class Fault:
 
     @classmethod
     def of(cls, record: bytes, encoding: str, otherwise: Fault) -> Fault:
-        """Return the fault of a record: that it is not in its encoding, or else another."""
+        """Return an encoding fault if the record cannot be decoded, else `otherwise`."""
         if not undecodable(record):
             return otherwise
         reason = f"not {encoding.upper()}"
@@ -57,16 +58,16 @@ _MALFORMED = Fault("malformed", "")
 
 @dataclass
 class BlockParser:
-    """Turns blocks into record batches and deals with the records that cannot be read.
+    """Parses blocks into record batches and applies the policy for malformed records.
 
     Attributes:
-        parse: turns whole records into a table, raising `pyarrow.ArrowException`.
-        policy: `fail` refuses the first bad record, `drop` counts it and goes on.
-        remedy: what a user can do about a bad record, for the message.
-        encoding: what the file was decoded from.
-        rejected: rows left out, by reason.
-        find_malformed: tells for many records at once which are bad beyond doubt; None if it
-            cannot tell.
+        parse: parses whole records into a table; raises `pyarrow.ArrowException`.
+        policy: `fail` raises for the first malformed record, `drop` counts them.
+        remedy: what the user can do about a malformed record, for the error message.
+        encoding: the encoding that the file was decoded from.
+        rejected: the number of dropped rows by reason.
+        find_malformed: marks, in one pass, records that are certainly malformed; it returns None
+            if it cannot decide.
     """
 
     parse: Callable[[bytes], pa.Table]
@@ -76,7 +77,7 @@ class BlockParser:
     rejected: dict[str, int] = field(default_factory=dict)
     find_malformed: FindMalformed | None = None
 
-    def batches(self, path: str, block: Block) -> Iterator[pa.RecordBatch]:
+    def batches(self, path: str, block: TextBlock) -> Iterator[pa.RecordBatch]:
         """Yield the block's good rows in order.
 
         Raises:
@@ -88,7 +89,7 @@ class BlockParser:
             try:
                 table = self.parse(block.data)
             except pa.ArrowException:
-                pass  # taken apart below
+                pass  # bisected below
             else:
                 yield from table.to_batches()
                 return
@@ -97,8 +98,8 @@ class BlockParser:
         else:
             yield from self._until_malformed(path, block)
 
-    def _without_malformed(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """Yield the good rows, counting the bad ones; few parses however many are bad."""
+    def _without_malformed(self, block: TextBlock) -> Iterator[pa.RecordBatch]:
+        """Yield the good rows and count the malformed ones, with few calls of `parse`."""
         import pyarrow as pa
 
         records, bad_quotes = block.split()
@@ -114,7 +115,7 @@ class BlockParser:
                 yield from part.value.to_batches()
 
     def _drop(self, records: Sequence[bytes], bad: Sequence[bool]) -> list[bytes]:
-        """Return the good records, counting the bad ones."""
+        """Return the good records and count the bad ones."""
         for record in compress(records, bad):
             fault = Fault.of(record, self.encoding, _MALFORMED)
             self.rejected[fault.counted_as] = self.rejected.get(fault.counted_as, 0) + 1
@@ -123,8 +124,8 @@ class BlockParser:
     def _parse_all(self, records: Sequence[bytes]) -> pa.Table:
         return self.parse(b"".join(records))
 
-    def _until_malformed(self, path: str, block: Block) -> Iterator[pa.RecordBatch]:
-        """Yield the good rows up to the first bad one, which is refused."""
+    def _until_malformed(self, path: str, block: TextBlock) -> Iterator[pa.RecordBatch]:
+        """Yield the rows before the first malformed record, then raise for it."""
         import pyarrow as pa
 
         records, bad_quotes = block.split()
@@ -144,7 +145,7 @@ class BlockParser:
                     yield from part.value.to_batches()
 
     def _reject(
-        self, path: str, block: Block, records: Sequence[bytes], index: int, reason: str
+        self, path: str, block: TextBlock, records: Sequence[bytes], index: int, reason: str
     ) -> None:
         record = records[index]
         fault = Fault.of(record, self.encoding, Fault(reason, self.remedy))
@@ -156,8 +157,8 @@ class BlockParser:
         raise BadRowError(msg)
 
 
-def no_line(path: str, block: Block, fault: Fault) -> str:
-    """Return what is said of a file whose first block holds no record that can be read."""
+def no_line(path: str, block: TextBlock, fault: Fault) -> str:
+    """Return the error message for a file whose first block holds no readable record."""
     records, _ = block.split()
     first = next(index for index, one in enumerate(records) if one.strip())
     line = block.first_line + sum(count_lines(one) for one in records[:first])
@@ -166,7 +167,7 @@ def no_line(path: str, block: Block, fault: Fault) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return Arrow's reason without the row numbers, which count within the piece parsed."""
+    """Return Arrow's reason without row numbers, which are relative to the part parsed."""
     text = str(error).splitlines()[0].removesuffix(" in row 0").removeprefix("JSON parse error: ")
     return text.replace(" Row #1:", "").rstrip(".")
 

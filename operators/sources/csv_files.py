@@ -9,13 +9,13 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
-from .arrow_reader import check_carried, supported_schema, wanted_columns
+from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
 from .malformed_records import malformed_values, of_all_records
-from .text_blocks import Block, Quoting, read_blocks
+from .text_blocks import Quoting, TextBlock, read_blocks
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
 from .text_source import TextSource, take_schema
 
@@ -33,7 +33,7 @@ _BLOCK_BYTES_MAX = 1 << 30
 
 @dataclass(frozen=True)
 class CsvSource(TextSource):
-    """CSV files, each with a header line."""
+    """A source of CSV files, each with a header line."""
 
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
@@ -43,7 +43,7 @@ class CsvSource(TextSource):
         """Return the paths as the user wrote them."""
         return f"csv {self.paths.describe()}"
 
-    def blocks(self, path: str) -> Iterator[Block]:
+    def blocks(self, path: str) -> Iterator[TextBlock]:
         """Yield a file in blocks of whole records."""
         quoting = Quoting(self.delimiter, self.newlines_in_values)
         return read_blocks(path, quoting, self.encoding, self.block_bytes)
@@ -58,11 +58,11 @@ class CsvSource(TextSource):
         path, names, body = self._first_rows(files)
         wanted = wanted_columns(names, self.columns, path)
         schema = widen(supported_schema(self._infer(path, names, wanted, body)), path)
-        check_carried(schema, path)
+        check_supported(schema, path)
         return schema
 
-    def _first_rows(self, files: list[str]) -> tuple[str, list[str], Block]:
-        """Return the first file that holds a row, its header, and the first block of rows."""
+    def _first_rows(self, files: list[str]) -> tuple[str, list[str], TextBlock]:
+        """Return the first file with a row, its column names, and its first block of rows."""
         headed: str | None = None
         for path in files:
             names: list[str] | None = None
@@ -81,8 +81,8 @@ class CsvSource(TextSource):
         raise InputError(msg)
 
     def _parser(
-        self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
-    ) -> tuple[BlockParser, Block]:
+        self, path: str, block: TextBlock, schema: pa.Schema, rejected: dict[str, int]
+    ) -> tuple[BlockParser, TextBlock]:
         import pyarrow as pa
 
         names, body = self._header(path, block)
@@ -113,8 +113,8 @@ class CsvSource(TextSource):
                 )
                 raise InputError(msg)
 
-    def _header(self, path: str, block: Block) -> tuple[list[str], Block]:
-        """Take the header line off a file's first block."""
+    def _header(self, path: str, block: TextBlock) -> tuple[list[str], TextBlock]:
+        """Return the column names of a file's first block, and the block without the header."""
         import pyarrow as pa
         import pyarrow.csv as pc
 
@@ -129,14 +129,14 @@ class CsvSource(TextSource):
             msg = f"{path}: the header line is empty; name the columns there"
             raise InputError(msg)
         if bad_quotes:
-            msg = f"{path}: the header has a quote that is not closed as it must; correct it"
+            msg = f"{path}: the header has a quote that is not closed correctly; correct it"
             raise InputError(msg)
         read = pc.ReadOptions(use_threads=False, block_size=len(header) + 1)
         line = pa.BufferReader(header.rstrip(b"\r\n") + b"\n")
         table = pc.read_csv(line, read, self._layout(0))
         return table.column_names, rest
 
-    def _infer(self, path: str, names: list[str], wanted: list[str], body: Block) -> pa.Schema:
+    def _infer(self, path: str, names: list[str], wanted: list[str], body: TextBlock) -> pa.Schema:
         import pyarrow as pa
 
         data = body.data
@@ -190,7 +190,7 @@ class CsvSource(TextSource):
     def _malformed(
         self, records: Sequence[bytes], names: list[str], schema: pa.Schema
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which records are malformed beyond doubt; None if that cannot be told."""
+        """Return which records are certainly malformed; None if that cannot be decided."""
         import pyarrow as pa
 
         as_bytes = {field.name: pa.binary() for field in schema}
@@ -212,10 +212,10 @@ class CsvSource(TextSource):
         *,
         skipped: list[int] | None = None,
     ) -> pa.Table:
-        """Read whole records.
+        """Parse whole records.
 
-        Those of another length than the header are malformed; with `skipped` they are left out,
-        and their numbers put there, counted from 1.
+        Records with more or fewer fields than the header are malformed: an error, or with `skipped`
+        left out, and their numbers, counted from 1, appended to it.
         """
         import pyarrow as pa
         import pyarrow.csv as pc
@@ -244,20 +244,20 @@ class CsvSource(TextSource):
         return pc.ParseOptions(
             delimiter=self.delimiter,
             newlines_in_values=self.newlines_in_values,
-            # With a single column an empty line is a row that holds a null.
+            # In a file of a single column, an empty line is a row with a null.
             ignore_empty_lines=columns > 1,
         )
 
 
 def _with_name(message: str, names: list[str]) -> str:
-    """Return Arrow's message with a column's name in the place of its number."""
+    """Return Arrow's message with the column's name instead of its number."""
     return re.sub(
         r"^In CSV column #(\d+)", lambda found: f"column {names[int(found[1])]!r}", message
     )
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which Arrow's CSV reader takes a column of this type."""
+    """Return the type to pass to Arrow's CSV reader for a column of this type."""
     import pyarrow as pa
 
     return pa.float32() if pa.types.is_float16(kind) else kind
@@ -279,16 +279,16 @@ def csv(
     a later value of another type makes its line malformed. Integers of more than 64 bits become
     decimal128(38, 0), never floats. A column whose integers have a leading zero, a plus or 0x is
     text, since `007` and `+4930…` are codes; where the type is an integer, `007` is 7 and `0x1f` is
-    31. A column with fractions or exponents is float64. `nan` and `inf` are floats, a number beyond
-    its type's range is malformed, and spaces around numbers do not count.
+    31. A column with fractions or exponents is float64. `nan` and `inf` are floats, a number out of
+    its type's range is malformed, and spaces around numbers are ignored.
 
     An empty field is a null, a quoted empty field an empty text. Quotes are as in RFC 4180: two
-    within a quoted field are one, a quote inside of an unquoted field is a character, and a line
-    whose quote is not closed, or is followed by more than the field's end, is malformed. So is a
-    line with more or fewer fields than the header. Lines end with LF, CR LF or CR; empty lines are
-    skipped, or nulls if there is one column. Files are dealt out whole to instances. Later files
-    may order their columns otherwise, but must have the same ones, unless `schema` or `columns`
-    says which are wanted.
+    within a quoted field stand for one, a quote inside an unquoted field is a plain character, and
+    a line is malformed if a quote is not closed, or if text follows the closing quote within the
+    field. A line with more or fewer fields than the header is malformed, too. Lines end with LF,
+    CR LF or CR; empty lines are skipped, or nulls if there is one column. Each file is read by one
+    instance. Later files may have their columns in another order, but must have the same columns,
+    unless `schema` or `columns` names those to read.
 
     Args:
         path: a file, a folder (its `.csv` files), a pattern, or a list of these; names ending in
@@ -299,8 +299,8 @@ def csv(
         columns: the columns to read, in this order; all if left out.
         delimiter: the one ASCII character between fields.
         null_values: unquoted fields that mean null, such as `("", "NA")`.
-        newlines_in_values: quoted fields may hold line ends. Without, every line is a row, so a
-            quote that is left open spoils no other line.
+        newlines_in_values: quoted fields may hold line ends. If false, every line is a row, so an
+            unclosed quote affects its own line only.
         encoding: the files' encoding as Python names it, such as "latin-1". A line that cannot be
             decoded is malformed.
 

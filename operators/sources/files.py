@@ -1,7 +1,7 @@
-"""Which files a path means: one file, a folder, a pattern, or a list of these.
+"""Resolves paths to input files: a file, a folder, a pattern, or a list of these.
 
 Files of a folder or a pattern are sorted by their full path, so that every instance and every
-attempt sees the same order. Only `os` is used: topologies are checked without opening a file.
+attempt has the same order. No file is opened, so that checking a topology is cheap.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class FileSet:
 
     Attributes:
         given: the paths as the user wrote them, for messages.
-        absolute: the same made absolute where the topology was built, since workers may run
-            in another folder.
-        kind: what the files are, such as `Parquet`.
-        suffixes: which files of a folder are meant.
+        absolute: the same as absolute paths, resolved where the topology was built, since workers
+            may run in another folder.
+        kind: the format, such as `Parquet`, for messages.
+        suffixes: the suffixes of the files to read of a folder.
     """
 
     given: tuple[str, ...]
@@ -38,7 +38,7 @@ class FileSet:
 
     @classmethod
     def of(cls, path: PathLike | Sequence[PathLike], kind: str, suffixes: Sequence[str]) -> FileSet:
-        """Take a path, or several, as a user wrote them.
+        """Create the set from one path or several, as a user wrote them.
 
         Raises:
             InputError: no path at all, or a URL.
@@ -121,7 +121,7 @@ class FileSet:
 
 
 def _nearest_folder(path: str) -> str:
-    """Return where the path stops existing, since a typo higher up is the usual cause."""
+    """Return the part of the path that exists, as a hint: the typo is often in a folder's name."""
     parent = os.path.dirname(path)
     if os.path.isdir(parent):
         return ""
@@ -131,10 +131,10 @@ def _nearest_folder(path: str) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return how a text file is compressed, as Arrow names it; its name tells."""
+    """Return Arrow's name of a text file's compression, by the file's suffix; None if none."""
     return _COMPRESSIONS.get(os.path.splitext(path.lower())[1])
 
 
 def share(units: int, instance: int, parallelism: int) -> range:
-    """Return the units of one instance: dealt out in turn, so that instances advance together."""
+    """Return the units of one instance, assigned round-robin, so that instances advance evenly."""
     return range(instance, units, parallelism)

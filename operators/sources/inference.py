@@ -1,6 +1,6 @@
-"""The types of columns, from texts of the first block; one rule for CSV and JSON lines.
+"""Infers column types from the first block of text; the same rules for CSV and JSON lines.
 
-Arrow's own inference is kept but where it would lose something::
+Arrow's own inference is used except where it would lose information::
 
     integers beyond 64 bits      decimal128(38, 0), never float64; beyond 38 digits refused
     a leading zero, +, 0x        CSV: text, since 007, +4930… and 0x1f are codes, not amounts
@@ -8,7 +8,7 @@ Arrow's own inference is kept but where it would lose something::
     fraction or an exponent
     ISO 8601 times               alike in both formats, with a zone if all values have one
 
-What comes later must fit the types learnt.
+Later values must fit the inferred types.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TIME = r"^[0-9][0-9TZ .:+-]{0,39}$"
 _HEXADECIMAL = r"^\s*0[xX]"
 _DECIMAL_DIGITS = 38
 _EXACT_DIGITS = len(str(2**53))
-"""Any integer with fewer digits is a float64 of its own."""
+"""Every integer with fewer digits is exactly representable as a float64."""
 
 
 def has_fractions(numbers: pa.ChunkedArray) -> bool:
-    """Whether float values say by themselves that their column is no column of integers."""
+    """Return whether any finite value has a fraction, so that the column is not of integers."""
     import pyarrow.compute as pc
 
     finite = numbers.filter(pc.fill_null(pc.is_finite(numbers), False))
@@ -40,12 +40,12 @@ def has_fractions(numbers: pa.ChunkedArray) -> bool:
 
 
 def number_type(texts: pa.ChunkedArray, inferred: pa.DataType, column: str) -> pa.DataType:
-    """Return the type of a column that Arrow took for `inferred`, an int64 or a float64.
+    """Return the type of a column that Arrow inferred as int64 or float64.
 
     Args:
-        texts: its values as they stand in the file; nulls do not count.
+        texts: its values as written in the file; nulls are ignored.
         inferred: Arrow's choice.
-        column: where it stands, for the message.
+        column: the file and the column, for the message.
 
     Raises:
         InputError: no type holds all values without loss.
@@ -63,16 +63,16 @@ def number_type(texts: pa.ChunkedArray, inferred: pa.DataType, column: str) -> p
     if not is_float:
         return inferred
     digits = pc.max(pc.utf8_length(pc.utf8_ltrim(integers, "-"))).as_py() or 0
-    beside = len(integers) < len(texts)
-    if not beside and digits <= _DECIMAL_DIGITS:
+    has_others = len(integers) < len(texts)
+    if not has_others and digits <= _DECIMAL_DIGITS:
         return pa.decimal128(_DECIMAL_DIGITS, 0)
     if digits < _EXACT_DIGITS:
-        return inferred  # beside NaN or infinities
+        return inferred  # all integers are exact as floats; the others are NaN or infinities
     sample = max(integers.to_pylist(), key=len)
     msg = (
-        f"{column} holds integers that no type takes without loss, such as {sample}"
-        f"{' beside values that are no integers' if beside else ''}; "
-        "pass schema= with the type that it shall have"
+        f"{column} holds integers that no type holds without loss, such as {sample}"
+        f"{' beside values that are not integers' if has_others else ''}; "
+        "pass schema= with the type to use"
     )
     raise InputError(msg)
 
@@ -93,9 +93,7 @@ def text_type(texts: pa.ChunkedArray) -> pa.DataType:
 
 
 def widen(schema: pa.Schema, where: str) -> pa.Schema:
-    """Return an inferred schema with room for what later lines may hold.
-
-    Times inferred to the second are read to the microsecond.
+    """Return an inferred schema, widened for later lines: timestamp[s] becomes timestamp[us].
 
     Raises:
         InputError: a column held only nulls, so its type is unknown.
@@ -118,11 +116,13 @@ def widen(schema: pa.Schema, where: str) -> pa.Schema:
 
 
 def may_be_changed(column: pa.ChunkedArray, data: bytes) -> bool:
-    """Whether numbers may differ from their texts: beyond a float's range, or in hexadecimal.
+    """Return whether Arrow may have changed numbers: infinite floats, negative hexadecimals.
+
+    This is a quick test; `refuse_changed` compares with the texts.
 
     Args:
-        column: what was read.
-        data: what it was read from.
+        column: the parsed values.
+        data: the text that they were parsed from.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -139,12 +139,12 @@ def refuse_changed(column: pa.ChunkedArray, name: str, wider: pa.ChunkedArray) -
     """Refuse finite numbers that became infinite, and hexadecimal ones that became negative.
 
     Args:
-        column: what was read, floats or integers.
-        name: its name.
-        wider: the same values in a form that holds them: text, or float64.
+        column: the parsed values, floats or integers.
+        name: the column's name.
+        wider: the same values as text or as float64.
 
     Raises:
-        pyarrow.ArrowInvalid: a number is beyond the column's range.
+        pyarrow.ArrowInvalid: a number is out of the column's range.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

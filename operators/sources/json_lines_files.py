@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...configs.errors import InputError
-from .arrow_reader import check_carried, supported_schema, wanted_columns
+from .arrow_reader import check_supported, supported_schema, wanted_columns
 from .bad_rows import Bad, separate
 from .base import Source
 from .block_parser import BlockParser, Fault, no_line, reason_of
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, text_type, widen
 from .json_values import readable, restore
-from .text_blocks import Block
+from .text_blocks import TextBlock
 from .text_encoding import UTF_8, check_encoding, undecodable
 from .text_source import TextSource, take_schema
 
@@ -35,12 +35,12 @@ _BLANKS = b" \t\r\n"
 _NO_OBJECT = "not one JSON object"
 _NULL_BEHIND_BRACE = re.compile(rb"\}\s*null")
 _INFERRED_PARTS_MAX = 256
-"""Inference takes a block apart at most so far, where lines do not fit one another."""
+"""Into at most so many parts inference bisects a block whose lines do not fit together."""
 
 
 @dataclass(frozen=True)
 class JsonLinesSource(TextSource):
-    """Files with one JSON object per line."""
+    """A source of files with one JSON object per line."""
 
     def describe(self) -> str:
         """Return the paths as the user wrote them."""
@@ -58,10 +58,10 @@ class JsonLinesSource(TextSource):
         schema = pa.schema([schema.field(name) for name in names])
         if self.given_schema is None:
             schema = widen(schema, where)
-            check_carried(schema, where)
+            check_supported(schema, where)
         return schema
 
-    def _first_rows(self, files: list[str]) -> tuple[str, Block]:
+    def _first_rows(self, files: list[str]) -> tuple[str, TextBlock]:
         for path in files:
             for block in self.blocks(path):
                 if block.data.strip():
@@ -73,8 +73,8 @@ class JsonLinesSource(TextSource):
         raise InputError(msg)
 
     def _parser(
-        self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
-    ) -> tuple[BlockParser, Block]:
+        self, path: str, block: TextBlock, schema: pa.Schema, rejected: dict[str, int]
+    ) -> tuple[BlockParser, TextBlock]:
         chosen = self.given_schema is not None or self.columns is not None
 
         def parse(data: bytes) -> pa.Table:
@@ -104,7 +104,7 @@ def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"
 def _read(
     data: bytes, known: pa.Schema | None, unexpected: Literal["ignore", "error", "infer"]
 ) -> pa.Table:
-    """Read whole lines, each of which must hold one object or nothing."""
+    """Parse whole lines, each of which must be blank or one object."""
     import pyarrow as pa
     import pyarrow.json as pj
 
@@ -124,9 +124,10 @@ def _read(
 def _count_objects(data: bytes) -> int:
     """Return the number of lines that are not blank, each of which must look like one object.
 
-    Arrow would find objects anywhere. But a line that begins with a brace begins with an object if
-    the line before ends with a brace: within an object or a list something would stand between. So
-    as many objects as such lines means one in each.
+    Arrow accepts several objects on a line, and objects over several lines. But if every line
+    begins and ends with a brace, each line begins with a new object: inside an object or a list, a
+    comma or a colon would separate the braces. So if Arrow finds as many objects as there are
+    lines, each line is one object.
 
     Raises:
         pyarrow.ArrowInvalid: a line begins or ends with something else.
@@ -158,7 +159,7 @@ def _count_objects(data: bytes) -> int:
 
 
 def _refuse_null_between_objects(data: bytes, lines: int) -> None:
-    """Refuse a null behind an object, for which Arrow's reader would take the process down.
+    """Refuse a null behind an object, which crashes Arrow's reader and with it the process.
 
     https://github.com/apache/arrow/issues/47409
     """
@@ -166,7 +167,7 @@ def _refuse_null_between_objects(data: bytes, lines: int) -> None:
 
     braces = np.count_nonzero(np.frombuffer(data, np.uint8) == ord("}"))
     if braces == lines or not _NULL_BEHIND_BRACE.search(data):
-        return  # the common case: each brace ends its line
+        return  # the common case: every closing brace ends its line
     for line in data.splitlines():
         try:
             json.loads(line.strip(_BLANKS) or b"{}")
@@ -174,8 +175,11 @@ def _refuse_null_between_objects(data: bytes, lines: int) -> None:
             raise pa.ArrowInvalid(_NO_OBJECT) from None
 
 
-def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
-    """Infer from the block's lines; what does not fit the lines before is left to the policy."""
+def _infer(path: str, block: TextBlock, encoding: str) -> pa.Schema:
+    """Infer the schema of a block; lines that do not fit those before them are skipped here.
+
+    They are malformed when the block is parsed.
+    """
     import pyarrow as pa
 
     def parse(records: Sequence[bytes]) -> tuple[pa.Schema, Sequence[bytes]]:
@@ -207,20 +211,20 @@ def _infer(path: str, block: Block, encoding: str) -> pa.Schema:
 
 
 def _undecided(kind: pa.DataType) -> pa.DataType:
-    """Return text for a timestamp, since other texts may say that the column is none."""
+    """Return text for a timestamp, since other lines may have texts that are not timestamps."""
     import pyarrow as pa
 
     return pa.string() if pa.types.is_timestamp(kind) else kind
 
 
 class _Number(str):
-    """A number as it stands in the file."""
+    """A number as written in the file."""
 
     __slots__ = ()
 
 
 def _without_loss(schema: pa.Schema, lines: list[bytes], path: str) -> pa.Schema:
-    """Return the schema with types for numbers and times that lose nothing."""
+    """Return the schema with lossless types for numbers and times."""
     import pyarrow as pa
 
     texts = [one for one in schema if pa.types.is_string(one.type)]
@@ -258,12 +262,12 @@ def json_lines(
     Types are inferred from the first MiB of the first file with rows, unless `schema` gives them;
     a later value of another type, or another field, makes its line malformed. Integers of more
     than 64 bits become decimal128(38, 0), never floats; a column with fractions or exponents is
-    float64, and a number beyond its type's range is malformed. Texts that all are ISO 8601 dates,
-    times or timestamps become such, as in CSV. With `schema` or `columns`, other fields are
-    ignored. A field that a line lacks is null; one that it has twice makes it malformed. NaN and
-    infinities are as Python's json writes them. Lists and objects within objects are refused, but
-    for fields that are ignored. Lines end with LF, CR LF or CR; empty ones are skipped. Files are
-    dealt out whole to instances.
+    float64, and a number out of its type's range is malformed. A column whose texts are all ISO
+    8601 dates, times or timestamps gets that type, as in CSV. With `schema` or `columns`, other
+    fields are ignored. A missing field is null; a field that occurs twice makes its line malformed.
+    NaN and infinities are as Python's json writes them. Lists and objects within objects are
+    refused, except in fields that are ignored. Lines end with LF, CR LF or CR; empty ones are
+    skipped. Each file is read by one instance.
 
     Args:
         path: a file, a folder (its `.jsonl`, `.ndjson` and `.json` files), a pattern, or a list of

@@ -1,4 +1,4 @@
-"""How each column type looks in a JSON line, both ways.
+"""The JSON representation of each column type, for reading and writing.
 
 ::
 
@@ -11,8 +11,8 @@
     decimal                   text with all digits
     binary                    Base64 text
 
-Arrow's JSON reader knows only some of them; `readable` names the nearest type it knows, `restore`
-makes the column from that.
+Arrow's JSON reader supports only some of them; `readable` returns the nearest type that it
+supports, and `restore` converts a column of that type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Whether values of the type are bytes."""
+    """Return whether values of the type are bytes."""
     import pyarrow as pa
 
     checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -33,25 +33,25 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def readable(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which Arrow's JSON reader takes a column of this type."""
+    """Return the type to pass to Arrow's JSON reader for a column of this type."""
     import pyarrow as pa
 
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_duration(kind):
         return pa.int64()
-    # Arrow would take a timestamp's zone off without a word, or add one.
-    is_moment = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind)
-    if is_moment or is_binary(kind):
+    # Arrow would silently drop a timestamp's zone, or add one.
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind)
+    if is_time or is_binary(kind):
         return pa.string()
     return kind
 
 
 def restore(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return the column that was read as `readable(kind)` in its own type.
+    """Return a column that was read as `readable(kind)`, converted to its own type.
 
     Raises:
-        pyarrow.ArrowInvalid: a text is no time, or no Base64.
+        pyarrow.ArrowInvalid: a text is not a time, or not Base64.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -59,8 +59,8 @@ def restore(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if pa.types.is_time(kind):
-        moments = pc.binary_join_element_wise("1970-01-01", column, " ")
-        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+        timestamps = pc.binary_join_element_wise("1970-01-01", column, " ")
+        return timestamps.cast(pa.timestamp(kind.unit)).cast(kind)
     if is_binary(kind):
         return pa.chunked_array([pa.array([_unbase(value) for value in column.to_pylist()], kind)])
     if pa.types.is_date64(kind):
@@ -74,12 +74,12 @@ def _unbase(text: str | None) -> bytes | None:
     try:
         return None if text is None else base64.b64decode(text, validate=True)
     except ValueError as error:
-        msg = f"no Base64: {error}"
+        msg = f"not Base64: {error}"
         raise pa.ArrowInvalid(msg) from None
 
 
 def jsonable(column: pa.Array) -> list[Any]:
-    """Return the values such that Python's `json` writes them as above, None for null."""
+    """Return Python values that `json` writes as documented above, None for null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,9 +1,9 @@
-"""Which records of a block of CSV are malformed beyond doubt, found for all of them at once.
+"""Finds records of a block of CSV that are certainly malformed, all in one pass.
 
-Arrow rejects a block as a whole, and finding the culprits by parsing ever smaller parts of it costs
-about ten parses for each. But most show by themselves: they have another number of fields, or a
-field that no value of its type looks like. The fields of a block are read as bytes, once, and
-matched against what their types look like. What passes may be malformed all the same.
+Arrow rejects a block as a whole, and bisection takes about ten parses per malformed record. Most of
+these can be recognized by their text: the number of their fields is wrong, or a field does not
+match the pattern of its type. So the fields of a block are read once, as bytes, and matched against
+the patterns. A record that matches may still be malformed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _DECIMAL = r"[+-]?[0-9.][0-9.eE+-]*"
 
 
 def malformed_values(fields: pa.Table, schema: pa.Schema) -> npt.NDArray[np.bool_]:
-    """Return which rows have a value that their column's type cannot have.
+    """Return which rows have a value that does not match its column's type, shape (rows,).
 
     Args:
-        fields: the columns of `schema` as binary, as they stand in the file; nulls are values.
-        schema: the types as which they shall be read.
+        fields: the columns of `schema` as binary, as written in the file; nulls are valid.
+        schema: the types to parse them as.
     """
     found = np.zeros(fields.num_rows, bool)
     for field in schema:
@@ -42,14 +42,15 @@ def of_all_records(
     values: npt.NDArray[np.bool_],
     blank: bool,
 ) -> npt.NDArray[np.bool_] | None:
-    """Return which records are malformed, shape (records,); None if they cannot be told apart.
+    """Combine both findings: return which records are malformed, shape (records,).
+
+    None if the numbers of rows do not agree, so that rows cannot be assigned to records.
 
     Args:
-        records: with their line ends.
-        wrong_lengths: the numbers of those with more or fewer fields than there are columns,
-            counted from 1.
-        values: of the others, which have a malformed value.
-        blank: whether blank records are rows, and not passed over, as which they are not counted.
+        records: the records with their line ends.
+        wrong_lengths: the numbers, counted from 1, of rows with a wrong number of fields.
+        values: for each other row, whether it has a malformed value.
+        blank: whether blank records count as rows.
     """
     rows = np.arange(len(records))
     if not blank:
@@ -65,7 +66,7 @@ def of_all_records(
 
 
 def _unlike(column: pa.ChunkedArray, kind: pa.DataType) -> npt.NDArray[np.bool_]:
-    """Return which values of a column of bytes are none of a type; none if that is not known."""
+    """Return which values of a binary column do not match a type; none if it has no pattern."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -82,7 +83,7 @@ def _unlike(column: pa.ChunkedArray, kind: pa.DataType) -> npt.NDArray[np.bool_]
 
 
 def _pattern_of(kind: pa.DataType) -> str | None:
-    """Return a regular expression that matches all texts of a type that Arrow reads, and others."""
+    """Return a regular expression that matches every text Arrow parses as a type, or more."""
     import pyarrow as pa
 
     if pa.types.is_integer(kind):

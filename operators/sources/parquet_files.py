@@ -1,4 +1,4 @@
-"""The Parquet source: row groups read one after the other, in bounded memory."""
+"""The Parquet source, which reads row group by row group, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...configs.errors import InputError
 from .arrow_reader import (
     ArrowReader,
     cast_to_schema,
-    check_carried,
+    check_supported,
     supported_schema,
     wanted_columns,
 )
@@ -31,7 +31,7 @@ _READ_AHEAD_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ParquetSource(Source):
-    """Parquet files; the unit that is dealt out to instances is a row group of a file."""
+    """A source of Parquet files; row groups are assigned to instances round-robin."""
 
     paths: FileSet
     columns: tuple[str, ...] | None = None
@@ -61,7 +61,7 @@ class ParquetSource(Source):
         schema = supported_schema(file.schema_arrow)
         wanted = wanted_columns(schema.names, self.columns, path)
         schema = pa.schema([schema.field(name) for name in wanted])
-        check_carried(schema, path)
+        check_supported(schema, path)
         return schema
 
     def _batches(self, instance: int, parallelism: int) -> Iterator[pa.RecordBatch]:
@@ -96,7 +96,7 @@ def _read(
 
 
 def _check_texts(batch: pa.RecordBatch, path: str) -> None:
-    """Refuse text that is not UTF-8, which Parquet does not check when it is written."""
+    """Refuse text that is not UTF-8; writers of Parquet files do not check that."""
     import pyarrow as pa
 
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -121,10 +121,10 @@ def _open(path: str) -> pq.ParquetFile:
             path,
             buffer_size=_READ_AHEAD_BYTES,
             pre_buffer=False,
-            # Spark writes checksums: damage that decodes all the same is found by them.
+            # Spark writes checksums, which reveal damage that can still be decoded.
             page_checksum_verification=True,
         )
-        _ = file.schema_arrow.names  # decodes them
+        _ = file.schema_arrow.names  # decodes the names, which may be damaged
         return file
     except (pa.ArrowException, OSError, UnicodeError) as error:
         msg = (
@@ -146,7 +146,7 @@ def _check_alike(schema: pa.Schema, path: str, expected: pa.Schema, first: str) 
             msg = (
                 f"{path}: the column {name!r} is {here.get(name, 'missing')} here "
                 f"but {there.get(name, 'missing')} in {first}; "
-                "name the columns= wanted, or write the files alike"
+                "name the columns= wanted, or write all files with the same types"
             )
             raise InputError(msg)
 
@@ -156,7 +156,7 @@ def parquet(path: PathLike | Sequence[PathLike], columns: Sequence[str] | None =
 
     Files of a folder or pattern are read in the order of their names. Row groups are read as
     they are needed, so that memory does not grow with the input. With several instances, row
-    groups are dealt out in turn: a file written as a single row group is read by one instance.
+    groups are assigned round-robin: a file of a single row group is read by one instance.
 
     Args:
         path: a file, a folder (its `.parquet` and `.pq` files), a pattern such as

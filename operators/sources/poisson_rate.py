@@ -1,13 +1,13 @@
-"""The rate generator: rows that arrive as a Poisson process, as Whale drives its tests.
+"""The rate generator: rows that arrive as a Poisson process, as in Whale's experiments.
 
-Open loop: each row has a scheduled moment that depends on the seed and the rate alone, never on
-how fast the job takes rows. A batch's `origin_ns` is the scheduled moment of its oldest row, so
-that latencies measured from it include the time a row waited to be taken.
+Open loop: each row has a scheduled time that depends on the seed and the rate alone, not on how
+fast the job reads. A batch's `origin_ns` is the scheduled time of its oldest row, so that latencies
+measured from it include the time that a row waited to be read.
 
 The content of a row depends on the seed and the row's number only, not on the rate, the number of
-instances or how the rows are cut into batches: rows are made in chunks of 1,024, each with its own
-random generator, and the chunks are dealt out to the instances in turn. p instances emit at a
-p-th of the rate each, which together is a Poisson process of the whole rate.
+instances or the batches: rows are generated in chunks of 1,024, each with its own random generator,
+and chunks are assigned to instances round-robin. Each of p instances emits at 1/p of the rate;
+together they are a Poisson process of the whole rate.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONTENT, _GAPS = 0, 1
 
 @dataclass(frozen=True)
 class PoissonSource(Source):
-    """Generated rows at exponential distances."""
+    """A source of generated rows with exponential interarrival times."""
 
     rate_per_s: float
     columns: Columns
@@ -53,7 +53,7 @@ class PoissonSource(Source):
         return self.given_schema
 
     def open(self, context: InstanceContext) -> SourceReader:
-        """Start the schedule now, by the context's clock."""
+        """Start the schedule at the current time of the context's clock."""
         return PoissonReader(self, context)
 
     def describe(self) -> str:
@@ -63,7 +63,7 @@ class PoissonSource(Source):
 
 
 class PoissonReader(SourceReader):
-    """Emits the rows whose moment has come."""
+    """Emits rows when their scheduled time has come."""
 
     def __init__(self, source: PoissonSource, context: InstanceContext) -> None:
         import numpy as np
@@ -82,7 +82,7 @@ class PoissonReader(SourceReader):
         self._advance()
 
     def read(self, max_rows: int) -> Batch | None:
-        """Return the rows that are due, the oldest first, None if none is."""
+        """Return the rows that are due, the oldest first; None if there are none."""
         if self._rows is None:
             return None
         now_ns = self._clock.monotonic_ns()
@@ -105,13 +105,13 @@ class PoissonReader(SourceReader):
         return self._rows is None
 
     def next_ready_ns(self) -> int | None:
-        """Return the next row's scheduled moment."""
+        """Return the next row's scheduled time."""
         if self._rows is None:
             return None
         return self._start_ns + int(self._due_ns[self._position])
 
     def _advance(self) -> None:
-        """Make this instance's next chunk and its schedule."""
+        """Generate this instance's next chunk and its schedule."""
         import numpy as np
 
         from ...transport.wire.batch import Batch
@@ -157,14 +157,14 @@ def poisson(
     """Generate rows that arrive as a Poisson process, in an open loop.
 
     Args:
-        rate_per_s: mean rows per second of the whole job; `math.inf` for as fast as they are taken.
-        columns: makes the rows of a chunk: called with the rows' numbers (int64, shape (1024,)),
-            and a `numpy.random.Generator` of that chunk's own; returns a mapping of column name
-            to an array or list of 1,024 values.
-        limit: how many rows in all; without it the source never ends.
-        seed: the same seed gives the same rows and the same distances.
-        time_column: a further column of this name holds each row's scheduled moment, as
-            timestamp[ns] from the start of the source as 1970-01-01.
+        rate_per_s: mean rows per second of all instances; `math.inf` for as fast as they are read.
+        columns: a function that generates a chunk: called with the rows' numbers (int64, shape
+            (1024,)) and the chunk's own `numpy.random.Generator`, it returns a mapping of column
+            name to an array or list of 1,024 values.
+        limit: the number of rows; without it the source never ends.
+        seed: the same seed gives the same rows and the same interarrival times.
+        time_column: the name of a further column with each row's scheduled time, as timestamp[ns]
+            since the start of the source, which counts as 1970-01-01.
         schema: the columns and their types; inferred from the first chunk if left out.
 
     Raises:

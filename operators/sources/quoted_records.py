@@ -1,11 +1,11 @@
-"""Where the records of CSV text end, if quoted fields may hold line ends.
+"""Finds the ends of CSV records whose quoted fields may hold line ends.
 
-As in RFC 4180, a quote opens a field only at the field's start, two of them within it are one, and
-behind the closing one the field must end. Elsewhere a quote is a character as any other. A record
-whose quotes break these rules is bad: its first line alone, since the next line may well begin a
-good record. Line ends are LF, CR LF and CR.
+As in RFC 4180, a quote opens a quoted field only at the start of a field, two quotes within it
+stand for one, and the field must end behind the closing quote. Anywhere else a quote is a plain
+character. A record whose quotes break these rules is bad; it consists of its first line only, since
+the next line may begin a good record. Line ends are LF, CR LF and CR.
 
-The loops are compiled and take time proportional to the text, whatever it holds.
+The loops are compiled and take linear time for any text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .text_blocks import Quoting
 
 _QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
 _OUTSIDE, _INSIDE, _BROKEN = 0, 1, 2
-"""How a line ends: outside of a quoted field, within one, or against the rules before that."""
+"""The state at the end of a line: outside or inside of a quoted field, or rules were broken."""
 _NEVER = -1
 
 _BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
@@ -33,8 +33,8 @@ class Records:
     """The records at the start of a text.
 
     Attributes:
-        ends: int64, the index behind each record; the rest of the text is no whole record yet.
-        bad: bool, whether a record's quotes break the rules.
+        ends: the index behind each record, int64; the text after the last is not complete yet.
+        bad: whether the quotes of each record break the rules, bool.
     """
 
     ends: npt.NDArray[np.int64]
@@ -42,10 +42,10 @@ class Records:
 
 
 def last_record_end(data: bytes, quoting: Quoting, stop: int) -> int | None:
-    """Return the index behind the last whole record of `data[:stop]`, None if one may be bad.
+    """Return the index behind the last whole record of `data[:stop]`; None if one may be bad.
 
-    `stop` lies behind a line end or is the end of all. It takes a fraction of the time of
-    `find_records`, since it goes from quote to quote; so it cannot see lines end within them.
+    `stop` is the index behind a line end, or the end of the file. Much faster than `find_records`,
+    since it looks at quotes only; it cannot decide if quoted fields must not hold line ends.
     """
     if not quoting.over_lines:
         return None
@@ -56,10 +56,10 @@ def last_record_end(data: bytes, quoting: Quoting, stop: int) -> int | None:
 
 
 def find_records(data: bytes, quoting: Quoting, stop: int, complete: bool) -> Records:
-    """Return the records of `data[:stop]`, where `stop` lies behind a line or is the end of all.
+    """Return the records of `data[:stop]`; `stop` is as in `last_record_end`.
 
-    With `complete` nothing follows that might close a quote. Else a record that is still open is
-    left to a later call, which sees it with more text.
+    If `complete`, no more text follows and a quote that is open at `stop` is never closed.
+    Otherwise the open record is left out, for a later call with more text.
     """
     text = np.frombuffer(data, np.uint8)
     lines = np.empty(data.count(b"\n", 0, stop) + data.count(b"\r", 0, stop) + 1, np.int64)
@@ -77,7 +77,11 @@ def find_records(data: bytes, quoting: Quoting, stop: int, complete: bool) -> Re
     boundscheck=False,
 )
 def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
-    """Go from quote to quote, then back from a field that is open at `stop` to a line end."""
+    """Return the end of the last record, `_NEVER` if any quote breaks the rules.
+
+    First visits all quoted fields in order. Then searches back from `stop`, or from a field that is
+    open there, for the last line end outside of quoted fields.
+    """
     opened = np.empty(len(quotes), np.int64)
     closed = np.empty(len(quotes), np.int64)
     fields = 0
@@ -117,7 +121,7 @@ def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
 
 @njit(numba.int64(_BYTES, numba.int64, numba.int64[::1]), nogil=True, cache=True, boundscheck=False)
 def _lines(data: Any, stop: Any, ends: Any) -> Any:
-    """Fill in the ends of the lines and return their number."""
+    """Write the ends of all lines to `ends`; return their number."""
     count = 0
     for at in range(stop):
         byte = data[at]
@@ -137,7 +141,7 @@ def _lines(data: Any, stop: Any, ends: Any) -> Any:
     boundscheck=False,
 )
 def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -> Any:
-    """Return the state behind a line that starts outside of a quoted field, or within one."""
+    """Return the state at the end of a line that begins outside or inside of a quoted field."""
     at = start
     while at < stop:
         byte = data[at]
@@ -172,9 +176,10 @@ def _after_line(data: Any, start: Any, stop: Any, inside: Any, delimiter: Any) -
 def _all_records(
     data: Any, lines: Any, delimiter: Any, over_lines: Any, complete: Any, ends: Any, bad: Any
 ) -> Any:
-    """Fill in the ends of all records and which are bad; return their number."""
-    # last[i] is the line in which a record ends whose field is open at the start of line i. It does
-    # not depend on where that field began, so one pass from the end answers it for all lines.
+    """Write the ends of all records to `ends`, and which are bad to `bad`; return their number."""
+    # last[i] is the line in which a record ends if a quoted field is open at the start of line i.
+    # It does not depend on where the field began, so one backward pass computes it for all lines,
+    # and an unclosed quote does not make the forward pass quadratic.
     last = np.empty(len(lines) + 1, np.int64)
     last[len(lines)] = _NEVER if complete or not over_lines else len(lines)
     for line in range(len(lines) - 1, -1, -1):

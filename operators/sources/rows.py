@@ -1,4 +1,4 @@
-"""Rows from Python: a list, or a function that makes them."""
+"""The source of rows from Python: a collection, or a function that returns an iterable."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ Rows: TypeAlias = Iterable[Row | None]
 
 _PAUSE_NS = 1_000_000
 _TAKING_NS = 50_000_000
-"""Rows that come slowly are passed on after so long, however few they are."""
+"""`read` returns after this time even if it has few rows, so that slow rows are not held back."""
 _WAITING_NS_MAX = 1_000_000_000
-"""So long rows of a source without an end wait for the types of columns of nulls."""
+"""How long rows of an unbounded source wait for the types of columns that hold only nulls."""
 _PREVIEW_CHARACTERS = 120
 
 
 @dataclass(frozen=True)
 class IterableSource(Source):
-    """Rows of an iterable; instance i of p takes the rows i, i + p, i + 2p …."""
+    """A source of the rows of an iterable; instance i of p reads the rows i, i + p, i + 2p …."""
 
     rows: Rows | Callable[[], Rows] = field(repr=False)
     given_schema: Schema | None
@@ -58,7 +58,7 @@ class IterableSource(Source):
         )
 
     def describe(self) -> str:
-        """Return the function's name, or the number of rows; and whether they are said to end."""
+        """Return the function's name or the number of rows, and whether the source is bounded."""
         if isinstance(self.rows, Sequence):
             return f"iterable {len(self.rows):,} rows"
         end = "bounded" if self.bounded else "without an end"
@@ -67,15 +67,15 @@ class IterableSource(Source):
         return f"iterable {type(self.rows).__name__}, {end}"
 
     def __reduce__(self) -> Any:
-        """Refuse to travel with an iterator, which Python cannot pickle.
+        """Refuse to pickle an iterator.
 
         Raises:
             InputError: the rows are an iterator.
         """
         if not self.replayable:
             msg = (
-                f"a {type(self.rows).__name__} cannot travel to another process; pass the function "
-                "that makes it, not its result: iterable(rows) instead of iterable(rows())"
+                f"a {type(self.rows).__name__} cannot be sent to another process; pass the "
+                "function that makes it, not its result: iterable(rows) instead of iterable(rows())"
             )
             raise InputError(msg)
         values = (self.rows, self.given_schema, self.bounded, self.replayable, self.on_bad_rows)
@@ -107,15 +107,15 @@ class RowReader(SourceReader):
         self._rejected: dict[str, int] = {}
 
     def read(self, max_rows: int) -> Batch | None:
-        """Take rows until `max_rows`, the end, or a None, which means nothing now.
+        """Return the next rows: up to `max_rows`, the end, or a None, which means none at present.
 
-        More are taken while the types of their columns are not known, fewer if they come slowly.
+        Takes more from the iterator while column types are unknown, fewer if the iterator is slow.
         """
         from ...transport.wire.batch import Batch
 
         if not self._waiting or self._learnt.known is None:
             self._take(max_rows)
-        if self._learnt.known is None and not self._wait_no_longer():
+        if self._learnt.known is None and not self._presume_if_late():
             return None
         rows, self._waiting = self._waiting[:max_rows], self._waiting[max_rows:]
         self._check_presumed(rows)
@@ -127,10 +127,10 @@ class RowReader(SourceReader):
         return good[0] if len(good) == 1 else Batch.concat(good)
 
     def _take(self, max_rows: int) -> None:
-        """Take rows until those that wait may be passed on, or there are no more now.
+        """Take rows from the iterator until there are enough, or none at present, or time is up.
 
-        One first, then twice as many each time, so that a function that waits for its rows is
-        noticed with the first of them.
+        First one row, then twice as many each time, so that a generator that waits for its rows
+        exceeds the time with few of them.
         """
         until_ns = self._clock.monotonic_ns() + _TAKING_NS
         wanted, count = 1, 0
@@ -152,8 +152,8 @@ class RowReader(SourceReader):
             room = max(0, max_rows - count) if is_known else max_rows
             wanted = min(2 * wanted, room)
 
-    def _wait_no_longer(self) -> bool:
-        """Presume types if an endless source's rows have waited long enough; return if they do."""
+    def _presume_if_late(self) -> bool:
+        """Presume types once rows of an unbounded source have waited for a second; return if so."""
         now_ns = self._clock.monotonic_ns()
         if not self._waiting or self._bounded:
             return False
@@ -167,7 +167,7 @@ class RowReader(SourceReader):
     def _check_presumed(self, rows: Sequence[Any]) -> None:
         try:
             self._learnt.check_presumed(rows)
-        except InputError as error:  # which is no row's fault, whatever the policy
+        except InputError as error:  # not the fault of a row, so it fails under any policy
             msg = f"{error}: pass schema=, or rows without it"
             raise InputError(msg) from None
 
@@ -178,7 +178,7 @@ class RowReader(SourceReader):
                 self._learnt.settle()
         except InputError as error:
             row = self._learnt.misfit_row
-            if row is None:  # a column of nulls, which is no row's fault, whatever the policy
+            if row is None:  # a column of nulls: not the fault of a row, so it fails in any case
                 msg = f"{error}: pass schema=, or rows without it"
                 raise InputError(msg) from None
             self._reject(self._passed_on + row, self._waiting[row], error, len(self._waiting))
@@ -193,12 +193,12 @@ class RowReader(SourceReader):
         return self._ended and not self._waiting
 
     def next_ready_ns(self) -> int | None:
-        """Return a moment shortly from now: a None was yielded, or all rows read were bad."""
+        """Return a time shortly from now: a None was yielded, or all rows read were bad."""
         return self._clock.monotonic_ns() + _PAUSE_NS
 
     @property
     def rejected(self) -> Mapping[str, int]:
-        """The rows left out so far, counted by reason."""
+        """The number of rows dropped so far, by reason."""
         return self._rejected
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class RowReader(SourceReader):
                 self._reject(part.index, rows[part.index - first], part.error, 1)
 
     def _reject(self, index: int, row: object, error: Exception, rows: int) -> None:
-        """Count rows that do not fit, or refuse them by showing the first."""
+        """Count rows that do not fit, or raise for the first of them."""
         if self._policy == "drop":
             reason = "row does not fit the schema"
             self._rejected[reason] = self._rejected.get(reason, 0) + rows
@@ -239,32 +239,32 @@ def iterable(
     *,
     bounded: bool = True,
 ) -> Source:
-    """Read rows that Python makes.
+    """Read rows from Python.
 
-    A function is called anew by every attempt and every instance, so it must return the same rows
-    each time. A generator runs inside the worker's loop and must not wait; it may yield None to
-    say that there is nothing now. An iterator can be read once only, in this process.
+    A function is called once by every instance in every attempt, so it must return the same rows
+    each time. A generator runs in the worker's loop and must not block; it may yield None if there
+    is no row at present. An iterator can only be read once, in this process.
 
-    Rows count as bounded unless `bounded=False` says otherwise, also those of a function: nobody
-    can see whether a function ends, and a plan shows what was said. Sinks publish the result of a
-    bounded job at its end, and that of others while it runs.
+    A source counts as bounded unless `bounded=False` is passed, since it is not known whether a
+    function's rows end. Sinks publish the result of a bounded job at its end, and that of an
+    unbounded one while it runs.
 
-    Without a schema rows wait until each column has had a value. Where rows have no end, they wait
-    for a second or 65,536 rows; a column that held nothing but nulls is taken for text by then, and
-    a later value that is none fails the job.
+    Without a schema, rows wait until each column has had a value. Rows of an unbounded source wait
+    for at most a second or 65,536 rows; a column of only nulls is then presumed to be text, and a
+    later value of another type fails the job.
 
     Args:
         rows: a list or other collection of rows, or a function without arguments that returns an
             iterable of rows. A row is a mapping of column name to value, or, with `schema`, a
             tuple.
-        schema: the columns and their types; if left out, the first row tells the columns and the
-            first value of each its type.
+        schema: the columns and their types; if left out, the names are those of the first row and
+            the types those of the first values.
         bounded: whether the rows end.
 
     Raises:
-        InputError: `rows` is nothing of the kind; while running: a column holds nothing but nulls
-            in all rows, or in the first 65,536, and there is no schema; or a column that was taken
-            for text is none.
+        InputError: `rows` is none of these; while running: without a schema, a column holds only
+            nulls in all rows, or in the first 65,536; or a column that was presumed to be text has
+            another type.
         BadRowError: while running: a row does not fit the schema, unless `Topology.source` got
             `on_bad_rows="drop"`.
     """

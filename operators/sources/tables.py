@@ -1,4 +1,4 @@
-"""Tables that are already in memory: Arrow and pandas."""
+"""Sources of tables in memory: Arrow and pandas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import InputError
-from .arrow_reader import ArrowReader, cast_to_schema, check_carried, supported_schema
+from .arrow_reader import ArrowReader, cast_to_schema, check_supported, supported_schema
 from .base import Source
 from .files import share
 
@@ -23,8 +23,8 @@ _UNIT_ROWS = 8192
 
 
 @dataclass(frozen=True)
-class TableSource(Source):
-    """An Arrow table; the unit dealt out to instances is a run of 8,192 rows."""
+class ArrowTableSource(Source):
+    """A source of an Arrow table; runs of 8,192 rows are assigned to instances round-robin."""
 
     table: pa.Table = field(repr=False)
     kind: str = "arrow"
@@ -52,14 +52,14 @@ class TableSource(Source):
 
 
 def arrow(table: Any) -> Source:
-    """Read an Arrow table, or anything that offers the Arrow stream interface.
+    """Read an Arrow table, or any object with the Arrow stream interface.
 
     Args:
         table: a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader` (read whole), a Polars
             frame, a DuckDB relation …
 
     Raises:
-        InputError: it is nothing of the kind, or a column has a type that is not supported.
+        InputError: it is none of these, or a column has a type that is not supported.
     """
     import pyarrow as pa
 
@@ -73,11 +73,11 @@ def arrow(table: Any) -> Source:
             )
             raise InputError(msg)
         table = pa.table(table)
-    return _checked(TableSource(table), "the Arrow table")
+    return _checked(ArrowTableSource(table), "the Arrow table")
 
 
 def pandas(frame: pd.DataFrame) -> Source:
-    """Read a pandas frame as it is now; later changes to it are not seen.
+    """Read a copy of a pandas frame; later changes to the frame have no effect.
 
     The index is left out (call `reset_index()` to keep it); NaN and None are nulls, as in pandas.
 
@@ -94,12 +94,14 @@ def pandas(frame: pd.DataFrame) -> Source:
         reason = "; ".join(str(part) for part in error.args)
         msg = f"the pandas frame: {reason}; give the column one type with astype()"
         raise InputError(msg) from error
-    return _checked(TableSource(table.replace_schema_metadata(None), "pandas"), "the pandas frame")
+    return _checked(
+        ArrowTableSource(table.replace_schema_metadata(None), "pandas"), "the pandas frame"
+    )
 
 
-def _checked(source: TableSource, where: str) -> TableSource:
+def _checked(source: ArrowTableSource, where: str) -> ArrowTableSource:
     _refuse_twins(source.table.column_names, where)
-    check_carried(supported_schema(source.table.schema), where)
+    check_supported(supported_schema(source.table.schema), where)
     return source
 
 

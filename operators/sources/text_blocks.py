@@ -1,7 +1,7 @@
-"""Text files in blocks of whole records.
+"""Reads text files in blocks of whole records.
 
-A block ends where a record ends, so a reader that parses blocks one by one sees the same records
-whatever the size of a block.
+A block ends where a record ends, so parsing block by block gives the same records for any block
+size.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FIRST_RECORD_BYTES = 4096
 
 @dataclass(frozen=True)
 class Quoting:
-    """How fields are delimited.
+    """The rules of quoting of a CSV file.
 
     Attributes:
-        delimiter: the one ASCII character between fields.
-        over_lines: a quoted field may hold line ends.
+        delimiter: the ASCII character between fields.
+        over_lines: whether a quoted field may hold line ends.
     """
 
     delimiter: str
@@ -36,14 +36,14 @@ class Quoting:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Whole records of a file.
 
     Attributes:
         data: the bytes in UTF-8, ending with a line end except at the end of the file.
         first_line: the number of the first line, counted from 1.
-        quoting: how quotes may hide line ends; None if every line is a record.
-        has_bad_quotes: whether a record is known to be bad without parsing it.
+        quoting: the rules of quoting; None if every line is a record.
+        has_bad_quotes: whether the quotes of any record break the rules.
     """
 
     data: bytes
@@ -62,7 +62,7 @@ class Block:
         bounds = pairwise([0, *records.ends.tolist()])
         return [self.data[start:end] for start, end in bounds], records.bad.tolist()
 
-    def split_first(self) -> tuple[bytes, bool, Block]:
+    def split_first(self) -> tuple[bytes, bool, TextBlock]:
         """Return the first record, whether its quotes are bad, and the block without it."""
         if self.has_bad_quotes:
             records, bad = self.split()
@@ -70,17 +70,17 @@ class Block:
         else:
             first, is_bad, bad_follow = self._first(), False, False
         line = self.first_line + count_lines(first)
-        return first, is_bad, Block(self.data[len(first) :], line, self.quoting, bad_follow)
+        return first, is_bad, TextBlock(self.data[len(first) :], line, self.quoting, bad_follow)
 
     def _first(self) -> bytes:
-        """Return the first record of a block without bad ones, without going through all."""
+        """Return the first record of a block without bad ones, reading only its beginning."""
         most = _FIRST_RECORD_BYTES
         while most < len(self.data):
-            start = Block(self.data[: _last_line_end(self.data[:most])], 1, self.quoting)
+            start = TextBlock(self.data[: _last_line_end(self.data[:most])], 1, self.quoting)
             records, bad = start.split()
             if records and not bad[0]:
                 return records[0]
-            most *= 4  # not bad, but longer than that
+            most *= 4  # the record is longer than that
         return self.split()[0][0]
 
 
@@ -101,19 +101,19 @@ def read_blocks(
     encoding: str = UTF_8,
     block_bytes: int = BLOCK_BYTES,
     most_bytes: int = RECORD_BYTES_MAX,
-) -> Iterator[Block]:
+) -> Iterator[TextBlock]:
     """Read a file (compressed if its name ends in .gz, .bz2 or .zst) in blocks of whole records.
 
     Args:
         path: the file.
-        quoting: how quotes hide line ends; without, every line is a record.
-        encoding: the file's, as Python names it.
-        block_bytes: how much to read at once.
-        most_bytes: the longest record accepted, which bounds memory; a quote that is not closed
-            within that distance is taken as one that never is.
+        quoting: the rules of quoting; None if every line is a record.
+        encoding: the file's encoding, as Python names it.
+        block_bytes: how many bytes to read at once.
+        most_bytes: the longest accepted record, which bounds memory; a quote that is not closed
+            within this distance counts as unclosed.
 
     Raises:
-        InputError: the file cannot be read, is no text, or holds a longer line.
+        InputError: the file cannot be read, is not text, or holds a longer line.
     """
     import pyarrow as pa
 
@@ -129,7 +129,7 @@ def read_blocks(
                 rest += piece
                 end, hidden, bad = _whole_records(rest, quoting, last, most_bytes)
                 if end:
-                    block = Block(rest[:end], line, hidden, bad)
+                    block = TextBlock(rest[:end], line, hidden, bad)
                     yield block
                     line += count_lines(block.data)
                     rest = rest[end:]
@@ -151,10 +151,11 @@ def _too_long(path: str, line: int, most_bytes: int) -> str:
 def _whole_records(
     data: bytes, quoting: Quoting | None, last: bool, most_bytes: int
 ) -> tuple[int, Quoting | None, bool]:
-    """Return the index behind the last whole record, the quoting if it matters, and if one is bad.
+    """Return the end of the last whole record, the quoting if it matters, and if a record is bad.
 
-    Without a quote every line is a record. With quotes, one pass from quote to quote proves that
-    all are as they must be; only if they are not, records are looked at one by one.
+    Without a quote, every line is a record. With quotes, a fast pass over the quotes usually finds
+    that all follow the rules; if not, the records are examined one by one. If the last record is
+    longer than `most_bytes`, they are examined again as if its open quote were never closed.
     """
     stop = len(data) if last else _last_line_end(data)
     if quoting is None or data.find(b'"', 0, stop) < 0:
@@ -174,8 +175,8 @@ def _whole_records(
 
 
 def _last_line_end(data: bytes) -> int:
-    """Return the index behind the last line, 0 if there is none.
+    """Return the index behind the last line end, 0 if there is none.
 
-    A CR that is the last byte may be the first half of a line end.
+    A CR in the last byte does not count: it may be the first half of CR LF.
     """
     return max(data.rfind(b"\n"), data.rfind(b"\r", 0, max(len(data) - 1, 0))) + 1

@@ -1,7 +1,7 @@
-"""Text files in any encoding, read as UTF-8.
+"""Reads text files in any encoding as UTF-8.
 
-Bytes that cannot be decoded become one that no UTF-8 holds, so that the records around them are
-found bad later on, by line and by the same policy as in UTF-8 files.
+Bytes that cannot be decoded are replaced by 0xff, which never occurs in UTF-8, so that their
+records are malformed and are treated by the same policy as in UTF-8 files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UTF_8 = "utf-8"
 
 _UNDECODABLE = "whale_ray.undecodable"
 _NEVER_UTF_8 = "\udcff"
-"""What `surrogateescape` writes as the byte 0xff."""
+"""The character that `surrogateescape` encodes as the byte 0xff."""
 
 _BOMS = {
     codecs.BOM_UTF32_LE: "UTF-32 text; pass encoding='utf-32'",
@@ -30,21 +30,21 @@ _BINARY = {
     b"PK\x03\x04": "a ZIP archive (or a spreadsheet), not text; unpack it (or export it as text)",
 }
 _FIRST_BYTES = 4
-"""Enough to recognize all of these."""
+"""The length of the longest of these signatures."""
 
 
-class Readable(Protocol):
-    """What gives a file's bytes."""
+class ByteStream(Protocol):
+    """A binary stream to read from."""
 
     def read(self, nbytes: int) -> bytes:
-        """Return at most so many, none at the end."""
+        """Return at most `nbytes` bytes, none at the end."""
 
 
 def check_encoding(encoding: str) -> str:
     """Return Python's name of a text encoding.
 
     Raises:
-        InputError: Python knows none of that name.
+        InputError: Python has no such encoding.
     """
     try:
         name = codecs.lookup(encoding).name
@@ -60,12 +60,12 @@ def check_encoding(encoding: str) -> str:
 
 
 def utf8_pieces(
-    stream: Readable, path: str, encoding: str, piece_bytes: int
+    stream: ByteStream, path: str, encoding: str, piece_bytes: int
 ) -> Iterator[tuple[bytes, bool]]:
-    """Yield a file in pieces of UTF-8 without a byte-order mark, each with whether it is the last.
+    """Yield a file as pieces of UTF-8 without a byte-order mark, and whether each is the last.
 
     Raises:
-        InputError: the file is no text, or says itself that it has another encoding.
+        InputError: the file's signature is that of a binary format or of another encoding.
     """
     decoder = None
     if encoding != UTF_8:
@@ -83,7 +83,7 @@ def utf8_pieces(
 
 
 def undecodable(data: bytes) -> bool:
-    """Whether text made by `utf8_pieces` holds bytes that were not in the file's encoding."""
+    """Return whether text from `utf8_pieces` holds bytes that could not be decoded."""
     try:
         data.decode(UTF_8)
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def undecodable(data: bytes) -> bool:
 
 
 def encoding_remedy(encoding: str) -> str:
-    """Return what a user can do about such bytes."""
+    """Return what the user can do about bytes that cannot be decoded, for error messages."""
     if encoding == UTF_8:
         return "pass the file's encoding=, such as 'latin-1'"
     return "pass the file's true encoding="

@@ -1,4 +1,4 @@
-"""What the CSV and JSON-lines sources share: files dealt out whole, one schema for all of them."""
+"""The base of the CSV and JSON-lines sources: whole files per instance, one schema for all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .arrow_reader import ArrowReader
 from .base import BadRows, Source
 from .block_parser import BlockParser
 from .files import FileSet, share
-from .text_blocks import BLOCK_BYTES, Block, read_blocks
+from .text_blocks import BLOCK_BYTES, TextBlock, read_blocks
 from .text_encoding import UTF_8
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextSource(Source):
-    """Text files of one record per line; the unit dealt out to instances is a file.
+    """A source of text files of one record per line; files are assigned to instances round-robin.
 
     Attributes:
         paths: the files.
         given_schema: the columns and their types; None to infer them from the first block of rows.
         columns: the columns to read, None for all.
-        on_bad_rows: what becomes of malformed lines.
-        encoding: the files', as Python names it.
-        block_bytes: how much is read and parsed at once; no row depends on it.
+        on_bad_rows: the policy for malformed lines.
+        encoding: the files' encoding, as Python names it.
+        block_bytes: how much is read and parsed at once; the rows do not depend on it.
     """
 
     paths: FileSet
@@ -71,7 +71,7 @@ class TextSource(Source):
     def batches(
         self, instance: int, parallelism: int, rejected: dict[str, int]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one instance, counting those left out in `rejected`."""
+        """Yield the rows of one instance; count dropped rows in `rejected`, by reason."""
         files = self.paths.files()
         schema = self._arrow_schema(files)
         for index in share(len(files), instance, parallelism):
@@ -82,23 +82,23 @@ class TextSource(Source):
                     parser, body = self._parser(files[index], block, schema, rejected)
                 yield from parser.batches(files[index], body)
 
-    def blocks(self, path: str) -> Iterator[Block]:
+    def blocks(self, path: str) -> Iterator[TextBlock]:
         """Yield a file in blocks of whole records."""
         return read_blocks(path, None, self.encoding, self.block_bytes)
 
     @abstractmethod
     def _arrow_schema(self, files: list[str]) -> pa.Schema:
-        """Return the columns to deliver."""
+        """Return the columns of the source's batches."""
 
     @abstractmethod
     def _parser(
-        self, path: str, block: Block, schema: pa.Schema, rejected: dict[str, int]
-    ) -> tuple[BlockParser, Block]:
+        self, path: str, block: TextBlock, schema: pa.Schema, rejected: dict[str, int]
+    ) -> tuple[BlockParser, TextBlock]:
         """Return the parser of a file and its first block without any header."""
 
 
 def take_schema(schema: SchemaLike | None) -> Schema | None:
-    """Return a schema given as such, as an Arrow schema, or as a mapping of name to type name."""
+    """Convert a schema, an Arrow schema, or a mapping of name to type name to a `Schema`."""
     if schema is None:
         return None
     from ...transport.wire.types import Schema

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..configs.errors import WhaleError
 from ..operators.sinks.base import SinkResult, Staged
-from ..operators.sinks.shape import nullable
+from ..operators.sinks.writer_schema import nullable
 from ..plan.columns import known_columns
 from ..plan.logical import LogicalPlan
 from ..worker.staged_output import (

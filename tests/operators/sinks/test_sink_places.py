@@ -99,7 +99,7 @@ def test_what_the_system_says_of_a_place_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refusal(sinks.csv("/proc")) == (
-        "the output '/proc' is a mount point, which cannot appear all at once; "
+        "the output '/proc' is a mount point, which cannot be renamed; "
         "name a folder in it, such as '/proc/result'"
     )
     out = sinks.csv(tmp_path / "out")
@@ -115,7 +115,7 @@ def test_what_the_system_says_of_a_place_is_told(
 
     monkeypatch.setattr(staging, "_nameless", read_only)
     assert refusal(out) == (
-        f"cannot write in '{tmp_path}': Read-only file system; mend that or name another output"
+        f"cannot write in '{tmp_path}': Read-only file system; correct that or name another output"
     )
 
 
@@ -241,8 +241,8 @@ def test_parts_that_no_list_names_are_never_removed(tmp_path: Path) -> None:
     write_all(sinks.parquet(out), [BATCH])
     (out / "_whale-parts").unlink()  # as Spark's output, or that of an earlier version
     assert refusal(sinks.parquet(out, overwrite=True)) == (
-        f"the output '{out}' is not replaced: it holds no list of its parts (_whale-parts), as one "
-        "of an earlier version or of another program; remove it yourself or name another output"
+        f"the output '{out}' is not replaced: it has no list of its parts (_whale-parts), so an "
+        "earlier version or another program wrote it; remove it yourself or name another output"
     )
 
 
@@ -259,12 +259,12 @@ def test_a_file_that_comes_while_an_output_is_replaced_is_kept(
 
     def look_and_lose(folder: int) -> str | None:
         looks.append(folder)
-        stranger = manifest.not_ours(folder)
+        stranger = manifest.unlisted_entry(folder)
         if len(looks) == look:  # the user's file comes right after the last look before the swap
             (out / "thesis.tex").write_text("years")
         return stranger
 
-    monkeypatch.setattr(staging, "not_ours", look_and_lose)
+    monkeypatch.setattr(staging, "unlisted_entry", look_and_lose)
     sink = sinks.csv(out, overwrite=True)
     look = 2 if not bounded else 3  # of: check (write_all), prepare, publish
     call = (
@@ -328,7 +328,7 @@ def test_another_job_that_replaces_the_output_at_the_same_time_is_no_stranger(
     assert files_below(tmp_path).keys() == {"out/_whale-parts", "out/part-00000.csv"}
 
 
-def test_an_output_that_others_replace_for_ever_is_refused_in_their_words(
+def test_an_output_that_other_jobs_keep_replacing_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -337,10 +337,10 @@ def test_an_output_that_others_replace_for_ever_is_refused_in_their_words(
     def never_whole(_folder: int) -> str | None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(staging, "not_ours", never_whole)
+    monkeypatch.setattr(staging, "unlisted_entry", never_whole)
     assert refusal(sinks.csv(out, overwrite=True)) == (
-        f"others replace the output '{out}' at the same time, again and again; let one job after "
-        "the other write there, or name another output"
+        f"other jobs keep replacing the output '{out}' at the same time; run one job after the "
+        "other, or name another output"
     )
 
 

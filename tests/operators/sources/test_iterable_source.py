@@ -51,7 +51,7 @@ def test_an_iterator_is_read_once_and_stays_here() -> None:
     with pytest.raises(InputError) as error:
         pickle.dumps(source)
     assert str(error.value) == (
-        "a generator cannot travel to another process; pass the function that makes it, not its "
+        "a generator cannot be sent to another process; pass the function that makes it, not its "
         "result: iterable(rows) instead of iterable(rows())"
     )
 

@@ -138,12 +138,12 @@ def test_files_that_differ_are_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), b)
     assert message_of(sources.parquet(tmp_path)) == (
         f"{b}: the column 'id' is int32 here but int64 in {a}; "
-        "name the columns= wanted, or write the files alike"
+        "name the columns= wanted, or write all files with the same types"
     )
     pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "x": [1]}), b)
     assert message_of(sources.parquet(tmp_path)) == (
         f"{b}: the column 'x' is int64 here but missing in {a}; "
-        "name the columns= wanted, or write the files alike"
+        "name the columns= wanted, or write all files with the same types"
     )
     assert rows_of(sources.parquet(tmp_path, columns=["id"])) == [{"id": 1}, {"id": 1}]
 

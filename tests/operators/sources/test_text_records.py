@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators import sources
 from whale_ray.operators.sources.csv_files import CsvSource
-from whale_ray.operators.sources.text_blocks import Block, Quoting, read_blocks
+from whale_ray.operators.sources.text_blocks import Quoting, TextBlock, read_blocks
 from whale_ray.testing import instance_context
 
 FIELD = r'(?:"((?:[^"]|"")*)"|([^",\r\n][^,\r\n]*|))'
@@ -255,7 +255,7 @@ def test_lines_are_numbered_over_blocks(tmp_path: Path, line_end: str) -> None:
     blocks = list(read_blocks(str(path), block_bytes=100))
     assert len(blocks) > 10
     assert all(int(block.data.split()[0]) == block.first_line - 1 for block in blocks)
-    assert blocks[0] == Block(blocks[0].data, 1)
+    assert blocks[0] == TextBlock(blocks[0].data, 1)
 
 
 def test_a_file_without_quotes_needs_nothing_compiled_for_them(tmp_path: Path) -> None:

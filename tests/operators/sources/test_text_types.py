@@ -95,7 +95,7 @@ def test_no_integer_is_changed(values: list[int], written: Any, tmp_path_factory
 @FORMATS
 @pytest.mark.parametrize(
     ("values", "beside"),
-    [(["9" * 39], ""), ([str(BIG), "NaN"], " beside values that are no integers")],
+    [(["9" * 39], ""), ([str(BIG), "NaN"], " beside values that are not integers")],
 )
 def test_integers_that_no_type_holds_are_refused(
     tmp_path: Path, written: Any, values: list[str], beside: str
@@ -104,8 +104,8 @@ def test_integers_that_no_type_holds_are_refused(
     with pytest.raises(InputError) as error:
         source.schema()
     assert str(error.value) == (
-        f"{source.paths.absolute[0]}: the column 'x' holds integers that no type takes without "
-        f"loss, such as {values[0]}{beside}; pass schema= with the type that it shall have"
+        f"{source.paths.absolute[0]}: the column 'x' holds integers that no type holds without "
+        f"loss, such as {values[0]}{beside}; pass schema= with the type to use"
     )
 
 

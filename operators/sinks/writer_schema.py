@@ -1,4 +1,4 @@
-"""The one schema of an output, over all batches of a writer and all writers of a sink."""
+"""Checks that all batches of a writer, and all writers of a sink, have the same schema."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _REMEDY = "declare schema= on the function that makes these rows, so that all its instances agree"
 
 
-class RowShape:
-    """The columns of a writer: those of its first batch, every one nullable.
+class WriterSchema:
+    """The schema of a writer: the columns of its first batch, all nullable.
 
-    Later batches may bring the same columns in another order.
+    Later batches may have the same columns in another order.
     """
 
     def __init__(self, operator_id: str) -> None:
@@ -28,7 +28,7 @@ class RowShape:
         self._last: Schema | None = None
         self.schema: pa.Schema | None = None
 
-    def fit(self, batch: Batch) -> pa.RecordBatch:
+    def conform(self, batch: Batch) -> pa.RecordBatch:
         """Return the batch in Arrow, its columns in the order of the first batch.
 
         Raises:
@@ -55,14 +55,14 @@ class RowShape:
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with every field nullable: parts must not differ in that alone."""
+    """Return the schema with every field nullable, since parts must not differ in that."""
     import pyarrow as pa
 
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
 def differing(expected: pa.Schema, found: pa.Schema) -> str:
-    """Return in words how two schemas differ, whatever their order; empty if they do not."""
+    """Describe how two schemas differ, ignoring the order of columns; "" if they do not."""
     here = {field.name: str(field.type) for field in found}
     there = {field.name: str(field.type) for field in expected}
     return " and ".join(
@@ -78,7 +78,7 @@ def common_schema(staged: Sequence[Staged], output: str) -> pa.Schema | None:
     `output` names the sink in messages.
 
     Raises:
-        OutputError: the instances inferred different columns.
+        OutputError: the instances have different columns.
     """
     import pyarrow as pa
 
