@@ -136,31 +136,40 @@ def _fits(size: int, width: int, rows: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _entries(layout: int, column: int) -> Any:
+    """Return a column's entries in the layout at an address: int64 (4,).
+
+    Passing the layout's array itself would count references for every column.
+    """
+    return carray(pointer(layout + 8 * LAYOUT_ENTRIES * column), LAYOUT_ENTRIES, np.int64)
+
+
+@njit(cache=True, nogil=True)
 def _lay_out_column(
-    layout: Any, column: int, position: int, width: int, rows: int, size: int, has_nulls: bool
+    line: Any, position: int, width: int, rows: int, size: int, has_nulls: bool
 ) -> int:
-    """Fill a column's line of `layout` for a column that starts at `position`; return its end."""
-    layout[column, VALIDITY] = -1
-    layout[column, OFFSETS] = -1
+    """Fill `line`, a column's of `layout`, for one that starts at `position`; return its end."""
+    line[VALIDITY] = -1
+    line[OFFSETS] = -1
     if has_nulls:
-        layout[column, VALIDITY] = position
+        line[VALIDITY] = position
         position += padded(rows)
     if width == 0:
-        layout[column, OFFSETS] = position
+        line[OFFSETS] = position
         position += padded(4 * (rows + 1))
-    layout[column, DATA] = position
-    layout[column, BYTES] = size
+    line[DATA] = position
+    line[BYTES] = size
     return position + padded(size)
 
 
 @njit(cache=True, nogil=True)
-def _bad_values(base: int, layout: Any, column: int, width: int, rows: int) -> int:
+def _bad_values(base: int, line: Any, width: int, rows: int) -> int:
     """Return BAD_OFFSETS, BAD_BOOLEAN, or 0 for a column within the message without either."""
-    if width == 0 and _bad_offsets(base + layout[column, OFFSETS], rows, layout[column, BYTES]):
+    if width == 0 and _bad_offsets(base + line[OFFSETS], rows, line[BYTES]):
         return BAD_OFFSETS
-    if layout[column, VALIDITY] >= 0 and _bad_booleans(base + layout[column, VALIDITY], rows):
+    if line[VALIDITY] >= 0 and _bad_booleans(base + line[VALIDITY], rows):
         return BAD_BOOLEAN
-    if width == -1 and _bad_booleans(base + layout[column, DATA], rows):
+    if width == -1 and _bad_booleans(base + line[DATA], rows):
         return BAD_BOOLEAN
     return 0
 
@@ -174,7 +183,7 @@ def read_body(memory: Any, position: int, end: int, rows: int, widths: Any, layo
     UNALIGNED, BAD_COLUMNS, BAD_DESTINATIONS, BAD_LENGTH + column, BAD_OFFSETS + column and
     BAD_BOOLEAN + column.
     """
-    columns, base = layout.shape[0], memory.ctypes.data
+    columns, base, entries = layout.shape[0], memory.ctypes.data, layout.ctypes.data
     if base & 7:
         return UNALIGNED
     # The prefix: two counts, two words per column, then the destination pairs.
@@ -191,14 +200,14 @@ def read_body(memory: Any, position: int, end: int, rows: int, widths: Any, layo
     # The block: the columns one behind another.
     position = pairs_at + pairs_bytes
     for column in range(columns):
-        width = widths[column]
+        line, width = _entries(entries, column), widths[column]
         size, nulls_flag = np.int64(words[2 + 2 * column]), words[3 + 2 * column]
         if nulls_flag > 1 or not _fits(size, width, rows):
             return BAD_LENGTH + column
-        position = _lay_out_column(layout, column, position, width, rows, size, nulls_flag == 1)
+        position = _lay_out_column(line, position, width, rows, size, nulls_flag == 1)
         if position > end:
             return BAD_LENGTH + column
-        problem = _bad_values(base, layout, column, width, rows)
+        problem = _bad_values(base, line, width, rows)
         if problem:
             return problem + column
     return BAD_COLUMNS if position != end else -int(pair_count)
