@@ -24,8 +24,8 @@ from ..tcp.connection import TcpConnection
 from . import library as pyverbs
 from .connection import VerbsConnection
 from .device import Device, GidEntry, device_names
-from .equipment import Data, Equipment
 from .library import Library, NoVerbsError
+from .link_resources import Data, LinkResources
 from .negotiation import Negotiation
 from .regions import Regions
 
@@ -173,14 +173,14 @@ class Carriers:
             raise LinkBrokenError(msg, "no verbs")
         return connection
 
-    def _prepare(self, host: str, addresses: tuple[str, ...], now_ns: int) -> Equipment:
+    def _prepare(self, host: str, addresses: tuple[str, ...], now_ns: int) -> LinkResources:
         if self._avoids(host, now_ns):
             raise NoVerbsError(self._before(host))
         self._close_failed()
         self._open()  # one may have come, or come back
         regions, gid = self._choose(addresses)
         try:
-            return Equipment.of(regions, gid)
+            return LinkResources.of(regions, gid)
         except ResourceError:
             regions.failed = True
             raise

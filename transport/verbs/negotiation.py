@@ -1,15 +1,15 @@
-r"""Two hosts that both offer verbs agree on queue pairs, over the connection that they proved on.
+r"""Two hosts that both offer verbs agree on queue pairs, over their authenticated TCP connection.
 
-Pure but for the queue pairs themselves: bytes in, bytes out. Each side says once what it has, then
-once whether it could connect to what the other has; either may decline, and then the link goes over
-the connection itself. Little-endian::
+Pure except for the queue pairs: bytes in, bytes out. Each side sends one OFFER with the addresses
+of its queue pairs, then one READY that says whether it could connect to the peer's. Either may
+decline; the link then uses the TCP connection. Little-endian::
 
-    OFFER, 480 bytes                                                READY, 8 bytes
-     0         8         9      10        12         16      80      0         7
-     ┌─────────┬─────────┬──────┬─────────┬──────────┬───────┬─────┐ ┌─────────┬────────┐
-     │"WHALEQP"│ consent │ data │ letters │ bytes of │ cards │ why │ │"WHALEQR"│consent │
-     │  \0      │ 1 or 0  │      │         │ a letter │       │ not │ │         │ 1 or 0 │
-     └─────────┴─────────┴──────┴─────────┴──────────┴───────┴─────┘ └─────────┴────────┘
+    OFFER, 480 bytes                                                     READY, 8 bytes
+     0         8         9      10        12        16          80    480  0         7
+     ┌─────────┬─────────┬──────┬─────────┬─────────┬───────────┬──────┐  ┌─────────┬─────────┐
+     │"WHALEQP"│ consent │ data │ receive │ bytes   │ addresses │ why  │  │"WHALEQR"│ consent │
+     │  \0     │ 1 or 0  │      │ buffers │ of each │ of both   │ not  │  │         │ 1 or 0  │
+     └─────────┴─────────┴──────┴─────────┴─────────┴───────────┴──────┘  └─────────┴─────────┘
 """
 
 from __future__ import annotations
@@ -20,61 +20,69 @@ from typing import Final, TypeAlias
 
 from ...configs.errors import ProtocolError, ResourceError
 from ..links.link import LinkBrokenError
-from .equipment import Agreed, Data, Equipment
-from .frames import LETTER_BYTES, LETTERS
+from .frames import FRAME_BYTES, RECEIVE_BUFFERS
 from .library import NoVerbsError
-from .queue_pair import Card
+from .link_resources import Agreement, Data, LinkResources
+from .queue_pair import QueuePairAddress
 
 _OFFER: Final = struct.Struct("<8sBBHI32s32s400s")
 _READY: Final = struct.Struct("<7sB")
 _OFFER_MAGIC: Final = b"WHALEQP\0"
 _READY_MAGIC: Final = b"WHALEQR"
 _WHY_NOT_BYTES: Final = 400
-_NO_CARD: Final = bytes(Card.FORM.size)
+_NO_ADDRESS: Final = bytes(QueuePairAddress.FORM.size)
 
-Prepare: TypeAlias = Callable[[], Equipment]
-"""Makes what a link takes; raises ResourceError."""
+Prepare: TypeAlias = Callable[[], LinkResources]
+"""Creates the resources of a link; raises ResourceError."""
 
 
 class Negotiation:
-    """One side. `first` is sent at once; then it answers what it receives, like a handshake."""
+    """One side. `first` is sent at once; then it answers the messages received, as a handshake."""
 
     def __init__(self, prepare: Prepare, data: Data, deadline_ns: int) -> None:
-        """Begin; `data` is how this host's payloads are to travel."""
+        """Create the resources; `data` is how this host sends payloads."""
         self.deadline_ns: Final = deadline_ns
-        self._agreed: Agreed | None = None
+        self._agreed: Agreement | None = None
         self.why_not = ""
-        """Why there is none, in words."""
+        """Why the link does not use verbs, in words; empty if it does."""
         self.done = False
         self._data = data
         self._received = b""
         self._size = _OFFER.size
-        self._equipment: Equipment | None = None
-        self._ready: Agreed | None = None
+        self._resources: LinkResources | None = None
+        self._ready: Agreement | None = None
         try:
-            self._equipment = prepare()
+            self._resources = prepare()
         except ResourceError as error:
             self.why_not = str(error)
         self.first: Final = self._offer()
-        """What must be sent first."""
+        """The OFFER, to be sent first."""
 
     def _offer(self) -> bytes:
-        consent = self._equipment is not None
-        cards = (_NO_CARD, _NO_CARD) if self._equipment is None else self._equipment.cards
+        consent = self._resources is not None
+        addresses = (
+            (_NO_ADDRESS, _NO_ADDRESS) if self._resources is None else self._resources.addresses
+        )
         why_not = self.why_not.encode()[:_WHY_NOT_BYTES]
         return _OFFER.pack(
-            _OFFER_MAGIC, consent, self._data.value, LETTERS, LETTER_BYTES, *cards, why_not
+            _OFFER_MAGIC,
+            consent,
+            self._data.value,
+            RECEIVE_BUFFERS,
+            FRAME_BYTES,
+            *addresses,
+            why_not,
         )
 
     @property
     def needs(self) -> int:
-        """Bytes of the message that is due that are still missing; 0 once it is over."""
+        """Bytes still missing of the message that is due; 0 once the negotiation is over."""
         return 0 if self.done else self._size - len(self._received)
 
     def receive(self, content: bytes) -> bytes:
         """Take `content`, at most `needs` bytes; return what must be sent now, often nothing.
 
-        Raises LinkBrokenError for what is no message of ours.
+        Raises LinkBrokenError for bytes that are no such message.
         """
         self._received += content
         if self.needs:
@@ -88,24 +96,24 @@ class Negotiation:
         if self._ready is None or not consent:
             self._decline("the peer could not connect its queue pair")
         else:
-            self._agreed, self._ready, self._equipment = self._ready, None, None
+            self._agreed, self._ready, self._resources = self._ready, None, None
         self.done = True
         return b""
 
     def _answer(self, message: bytes) -> bytes:
-        magic, consent, data, buffers, letter_bytes, pair, reads, why_not = _OFFER.unpack(message)
-        if magic != _OFFER_MAGIC or letter_bytes != LETTER_BYTES:
+        magic, consent, data, buffers, frame_bytes, pair, reads, why_not = _OFFER.unpack(message)
+        if magic != _OFFER_MAGIC or frame_bytes != FRAME_BYTES:
             raise _foreign()
-        equipment = self._equipment
-        if equipment is None or not consent:
+        resources = self._resources
+        if resources is None or not consent:
             said = why_not.rstrip(b"\0").decode(errors="replace")
             self._decline(f"the peer says: {said}")
             self.done = True
             return b""
         self._size = _READY.size
         try:
-            equipment.connect(pair, reads)
-            self._ready = Agreed(equipment, self._data, Data(data), buffers)
+            resources.connect(pair, reads)
+            self._ready = Agreement(resources, self._data, Data(data), buffers)
         except (NoVerbsError, ValueError) as error:
             self._decline(str(error))
         return _READY.pack(_READY_MAGIC, self._ready is not None)
@@ -121,24 +129,25 @@ class Negotiation:
             raise LinkBrokenError(msg, "late")
 
     def ended(self) -> None:
-        """Take note that the peer has closed. Raises ProtocolError."""
+        """Handle that the peer has closed the connection. Raises ProtocolError."""
         msg = "the peer closed the connection before a queue pair was agreed on"
         raise LinkBrokenError(msg, "closed by peer")
 
-    def take_over(self) -> Agreed | None:
-        """Return what carries the link, once `done`, to its new owner; None: the connection."""
+    def take_over(self) -> Agreement | None:
+        """Return the agreement, once `done`, and with it the resources; None to use TCP."""
         agreed, self._agreed = self._agreed, None
         return agreed
 
     def close(self) -> None:
-        """Give back what was prepared and nobody took over."""
+        """Release the resources that were not taken over."""
         agreed = self.take_over()
         if agreed is not None:
-            agreed.equipment.close()
-        equipment, self._equipment, self._ready = self._equipment, None, None
-        if equipment is not None:
-            equipment.close()
+            agreed.resources.close()
+        resources, self._resources, self._ready = self._resources, None, None
+        if resources is not None:
+            resources.close()
 
 
 def _foreign() -> ProtocolError:
-    return LinkBrokenError("the peer answers the offer of a queue pair with nonsense", "protocol")
+    msg = "the peer answers the offer of a queue pair with invalid bytes"
+    return LinkBrokenError(msg, "protocol")

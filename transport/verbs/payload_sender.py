@@ -1,11 +1,11 @@
-"""What a parent does with the payload of a DATA message: lend it, write it, or copy it.
+"""How a parent sends the payload of a DATA message: by READ, WRITE or SEND.
 
-    read    the child fetches it out of the ring            FETCH
-    write   it is written from the ring into the mirror     PLACED
-    send    it is copied into letters                       BYTES
+    read    the child READs it out of the ring                   TO_READ
+    write   the parent WRITEs it from the ring into the mirror   WRITTEN
+    send    it is copied into frames                             BYTES
 
-Only bytes of the ring can be lent or written, and only if ring and mirror are registered: what
-lies in retention, and the streams of a host that may lock too little memory, go by letters.
+READ and WRITE need bytes that are still in the ring, and a registered ring and mirror. Bytes in
+retention, and streams of a host that may lock too little memory, are copied into frames.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from ...configs.errors import ResourceError
 from ..links.link import Link
 from ..links.outgoing import Outgoing
 from ..mirror import RingTap
-from .equipment import Data
-from .frames import FETCH, PLACED, ROOM_KEPT, Memory
-from .queue_pair import QueuePair, Request
+from .frames import ROOM_KEPT, TO_READ, WRITTEN, RemoteMemory
+from .link_resources import Data
+from .queue_pair import QueuePair, WorkRequest
 from .regions import Regions
 
 _AHEAD_BYTES: Final = 6 << 20
-"""Written and not known to have arrived, the last message not counted: more hides no latency, and
-whoever waits for room in its ring, and not for this, sleeps longer than it must."""
+"""Bytes of WRITEs under way at a time; one message may exceed it. More would hide no latency, and
+the next message would wait for room in the ring instead, which takes longer to be noticed."""
 COPY: Final = 0
 WAIT: Final = -1
 Decision: TypeAlias = int
-"""What to do with a payload: FETCH or PLACED, as letters say it, or COPY, or WAIT. Plain numbers,
-since an enumeration finds its members, and their values, slowly."""
+"""How a payload is sent: TO_READ or WRITTEN, the kind of the frame's item, or COPY, or WAIT. Plain
+numbers, since access to the members of an enumeration is slow."""
 
 
-class _Target:
-    """A stream that is lent or written: from where and to where, and how many requests do so."""
+class _SentStream:
+    """A stream sent by READ or WRITE: addresses of its ring and mirror, and WRITEs under way."""
 
     __slots__ = (
         "local", "mask", "outgoing", "remote", "request", "rkey", "stop", "tap", "under_way"
     )  # fmt: skip
 
-    def __init__(self, outgoing: Outgoing, mirror: Memory, request: Request | None) -> None:
+    def __init__(
+        self, outgoing: Outgoing, mirror: RemoteMemory, request: WorkRequest | None
+    ) -> None:
         self.outgoing = outgoing
         self.tap = outgoing.offer.tap
         self.mask = mirror.capacity - 1
@@ -46,38 +48,38 @@ class _Target:
         self.remote = mirror.address
         self.rkey = mirror.rkey
         self.request = request
-        """None if it is lent."""
+        """None if the child READs."""
         self.under_way = 0
         self.stop = 0
-        """Where the last request ends: those under way follow one another."""
+        """End of the last WRITE: those under way follow one another."""
 
 
 class PayloadSender:
-    """The streams of a parent, as one queue pair carries them."""
+    """The payloads that a parent sends over one queue pair."""
 
     def __init__(self, pair: QueuePair, regions: Regions, data: Data) -> None:
-        """Lend nothing yet."""
+        """Begin without streams."""
         self._pair = pair
         self._regions = regions
-        self._lends = data is Data.READ
-        self._copies = data is Data.SEND
+        self._by_read = data is Data.READ
+        self._by_send = data is Data.SEND
         self._posted_max = pair.sends_max - ROOM_KEPT - 2
-        self._targets: dict[int, _Target] = {}
-        self._told: dict[int, RingTap] = {}
-        # What is under way, oldest first, in places that go round: the number of the last request,
-        # how many bytes and where they end, and whose they are.
+        self._targets: dict[int, _SentStream] = {}
+        self._announced: dict[int, RingTap] = {}
+        # A ring buffer of the WRITEs under way, oldest first, by message: the number of the last
+        # work request, the bytes and where they end, and their stream.
         places = pair.sends_max
         self._numbers = [0] * places
         self._lengths = [0] * places
         self._stops = [0] * places
-        self._whose: list[_Target | None] = [None] * places
+        self._streams_written: list[_SentStream | None] = [None] * places
         self._begun = 0
         self._settled = 0
         self._bytes = 0
-        self._mirrors: dict[int, Memory] = {}
+        self._mirrors: dict[int, RemoteMemory] = {}
 
-    def lies_at(self, mirror: Memory) -> None:
-        """Take note of where the child's mirror of a stream is."""
+    def set_remote_memory(self, mirror: RemoteMemory) -> None:
+        """Set the address and key of the child's mirror of a stream."""
         self._mirrors[mirror.stream] = mirror
         target = self._targets.get(mirror.stream)
         if target is not None and mirror.capacity == target.tap.capacity:
@@ -85,29 +87,30 @@ class PayloadSender:
         elif target is not None:
             self._forget(mirror.stream)
 
-    def memory_to_tell(self, link: Link, stream: int) -> Memory | None:
-        """Return where the ring of `stream` lies if the child must know and was not told."""
-        if not self._lends or stream not in self._mirrors:
+    def memory_to_announce(self, link: Link, stream: int) -> RemoteMemory | None:
+        """Return the address of the ring of `stream`, if the child needs it and has not got it."""
+        if not self._by_read or stream not in self._mirrors:
             return None
         outgoing = link.peer.outgoing.get(stream)
-        if outgoing is None or self._told.get(stream) is outgoing.offer.tap:
+        if outgoing is None or self._announced.get(stream) is outgoing.offer.tap:
             return None
-        tap = self._told[stream] = outgoing.offer.tap
+        tap = self._announced[stream] = outgoing.offer.tap
         access = self._pair.device.library.REMOTE_READ
         try:
             region = self._regions.of(
                 tap, tap.data_address, tap.capacity, access, f"the ring of stream {stream}"
             )
         except ResourceError as error:
-            self._give_up(link, stream, error)
+            self._fall_back_to_frames(link, stream, error)
             return None
-        return Memory(stream, region.rkey, tap.data_address, tap.capacity)
+        return RemoteMemory(stream, region.rkey, tap.data_address, tap.capacity)
 
     def decide(self, link: Link, stream: int, start: int, nbytes: int, number: int) -> Decision:
-        """Say what to do with a payload, and do it if it is to be written.
+        """Decide how a payload is sent, and post its WRITEs if it is to be written.
 
-        `number`: of the subscription that it answers. One that was given up meanwhile goes by
-        letters, for the child to drop: its mirror may be filled by another parent by now.
+        `number` is that of the subscription that it answers. If the child has given that up
+        meanwhile, the payload is sent in frames, to be discarded: another parent may write into
+        the mirror by now.
         """
         outgoing = link.peer.outgoing.get(stream)
         target = self._targets.get(stream)
@@ -121,7 +124,7 @@ class PayloadSender:
         request = target.request
         if request is None:
             target.outgoing.fetched_to = start + nbytes
-            return FETCH
+            return TO_READ
         pair = self._pair
         if pair.posted - pair.completed >= self._posted_max or self._bytes >= _AHEAD_BYTES:
             return WAIT
@@ -136,42 +139,42 @@ class PayloadSender:
             pair.post(request, local + offset, nbytes - rest, remote + offset, rkey, 0)
             pair.post(request, local, rest, remote, rkey, 0)
         self._note(target, start, nbytes)
-        return PLACED
+        return WRITTEN
 
-    def _note(self, target: _Target, start: int, nbytes: int) -> None:
-        """Remember what is being written."""
+    def _note(self, target: _SentStream, start: int, nbytes: int) -> None:
+        """Record a message that is being written."""
         place = self._begun % len(self._numbers)
         self._begun += 1
         self._numbers[place] = self._pair.posted - 1
         self._stops[place] = start + nbytes
         self._lengths[place] = nbytes
         self._bytes += nbytes
-        self._whose[place] = target
+        self._streams_written[place] = target
         if not target.under_way:
             target.outgoing.written_from = start
         target.under_way += 1
         target.stop = start + nbytes
 
-    def _open(self, link: Link, stream: int, outgoing: Outgoing | None) -> _Target | None:
-        """Return from where and to where a stream is sent; None if it must be copied."""
+    def _open(self, link: Link, stream: int, outgoing: Outgoing | None) -> _SentStream | None:
+        """Return the ring and mirror of a stream; None if it must be copied into frames."""
         mirror = self._mirrors.get(stream)
-        if mirror is None or outgoing is None or self._copies:
+        if mirror is None or outgoing is None or self._by_send:
             return None
         tap, device = outgoing.offer.tap, self._pair.device
         if mirror.capacity != tap.capacity:
             return None
         request = None
-        if not self._lends:
+        if not self._by_read:
             try:
                 region = self._regions.of(
                     tap, tap.data_address, tap.capacity, 0, f"the ring of stream {stream}"
                 )
             except ResourceError as error:
-                self._give_up(link, stream, error)
+                self._fall_back_to_frames(link, stream, error)
                 return None
-            request = Request(device, device.library.WRITE, region.lkey)
+            request = WorkRequest(device, device.library.WRITE, region.lkey)
         self._forget(stream)
-        self._targets[stream] = target = _Target(outgoing, mirror, request)
+        self._targets[stream] = target = _SentStream(outgoing, mirror, request)
         return target
 
     def _forget(self, stream: int) -> None:
@@ -179,14 +182,14 @@ class PayloadSender:
         if target is not None and target.request is not None:
             target.request.close()
 
-    def _give_up(self, link: Link, stream: int, error: ResourceError) -> None:
-        """Send the stream by letters from now on, and say why."""
+    def _fall_back_to_frames(self, link: Link, stream: int, error: ResourceError) -> None:
+        """Send the stream in frames from now on, and report the reason."""
         self._mirrors.pop(stream, None)
         self._forget(stream)
         link.peer.failed("verbs: not registered", str(error))
 
     def settle(self) -> None:
-        """Take note of what the peer has by now of all that was written."""
+        """Account for the WRITEs that have completed: their bytes are in the peer's mirror."""
         completed, numbers = self._pair.completed, self._numbers
         settled, begun = self._settled, self._begun
         while settled < begun:
@@ -194,8 +197,8 @@ class PayloadSender:
             if numbers[place] >= completed:
                 break
             settled += 1
-            target = self._whose[place]
-            assert target is not None, "what is under way is somebody's"
+            target = self._streams_written[place]
+            assert target is not None, "a WRITE under way belongs to a stream"
             target.under_way -= 1
             outgoing = target.outgoing
             self._bytes -= self._lengths[place]
@@ -205,10 +208,10 @@ class PayloadSender:
         self._settled = settled
 
     def close(self) -> None:
-        """Forget everything; after the queue pair was closed."""
+        """Release everything; after the queue pair was closed."""
         for number in range(self._settled, self._begun):
-            target = self._whose[number % len(self._whose)]
-            assert target is not None, "what is under way is somebody's"
+            target = self._streams_written[number % len(self._streams_written)]
+            assert target is not None, "a WRITE under way belongs to a stream"
             target.outgoing.written_from = None
         self._settled = self._begun
         for stream in tuple(self._targets):

@@ -1,7 +1,7 @@
-"""What each RDMA device of this machine could do for whale-ray, found out by trying.
+"""Probes the RDMA devices of this machine: makes a link's queue pairs and registers a ring.
 
-`python -m whale_ray.transport.verbs.probe` writes it as JSON: the doctor asks in a process of
-its own, as a library that belongs to another kernel or libibverbs may take its process with it.
+`python -m whale_ray.transport.verbs.probe` writes the reports as JSON. The doctor runs it in a
+process of its own, as a library built for another kernel or libibverbs may crash the process.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ...configs.errors import ResourceError
 from ...configs.settings import TransportSettings
 from . import library as pyverbs
 from .device import Buffer, Device, device_names
-from .equipment import Equipment
 from .library import Library
+from .link_resources import LinkResources
 from .regions import Regions
 from .reports import DeviceReport
 
 WHAT_IS_TRIED: Final = "a ring"
 
 
-def examine(library: Library, ring_bytes: int) -> tuple[DeviceReport, ...]:
+def probe(library: Library, ring_bytes: int) -> tuple[DeviceReport, ...]:
     """Try all devices with the queue pair of a link, and with a ring of `ring_bytes`."""
-    return tuple(_examine(library, name, ring_bytes) for name in device_names(library))
+    return tuple(_probe_device(library, name, ring_bytes) for name in device_names(library))
 
 
-def _examine(library: Library, name: str, ring_bytes: int) -> DeviceReport:
+def _probe_device(library: Library, name: str, ring_bytes: int) -> DeviceReport:
     try:
         device = Device(library, name)
     except ResourceError as error:
@@ -40,7 +40,7 @@ def _examine(library: Library, name: str, ring_bytes: int) -> DeviceReport:
         min(device.limits.reads, device.limits.reads_served),
     )
     try:
-        lack = _refusal(lambda: Equipment.of(Regions(device), device.best_gid).close())
+        lack = _refusal(lambda: LinkResources.of(Regions(device), device.best_gid).close())
         if lack:
             return dataclasses.replace(report, lack=lack)
         access = library.LOCAL_WRITE | library.REMOTE_READ | library.REMOTE_WRITE
@@ -59,5 +59,5 @@ def _refusal(attempt: Callable[[], None]) -> str:
 
 
 if __name__ == "__main__":
-    found = examine(pyverbs.load(), TransportSettings().ring_bytes)
+    found = probe(pyverbs.load(), TransportSettings().ring_bytes)
     sys.stdout.write(json.dumps([dataclasses.asdict(report) for report in found]))

@@ -1,15 +1,15 @@
-"""One reliable-connected queue pair: requests that are posted and reused, completions that count.
+"""One reliable-connected queue pair: reusable work requests, and counted completions.
 
-Everything here is of one thread. The send queue completes in order, so only some requests ask for
-a completion (they are *signalled*); the number of one says that all before it are done as well.
-What is under way is counted, as a completion queue that overflows loses entries without a word.
+Only one thread uses a queue pair. The send queue completes in order, so only some requests ask for
+a completion (they are *signalled*); the number of one shows that all before it are done as well.
+Requests under way are counted, as a completion queue that overflows drops entries silently.
 Two queue pairs of a link share one completion queue, so that there is one to poll and to wait for.
 
 The life of a queue pair::
 
-    QueuePair() ── INIT: receives can be posted ── connect(peer's card) ── RTS ── close()
+    QueuePair() ── INIT: receives can be posted ── connect(peer's address) ── RTS ── close()
 
-`close` comes before its regions' and its device's: once it is gone, no peer reads or writes here.
+Close it before its regions and its device: once it is destroyed, no peer can read or write here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .device import OR_TCP, Device, GidEntry, Region
 from .library import NoVerbsError, descriptors_lock, status_in_words
 
 _DESCRIPTORS: Final = Path("/proc/self/fd")
-_RECEIVE: Final = 1 << 62  # in the number of a receive, which is that of its buffer
-_BESIDE: Final = 1 << 61  # where the second of two queue pairs begins to number its requests
+_RECEIVE: Final = 1 << 62  # marks the number of a receive, whose other bits are its buffer's
+_SECOND: Final = 1 << 61  # the first request number of the second of two queue pairs
 POLL_MAX: Final = 16
 """Completions that are taken at a time."""
 
-# A lost peer is given up after about 4 s: 0.5 s (4.096 µs * 2**17), seven times; a count of 7
-# retries would mean for ever to soft-RoCE.
+# A lost peer is given up after about 4 s: 0.5 s (4.096 µs * 2**17), seven times; with a count of 7,
+# soft-RoCE would retry for ever.
 TIMEOUT: Final = 17
 _RETRIES: Final = 6
 # 0.64 ms between attempts at a peer without receive buffers; credits keep that from happening.
@@ -43,19 +43,19 @@ _HOP_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """What a queue pair must know of its peer; 32 bytes on the wire, little-endian."""
+class QueuePairAddress:
+    """What a queue pair needs to connect to another; 32 bytes on the wire, little-endian."""
 
     number: int
     """Of the queue pair."""
     first_packet: int
-    """The number of its first packet: random, so that packets of the past fit nowhere."""
+    """The number of its first packet: random, so that packets of older connections do not fit."""
     gid: str
     """Its device's address, as IPv6."""
     lid: int
     mtu: int
     reads_served: int
-    """READs that may be under way towards it at a time."""
+    """READs of the peer that its device serves at a time."""
 
     FORM: ClassVar = struct.Struct("<II16sHBB4x")
 
@@ -67,19 +67,19 @@ class Card:
         )
 
     @classmethod
-    def decode(cls, content: bytes) -> Card:
+    def decode(cls, content: bytes) -> QueuePairAddress:
         """Read what `encode` wrote."""
         number, first_packet, gid, lid, mtu, reads_served = cls.FORM.unpack(content)
         return cls(number, first_packet, str(ipaddress.IPv6Address(gid)), lid, mtu, reads_served)
 
 
-class Request:
+class WorkRequest:
     """A work request that is posted again and again: pyverbs leaks what is made per message."""
 
     __slots__ = ("_closed", "element", "work")
 
     def __init__(self, device: Device, opcode: int, lkey: int) -> None:
-        """Be a request with memory of the region `lkey` on this side."""
+        """Create a request on memory of this side, in the region `lkey`."""
         library = device.library
         self.element: Final[Any] = library.SGE(0, 0, lkey)
         self.work: Final[Any] = library.SendWR(opcode=opcode, num_sge=1, sg=[self.element])
@@ -94,7 +94,7 @@ class Request:
 
 
 class QueuePair:
-    """A queue pair, its completion queue and the descriptor that tells of completions."""
+    """A queue pair, its completion queue and the descriptor that completions make readable."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class QueuePair:
         sends: int,
         receives: int,
         *,
-        besides: int = 0,
-        beside: QueuePair | None = None,
+        extra_completions: int = 0,
+        shares_queue_of: QueuePair | None = None,
     ) -> None:
-        """Make one that may have so many sends and receives under way; its peer is yet to come.
+        """Create a queue pair for so many sends and receives under way, not connected yet.
 
-        A second one stands `beside` another, which polls for both, and keeps room for as many
-        completions `besides` its own; the second one is closed first. Raises NoVerbsError if the
-        device has no room for it.
+        A second one `shares_queue_of` the first, its completion queue: the first polls for both,
+        with room for `extra_completions` of the second, and is closed after it. Raises NoVerbsError
+        if the device has no room for it.
         """
         library, limits = device.library, device.limits
         self.device: Final = device
@@ -118,7 +118,7 @@ class QueuePair:
         self.sends_max: Final = min(sends, limits.work_requests, limits.completions // 2)
         """Requests that may be under way."""
         self.receives_max: Final = min(receives, limits.work_requests, limits.completions // 2)
-        self.posted = 0 if beside is None else _BESIDE
+        self.posted = 0 if shares_queue_of is None else _SECOND
         """The number of the next request."""
         self.completed = self.posted
         """Requests before this number are done."""
@@ -126,7 +126,7 @@ class QueuePair:
         """READs that may be under way, once connected."""
         self._first_packet = secrets.randbits(24)
         self.fd = -1
-        """Tells of completions; −1 if another queue pair's does."""
+        """Readable at completions; −1 if the first queue pair's is."""
         self._closed = False
         self._second: QueuePair | None = None
         self._queue: Any = None
@@ -135,9 +135,11 @@ class QueuePair:
         self._receives: list[Any] = []
         access = library.LOCAL_WRITE | library.REMOTE_READ | library.REMOTE_WRITE
         try:
-            if beside is None:
-                self._tell(self.sends_max + self.receives_max + besides)
-            queue = self._queue if beside is None else beside._queue
+            if shares_queue_of is None:
+                self._create_completion_queue(
+                    self.sends_max + self.receives_max + extra_completions
+                )
+            queue = self._queue if shares_queue_of is None else shares_queue_of._queue
             sizes = library.QPCap(
                 max_send_wr=self.sends_max,
                 max_recv_wr=self.receives_max,
@@ -149,7 +151,7 @@ class QueuePair:
             )
             self._attributes = library.QPAttr(port_num=device.port)
             self._attributes.qp_access_flags = access
-            # Given attributes it goes to INIT: in RESET no receive can be posted.
+            # With attributes it is made in INIT: in RESET no receive can be posted.
             self._pair = library.QP(device.domain, wanted, self._attributes)
         except library.Error as error:
             self.close()
@@ -158,11 +160,11 @@ class QueuePair:
         except NoVerbsError:
             self.close()
             raise
-        if beside is not None:
-            beside._second = self
+        if shares_queue_of is not None:
+            shares_queue_of._second = self
 
-    def _tell(self, entries: int) -> None:
-        """Make what tells of completions."""
+    def _create_completion_queue(self, entries: int) -> None:
+        """Create the completion queue, its event channel and the descriptor."""
         device = self.device
         with descriptors_lock:  # or the new descriptor may be that of another thread
             before = _event_descriptors()
@@ -172,10 +174,10 @@ class QueuePair:
         self._queue = device.library.CQ(device.context, entries, None, self._channel, 0)
 
     @property
-    def card(self) -> Card:
-        """What the peer must know."""
+    def own_address(self) -> QueuePairAddress:
+        """What the peer needs to connect to it."""
         device = self.device
-        return Card(
+        return QueuePairAddress(
             int(self._pair.qp_num),
             self._first_packet,
             self._gid.address,
@@ -184,8 +186,8 @@ class QueuePair:
             device.limits.reads_served,
         )
 
-    def connect(self, peer: Card) -> None:
-        """Be ready to send to, and to receive from `peer`. Raises NoVerbsError if that fails."""
+    def connect(self, peer: QueuePairAddress) -> None:
+        """Connect to the queue pair `peer`. Raises NoVerbsError if that fails."""
         library, limits = self.device.library, self.device.limits
         attributes = self._attributes
         route = library.GlobalRoute(
@@ -203,7 +205,7 @@ class QueuePair:
             gr=route, is_global=1, port_num=self.device.port, dlid=peer.lid
         )
         try:
-            self._pair.to_rts(attributes)  # by way of RTR
+            self._pair.to_rts(attributes)  # through RTR
         except library.Error as error:
             lack = (
                 f"RDMA device {self.device.name!r} reaches no queue pair at {_ip(peer.gid)} from "
@@ -215,16 +217,16 @@ class QueuePair:
 
     @property
     def room(self) -> int:
-        """How many requests may be posted now."""
+        """Number of requests that may be posted now."""
         return self.sends_max - (self.posted - self.completed)
 
     def post(
-        self, request: Request, local: int, nbytes: int, remote: int, rkey: int, flags: int
+        self, request: WorkRequest, local: int, nbytes: int, remote: int, rkey: int, flags: int
     ) -> None:
         """Post `request` for these bytes; `remote` and `rkey` are 0 for SEND.
 
-        There must be `room`, and from time to time one with SIGNALED among the `flags`. Raises
-        LinkBrokenError.
+        There must be `room`, and some requests must have SIGNALED among the `flags`, or `room`
+        never grows. Raises LinkBrokenError.
         """
         element, work = request.element, request.work
         element.addr = local
@@ -236,14 +238,14 @@ class QueuePair:
         try:
             self._pair.post_send(work)
         except self.device.library.Error as error:
-            msg = f"RDMA device {self.device.name!r} takes no request: {error}"
+            msg = f"RDMA device {self.device.name!r} refuses a request: {error}"
             raise LinkBrokenError(msg, "verbs: cannot send") from error
         self.posted = number + 1
 
     # --- receiving -----------------------------------------------------------------------------
 
     def prepare_receives(self, region: Region, nbytes: int) -> None:
-        """Make one receive of `nbytes` after the other out of `region`, and post them all."""
+        """Divide `region` into receive buffers of `nbytes`, and post them all."""
         library = self.device.library
         for slot in range(self.receives_max):
             element = library.SGE(region.address + slot * nbytes, nbytes, region.lkey)
@@ -257,67 +259,66 @@ class QueuePair:
         try:
             self._pair.post_recv(self._receives[slot])
         except self.device.library.Error as error:
-            msg = f"RDMA device {self.device.name!r} takes no receive: {error}"
+            msg = f"RDMA device {self.device.name!r} refuses a receive: {error}"
             raise LinkBrokenError(msg, "verbs: cannot receive") from error
 
     # --- completions ---------------------------------------------------------------------------
 
     def poll(self, arrived: list[tuple[int, int]]) -> int:
-        """Take completions, also of the one beside; append (slot, bytes) of receives.
+        """Take completions, also of the second queue pair; append (slot, bytes) of receives.
 
-        Returns how many completions there were. Raises LinkBrokenError for one that tells of an
-        error.
+        Returns the number of completions. Raises LinkBrokenError for one with an error status.
         """
         try:
             count, completions = self._queue.poll(POLL_MAX)
         except self.device.library.Error as error:
-            msg = f"RDMA device {self.device.name!r} tells of no completions: {error}"
+            msg = f"RDMA device {self.device.name!r} cannot be polled for completions: {error}"
             raise LinkBrokenError(msg, "verbs: cannot poll") from error
         for completion in completions:
             number = completion.wr_id
             if completion.status:
                 raise self._failed(number, int(completion.status))
-            if number < _BESIDE:
+            if number < _SECOND:
                 self.completed = number + 1
             elif number & _RECEIVE:
                 arrived.append((number ^ _RECEIVE, completion.byte_len))
             else:
-                assert self._second is not None, "it is beside this one"
+                assert self._second is not None, "its number is the second queue pair's"
                 self._second.completed = number + 1
         return int(count)
 
     def _failed(self, number: int, status: int) -> LinkBrokenError:
         words = status_in_words(status)
-        what = "a receive" if number & _RECEIVE else f"request {number & ~_BESIDE:,}"
+        what = "a receive" if number & _RECEIVE else f"request {number & ~_SECOND:,}"
         msg = f"RDMA device {self.device.name!r}: {what} failed: {words}"
         return LinkBrokenError(msg, f"verbs: {words}")
 
     def arm(self) -> None:
-        """Have the descriptor told of the next completion; those that are there must be polled.
+        """Make the descriptor readable at the next completion; then poll for those already there.
 
         Raises LinkBrokenError.
         """
         try:
             self._queue.req_notify()
         except self.device.library.Error as error:
-            msg = f"RDMA device {self.device.name!r} does not tell of completions: {error}"
+            msg = f"RDMA device {self.device.name!r} cannot notify of completions: {error}"
             raise LinkBrokenError(msg, "verbs: cannot wait") from error
 
     def take_event(self) -> None:
-        """Take note of what the descriptor was told, so that it can tell again.
+        """Consume the event of the descriptor, so that `arm` can make it readable again.
 
-        Each `arm` makes it tell once.
+        Each `arm` causes one event.
         """
         try:
             self._channel.get_cq_event(self._queue)
         except self.device.library.Error:
-            return  # nothing was told: the descriptor does not wait
+            return  # no event: the descriptor does not block
         self._queue.ack_events(1)
 
     # --- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Destroy it, what is under way included; again does nothing."""
+        """Destroy it with the requests under way; calling it again does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -333,7 +334,7 @@ class QueuePair:
 
 
 def _full(gid: str) -> str:
-    """Return an address in the only form that pyverbs reads: eight groups of four digits."""
+    """Return an address in the only form that pyverbs parses: eight groups of four digits."""
     return ipaddress.IPv6Address(gid).exploded
 
 
@@ -343,7 +344,7 @@ def _ip(gid: str) -> str:
 
 
 def _event_descriptors() -> frozenset[int]:
-    """Return the descriptors of this process that tell of verbs' events."""
+    """Return the descriptors of this process that are for verbs' events."""
     found = set()
     for path in _DESCRIPTORS.iterdir():
         try:
@@ -355,12 +356,12 @@ def _event_descriptors() -> frozenset[int]:
 
 
 def _descriptor_of(channel: Any, before: frozenset[int]) -> int:
-    """Return the descriptor of a channel just made; pyverbs 44 does not tell it."""
+    """Return the descriptor of a channel just made; pyverbs 44 has no attribute for it."""
     fd = getattr(channel, "fd", None)
     if fd is not None:
         return int(fd)
     new = _event_descriptors() - before
     if not new:
-        lack = "the descriptor of a new RDMA completion channel is not to be found in /proc/self/fd"
+        lack = "the descriptor of a new RDMA completion channel is not in /proc/self/fd"
         raise NoVerbsError(lack, OR_TCP.removeprefix("or "))
     return max(new)

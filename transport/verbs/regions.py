@@ -1,4 +1,4 @@
-"""The regions of one device: rings and mirrors, each registered once, however many links use it."""
+"""The regions of one device: rings and mirrors, each registered once for all links that use it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from .device import Device, Region
 
 
 class Regions:
-    """What is registered with a device, by owner."""
+    """The memory regions registered with a device, by owner."""
 
     def __init__(self, device: Device) -> None:
-        """Have nothing registered yet."""
+        """Begin without regions."""
         self.device: Final = device
         self.users = 0
         """Links that use the device."""
         self.failed = False
-        """Whether the device could not serve another one."""
-        # The owner is kept: while it lives, nobody else has its identity.
+        """Whether the device refused another link."""
+        # The owner is referred to as well: while it lives, no other object has its id.
         self._found: dict[tuple[int, int], tuple[object, Region]] = {}
 
     def of(self, owner: object, address: int, nbytes: int, access: int, what: str) -> Region:
-        """Return the region of `owner`'s memory; registers it when asked first.
+        """Return the region of `owner`'s memory; registers it at the first call.
 
         Raises ResourceError if it cannot be registered.
         """
@@ -33,7 +33,7 @@ class Regions:
         return found[1]
 
     def close(self) -> None:
-        """Make all keys useless; after the queue pairs."""
+        """Deregister all memory; after the queue pairs are closed."""
         for _, region in self._found.values():
             region.close()
         self._found.clear()

@@ -1,4 +1,4 @@
-"""What is told of an RDMA device that was examined (examination.py), without loading anything."""
+"""The report on a probed RDMA device (probe.py), without loading pyverbs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """One device: what it is, or why links cannot use it."""
+    """One device: its addresses and limits, or why links cannot use it."""
 
     name: str
     addresses: tuple[str, ...] = ()
-    """The IP addresses that it bears."""
+    """Its IP addresses."""
     reads: int = 0
-    """READs under way at a time, of one queue pair."""
+    """READs of one queue pair that it works on at a time."""
     lack: str = ""
     """Why links cannot use it, and the remedy; empty if they can."""
     too_little_memory: str = ""
-    """Why a ring cannot be registered, and the remedy, if so: its bytes go by SEND, copied."""
+    """Why a ring cannot be registered, so that its bytes go by SEND, and the remedy; or empty."""

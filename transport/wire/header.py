@@ -54,8 +54,8 @@ TIMES_FLAG: Final = 8
 NO_WATERMARK: Final = -(1 << 63)
 """The source has not seen an event time yet."""
 
-# The attempt takes the reserved bytes along, as the upper half of 64 bits, which must be 0: they are
-# written and checked without a field of their own.
+# The attempt and the reserved bytes are one number of 64 bits, whose upper half must be 0: so they
+# are written and checked at no cost.
 _HEADER: Final = struct.Struct("<IBBHIIQQIIqqII")
 _ATTEMPT_MAX: Final = (1 << 32) - 1
 _CHECKSUM_AT: Final = 60
@@ -100,13 +100,13 @@ class Header(NamedTuple):
 
         Raises:
             ForeignMessageError: magic, version, kind or the reserved bytes are not this version's.
-@@ tests/transport/wire/test_header.py
-    assert str(error.value) == (
+        @@ tests/transport/wire/test_header.py
+        assert str(error.value) == (
         "data message 81985529216486895 of stream 3, source 7, attempt 2 has 0x00000005 in its "
         "reserved bytes instead of 0"
-    )
-=>
-    assert str(error.value) == "a message whose reserved bytes are not 0"
+        )
+        =>
+        assert str(error.value) == "a message whose reserved bytes are not 0"
             TruncatedMessageError: the frame is shorter than the message.
         """
         if frame.size < HEADER_BYTES:
@@ -118,7 +118,8 @@ class Header(NamedTuple):
         if magic != MAGIC or version != VERSION or header.kind not in KIND_NAMES:
             raise ForeignMessageError(_foreign(magic, version, header.kind))
         if header.attempt > _ATTEMPT_MAX:
-            raise ForeignMessageError("a message whose reserved bytes are not 0")
+            msg = "a message whose reserved bytes are not 0"
+            raise ForeignMessageError(msg)
         if HEADER_BYTES + header.payload_length > frame.size:
             msg = (
                 f"{header.describe()} has {header.payload_length} bytes of payload, "

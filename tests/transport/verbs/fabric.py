@@ -63,7 +63,7 @@ class Fabric:
 
     devices: dict[str, FakeDevice] = field(default_factory=dict)
     pairs: dict[int, Pair] = field(default_factory=dict)
-    regions: dict[int, Memory] = field(default_factory=dict)
+    regions: dict[int, RemoteMemory] = field(default_factory=dict)
     numbers: Any = field(default_factory=lambda: itertools.count(17))
     keys: Any = field(default_factory=lambda: itertools.count(0x1000, 7))
     per_poll: int = 64
@@ -95,7 +95,7 @@ class Fabric:
             get_device_list=self._list,
             Context=bound(Opened),
             PD=bound(Domain),
-            MR=bound(Memory),
+            MR=bound(RemoteMemory),
             CompChannel=bound(Events),
             CQ=bound(Queue),
             QP=bound(Pair),
@@ -214,7 +214,7 @@ class Domain(Handle):
         self.locked = 0
 
 
-class Memory(Handle):
+class RemoteMemory(Handle):
     """A memory region."""
 
     def __init__(

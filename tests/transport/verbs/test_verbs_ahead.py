@@ -12,9 +12,9 @@ from tests.transport.test_tcp_endpoint import star
 from tests.transport.verbs.conftest import machine_of
 from whale_ray.transport.links.link import Link
 from whale_ray.transport.links.messages import FRAME_ALIGNMENT
-from whale_ray.transport.verbs import fetching, payload_sender
-from whale_ray.transport.verbs.fetching import Fetcher
-from whale_ray.transport.verbs.frames import LETTER_HEADER_BYTES, PLACED
+from whale_ray.transport.verbs import payload_reader, payload_sender
+from whale_ray.transport.verbs.frames import FRAME_HEADER_BYTES, WRITTEN
+from whale_ray.transport.verbs.payload_reader import PayloadReader
 from whale_ray.transport.verbs.payload_sender import Decision, PayloadSender
 from whale_ray.transport.verbs.send_queue import SendQueue
 
@@ -43,18 +43,18 @@ def carry(data: str) -> None:
 
 def test_reads_are_asked_for_in_bursts_and_bounded(monkeypatch):
     bursts: list[tuple[int, int]] = []
-    fetch_ahead = Fetcher.fetch_ahead
+    read_ahead = PayloadReader.read_ahead
 
-    def watched(fetcher: Fetcher, link: Link) -> bool:
-        before = fetcher._bytes
-        asked = fetch_ahead(fetcher, link)
+    def watched(reader: PayloadReader, link: Link) -> bool:
+        before = reader._bytes
+        asked = read_ahead(reader, link)
         if asked:
-            bursts.append((before, fetcher._bytes))
+            bursts.append((before, reader._bytes))
         return asked
 
-    monkeypatch.setattr(fetching, "_AHEAD_BYTES", AHEAD_BYTES)
-    monkeypatch.setattr(fetching, "_REFILL_BYTES", AHEAD_BYTES // 2)
-    monkeypatch.setattr(Fetcher, "fetch_ahead", watched)
+    monkeypatch.setattr(payload_reader, "_AHEAD_BYTES", AHEAD_BYTES)
+    monkeypatch.setattr(payload_reader, "_REFILL_BYTES", AHEAD_BYTES // 2)
+    monkeypatch.setattr(PayloadReader, "read_ahead", watched)
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)
     monkeypatch.setattr("whale_ray.transport.verbs.connection.SLICE_BYTES", 1 << 12)
     carry("read")
@@ -65,19 +65,19 @@ def test_reads_are_asked_for_in_bursts_and_bounded(monkeypatch):
 
 
 def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
-    lenders: set[PayloadSender] = set()
+    senders: set[PayloadSender] = set()
     before_writes: list[int] = []
     decide = PayloadSender.decide
 
     def watched(
-        lender: PayloadSender, link: Link, stream: int, start: int, nbytes: int, number: int
+        sender: PayloadSender, link: Link, stream: int, start: int, nbytes: int, number: int
     ) -> Decision:
-        before = lender._bytes
-        decision = decide(lender, link, stream, start, nbytes, number)
-        if decision == PLACED:
-            lenders.add(lender)
+        before = sender._bytes
+        decision = decide(sender, link, stream, start, nbytes, number)
+        if decision == WRITTEN:
+            senders.add(sender)
             before_writes.append(before)
-            assert lender._bytes == before + nbytes
+            assert sender._bytes == before + nbytes
         return decision
 
     monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", AHEAD_BYTES)
@@ -85,28 +85,28 @@ def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)
     carry("write")
     assert max(before_writes) < AHEAD_BYTES
-    (lender,) = lenders
-    assert lender._bytes == 0
+    (sender,) = senders
+    assert sender._bytes == 0
 
 
 @pytest.mark.parametrize("data", ["read", "write", "send"])
-def test_no_letter_goes_off_empty_but_to_give_letters_back(monkeypatch, data):
+def test_no_frame_goes_off_empty_but_to_give_frames_back(monkeypatch, data):
     sizes: list[int] = []
-    send, give_back = SendQueue._send, SendQueue.give_back
+    send, send_credits = SendQueue._send, SendQueue.send_credits
 
-    def watched(postman: SendQueue) -> None:
-        sizes.append(postman._at)
-        send(postman)
+    def watched(send_queue: SendQueue) -> None:
+        sizes.append(send_queue._at)
+        send(send_queue)
 
-    def given_back(postman: SendQueue) -> bool:
+    def released(send_queue: SendQueue) -> bool:
         before = len(sizes)
-        given = give_back(postman)
+        given = send_credits(send_queue)
         del sizes[before:]
         return given
 
     monkeypatch.setattr(payload_sender, "_AHEAD_BYTES", AHEAD_BYTES)
     monkeypatch.setattr(SendQueue, "_send", watched)
-    monkeypatch.setattr(SendQueue, "give_back", given_back)
+    monkeypatch.setattr(SendQueue, "send_credits", released)
     monkeypatch.setattr("whale_ray.transport.links.turns.SLICE_BYTES", 1 << 12)
     carry(data)
-    assert min(sizes) > LETTER_HEADER_BYTES
+    assert min(sizes) > FRAME_HEADER_BYTES

@@ -22,8 +22,8 @@ from whale_ray.configs.errors import ResourceError
 from whale_ray.transport.links.link import LinkBrokenError, Role
 from whale_ray.transport.verbs.carriers import VERBS
 from whale_ray.transport.verbs.connection import VerbsConnection
-from whale_ray.transport.verbs.equipment import Data
-from whale_ray.transport.verbs.frames import LETTER_BYTES
+from whale_ray.transport.verbs.frames import FRAME_BYTES
+from whale_ray.transport.verbs.link_resources import Data
 from whale_ray.transport.verbs.negotiation import Negotiation
 
 NONE = Fabric().library
@@ -256,9 +256,9 @@ def test_a_network_that_swallows_everything_is_left_for_tcp(make, fabric):
     assert any(end.statistics()[0].failures["silent"] for end in hosts.endpoints.values())
 
 
-def test_rings_too_large_to_be_locked_go_by_letters(make, fabric):
+def test_rings_too_large_to_be_locked_go_by_frames(make, fabric):
     for device in fabric.devices.values():
-        device.locked_bytes_max = 96 * LETTER_BYTES + RING_BYTES // 2
+        device.locked_bytes_max = 96 * FRAME_BYTES + RING_BYTES // 2
     hosts = make()
     finish(hosts, *pair(hosts))
     assert carriers(hosts) == ["verbs", "verbs"]
@@ -270,11 +270,11 @@ def test_rings_too_large_to_be_locked_go_by_letters(make, fabric):
 
 
 def test_a_host_that_may_lock_nothing_stays_with_tcp(make, fabric):
-    fabric.devices["rxe1"].locked_bytes_max = LETTER_BYTES
+    fabric.devices["rxe1"].locked_bytes_max = FRAME_BYTES
     hosts = make()
     finish(hosts, *pair(hosts))
     assert carriers(hosts) == ["tcp", "tcp"]
-    said = "the letters of a link of 2 MiB cannot be registered"
+    said = "the frames of a link of 2 MiB cannot be registered"
     (line,) = hosts.endpoints["child"].statistics()
     assert line.without_verbs.startswith(f"{said} with RDMA device 'rxe1': no memory can be locked")
     (line,) = hosts.endpoints["parent"].statistics()
@@ -372,7 +372,7 @@ def nothing():
 def test_nonsense_in_answer_to_an_offer(said):
     negotiation = Negotiation(nothing, Data.READ, 10)
     assert len(negotiation.first) == negotiation.needs == 480
-    with pytest.raises(LinkBrokenError, match="with nonsense"):
+    with pytest.raises(LinkBrokenError, match="with invalid bytes"):
         negotiation.receive(said)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from whale_ray.lab.bench.python_side import BATCH, Reads, WholeLink, Writes, request_library
-from whale_ray.transport.verbs.equipment import Data
+from whale_ray.transport.verbs.link_resources import Data
 
 _WARM_BATCHES = 300
 _BATCHES = 300

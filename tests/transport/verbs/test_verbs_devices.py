@@ -108,7 +108,7 @@ def test_a_peer_that_nobody_reaches():
     fabric = two_hosts()
     device = Device(fabric.library, "rxe0")
     pair = QueuePair(device, device.best_gid, 16, 4)
-    peer = pair.card
+    peer = pair.own_address
     fabric.devices["rxe1"].gids[:] = []
     fabric.devices["rxe0"].gids[:] = ["fe80::1"]
     with pytest.raises(NoVerbsError) as caught:

@@ -10,7 +10,7 @@ from tests.transport.verbs.conftest import DEVICES, carriers, finish, flow, pair
 from tests.transport.verbs.fabric import READ, REMOTE_READ, REMOTE_WRITE, SEND, WRITE, Fabric
 from whale_ray.transport.mirror import RingTap
 from whale_ray.transport.verbs.device import Device
-from whale_ray.transport.verbs.frames import LETTER_BYTES
+from whale_ray.transport.verbs.frames import FRAME_BYTES
 from whale_ray.transport.verbs.library import status_in_words
 
 ONE_SIDED = [("read", READ), ("write", WRITE)]
@@ -20,7 +20,7 @@ REFUSED = {"verbs: access refused by the peer", "verbs: flushed"}
 
 
 def failures(hosts: Hosts) -> set[str]:
-    """Return all reasons for which links broke or streams went by letters."""
+    """Return all reasons for which links broke or streams went by frames."""
     return {
         reason
         for end in hosts.endpoints.values()
@@ -222,10 +222,10 @@ def test_a_farewell_waits_for_what_is_being_read(make, fabric):
 
 @pytest.mark.parametrize(("device", "what"), [("rxe0", "the ring"), ("rxe1", "the mirror")])
 @pytest.mark.parametrize("data", ["read", "write"])
-def test_a_ring_too_large_to_register_goes_by_letters_on_either_side(
+def test_a_ring_too_large_to_register_goes_by_frames_on_either_side(
     make, fabric, data, device, what
 ):
-    fabric.devices[device].locked_bytes_max = 96 * LETTER_BYTES + RING_BYTES // 2
+    fabric.devices[device].locked_bytes_max = 96 * FRAME_BYTES + RING_BYTES // 2
     hosts = make(verbs_data=data)
     finish(hosts, *pair(hosts))
     assert carriers(hosts) == ["verbs", "verbs"]

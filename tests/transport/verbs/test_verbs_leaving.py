@@ -95,9 +95,9 @@ def test_what_waits_to_be_written_is_not_once_the_child_has_left(
     decisions: list[tuple[int, int]] = []
     decide = payload_sender.PayloadSender.decide
 
-    def watched(lender: payload_sender.PayloadSender, *said: Any) -> int:
-        decision = decide(lender, *said)
-        if lender is connection._lender:
+    def watched(sender: payload_sender.PayloadSender, *said: Any) -> int:
+        decision = decide(sender, *said)
+        if sender is connection._payload_sender:
             decisions.append((said[-1], decision))
         return decision
 

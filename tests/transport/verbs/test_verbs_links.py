@@ -89,7 +89,7 @@ def test_what_comes_while_a_host_gets_ready_to_sleep_is_unfinished(hosts: Hosts)
     assert child.unfinished, "it must be acknowledged before anybody sleeps"
 
 
-def test_many_small_messages_are_fetched_and_none_is_forgotten(hosts: Hosts):
+def test_many_small_messages_are_read_and_none_is_lost(hosts: Hosts):
     """More than may be READ at a time, from rings that wrap."""
     star(hosts, "child")
     sources = [Source(300, lambda _n: 3000) for _ in range(6)]

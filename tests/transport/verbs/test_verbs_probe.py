@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.transport.verbs.conftest import DEVICES, Machine
 from tests.transport.verbs.fabric import two_hosts
-from whale_ray.transport.verbs.frames import LETTER_BYTES
-from whale_ray.transport.verbs.probe import examine
+from whale_ray.transport.verbs.frames import FRAME_BYTES
+from whale_ray.transport.verbs.probe import probe
 from whale_ray.transport.verbs.reports import DeviceReport
 
 RING_BYTES = 4 << 20
 
 
 def test_devices_that_lack_nothing(machine: Machine):
-    one, other = examine(machine.library, RING_BYTES)
+    one, other = probe(machine.library, RING_BYTES)
     assert (one.name, other.name) == DEVICES
     assert "192.0.2.1" in one.addresses
     assert "192.0.2.2" in other.addresses
@@ -25,8 +25,8 @@ def test_devices_that_lack_nothing(machine: Machine):
 def test_each_lack_is_told_of_the_device_that_has_it():
     fabric = two_hosts()
     fabric.devices["rxe0"].state = 1
-    fabric.devices["rxe1"].locked_bytes_max = 96 * LETTER_BYTES
-    down, poor = examine(fabric.library, RING_BYTES)
+    fabric.devices["rxe1"].locked_bytes_max = 96 * FRAME_BYTES
+    down, poor = probe(fabric.library, RING_BYTES)
     assert down == DeviceReport(
         "rxe0",
         lack="RDMA device 'rxe0' has no active port; bring its network up, or set "
@@ -40,9 +40,9 @@ def test_each_lack_is_told_of_the_device_that_has_it():
 
 def test_memory_that_does_not_suffice_for_a_link():
     fabric = two_hosts()
-    fabric.devices["rxe0"].locked_bytes_max = LETTER_BYTES
-    report, _ = examine(fabric.library, RING_BYTES)
-    assert report.lack.startswith("the letters of a link of 2 MiB cannot be registered with RDMA")
+    fabric.devices["rxe0"].locked_bytes_max = FRAME_BYTES
+    report, _ = probe(fabric.library, RING_BYTES)
+    assert report.lack.startswith("the frames of a link of 2 MiB cannot be registered with RDMA")
     assert "ulimit -l" in report.lack
     assert not fabric.open
 
@@ -50,4 +50,4 @@ def test_memory_that_does_not_suffice_for_a_link():
 def test_a_machine_without_devices():
     fabric = two_hosts()
     fabric.devices.clear()
-    assert examine(fabric.library, RING_BYTES) == ()
+    assert probe(fabric.library, RING_BYTES) == ()

@@ -18,7 +18,7 @@ from whale_ray.transport.clock import SystemClock
 from whale_ray.transport.links.link import LinkBrokenError
 from whale_ray.transport.verbs.device import Buffer, Device, Region, device_names
 from whale_ray.transport.verbs.library import NoVerbsError
-from whale_ray.transport.verbs.queue_pair import Card, QueuePair, Request
+from whale_ray.transport.verbs.queue_pair import QueuePair, QueuePairAddress, WorkRequest
 
 BYTES = 1 << 16
 RECEIVE_BYTES = 1 << 12
@@ -37,7 +37,7 @@ class Side:
     def __post_init__(self) -> None:
         library, lkey = self.device.library, self.buffer.region.lkey
         self.requests = {
-            opcode: Request(self.device, opcode, lkey)
+            opcode: WorkRequest(self.device, opcode, lkey)
             for opcode in (library.SEND, library.WRITE, library.READ)
         }
         self.data = RECEIVES * RECEIVE_BYTES
@@ -84,19 +84,19 @@ def wait_for(done, *sides: Side) -> None:
         assert clock.monotonic_ns() < deadline_ns, "it does not come to an end"
 
 
-def side_of(machine: Machine, name: str, besides: int = 0) -> Side:
+def side_of(machine: Machine, name: str, extra_completions: int = 0) -> Side:
     library = machine.library
     device = Device(library, name)
     access = library.LOCAL_WRITE | library.REMOTE_READ | library.REMOTE_WRITE
     buffer = Buffer(device, BYTES, access, "a test's memory")
-    pair = QueuePair(device, device.best_gid, 32, RECEIVES, besides=besides)
+    pair = QueuePair(device, device.best_gid, 32, RECEIVES, extra_completions=extra_completions)
     pair.prepare_receives(buffer.region, RECEIVE_BYTES)
     return Side(device, pair, buffer)
 
 
 def connect(near: Side, far: Side) -> tuple[Side, Side]:
-    near.pair.connect(Card.decode(far.pair.card.encode()))
-    far.pair.connect(Card.decode(near.pair.card.encode()))
+    near.pair.connect(QueuePairAddress.decode(far.pair.own_address.encode()))
+    far.pair.connect(QueuePairAddress.decode(near.pair.own_address.encode()))
     return near, far
 
 
@@ -113,14 +113,14 @@ def sides(machine: Machine) -> Iterator[tuple[Side, Side]]:
 def test_send_fills_the_receives_in_order(sides):
     near, far = sides
     for number in range(3 * RECEIVES):
-        near.fill(b"letter %d" % number)
+        near.fill(b"frame %d" % number)
         near.post(near.device.library.SEND, 100)
         near.settle()
         wait_for(lambda: far.arrived, far)
         ((slot, nbytes),) = far.arrived
         assert (slot, nbytes) == (number % RECEIVES, 100)
         start = slot * RECEIVE_BYTES
-        assert bytes(far.buffer.view[start : start + 10]).startswith(b"letter %d" % number)
+        assert bytes(far.buffer.view[start : start + 10]).startswith(b"frame %d" % number)
         far.pair.post_receive(slot)
         far.arrived.clear()
 
@@ -152,7 +152,7 @@ def test_a_completion_says_that_all_before_it_is_done(sides):
     assert far.holds(64 * 20) == b"".join(bytes([number]) * 64 for number in range(20))
 
 
-def test_what_is_written_is_there_before_the_letter_that_follows(sides):
+def test_what_is_written_is_there_before_the_frame_that_follows(sides):
     near, far = sides
     library = near.device.library
     for number in range(1, 50):
@@ -167,13 +167,14 @@ def test_what_is_written_is_there_before_the_letter_that_follows(sides):
 
 def test_a_second_queue_pair_is_polled_for_by_the_first(machine: Machine):
     """Each counts its own requests, and the second one has no descriptor to wait for."""
-    near, far = (side_of(machine, name, besides=8) for name in DEVICES)
+    near, far = (side_of(machine, name, extra_completions=8) for name in DEVICES)
     seconds = [
-        QueuePair(side.device, side.device.best_gid, 8, 1, beside=side.pair) for side in (near, far)
+        QueuePair(side.device, side.device.best_gid, 8, 1, shares_queue_of=side.pair)
+        for side in (near, far)
     ]
     connect(near, far)
     for ours, theirs in (seconds, seconds[::-1]):
-        ours.connect(Card.decode(theirs.card.encode()))
+        ours.connect(QueuePairAddress.decode(theirs.own_address.encode()))
     assert seconds[0].fd == -1
     library = near.device.library
     far.fill(b"x" * 5000)
@@ -181,7 +182,7 @@ def test_a_second_queue_pair_is_polled_for_by_the_first(machine: Machine):
         local, remote = near.buffer.address + near.data, far.buffer.address + far.data
         rkey = far.buffer.region.rkey
         seconds[0].post(near.requests[library.READ], local, 5000, remote, rkey, library.SIGNALED)
-        near.fill(b"letter", at=8192)
+        near.fill(b"frame", at=8192)
         near.post(library.SEND, 100, at=8192)
         wait_for(lambda wanted=number + 1: len(far.arrived) == wanted, near, far)
     wait_for(lambda: seconds[0].completed == seconds[0].posted, near)
@@ -255,8 +256,8 @@ def test_the_descriptor_tells_of_completions(sides):
 
 
 def test_a_card_survives_the_wire(sides):
-    card = sides[0].pair.card
-    assert Card.decode(card.encode()) == card
+    card = sides[0].pair.own_address
+    assert QueuePairAddress.decode(card.encode()) == card
     assert len(card.encode()) == 32
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 from ...transport.segment import Bytes
 from ...transport.verbs import library as pyverbs
 from ...transport.verbs.device import Buffer, Device
-from ...transport.verbs.equipment import Data
-from ...transport.verbs.queue_pair import Card, QueuePair, Request
+from ...transport.verbs.link_resources import Data
+from ...transport.verbs.queue_pair import QueuePair, QueuePairAddress, WorkRequest
 from .lanes import ClosingLane, Load, Receive, Sender
 
 UNDER_WAY_MAX: Final = 64
@@ -108,9 +108,9 @@ class BareSide:
     def connect(self) -> tuple[int, int]:
         """Meet the peer; return address and key of its memory."""
         region = self.memory.region
-        self._pipe.send((self.pair.card.encode(), region.address, region.rkey))
+        self._pipe.send((self.pair.own_address.encode(), region.address, region.rkey))
         card, address, rkey = self._pipe.recv()
-        self.pair.connect(Card.decode(card))
+        self.pair.connect(QueuePairAddress.decode(card))
         self._pipe.send("connected")  # nobody sends before both are
         self._pipe.recv()
         return address, rkey
@@ -120,7 +120,7 @@ class BareSide:
         address, rkey = remote
         works = []
         for place in range(places):
-            request = Request(self.device, opcode, self.memory.region.lkey)
+            request = WorkRequest(self.device, opcode, self.memory.region.lkey)
             request.element.addr = self.memory.address + place * nbytes
             request.element.length = nbytes
             request.work.send_flags = self.device.library.SIGNALED

@@ -22,7 +22,7 @@ from ...transport.push.layout import PushLayout
 from ...transport.push.wire import PushInlet, PushOutlet
 from ...transport.segment import Bytes, Segment
 from ...transport.tcp.endpoint import TcpEndpoint
-from ...transport.verbs.queue_pair import Request
+from ...transport.verbs.queue_pair import WorkRequest
 from .bare_verbs import BareSide
 from .channel_lanes import READER, SENDER, HostSides, wait_for_sockets, wait_until_up
 from .processes import Work, run_together
@@ -187,7 +187,7 @@ class BareEcho:
         side.pair.prepare_receives(side.memory.region, _SLOT_BYTES)
         side.connect()
         library, region = side.device.library, side.memory.region
-        request = Request(side.device, library.SEND, region.lkey)
+        request = WorkRequest(side.device, library.SEND, region.lkey)
         request.element.addr, request.work.send_flags = region.address, library.SIGNALED
 
         def send(nbytes: int) -> None:

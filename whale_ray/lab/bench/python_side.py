@@ -7,7 +7,7 @@ note of its completion and that the ring is free again. The library's calls are 
 do nothing.
 
 `WholeLink` is both hosts together, from a ring that holds slices to the mirror that shows them to
-readers: headers, letters, credits, grants. The library is that of idle_verbs.py, its time is taken
+readers: headers, frames, credits, grants. The library is that of idle_verbs.py, its time is taken
 off.
 """
 
@@ -37,10 +37,10 @@ from ...transport.tcp.connection import TcpConnection
 from ...transport.verbs import library as pyverbs
 from ...transport.verbs.connection import VerbsConnection
 from ...transport.verbs.device import Device
-from ...transport.verbs.equipment import Agreed, Data, Equipment
-from ...transport.verbs.fetching import Fetcher
-from ...transport.verbs.frames import LETTERS, Memory
+from ...transport.verbs.frames import RECEIVE_BUFFERS, RemoteMemory
 from ...transport.verbs.library import Library
+from ...transport.verbs.link_resources import Agreement, Data, LinkResources
+from ...transport.verbs.payload_reader import PayloadReader
 from ...transport.verbs.payload_sender import PayloadSender
 from ...transport.verbs.queue_pair import QueuePair
 from ...transport.verbs.regions import Regions
@@ -98,8 +98,8 @@ class _Pair(QueuePair):
     """A queue pair whose completions are those of the last batch."""
 
     def __init__(self, device: Device) -> None:
-        super().__init__(device, device.best_gid, 128, LETTERS)
-        self.connect(self.card)
+        super().__init__(device, device.best_gid, 128, RECEIVE_BUFFERS)
+        self.connect(self.own_address)
         self._completions = [Completion(0) for _ in range(BATCH)]
         # A dictionary's own method, since it is in C, as the library's is.
         self._queue.poll = {16: (BATCH, self._completions)}.get
@@ -121,8 +121,10 @@ class Reads:
         hosts = _neighbours()
         self._incoming = hosts.subscribe(_STREAM, mirror, _PEER)
         self._incoming.subscribed_now = True
-        self._fetcher = Fetcher(self._pair, Regions(device), 1, LETTERS)
-        self._fetcher.lies_at(Memory(_STREAM, 1, mirror.data_address, _RING_BYTES))
+        self._payload_reader = PayloadReader(self._pair, Regions(device), 1, RECEIVE_BUFFERS)
+        self._payload_reader.set_remote_memory(
+            RemoteMemory(_STREAM, 1, mirror.data_address, _RING_BYTES)
+        )
         # It takes no message: that is the link's part.
         link = SimpleNamespace(peer=hosts.peers[_PEER], placed=deque[Any](maxlen=0).append)
         self._link = cast("Link", link)
@@ -131,25 +133,25 @@ class Reads:
 
     def batch(self) -> int:
         """Carry `BATCH` slices; return how many ns that took."""
-        fetcher, link, pair, receiver = (
-            self._fetcher, self._link, self._pair, self._incoming.receiver
+        reader, link, pair, receiver = (
+            self._payload_reader, self._link, self._pair, self._incoming.receiver
         )  # fmt: skip
         start = self._position
         receiver.received = start
         receiver.granted = Grant(start, start + _RING_BYTES)
-        fetches = [
-            fetcher.await_turn(_header(position, self._incoming.number))
+        reads = [
+            reader.enqueue(_header(position, self._incoming.number))
             for position in range(start, start + BATCH * SLICE_BYTES, SLICE_BYTES)
         ]
         self._position += BATCH * SLICE_BYTES
         began_ns = _clock_ns()
-        fetcher.fetch_ahead(link)
+        reader.read_ahead(link)
         posted_ns = _clock_ns()
         pair.complete()
         polls_ns = _clock_ns()
         pair.poll(self._arrived)
-        for fetch in fetches:
-            done = fetcher.finish(link, fetch)
+        for read in reads:
+            done = reader.finish(link, read)
         took_ns = _clock_ns() - polls_ns + posted_ns - began_ns
         assert done, "every slice is here"
         return took_ns
@@ -166,24 +168,24 @@ class Writes:
         hosts = _neighbours()
         hosts.offer(_STREAM, RingTap.beside(self._producer, 0), [_PEER])
         hosts.peers[_PEER].subscribed(_STREAM, 0, _RING_BYTES, _RING_BYTES, _NUMBER)
-        self._lender = PayloadSender(self._pair, Regions(device), Data.WRITE)
-        self._lender.lies_at(Memory(_STREAM, 1, 1 << 20, _RING_BYTES))
+        self._payload_sender = PayloadSender(self._pair, Regions(device), Data.WRITE)
+        self._payload_sender.set_remote_memory(RemoteMemory(_STREAM, 1, 1 << 20, _RING_BYTES))
         self._link = cast("Link", SimpleNamespace(peer=hosts.peers[_PEER]))
         self._position = 0
         self._arrived: list[tuple[int, int]] = []
 
     def batch(self) -> int:
         """Carry `BATCH` slices; return how many ns that took."""
-        lender, link, pair, start = self._lender, self._link, self._pair, self._position
+        sender, link, pair, start = self._payload_sender, self._link, self._pair, self._position
         self._position += BATCH * SLICE_BYTES
         began_ns = _clock_ns()
         for position in range(start, self._position, SLICE_BYTES):
-            lender.decide(link, _STREAM, position, SLICE_BYTES, _NUMBER)
+            sender.decide(link, _STREAM, position, SLICE_BYTES, _NUMBER)
         posted_ns = _clock_ns()
         pair.complete()
         polls_ns = _clock_ns()
         pair.poll(self._arrived)
-        lender.settle()
+        sender.settle()
         return _clock_ns() - polls_ns + posted_ns - began_ns
 
 
@@ -194,14 +196,16 @@ class WholeLink:
         """Connect them."""
         self._fabric = IdleFabric()
         device = Device(self._fabric.library, "idle")
-        both = [Equipment.of(Regions(device), device.best_gid) for _ in range(2)]
+        both = [LinkResources.of(Regions(device), device.best_gid) for _ in range(2)]
         for ours, theirs in (both, both[::-1]):
-            ours.connect(*theirs.cards)
+            ours.connect(*theirs.addresses)
         parent, child = socket.socketpair()
         self._hosts = [_neighbours(), _neighbours()]
         self._parent, self._child = (
-            VerbsConnection(_witness(sock, dialled), Agreed(equipment, data, data, LETTERS))
-            for sock, dialled, equipment in zip((parent, child), (False, True), both, strict=True)
+            VerbsConnection(
+                _witness(sock, dialled), Agreement(resources, data, data, RECEIVE_BUFFERS)
+            )
+            for sock, dialled, resources in zip((parent, child), (False, True), both, strict=True)
         )
         self._producers = [self._stream(number) for number in range(streams)]
         self._consumers = [

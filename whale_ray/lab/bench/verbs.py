@@ -15,8 +15,8 @@ from typing import Final, Literal
 from ...configs.settings import TransportSettings
 from ...transport.verbs.carriers import load_where_devices_are
 from ...transport.verbs.device import Device, device_names
-from ...transport.verbs.equipment import Data
 from ...transport.verbs.library import NoVerbsError
+from ...transport.verbs.link_resources import Data
 from .bare_verbs import UNDER_WAY_MAX, BareLane
 from .channel_lanes import OVER_TCP, SLOT_BYTES, ChannelLane, HostPushSides, HostRingSides
 from .echoes import BareEcho, HostEcho, one_way_us
