@@ -196,7 +196,7 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("moving", LinkManager, "move", move_with_a_payload_half_received),
     ("moving", LinkManager, "_stop_dialling", let_handshakes_go_on),
     ("moving", Peer, "parent_disconnected", do_nothing),
-    ("multicast", SourceFloors, "heard", forget_pinned_floors),
+    ("multicast", SourceFloors, "acknowledge", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
 ]
 

@@ -329,7 +329,7 @@ def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
 def _wish(controller: ActorHandle[Any], wish: ReconfigurationRequest) -> None:
     """Ask a job's controller; raises UsageError for what it refuses, and if it has ended."""
     try:
-        ray.get(controller.wish.remote(pickle.dumps(wish)), timeout=_ANSWER_TIMEOUT_S)
+        ray.get(controller.reconfigure.remote(pickle.dumps(wish)), timeout=_ANSWER_TIMEOUT_S)
     except RayTaskError as error:
         if isinstance(error.cause, WhaleError):
             raise error.cause from None

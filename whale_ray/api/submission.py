@@ -173,7 +173,7 @@ def _submit_to_processes(
         lambda: supervisor.state,
         supervisor.metrics,
         supervisor.stop,
-        supervisor.wish,
+        supervisor.reconfigure,
     )
     job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
     _active[job.id] = job
@@ -292,7 +292,7 @@ class _Here(JobRunner):
 
     def wish(self, wish: ReconfigurationRequest) -> None:
         """See `JobRunner.wish`."""
-        self._supervisor.wish(wish)
+        self._supervisor.reconfigure(wish)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Return how it ended; nobody else waits for it."""

@@ -1,10 +1,10 @@
-"""The controller: leads a job's members through an attempt, and through the next one if one dies.
+"""The controller: leads a job's members through an attempt, and through another if it is lost.
 
 The members are the workers and, where a job spans hosts, behind them the hosts' relays.
 
 A pure state machine: `handle` takes an event and returns the actions to carry out; time comes in
-with `Tick`. A supervisor does the I/O, and writes `progress` down: a controller that takes the
-place of a dead one resumes from it, while the workers run on.
+with `Tick`. The supervisor does the I/O and writes `progress` down. A controller that replaces a
+failed one resumes from there, while the members continue.
 
 ::
 
@@ -14,23 +14,22 @@ place of a dead one resumes from it, while the workers run on.
        ▲                ▼           ▼            ▼
        └── RESTARTING ◄── a worker died       FAILING ──► ended (failed or cancelled)
 
-An attempt is all or nothing. All members take its steps together: open, link and connect their
-rings (each given what the step before it returned on all of them), run until their inputs end,
-stage the output of their sinks. Relays, which do not look into what they carry, run until all
-workers have, and are then told to finish. Only at the end is the output published, once. If a
-worker dies before that, the others are aborted, the dead one is replaced, what was staged is
-discarded, and the next attempt reads the sources from the start (DESIGN: death of a worker). A
-relay that dies while the job runs is replaced within the attempt: it rejoins, and runs. Once all
-workers have ended, those that die, or do not finish, are done without.
+An attempt is all or nothing. All members take its steps together: they open, link and connect their
+rings (each given what the step before returned on all of them), run until their inputs end, and
+stage the output of their sinks. Relays know nothing of rows: they run until all workers have
+returned, and are then told to finish. The output is published once, at the end. If a worker dies
+before that, the other members are aborted, the worker is replaced, staged output is discarded, and
+the next attempt reads the sources from the start (DESIGN: death of a worker). A relay that dies
+while the job runs is replaced within the attempt: the new one rejoins, and runs. Once all workers
+have returned from `run`, failures of relays are ignored.
 
-A drain ends the sources where they are. Asked for before the workers run, there is nothing to
-drain: the job is cancelled. A job that loses its attempt once it is to drain fails: another attempt
-would begin at the start of the sources, and end there.
+A drain ends the sources where they are. A job that is asked to drain before its workers run is
+cancelled. A draining job that loses its attempt fails: another attempt would begin at the start of
+the sources, and end there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from ..configs.errors import (
@@ -40,10 +39,11 @@ from ..configs.errors import (
     WhaleError,
     WorkerDiedError,
 )
+from .attempt_steps import REJOIN, STEPS, AttemptSteps
 from .controller_events import (
     Action,
     AttemptLost,
-    Call,
+    CallMember,
     Died,
     Discard,
     End,
@@ -58,10 +58,11 @@ from .controller_events import (
     Returned,
     StopAsked,
     Tick,
-    WorkerResult,
 )
 from .member_names import MemberNames
 from .progress import ControllerProgress
+from .relay_repairs import RelayRepairs
+from .restart_policy import Limits
 
 
 class JobPhase(Enum):
@@ -76,34 +77,10 @@ class JobPhase(Enum):
     ENDED = auto()
 
 
-STEPS = ("open", "link", "connect", "run", "stage")
-"""What every worker does in an attempt, in this order; methods of `Worker`."""
-
-REJOIN = "rejoin"
-"""What a relay does that takes the place of a dead one: all steps before `run` at once."""
-
-_TAKE_RESULTS = ("link", "connect")
-"""The steps that take what the step before them returned on all workers."""
-
-_DRAINING = "it was to drain, and what it had read and not published is lost; run it again"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How often and how long the controller tries, in ns; why it may not restart the job, if so."""
-
-    max_restarts: int
-    start_timeout_ns: int
-    drain_timeout_ns: int
-    kill_grace_ns: int
-    restart_refused: str | None = None
-    repairs_max: int = 16
-
-
 class JobController:
     """Leads workers 0 … n − 1 and the relays behind them; see the module's diagram.
 
-    `names` is what messages call the members; without it, all are workers.
+    `names` are the members' names in messages; without it, all are workers.
     """
 
     def __init__(
@@ -111,24 +88,18 @@ class JobController:
     ) -> None:
         self.phase = JobPhase.STARTING
         self.attempt = 0
-        self._step = 0
-        self._arguments: tuple[object, ...] = ()
         self._workers = workers
-        self._members = workers + relays
+        self._members = range(workers + relays)
         self._names = MemberNames(workers, relays, names)
         self._limits = limits
-        self._results: dict[int, WorkerResult] = {}
-        self._made: tuple[tuple[WorkerResult, ...], ...] = ()
-        self._repairing: dict[int, int] = {}  # relay → until when it has to be back
-        self._repaired: set[int] = set()
-        self._repairs = 0
-        self._departed: set[int] = set()  # relays that this attempt does without
-        self._unspawned: set[int] = set()
-        self._busy: set[int] = set()
-        self._aborting = False
+        self._steps = AttemptSteps(workers, relays)
+        self._repairs = RelayRepairs(limits.repairs_max)
+        self._busy: set[int] = set()  # members whose answer to a call is awaited
+        self._unspawned: set[int] = set()  # members whose new process is awaited
+        self._aborting = False  # while RESTARTING: members may still be busy
         self._deadline_ns: int | None = None
         self._stop: StopAsked | None = None
-        self._failing = False  # for good: also once it has ended
+        self._failing = False  # stays True when the job has ended
         self._error: WhaleError | None = None
 
     @property
@@ -136,50 +107,55 @@ class JobController:
         """Whether the user asked for an orderly end."""
         return self._stop is not None and self._stop.drain
 
+    # --- begin and resume -----------------------------------------------------------------------
+
     def start(self, now_ns: int) -> list[Action]:
         """Open the first attempt."""
         return self._open(now_ns)
 
     @property
     def progress(self) -> ControllerProgress:
-        """Where it is, as `resume` takes it."""
+        """What a successor needs, as `resume` takes it."""
         staged = self.phase in (JobPhase.PUBLISHING, JobPhase.ENDED)
-        step = len(STEPS) if staged else self._step
         return ControllerProgress(
             self.attempt,
-            step,
-            self._arguments,
+            len(STEPS) if staged else self._steps.index,
+            self._steps.arguments,
             self.draining,
-            self._made,
-            frozenset(self._repairing),
-            frozenset(self._repaired),
+            self._steps.exchanged,
+            frozenset(self._repairs.pending),
+            frozenset(self._repairs.finished),
             self._failing,
             self._error,
         )
 
     def resume(self, progress: ControllerProgress, now_ns: int) -> list[Action]:
-        """Go on for a controller that died: ask for the step again that it was waiting for.
+        """Continue for a controller that failed: call the step again that it was waiting for.
 
-        Members carry out a step once and tell its result as often as they are asked. One that has
-        lost the attempt meanwhile says so, and the job begins anew. What was under way when relays
-        were replaced is done again, as nobody knows how far it came.
+        A member carries out a step once and returns its result as often as it is called. A member
+        that has lost the attempt raises, and the job begins anew. Replacements of relays are begun
+        again, since it is unknown how far they came.
         """
         self.attempt = progress.attempt
         self._stop = StopAsked(drain=True) if progress.draining else None
-        self._made = progress.made
+        self._steps.exchanged = progress.exchanged
         if progress.failing:
-            self._busy = set(range(self._members))
+            self._busy = set(self._members)
             return self._fail(progress.error, now_ns)
-        self._repairing = dict.fromkeys(progress.repairing, self._late_ns(now_ns))
-        self._repaired = set(progress.repaired)
-        back = [RelayBack(relay, self._made[1][relay]) for relay in sorted(self._repaired)]
-        step = min(progress.step, len(STEPS) - 1)
-        actions = self._take_step(step, progress.arguments)
-        self._deadline_ns = self._late_ns(now_ns)
-        actions += self._enter_phase(now_ns)
-        for relay in sorted(self._repairing):
-            actions += [RelayLost(relay), *self._rejoin(relay)]
-        return [*back, *actions]
+        late_ns = self._start_deadline_ns(now_ns)
+        self._repairs.restore(progress.repairing, progress.repaired, late_ns)
+        back: list[Action] = [
+            RelayBack(relay, progress.exchanged[1][relay]) for relay in sorted(progress.repaired)
+        ]
+        self._steps.begin(min(progress.step, len(STEPS) - 1), progress.arguments)
+        calls = self._call_members()
+        self._deadline_ns = late_ns
+        actions = [*back, *calls, *self._enter_phase(now_ns)]
+        for relay in sorted(progress.repairing):
+            actions += [RelayLost(relay), *self._call_rejoin(relay)]
+        return actions
+
+    # --- events ---------------------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event; return what to do, in order."""
@@ -191,19 +167,16 @@ class JobController:
             case Returned() if not self._is_expected(event):
                 return []
             case Returned():
-                self._busy.discard(event.worker)
+                self._busy.discard(event.member)
                 return self._returned(event, now_ns)
             case Raised():
-                self._busy.discard(event.worker)
+                self._busy.discard(event.member)
                 return self._raised(event, now_ns)
             case Died():
-                self._busy.discard(event.worker)
+                self._busy.discard(event.member)
                 return self._died(event, now_ns)
             case Respawned():
-                self._unspawned.discard(event.worker)
-                if event.worker in self._repairing and event.worker not in self._busy:
-                    return self._rejoin(event.worker)
-                return self._reopen_when_ready(now_ns)
+                return self._respawned(event.member, now_ns)
             case AttemptLost():
                 return self._attempt_lost(event, now_ns)
             case StopAsked():
@@ -213,122 +186,66 @@ class JobController:
             case Tick():
                 return self._tick(now_ns)
 
-    @property
-    def _is_given_up(self) -> bool:
-        return self.phase in (JobPhase.RESTARTING, JobPhase.FAILING)
-
-    def _late_ns(self, now_ns: int) -> int:
-        """Return when a process that is to start now has taken too long."""
-        return now_ns + self._limits.start_timeout_ns
-
-    def _wait_for_all(self, now_ns: int) -> list[Action]:
-        failing = self.phase is JobPhase.FAILING
-        return self._end_when_quiet() if failing else self._reopen_when_ready(now_ns)
-
-    def _open(self, now_ns: int) -> list[Action]:
-        self.phase = JobPhase.STARTING
-        self._made = ()
-        self._repairs = 0
-        self._repaired.clear()
-        self._departed.clear()
-        self._deadline_ns = self._late_ns(now_ns)
-        return self._take_step(0, ())
-
-    def _take_step(self, step: int, arguments: tuple[object, ...]) -> list[Action]:
-        self._step = step
-        self._arguments = arguments
-        self._results.clear()
-        if STEPS[step] == "stage":
-            self._results |= dict.fromkeys(range(self._workers, self._members))
-        self._busy = set(range(self._members)) - set(self._results) - set(self._repairing)
-        return [Call(m, self.attempt, STEPS[step], arguments) for m in sorted(self._busy)]
-
     def _is_expected(self, event: Returned) -> bool:
-        """Whether it is waited for: not told twice, nor of a relay that was done without."""
+        """Whether a result is awaited; others are repeated, or of a relay that is not needed."""
         if self._is_given_up:
             return True
         if event.method == REJOIN:
-            return event.worker in self._repairing
-        return event.method == STEPS[self._step]
+            return event.member in self._repairs.pending
+        return event.method == self._steps.method
 
     def _returned(self, event: Returned, now_ns: int) -> list[Action]:
         if self._is_given_up:
-            return self._wait_for_all(now_ns)
+            return self._go_on_if_quiet(now_ns)
         if event.method == REJOIN:
             return self._rejoined(event)
-        self._results[event.worker] = event.result
-        is_last = not self._is_relay(event.worker) and self._have_workers_ended
+        self._steps.take(event.member, event.result)
+        is_last = not self._is_relay(event.member) and self._have_workers_ended
         if is_last and self.phase is JobPhase.RUNNING:
             return self._finish_relays(now_ns)
-        return self._go_on_if_complete(now_ns)
-
-    def _go_on_if_complete(self, now_ns: int) -> list[Action]:
-        if len(self._results) < self._members:
-            return []
-        results = tuple(self._results[member] for member in range(self._members))
-        if STEPS[self._step] == "stage":
-            self.phase = JobPhase.PUBLISHING
-            return [Publish(self.attempt, results)]
-        step = self._step + 1
-        arguments = (results,) if STEPS[step] in _TAKE_RESULTS else ()
-        self._made += arguments
-        return self._take_step(step, arguments) + self._enter_phase(now_ns)
-
-    def _finish_relays(self, now_ns: int) -> list[Action]:
-        """Let the relays end, those that are being replaced without their successors."""
-        for relay in tuple(self._repairing):
-            self._do_without(relay)
-        self._deadline_ns = now_ns + self._limits.drain_timeout_ns
-        finish = [Call(relay, self.attempt, "finish") for relay in sorted(self._busy)]
-        return [*finish, *self._go_on_if_complete(now_ns)]
-
-    @property
-    def _have_workers_ended(self) -> bool:
-        """Whether every worker has received and sent everything; relays have nothing to do then."""
-        if self.phase is JobPhase.RUNNING:
-            return all(worker in self._results for worker in range(self._workers))
-        return self.phase is JobPhase.STAGING
-
-    def _enter_phase(self, now_ns: int) -> list[Action]:
-        """Enter the phase of the present step; running and staging take as long as they take."""
-        if STEPS[self._step] == "run":
-            self.phase, self._deadline_ns = JobPhase.RUNNING, None
-            return self._drain_if_asked(now_ns)
-        if STEPS[self._step] == "stage":
-            self.phase, self._deadline_ns = JobPhase.STAGING, None
-        return []
+        return self._advance_if_complete(now_ns)
 
     def _raised(self, event: Raised, now_ns: int) -> list[Action]:
+        member, error = event.member, event.error
         if self._is_given_up:
-            return self._wait_for_all(now_ns)
-        is_lost = isinstance(event.error, AttemptLostError)
-        if is_lost and self._is_relay(event.worker) and self._have_workers_ended:
-            return self._depart(event.worker, now_ns)
-        if isinstance(event.error, NotInAttemptError) and self._is_relay(event.worker):
-            # It was replaced, and whoever led then died before it could rejoin.
-            if self.phase is JobPhase.RUNNING and self._repairs < self._limits.repairs_max:
-                return [*self._repair(event.worker, now_ns)[:1], *self._rejoin(event.worker)]
+            return self._go_on_if_quiet(now_ns)
+        is_lost = isinstance(error, AttemptLostError)
+        if is_lost and self._is_relay(member) and self._have_workers_ended:
+            return self._do_without(member, now_ns)
+        if isinstance(error, NotInAttemptError) and self._can_replace(member):
+            # A new relay: the former controller failed after respawning it, before it rejoined.
+            self._begin_repair(member, now_ns)
+            return [RelayLost(member), *self._call_rejoin(member)]
         if is_lost:
-            lost = f"{self._names.of(event.worker)} lost attempt {event.attempt}: {event.error}"
+            lost = f"{self._names.of(member)} lost attempt {event.attempt}: {error}"
             return self._begin_anew(lost, set(), now_ns)
-        return self._fail(event.error, now_ns)
+        return self._fail(error, now_ns)
 
     def _died(self, event: Died, now_ns: int) -> list[Action]:
+        member = event.member
         if self.phase is JobPhase.FAILING:
-            return self._end_when_quiet()
+            return self._end_if_quiet()
         if self.phase is JobPhase.PUBLISHING:
-            return []  # its output is staged already; nothing more is asked of it
+            return []  # its output is staged already
         if self.phase is JobPhase.RESTARTING:
-            self._unspawned.add(event.worker)  # maybe again: it died before it was ready
-            return [Respawn(event.worker)]
-        if self._is_relay(event.worker) and self._have_workers_ended:
-            return self._depart(event.worker, now_ns)
-        died = f"{self._names.of(event.worker)} died ({event.detail})"
-        if self._is_relay(event.worker) and self.phase is JobPhase.RUNNING:
-            if self._repairs < self._limits.repairs_max:
-                return self._repair(event.worker, now_ns)
-            died = f"{died}, after {self._repairs} relays were replaced (multicast.repairs_max)"
-        return self._begin_anew(died, {event.worker}, now_ns)
+            self._unspawned.add(member)  # maybe again: it died before it was ready
+            return [Respawn(member)]
+        if self._is_relay(member) and self._have_workers_ended:
+            return self._do_without(member, now_ns)
+        if self._can_replace(member):
+            self._begin_repair(member, now_ns)
+            return [RelayLost(member), Respawn(member)]
+        died = f"{self._names.of(member)} died ({event.detail})"
+        if self._is_relay(member) and self.phase is JobPhase.RUNNING:
+            count = self._repairs.count
+            died = f"{died}, after {count} relays were replaced (multicast.repairs_max)"
+        return self._begin_anew(died, {member}, now_ns)
+
+    def _respawned(self, member: int, now_ns: int) -> list[Action]:
+        self._unspawned.discard(member)
+        if member in self._repairs.pending and member not in self._busy:
+            return self._call_rejoin(member)
+        return self._reopen_if_ready(now_ns)
 
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
         is_running = event.attempt == self.attempt and self.phase is JobPhase.RUNNING
@@ -336,87 +253,165 @@ class JobController:
             return []
         return self._begin_anew(event.reason, set(), now_ns)
 
+    def _published(self, event: Published) -> list[Action]:
+        self.phase = JobPhase.ENDED
+        if event.error is not None:
+            return [Discard(self.attempt), End("failed", event.error)]
+        return [End("drained" if event.cut_short else "finished")]
+
+    # --- the steps of an attempt ----------------------------------------------------------------
+
+    def _open(self, now_ns: int) -> list[Action]:
+        """Begin an attempt."""
+        self.phase = JobPhase.STARTING
+        self._steps.exchanged = ()
+        self._repairs.reset()
+        self._deadline_ns = self._start_deadline_ns(now_ns)
+        self._steps.begin(0)
+        return self._call_members()
+
+    def _call_members(self) -> list[Action]:
+        """Call the present step on all members but those that are being replaced."""
+        steps = self._steps
+        self._busy = steps.missing - self._repairs.pending
+        return [
+            CallMember(member, self.attempt, steps.method, steps.arguments)
+            for member in sorted(self._busy)
+        ]
+
+    def _advance_if_complete(self, now_ns: int) -> list[Action]:
+        """Call the next step once all members have returned; after the last one, publish."""
+        if not self._steps.is_complete:
+            return []
+        if self._steps.method == "stage":
+            self.phase = JobPhase.PUBLISHING
+            return [Publish(self.attempt, self._steps.results)]
+        self._steps.advance()
+        return self._call_members() + self._enter_phase(now_ns)
+
+    def _enter_phase(self, now_ns: int) -> list[Action]:
+        """Enter the phase of the present step; running and staging have no deadline."""
+        if self._steps.method == "run":
+            self.phase, self._deadline_ns = JobPhase.RUNNING, None
+            return self._drain_if_asked(now_ns)
+        if self._steps.method == "stage":
+            self.phase, self._deadline_ns = JobPhase.STAGING, None
+        return []
+
+    @property
+    def _have_workers_ended(self) -> bool:
+        """Whether all workers have received and sent everything: no relay is needed then."""
+        if self.phase is JobPhase.RUNNING:
+            return self._steps.have_workers_returned
+        return self.phase is JobPhase.STAGING
+
+    def _finish_relays(self, now_ns: int) -> list[Action]:
+        """Let the relays finish; do without those that are being replaced."""
+        for relay in self._repairs.pending:
+            self._drop(relay)
+        self._deadline_ns = now_ns + self._limits.drain_timeout_ns
+        finish = [CallMember(relay, self.attempt, "finish") for relay in sorted(self._busy)]
+        return [*finish, *self._advance_if_complete(now_ns)]
+
+    # --- relays that fail while the job runs ----------------------------------------------------
+
     def _is_relay(self, member: int) -> bool:
         return member >= self._workers
 
-    def _depart(self, relay: int, now_ns: int) -> list[Action]:
-        self._do_without(relay)
-        return self._go_on_if_complete(now_ns)
+    def _can_replace(self, member: int) -> bool:
+        """Whether a failed member is replaced within the attempt."""
+        is_running = self.phase is JobPhase.RUNNING
+        return is_running and self._is_relay(member) and self._repairs.is_possible
 
-    def _do_without(self, relay: int) -> None:
-        """Let a relay go that has nothing left to do, whatever becomes of its process."""
-        self._departed.add(relay)
-        self._repairing.pop(relay, None)
-        self._unspawned.discard(relay)
-        self._busy.discard(relay)
-        self._results.setdefault(relay, None)
-
-    def _repair(self, relay: int, now_ns: int) -> list[Action]:
-        """Replace a relay; its host's workers and all others run on."""
-        self._repairs += 1
-        self._repaired.discard(relay)
-        self._repairing[relay] = self._late_ns(now_ns)
+    def _begin_repair(self, relay: int, now_ns: int) -> None:
+        """Wait for a new relay; all other members continue."""
+        self._repairs.begin(relay, self._start_deadline_ns(now_ns))
         self._unspawned.add(relay)
-        self._results.pop(relay, None)
-        return [RelayLost(relay), Respawn(relay)]
+        self._steps.wait_for(relay)
 
-    def _rejoin(self, relay: int) -> list[Action]:
+    def _call_rejoin(self, relay: int) -> list[Action]:
         self._unspawned.discard(relay)
         self._busy.add(relay)
-        return [Call(relay, self.attempt, REJOIN, self._made)]
+        return [CallMember(relay, self.attempt, REJOIN, self._steps.exchanged)]
 
     def _rejoined(self, event: Returned) -> list[Action]:
         """Let a new relay run."""
-        relay = event.worker
-        del self._repairing[relay]
-        self._repaired.add(relay)
-        boards, offers = self._made
-        self._made = (boards, (*offers[:relay], event.result, *offers[relay + 1 :]))
+        relay = event.member
+        self._repairs.finish(relay)
+        self._steps.replace_offer(relay, event.result)
         self._busy.add(relay)
-        return [RelayBack(relay, event.result), Call(relay, self.attempt, "run")]
+        return [RelayBack(relay, event.result), CallMember(relay, self.attempt, "run")]
+
+    def _do_without(self, relay: int, now_ns: int) -> list[Action]:
+        """Continue without a relay that is no longer needed."""
+        self._drop(relay)
+        return self._advance_if_complete(now_ns)
+
+    def _drop(self, relay: int) -> None:
+        self._repairs.do_without(relay)
+        self._steps.do_without(relay)
+        self._unspawned.discard(relay)
+        self._busy.discard(relay)
+
+    # --- restart --------------------------------------------------------------------------------
 
     def _begin_anew(self, reason: str, dead: set[int], now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
-        refused = _DRAINING if self.draining else self._limits.restart_refused
-        if refused is None and self.attempt >= self._limits.max_restarts:
-            refused = f"it was restarted {self.attempt} times already (runtime.max_restarts)"
-        if refused is not None:
-            msg = f"{reason}; the job is not restarted: {refused}"
+        refusal = self._limits.refusal(self.attempt, is_draining=self.draining)
+        if refusal is not None:
+            msg = f"{reason}; the job is not restarted: {refusal}"
             return self._fail(WorkerDiedError(msg), now_ns)
         return self._restart(dead, now_ns)
 
     def _restart(self, dead: set[int], now_ns: int) -> list[Action]:
+        """Abort the members that are alive, and replace the others."""
         self.phase = JobPhase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        gone = self._departed | dead
-        self._unspawned |= gone
-        self._repairing.clear()
-        aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
-        respawns = [Respawn(w) for w in sorted(gone)]
-        return [*aborts, *respawns, *self._reopen_when_ready(now_ns)]
+        absent = self._repairs.departed | dead
+        self._unspawned |= absent
+        self._repairs.give_up()
+        respawns = [Respawn(member) for member in sorted(absent)]
+        return [*self._abort_busy(), *respawns, *self._reopen_if_ready(now_ns)]
+
+    def _abort_busy(self) -> list[Action]:
+        return [CallMember(member, self.attempt, "abort") for member in sorted(self._busy)]
 
     def _replace_hanging(self, now_ns: int) -> list[Action]:
-        """Replace the workers that did not abort; from now on wait for processes to start."""
+        """Replace the members that did not abort; from now on wait for processes to start."""
         self._aborting = False
-        self._deadline_ns = now_ns + self._limits.start_timeout_ns
+        self._deadline_ns = self._start_deadline_ns(now_ns)
         hanging = sorted(self._busy)
         self._unspawned |= self._busy
         self._busy.clear()
-        return [Respawn(worker) for worker in hanging]
+        return [Respawn(member) for member in hanging]
 
-    def _reopen_when_ready(self, now_ns: int) -> list[Action]:
+    def _reopen_if_ready(self, now_ns: int) -> list[Action]:
+        """Open the next attempt once no member is busy or missing."""
         if self.phase is not JobPhase.RESTARTING or self._busy or self._unspawned:
             return []
-        actions: list[Action] = [Discard(self.attempt)]
+        discard = Discard(self.attempt)
         self.attempt += 1
-        return [*actions, *self._open(now_ns)]
+        return [discard, *self._open(now_ns)]
+
+    # --- stop and failure -----------------------------------------------------------------------
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether members only have to end their steps: the attempt is over."""
+        return self.phase in (JobPhase.RESTARTING, JobPhase.FAILING)
+
+    def _go_on_if_quiet(self, now_ns: int) -> list[Action]:
+        """Reopen or end after a given-up attempt, once no member is busy."""
+        failing = self.phase is JobPhase.FAILING
+        return self._end_if_quiet() if failing else self._reopen_if_ready(now_ns)
 
     def _stop_asked(self, event: StopAsked, now_ns: int) -> list[Action]:
         if self.phase is JobPhase.FAILING:
             return []
-        if self.phase is JobPhase.PUBLISHING:  # too late to change the outcome
-            self._stop = StopAsked(drain=True)  # but no successor shall begin anew
+        if self.phase is JobPhase.PUBLISHING:
+            # Too late to change the outcome, but a successor must not begin anew.
+            self._stop = StopAsked(drain=True)
             return []
         has_nothing_to_drain = self.phase in (JobPhase.STARTING, JobPhase.RESTARTING)
         if has_nothing_to_drain or not event.drain:
@@ -428,57 +423,73 @@ class JobController:
         if not self.draining or self.phase is not JobPhase.RUNNING:
             return []
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
-        return [Call(worker, self.attempt, "drain") for worker in sorted(self._busy)]
-
-    def _published(self, event: Published) -> list[Action]:
-        if event.error is not None:
-            self.phase = JobPhase.ENDED
-            return [Discard(self.attempt), End("failed", event.error)]
-        self.phase = JobPhase.ENDED
-        return [End("drained" if event.cut_short else "finished")]
+        return [CallMember(member, self.attempt, "drain") for member in sorted(self._busy)]
 
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
-        """Abort everything; without an error, because the user asked for it."""
+        """Abort all members; `error` is None if the user cancelled the job."""
         self.phase, self._failing = JobPhase.FAILING, True
-        self._repairing.clear()
+        self._repairs.give_up()
         self._error = error
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        aborts = [Call(w, self.attempt, "abort") for w in sorted(self._busy)]
-        return [*aborts, *self._end_when_quiet()]
+        return [*self._abort_busy(), *self._end_if_quiet()]
 
-    def _end_when_quiet(self) -> list[Action]:
+    def _end_if_quiet(self) -> list[Action]:
         if self._busy:
             return []
         self.phase = JobPhase.ENDED
         state = "cancelled" if self._error is None else "failed"
         return [Discard(self.attempt), End(state, self._error)]
 
+    # --- deadlines ------------------------------------------------------------------------------
+
+    def _start_deadline_ns(self, now_ns: int) -> int:
+        """Return the deadline of a process that starts now."""
+        return now_ns + self._limits.start_timeout_ns
+
     def _tick(self, now_ns: int) -> list[Action]:
-        late = [relay for relay, late_ns in self._repairing.items() if now_ns >= late_ns]
-        if late and self.phase is JobPhase.RUNNING:
-            absent = set(late) & self._unspawned  # others rejoin, and are aborted
-            return self._begin_anew(self._names.not_in_time(late, "come back"), absent, now_ns)
+        """Act on the deadlines that have passed: that of each repair, and that of the phase."""
+        late_relays = self._repairs.late(now_ns)
+        if late_relays and self.phase is JobPhase.RUNNING:
+            absent = set(late_relays) & self._unspawned  # the others rejoin, and are aborted
+            late = self._names.not_in_time(late_relays, "come back")
+            return self._begin_anew(late, absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
             return []
         self._deadline_ns = None
-        late = sorted(self._busy | self._unspawned)
-        if self.phase is JobPhase.FAILING:
-            self._busy.clear()
-            return self._end_when_quiet()
-        if self.phase is JobPhase.RESTARTING and not self._aborting:
-            return self._fail(ResourceError(self._names.not_in_time(late, "come back")), now_ns)
-        if self.phase is JobPhase.RESTARTING:
-            return self._replace_hanging(now_ns)
-        if self.phase is JobPhase.RUNNING and self._have_workers_ended:
-            for relay in late:
-                self._do_without(relay)
-            return self._go_on_if_complete(now_ns)
-        if self.phase is JobPhase.RUNNING:
-            # Relays do not drain: they wait for the workers that are late.
-            late = [member for member in late if member < self._workers] or late
-            msg = (
-                f"{self._names.told(late)} did not drain in time: raise runtime.drain_timeout_ms, "
-                "or cancel with a second Ctrl-C"
-            )
-            return self._fail(WorkerDiedError(msg), now_ns)
-        return self._fail(ResourceError(self._names.not_in_time(late, "start")), now_ns)
+        match self.phase:
+            case JobPhase.FAILING:
+                self._busy.clear()
+                return self._end_if_quiet()
+            case JobPhase.RESTARTING if self._aborting:
+                return self._replace_hanging(now_ns)
+            case JobPhase.RESTARTING:
+                return self._fail_late_start("come back", now_ns)
+            case JobPhase.RUNNING if self._have_workers_ended:
+                return self._do_without_late(now_ns)
+            case JobPhase.RUNNING:
+                return self._fail_late_drain(now_ns)
+        return self._fail_late_start("start", now_ns)
+
+    @property
+    def _late(self) -> list[int]:
+        """The members that are awaited at a deadline."""
+        return sorted(self._busy | self._unspawned)
+
+    def _fail_late_start(self, what: str, now_ns: int) -> list[Action]:
+        return self._fail(ResourceError(self._names.not_in_time(self._late, what)), now_ns)
+
+    def _do_without_late(self, now_ns: int) -> list[Action]:
+        """Continue without the relays that did not finish in time."""
+        for relay in self._late:
+            self._drop(relay)
+        return self._advance_if_complete(now_ns)
+
+    def _fail_late_drain(self, now_ns: int) -> list[Action]:
+        late = self._late
+        # Relays do not drain: they wait for late workers, which the message names alone.
+        late = [member for member in late if not self._is_relay(member)] or late
+        msg = (
+            f"{self._names.of_all(late)} did not drain in time: raise runtime.drain_timeout_ms, "
+            "or cancel with a second Ctrl-C"
+        )
+        return self._fail(WorkerDiedError(msg), now_ns)

@@ -1,4 +1,7 @@
-"""What a job's controller learns (events), and what it wants to be done (actions)."""
+"""What a job's controller is told (events), and what it wants to be done (actions).
+
+A member is a worker or a relay, by its number: workers come first, the hosts' relays behind them.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,25 @@ from dataclasses import dataclass
 
 from ..configs.errors import WhaleError
 
-WorkerResult = object
-"""What a worker's call returned; the controller passes it on without looking into it."""
+StepResult = object
+"""What a member returned from a step; the controller passes it on without looking into it."""
 
 
 @dataclass(frozen=True)
 class Returned:
-    """Event: `worker` carried out the call of `attempt` to `method`."""
+    """Event: `member` carried out the call of `attempt` to `method`."""
 
-    worker: int
+    member: int
     attempt: int
     method: str
-    result: WorkerResult
+    result: StepResult
 
 
 @dataclass(frozen=True)
 class Raised:
-    """Event: the call ended with an error; the worker itself lives."""
+    """Event: the call ended with an error; the member itself is alive."""
 
-    worker: int
+    member: int
     attempt: int
     method: str
     error: WhaleError
@@ -32,22 +35,22 @@ class Raised:
 
 @dataclass(frozen=True)
 class Died:
-    """Event: the worker's process is gone."""
+    """Event: the member's process has ended; `detail` says how."""
 
-    worker: int
+    member: int
     detail: str
 
 
 @dataclass(frozen=True)
 class Respawned:
-    """Event: a new process takes the place of a dead worker."""
+    """Event: a new process has replaced the member's and is ready."""
 
-    worker: int
+    member: int
 
 
 @dataclass(frozen=True)
 class AttemptLost:
-    """Event: `attempt` cannot come to its end, though all members live; `reason` says why."""
+    """Event: `attempt` cannot finish, though all members are alive; `reason` says why."""
 
     attempt: int
     reason: str
@@ -55,14 +58,14 @@ class AttemptLost:
 
 @dataclass(frozen=True)
 class StopAsked:
-    """Event: the user wants the job to end; with `drain`, after all that was read has come out."""
+    """Event: the user wants the job to end; with `drain`, after all rows read have come out."""
 
     drain: bool
 
 
 @dataclass(frozen=True)
 class Published:
-    """Event: the output of all sinks is where the user wants it, or `error` says why not.
+    """Event: the output of all sinks is published, or `error` says why not.
 
     `cut_short` says that a source was drained before its end.
     """
@@ -73,17 +76,17 @@ class Published:
 
 @dataclass(frozen=True)
 class Tick:
-    """Event: time passes."""
+    """Event: time has passed."""
 
 
 Event = Returned | Raised | Died | Respawned | AttemptLost | StopAsked | Published | Tick
 
 
 @dataclass(frozen=True)
-class Call:
-    """Action: call `method` of `worker`."""
+class CallMember:
+    """Action: call `method` of `member`."""
 
-    worker: int
+    member: int
     attempt: int
     method: str
     arguments: tuple[object, ...] = ()
@@ -91,39 +94,39 @@ class Call:
 
 @dataclass(frozen=True)
 class Respawn:
-    """Action: replace the worker's process, killing it first if it still lives."""
+    """Action: replace the member's process, killing it first if it is still alive."""
 
-    worker: int
+    member: int
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Action: publish what the workers staged; `staged` has each worker's result of `stage`."""
+    """Action: publish what the workers staged; `staged` has each member's result of `stage`."""
 
     attempt: int
-    staged: tuple[WorkerResult, ...]
+    staged: tuple[StepResult, ...]
 
 
 @dataclass(frozen=True)
 class Discard:
-    """Action: remove whatever `attempt` staged."""
+    """Action: remove all that `attempt` staged."""
 
     attempt: int
 
 
 @dataclass(frozen=True)
 class RelayLost:
-    """Action: take note that a relay is gone for now; streams are to flow around it."""
+    """Action: reroute streams around a relay that is being replaced."""
 
-    worker: int
+    relay: int
 
 
 @dataclass(frozen=True)
 class RelayBack:
-    """Action: take note that another process is the relay; `result` is what it offers."""
+    """Action: let streams flow through a new relay; `offer` says where it listens."""
 
-    worker: int
-    result: WorkerResult
+    relay: int
+    offer: StepResult
 
 
 @dataclass(frozen=True)
@@ -134,4 +137,4 @@ class End:
     error: WhaleError | None = None
 
 
-Action = Call | Respawn | Publish | Discard | RelayLost | RelayBack | End
+Action = CallMember | Respawn | Publish | Discard | RelayLost | RelayBack | End

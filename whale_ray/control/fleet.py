@@ -1,6 +1,6 @@
-"""A job's members, wherever they live: the one seam between the controller and the outside.
+"""A job's members, wherever they run: the one seam between the controller and the outside.
 
-Members are the workers, and behind them the relays of the hosts where there are several.
+Members are the workers and, on several hosts, behind them the relays of the hosts.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from .controller_events import Event
 
 @dataclass(frozen=True)
 class SnapshotTaken:
-    """A worker's counters on their way to whoever watches the job; None if it could not tell."""
+    """The counters of a member; None if it could not be asked."""
 
-    worker: int
+    member: int
     snapshot: WorkerSnapshot | None
 
 
 @dataclass(frozen=True)
 class MemberMessage:
-    """What a member tells the controller without having been asked, in an attempt."""
+    """A message of a member to the controller that answers no call, in an attempt."""
 
-    worker: int
+    member: int
     attempt: int
     content: object
 
@@ -35,32 +35,30 @@ FleetEvent = Event | SnapshotTaken | MemberMessage
 
 
 class Fleet(ABC):
-    """Members 0 … n − 1, called workers here.
-
-    Calls do not wait: what becomes of them arrives as an event.
+    """Members 0 … n − 1. Calls do not wait; their results arrive as events.
 
     Attributes:
-        term: the controller's, which goes with every call; workers refuse older ones.
+        term: of the controller, sent with every call; members refuse calls of an older term.
     """
 
     term: int = 1
 
     @abstractmethod
     def start(self, assignment: Assignment) -> None:
-        """Bring the workers to life; raises ResourceError if there is no room for them."""
+        """Start the members; raises ResourceError if there are not enough resources."""
 
     @abstractmethod
-    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
-        """Let a worker take a step of its attempt, or obey a command.
+    def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Let a member take a step of its attempt, or carry out a command.
 
-        Steps (`controller.STEPS`, and rejoin) are carried out one after another and return an
-        event. The commands (`host.COMMANDS`) take effect at any moment; snapshot is answered by one
-        `SnapshotTaken`, unless the worker dies.
+        Steps (`attempt_steps.STEPS`, and rejoin) are carried out one after another; each is
+        answered by an event. Commands (`member_host.COMMANDS`) take effect at once, without an
+        answer. `snapshot` is answered by one `SnapshotTaken`, unless the member dies.
         """
 
     @abstractmethod
-    def respawn(self, worker: int) -> None:
-        """Replace a worker's process; `Respawned` follows when the new one is ready."""
+    def respawn(self, member: int) -> None:
+        """Replace a member's process; `Respawned` follows when the new one is ready."""
 
     @abstractmethod
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
@@ -68,4 +66,4 @@ class Fleet(ABC):
 
     @abstractmethod
     def shutdown(self, grace_ns: int) -> None:
-        """End all workers, killing those that do not end in time. May be called twice."""
+        """End all members, killing those that do not end in time. May be called twice."""

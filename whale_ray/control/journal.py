@@ -1,4 +1,4 @@
-"""What a controller writes down, so that another can take its place."""
+"""What a controller writes down, so that another can replace it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..multicast.tree_state import (
-    TreeState,
-)
+from ..multicast.tree_state import TreeState
 from ..operators.sinks.base import SinkResult
 from .progress import ControllerProgress
 
@@ -35,7 +33,7 @@ class Journal(ABC):
 
     @abstractmethod
     def read(self) -> Entry | None:
-        """Return the newest entry, None if no controller has led the job before."""
+        """Return the newest entry; None if this is the job's first controller."""
 
     @abstractmethod
     def write(self, entry: Entry) -> None:
@@ -43,11 +41,11 @@ class Journal(ABC):
 
     @abstractmethod
     def erase(self) -> None:
-        """Forget the job: it has ended."""
+        """Remove the entry of a job that has ended."""
 
 
 class NoJournal(Journal):
-    """For controllers that live in the driver: the job dies with them anyway."""
+    """Keeps nothing: for controllers in the driver, with which the job ends anyway."""
 
     def read(self) -> Entry | None:
         """Return None."""

@@ -1,4 +1,4 @@
-"""What messages call a job's members, and those that are late."""
+"""The names of a job's members in messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class MemberNames:
         """Return the name of one member."""
         return self._names[member]
 
-    def told(self, members: list[int]) -> str:
-        """Name several: "workers 1, 2 and relay of host-0"."""
+    def of_all(self, members: list[int]) -> str:
+        """Return the names of several: "workers 1, 2 and relay of host-0"."""
         workers = [str(member) for member in members if member < self._workers]
         named = [self._names[member] for member in members if member >= self._workers]
         if workers:
@@ -23,8 +23,8 @@ class MemberNames:
         return " and ".join(named)
 
     def not_in_time(self, members: list[int], what: str) -> str:
-        """Say that members did not do something in time, and the remedy."""
+        """Return the message that members did not do something in time, with the remedy."""
         return (
-            f"{self.told(members)} did not {what} in time: free processors or memory, "
+            f"{self.of_all(members)} did not {what} in time: free processors or memory, "
             "use fewer --workers, or raise runtime.start_timeout_ms"
         )

@@ -1,4 +1,4 @@
-"""Outputs without rows: their columns, as far as anything in the job knows them."""
+"""Outputs without rows: their columns, as far as the job knows them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from ..operators.sinks.base import SinkResult, Staged
 from ..operators.sinks.writer_schema import nullable
 from ..plan.columns import known_columns
 from ..plan.logical import LogicalPlan
-from ..worker.staged_output import (
-    StagedOutput,
-)
+from ..worker.staged_output import StagedOutput
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +19,8 @@ _log = logging.getLogger(__name__)
 def staged_of(sink_id: str, workers: Iterable[StagedOutput], logical: LogicalPlan) -> list[Staged]:
     """Return what all instances of a sink staged.
 
-    Where none of them saw a row, each gets the schema of the rows that might have come, if it is
-    known: an output without rows has columns, too.
+    If none of them received a row, each part gets the schema that its rows would have had, if that
+    is known: an output without rows has columns, too.
     """
     workers = tuple(workers)
     staged = [part for worker in workers for part in worker.parts.get(sink_id, ())]
@@ -31,7 +29,7 @@ def staged_of(sink_id: str, workers: Iterable[StagedOutput], logical: LogicalPla
     learnt = {name: schema for worker in workers for name, schema in worker.columns.items()}
     try:
         columns = known_columns(logical, learnt)[sink_id]
-    except (WhaleError, OSError):  # an input has gone meanwhile
+    except (WhaleError, OSError):  # an input was removed meanwhile
         columns = None
     if columns is None:
         return staged
@@ -39,8 +37,8 @@ def staged_of(sink_id: str, workers: Iterable[StagedOutput], logical: LogicalPla
     return [replace(part, schema=schema) for part in staged]
 
 
-def tell_if_bare(sink_id: str, result: SinkResult) -> None:
-    """Say so if an output has neither rows nor columns."""
+def warn_without_columns(sink_id: str, result: SinkResult) -> None:
+    """Log a warning if an output has neither rows nor columns."""
     if result.path is not None and not result.parts:
         _log.warning(
             "sink %r got no row, and the columns are not known: %s holds no part; declare schema= "

@@ -1,28 +1,34 @@
-"""How far a controller has come: what its successor has to know in order to go on."""
+"""The state of a controller that its successor needs in order to continue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ..configs.errors import WhaleError
-from .controller_events import WorkerResult
+from .controller_events import StepResult
 
 
 @dataclass(frozen=True)
 class ControllerProgress:
-    """What a controller has to know in order to go on for one that died.
+    """Where a job is.
 
-    `step` is an index of `STEPS`, or one beyond them while the output is published; `arguments` are
-    what the step was given; `made` is what members made for each other, for relays that rejoin;
-    `repairing` are the relays that are being replaced, `repaired` those that were, in this attempt;
-    `failing` says that the job is to end, with `error` or, without one, as the user cancelled it.
+    Attributes:
+        attempt: the number of the present attempt, from 0.
+        step: an index of `STEPS`, or `len(STEPS)` while the output is published.
+        arguments: of the step.
+        draining: whether the user asked for a drain.
+        exchanged: what members have made for each other, for relays that rejoin.
+        repairing: the relays that are being replaced.
+        repaired: the relays that were replaced in this attempt.
+        failing: whether the job is to end without publishing.
+        error: why, if `failing`; None if the user cancelled the job.
     """
 
     attempt: int
     step: int
     arguments: tuple[object, ...]
     draining: bool
-    made: tuple[tuple[WorkerResult, ...], ...] = ()
+    exchanged: tuple[tuple[StepResult, ...], ...] = ()
     repairing: frozenset[int] = frozenset()
     repaired: frozenset[int] = frozenset()
     failing: bool = False

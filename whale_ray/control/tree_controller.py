@@ -1,15 +1,15 @@
-"""Keeps the multicast trees of a job: adjusts them to the load, and repairs them around the dead.
+"""Adjusts the multicast trees of a job to the load, and repairs them around failed relays.
 
-The controller's part. Pure: events and times in, orders out. Per stream there is one tree, led from
-epoch to epoch by a `SwitchCoordinator` (whale_ray/multicast/). What a switch is begun for, the most
-urgent first::
+A pure state machine in the controller: events and times in, orders out. Each stream has one tree; a
+`SwitchCoordinator` (whale_ray/multicast/) leads it from epoch to epoch. The reasons for a switch,
+the most urgent first::
 
-    a relay has died ─► its children get other parents       (leave)
-    a relay is back  ─► its host joins again                 (join)
+    a relay has failed  ─► its children get other parents    (leave)
+    a relay is replaced ─► its host joins again              (join)
     the user asks for another shape                          (reshape)
     the load asks for another out-degree (Whale 3.3)         (change_degree)
 
-`states` must be written down before the orders are sent: a successor goes on from there.
+`states` must be written down before the orders are sent: a successor continues from there.
 """
 
 from __future__ import annotations
@@ -26,26 +26,21 @@ from ..multicast.switch_protocol import SwitchCoordinator, SwitchPhase, SwitchRe
 from ..multicast.switching import Switch, change_degree, join, leave, reshape
 from ..multicast.tree_messages import StreamLoad, TreeOrders
 from ..multicast.tree_state import Goal, SwitchReport, TreeState
-from ..multicast.trees import (
-    Tree,
-    Vertex,
-)
-from ..plan.hosts import (
-    shape_tree,
-)
+from ..multicast.trees import Tree, Vertex
+from ..plan.hosts import shape_tree
 from ..plan.streams import RingSpec, StreamPlan
 from ..relay.stream_load import SampleClock
 
 TICK_NS = 50_000_000
-"""How often what was not answered is said again."""
+"""How often unanswered messages are repeated."""
 
 _SWITCHES_KEPT = 256
 
 
 class _Caps:
-    """The out-degrees of hosts whose own way out affords less than the source's.
+    """The out-degrees of hosts that can serve fewer children than the source.
 
-    Each relay is watched as the source is, and narrowed or widened by the same rules (DESIGN 6).
+    Each relay has a monitor, as the source has, with the same rules (DESIGN 6).
     """
 
     def __init__(self, settings: MulticastSettings) -> None:
@@ -54,7 +49,7 @@ class _Caps:
         self.of: dict[Vertex, int] = {}
 
     def loaded(self, load: StreamLoad, now_ns: int, tree: Tree) -> None:
-        """Take note of the load of a host that is not the root."""
+        """Take the load of a host that is not the root."""
         children = len(tree.children.get(load.host, ()))
         if not children:
             return
@@ -76,7 +71,7 @@ class _Caps:
 
 
 Orders = list[tuple[int, TreeOrders]]
-"""To which host's relay, what."""
+"""The host of a relay, and what it is sent."""
 
 
 class TreeController:
@@ -90,7 +85,7 @@ class TreeController:
         term: int = 1,
         states: Mapping[int, TreeState] | None = None,
     ) -> None:
-        """Begin with the plan's trees, or go on from what a predecessor wrote down."""
+        """Begin with the plan's trees, or continue from what a predecessor wrote down."""
         self._streams = {
             ring.id: _Stream(ring, plan, settings, now_ns, term, (states or {}).get(ring.id))
             for ring in plan.rings
@@ -116,31 +111,31 @@ class TreeController:
 
     @property
     def throttled(self) -> dict[int, float]:
-        """Streams whose load no out-degree can carry: what can be, in slices per second."""
+        """The highest rates of streams that no out-degree carries, in slices per second."""
         return {n: s.throttle for n, s in self._streams.items() if s.throttle is not None}
 
     @property
     def failure(self) -> str:
-        """Why the attempt is lost: what some host needs is held nowhere. "" if it is not."""
+        """Why the attempt is lost: bytes that a host needs are held nowhere. "" if it is not."""
         failures = (stream.coordinator.failure for stream in self._streams.values())
         return next(filter(None, failures), "")
 
     @property
     def next_due_ns(self) -> int:
-        """When `turn` has something to do at the latest."""
+        """The latest time for the next `turn`."""
         return self._tick_ns
 
     def set_goal(self, goal: Goal) -> None:
-        """Want another shape for all trees."""
+        """Change the shape that is wanted for all trees."""
         for stream in self._streams.values():
             stream.goal = goal
 
     def lost(self, host: int, now_ns: int) -> Orders:
-        """Take note that a host's relay has died."""
+        """Take the failure of a host's relay."""
         return self._from_all((n, s.lost(host, now_ns)) for n, s in self._streams.items())
 
     def back(self, host: int, now_ns: int) -> Orders:
-        """Take note that another process has taken over for a host's relay."""
+        """Take the return of a host whose relay was replaced."""
         return self._from_all((n, s.back(host, now_ns)) for n, s in self._streams.items())
 
     def answered(self, stream: int, message: Message, now_ns: int) -> Orders:
@@ -148,28 +143,29 @@ class TreeController:
         return self._from_all([(stream, self._streams[stream].answered(message, now_ns))])
 
     def loaded(self, load: StreamLoad, now_ns: int) -> Orders:
-        """Take note of a stream's load."""
+        """Take the load of a stream at a host."""
         return self._from_all([(load.stream, self._streams[load.stream].loaded(load, now_ns))])
 
     def turn(self, now_ns: int) -> Orders:
-        """Begin what is due; say again what was not answered."""
+        """Begin the switches that are due; repeat what was not answered."""
         ticks = now_ns >= self._tick_ns
         if ticks:
             self._tick_ns = now_ns + TICK_NS
         return self._from_all((n, s.turn(now_ns, ticks)) for n, s in self._streams.items())
 
     @staticmethod
-    def _from_all(said: Iterable[tuple[int, list[AddressedMessage]]]) -> Orders:
+    def _from_all(by_stream: Iterable[tuple[int, list[AddressedMessage]]]) -> Orders:
+        """Group the streams' messages by the host that they go to."""
         by_host: dict[int, list[tuple[int, Message]]] = {}
-        for stream, messages in said:
+        for stream, messages in by_stream:
             for one in messages:
-                assert one.to is not None, "coordinators speak to vertices"
+                assert one.to is not None, "coordinators send to vertices"
                 by_host.setdefault(int(one.to), []).append((stream, one.message))
         return [(host, TreeOrders(tuple(messages))) for host, messages in by_host.items()]
 
 
 class _Stream:
-    """One stream's tree."""
+    """One stream's tree: its coordinator, and the monitor of its source."""
 
     def __init__(
         self,
@@ -196,7 +192,7 @@ class _Stream:
         self._caps = _Caps(settings)
         self._root_away = False
         self._away: set[Vertex] = set()
-        # A predecessor's dead have been replaced, or their death is told again.
+        # Hosts that failed in a former term were replaced, or their failure is reported again.
         self._returning: set[Vertex] = set(record.gone)
         self._report: SwitchReport | None = None
 
@@ -215,7 +211,7 @@ class _Stream:
             self._root_away = True
             return []
         record = self.coordinator.record
-        concerned = {*record.tree.vertices, *record.told, *record.leaving, *record.gone}
+        concerned = {*record.tree.vertices, *record.concerned, *record.leaving, *record.gone}
         if record.next_tree is not None:
             concerned |= set(record.next_tree.vertices)
         if host not in concerned:
@@ -280,13 +276,13 @@ class _Stream:
         return out
 
     def _next_switch(self) -> tuple[str, Switch, set[Vertex]] | None:
-        """Return why to switch, how, and who has no parent to read from up to the cut."""
+        """Return the reason of a switch, the switch, and the vertices without a former parent."""
         coordinator = self.coordinator
         tree, gone = coordinator.tree, coordinator.record.gone
-        dead = [vertex for vertex in tree.joined if vertex in gone]
-        if dead:
-            switch = leave(tree, dead, self._degree(tree), self._caps_now)
-            orphans = {child for one in dead for child in tree.children[one]} - set(dead)
+        failed = [vertex for vertex in tree.joined if vertex in gone]
+        if failed:
+            switch = leave(tree, failed, self._degree(tree), self._caps_now)
+            orphans = {child for one in failed for child in tree.children[one]} - set(failed)
             return "repair", switch, orphans
         ready = sorted(self._returning - set(tree.vertices) - coordinator.record.leaving, key=str)
         if ready and not coordinator.uninformed:
@@ -297,6 +293,7 @@ class _Stream:
         return None if wanted is None or not wanted[1].moves else (*wanted, set())
 
     def _wanted_switch(self, tree: Tree) -> tuple[str, Switch] | None:
+        """Return the switch that the user's goal or the load asks for, with its reason."""
         goal, hosts = self.goal, tuple(map(int, tree.joined))
         if goal.route != "non-blocking":
             shape = shape_tree(goal.route, 0, int(tree.root), hosts)
@@ -309,11 +306,12 @@ class _Stream:
 
     @property
     def _caps_now(self) -> Mapping[Vertex, int]:
+        """The caps of single hosts, while the load decides on out-degrees."""
         adjusts = self.goal == Goal("non-blocking")
         return self._caps.of if adjusts else {}
 
     def _degree(self, tree: Tree) -> int:
-        """Return the cap under which hosts leave and join."""
+        """Return the highest out-degree when hosts leave and join."""
         if self.goal.route == "star":
             return max(1, len(tree.joined) + 1)
         if self.goal.route == "chain":
@@ -335,7 +333,7 @@ class _Stream:
             return
         self._report = None
         tree = self.coordinator.tree
-        # One that is in the tree as a dead host, and replaced already, has to leave it first.
+        # A host that failed in the tree has to leave it before it can join again.
         self._returning -= set(tree.vertices) - self.coordinator.record.gone
         if not committed:
             reason = self.coordinator.aborts[-1] if self.coordinator.aborts else "aborted"

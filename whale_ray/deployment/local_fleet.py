@@ -1,6 +1,6 @@
 """One worker in the calling process and thread: no Ray, no other process, nothing to clean up.
 
-The worker runs in slices of time inside `next_event`, so the controller gets its turn in between.
+The worker runs in time slices inside `next_event`; the controller runs between them.
 """
 
 from __future__ import annotations
@@ -10,41 +10,35 @@ from collections import deque
 from typing import Any
 
 from ..control.controller_events import Raised
-from ..control.fleet import (
-    Fleet,
-    FleetEvent,
-    SnapshotTaken,
-)
-from ..plan.assignment import (
-    Assignment,
-)
+from ..control.fleet import Fleet, FleetEvent, SnapshotTaken
+from ..plan.assignment import Assignment
 from ..transport.clock import Clock
 from ..worker.worker import Worker
-from .member_host import COMMANDS, WorkerHost
+from .member_host import COMMANDS, MemberHost
 
 _PENDING_MAX = 64
 
 
 class LocalFleet(Fleet):
-    """A fleet of one, on `clock` (a virtual one makes waiting take no time)."""
+    """A fleet of one worker, on `clock`; with a virtual clock, waiting takes no time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._host: WorkerHost | None = None
+        self._host: MemberHost | None = None
         self._pending: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=_PENDING_MAX)
         self._running: int | None = None
 
     @property
-    def host(self) -> WorkerHost:
+    def host(self) -> MemberHost:
         """The worker's host; only after `start`."""
         assert self._host is not None
         return self._host
 
     def start(self, assignment: Assignment) -> None:
         """Make the worker."""
-        self._host = WorkerHost(0, Worker(0, assignment, self._clock))
+        self._host = MemberHost(0, Worker(0, assignment, self._clock))
 
-    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+    def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Carry out a command at once; keep anything else for `next_event`."""
         if method in COMMANDS:
             self.host.command(attempt, method, arguments)
@@ -52,13 +46,13 @@ class LocalFleet(Fleet):
             assert len(self._pending) < _PENDING_MAX, "the controller waits for every call"
             self._pending.append((attempt, method, arguments))
 
-    def respawn(self, worker: int) -> None:
-        """Never asked: a worker in this process dies with its controller."""
+    def respawn(self, member: int) -> None:
+        """Raise NotImplementedError: a worker in this process dies with its controller."""
         msg = "a worker in the calling process cannot be replaced"
         raise NotImplementedError(msg)
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
-        """Carry out the oldest call, or let the running worker work for `timeout_ns`."""
+        """Carry out the oldest call, or let the worker run for `timeout_ns`."""
         if self._running is not None:
             return self._run_on(self._running, timeout_ns)
         if not self._pending:
@@ -82,7 +76,7 @@ class LocalFleet(Fleet):
         return None
 
     def _snapshot(self) -> SnapshotTaken:
-        """Return the counters as they stand: the worker goes on counting in its own objects."""
+        """Return a copy of the counters, since the worker changes its own objects."""
         return copy.deepcopy(self.host.snapshot())
 
     def shutdown(self, grace_ns: int) -> None:

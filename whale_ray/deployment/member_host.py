@@ -1,4 +1,4 @@
-"""Hosts one worker or relay behind a fleet's wrapper: carries out calls by name, returns events."""
+"""Carries out a fleet's calls on one worker or relay, and returns events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 
@@ -23,12 +23,10 @@ from ..configs.errors import (
     TransportGoneError,
     WhaleError,
 )
-from ..control.controller import REJOIN
+from ..control.attempt_steps import REJOIN
 from ..control.controller_events import Raised, Returned
 from ..control.fleet import MemberMessage, SnapshotTaken
-
-if TYPE_CHECKING:
-    from .members import Member
+from .members import Member
 
 _log = logging.getLogger(__name__)
 
@@ -36,96 +34,95 @@ T = TypeVar("T")
 _CALLS_MAX = 64
 
 COMMANDS = frozenset({"drain", "finish", "abort", "tell"})
-"""Calls that take effect while another call runs; they return nothing."""
+"""Calls that take effect while a step runs; they return nothing."""
 
 
-class WorkerHost:
+class MemberHost:
     """Member `index` of a job; `execute` runs in one thread, `command` and `snapshot` in any."""
 
     def __init__(self, index: int, member: Member) -> None:
         self._index = index
-        self.worker = member
+        self.member = member
         self._changed = threading.Condition()
         self._term = 0
         self._step: tuple[int, str] | None = None
-        self._told: Returned | Raised | None = None
+        self._answer: Returned | Raised | None = None
 
     def execute_once(
         self, term: int, attempt: int, method: str, arguments: tuple[Any, ...]
     ) -> Returned | Raised:
-        """Carry out a step, or tell the result again if it was carried out before.
+        """Carry out a step, or return its result again if it was carried out before.
 
-        While another thread carries it out, wait for its end: a controller that took the place of a
-        dead one asks like this. A controller of an older term is refused.
+        If another thread carries it out, wait for its end: a controller that replaces a failed one
+        repeats its last call. Calls of an older term are refused.
         """
         with self._changed:
             if term < self._term:
                 return Raised(self._index, attempt, method, JobError(_outdated(term, self._term)))
             self._term = term
             if self._step == (attempt, method):
-                self._changed.wait_for(lambda: self._told is not None)
-                assert self._told is not None
-                return self._told
-            self._step, self._told = (attempt, method), None
-        told = self.execute(attempt, method, arguments)
+                self._changed.wait_for(lambda: self._answer is not None)
+                assert self._answer is not None
+                return self._answer
+            self._step, self._answer = (attempt, method), None
+        answer = self.execute(attempt, method, arguments)
         with self._changed:
-            self._told = told
+            self._answer = answer
             self._changed.notify_all()
-        return told
+        return answer
 
     def execute(self, attempt: int, method: str, arguments: tuple[Any, ...]) -> Returned | Raised:
-        """Carry out one step of an attempt's life; an error becomes an event, too."""
-        if method not in ("open", REJOIN) and self.worker.attempt != attempt:
-            lost = NotInAttemptError(f"it is in attempt {self.worker.attempt}")
+        """Carry out one step of an attempt; an exception becomes a `Raised`."""
+        if method not in ("open", REJOIN) and self.member.attempt != attempt:
+            lost = NotInAttemptError(f"it is in attempt {self.member.attempt}")
             return Raised(self._index, attempt, method, lost)
         try:
-            result = getattr(self.worker, method)(attempt, *arguments)
+            result = getattr(self.member, method)(attempt, *arguments)
         except (SegmentGoneError, TransportGoneError) as error:
-            # What another worker made is gone: it died, most likely, and that is about to be told.
+            # Another worker's memory is gone: it has most likely died.
             return Raised(self._index, attempt, method, AttemptLostError(str(error)))
         except WhaleError as error:
             return Raised(self._index, attempt, method, error)
         except MemoryError as error:
-            text = f"{self.worker.name} ran out of memory in {method}: {error}"
+            text = f"{self.member.name} ran out of memory in {method}: {error}"
             return Raised(self._index, attempt, method, ResourceError(text))
         except Interrupted:
             raise
-        except BaseException as error:  # noqa: BLE001  # whatever it is: the driver must know
-            return Raised(self._index, attempt, method, _internal(self.worker.name, method, error))
+        except BaseException as error:  # noqa: BLE001  # the controller must learn of it
+            return Raised(self._index, attempt, method, _internal(self.member.name, method, error))
         return Returned(self._index, attempt, method, result)
 
     def command(self, attempt: int, name: str, arguments: tuple[Any, ...] = ()) -> None:
-        """Tell the running worker something, from another thread."""
+        """Carry out a command while a step may run in another thread."""
         if name not in COMMANDS:
             msg = f"{name!r} is no command of a worker"
             raise ValueError(msg)
-        getattr(self.worker, name)(attempt, *arguments)
+        getattr(self.member, name)(attempt, *arguments)
 
     def snapshot(self) -> SnapshotTaken:
-        """Return the worker's counters; never raises, since they are not worth a job."""
+        """Return the member's counters; never raises, since no job fails for want of counters."""
         try:
-            return SnapshotTaken(self._index, self.worker.snapshot())
-        except Exception:  # noqa: BLE001  # read while the loop writes: the next one may do
-            _log.exception("%s cannot tell its counters", self.worker.name)
+            return SnapshotTaken(self._index, self.member.snapshot())
+        except Exception:  # noqa: BLE001  # read while the loop writes; the next one may succeed
+            _log.exception("%s cannot tell its counters", self.member.name)
             return SnapshotTaken(self._index, None)
 
     def abort(self) -> None:
-        """Let the step that is under way end soon, whichever it is; never raises."""
+        """Let the step under way end soon; never raises."""
         try:
-            self.worker.abort(self.worker.attempt)
-        except Exception:  # noqa: BLE001  # its rings may be closed at this very moment
-            _log.exception("%s cannot abort", self.worker.name)
+            self.member.abort(self.member.attempt)
+        except Exception:  # noqa: BLE001  # its rings may be closed at the same time
+            _log.exception("%s cannot abort", self.member.name)
 
     def close(self) -> None:
-        """Give back everything that the worker holds."""
-        self.worker.close()
+        """Release all that the member holds."""
+        self.member.close()
 
 
 class StepThread:
-    """Carries out calls one after another in one thread of its own.
+    """Carries out calls one after another in a thread of its own.
 
-    An operator's `open` and its other methods run in the same thread, whichever thread a call
-    came in.
+    So all methods of an operator run in one thread, whichever thread a call came in.
     """
 
     def __init__(self) -> None:
@@ -133,7 +130,7 @@ class StepThread:
         threading.Thread(target=self._serve, name="steps", daemon=True).start()
 
     def run(self, call: Callable[[], T]) -> T:
-        """Wait until the calls before it are through, carry out `call`, return what it returns."""
+        """Carry out `call` after the calls before it; return what it returns."""
         future: Future[T] = Future()
         self._calls.put((future, call))
         return future.result()
@@ -148,23 +145,22 @@ class StepThread:
 
 
 def pack(message: object) -> bytes:
-    """Pickle what goes to the controller; an event that cannot be pickled becomes an error."""
+    """Pickle a message to the controller; an event that cannot be pickled becomes a `Raised`."""
     try:
-        if isinstance(
-            message, SnapshotTaken | MemberMessage
-        ):  # often, and nothing of the user's in it
+        if isinstance(message, SnapshotTaken | MemberMessage):
+            # Frequent, and without objects of the user, which only cloudpickle may know.
             return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         return cloudpickle.dumps(message)
     except Exception as error:
         if not isinstance(message, (Returned, Raised)):
             raise
-        worker, method = message.worker, message.method
-        told = f"raised ({message.error})" if isinstance(message, Raised) else "returned"
+        member, method = message.member, message.method
+        done = f"raised ({message.error})" if isinstance(message, Raised) else "returned"
         text = (
-            f"what worker {worker} {told} at step {method!r} cannot be sent to the controller: "
+            f"what worker {member} {done} at step {method!r} cannot be sent to the controller: "
             f"{type(error).__name__}: {error}; a sink's receipts and errors must be picklable"
         )
-        return cloudpickle.dumps(Raised(worker, message.attempt, method, JobError(text)))
+        return cloudpickle.dumps(Raised(member, message.attempt, method, JobError(text)))
 
 
 def _outdated(term: int, newer: int) -> str:

@@ -16,7 +16,7 @@ LOCAL_ADDRESS = "127.0.0.1"
 
 
 class Member(Protocol):
-    """What a fleet asks of a worker or relay; steps (`controller.STEPS`) are called by name."""
+    """What a fleet asks of a worker or relay; steps (`attempt_steps.STEPS`) are called by name."""
 
     @property
     def name(self) -> str:

@@ -43,14 +43,14 @@ class SubtreeAcknowledgements:
         for child, position in enter.items():
             self._of[child] = Acknowledgement(NEVER, position)
 
-    def heard(self, child: Vertex, told: Acknowledgement) -> None:
+    def acknowledge(self, child: Vertex, acknowledgement: Acknowledgement) -> None:
         """Take a child's acknowledgement, maybe late or twice; strangers' are ignored."""
         known = self._of.get(child)
-        if known is None or told.epoch < known.epoch:
+        if known is None or acknowledgement.epoch < known.epoch:
             return
         # In a new epoch the subtree may include one that lags behind: the position may fall.
-        is_newer = told.epoch > known.epoch or told.position > known.position
-        self._of[child] = told if is_newer else known
+        is_newer = acknowledgement.epoch > known.epoch or acknowledgement.position > known.position
+        self._of[child] = acknowledgement if is_newer else known
 
     def combined(self, epoch: int, received: int) -> Acknowledgement:
         """Return the acknowledgement of a vertex that is in `epoch` and has all of `received`."""
@@ -81,7 +81,7 @@ class SourceFloors:
         self._floors = dict.fromkeys((*tree.joined, *absent), position)
         self._entering: dict[Vertex, int] = {}  # those who join with the switch that is prepared
         self._pinned: dict[Vertex, int] = {}
-        self._heard: dict[Vertex, Acknowledgement] = {}
+        self._latest: dict[Vertex, Acknowledgement] = {}
 
     def floor(self, head: int) -> int:
         """Return the first byte that may not be forgotten; `head` if nobody needs any before."""
@@ -134,13 +134,15 @@ class SourceFloors:
         self._floors = {vertex: known.get(vertex, 0) for vertex in (*tree.joined, *away)}
         self._entering = {}
         self._pinned = {vertex: at for vertex, at in self._pinned.items() if vertex in self._floors}
-        self._heard = {
-            vertex: told for vertex, told in self._heard.items() if vertex in self._floors
+        self._latest = {
+            vertex: acknowledgement
+            for vertex, acknowledgement in self._latest.items()
+            if vertex in self._floors
         }
         for child in tree.children[tree.root]:
             self._apply(child)
 
-    def heard(self, child: Vertex, told: Acknowledgement) -> None:
+    def acknowledge(self, child: Vertex, acknowledgement: Acknowledgement) -> None:
         """Take the acknowledgement of a child of the root, maybe late, early or twice.
 
         One of another epoch than the tree's counts for nothing, as it speaks for others than are
@@ -148,18 +150,21 @@ class SourceFloors:
         """
         if child not in self._floors and child not in self._entering:
             return
-        known = self._heard.get(child)
-        if known is None or (told.epoch, told.position) > (known.epoch, known.position):
-            self._heard[child] = told
+        known = self._latest.get(child)
+        if known is None or (acknowledgement.epoch, acknowledgement.position) > (
+            known.epoch,
+            known.position,
+        ):
+            self._latest[child] = acknowledgement
         self._apply(child)
 
     def _apply(self, child: Vertex) -> None:
-        told = self._heard.get(child)
-        if told is None or told.epoch != self._epoch:
+        acknowledgement = self._latest.get(child)
+        if acknowledgement is None or acknowledgement.epoch != self._epoch:
             return
         if self._tree.parents.get(child) != self._tree.root:
             return
         for vertex in self._tree.subtree(child):
-            if told.epoch >= self._pinned.get(vertex, told.epoch):
+            if acknowledgement.epoch >= self._pinned.get(vertex, acknowledgement.epoch):
                 self._pinned.pop(vertex, None)
-                self._floors[vertex] = max(self._floors[vertex], told.position)
+                self._floors[vertex] = max(self._floors[vertex], acknowledgement.position)

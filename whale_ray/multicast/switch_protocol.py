@@ -69,8 +69,8 @@ class SwitchRecord:
     """While PREPARING: the tree that is to follow."""
     moves: tuple[PlannedMove, ...] = ()
     """Those of the switch under way."""
-    told: frozenset[Vertex] = frozenset()
-    """Living hosts that it concerns: those asked to prepare; while COMMITTING, all."""
+    concerned: frozenset[Vertex] = frozenset()
+    """The living hosts in the switch: those asked to prepare; while COMMITTING, all."""
     gone: frozenset[Vertex] = frozenset()
     """Hosts that have died and did not come back."""
     absent: frozenset[Vertex] = frozenset()
@@ -101,8 +101,8 @@ class SwitchCoordinator:
         self._patience_ticks = patience_ticks
         self._ticks = 0
         self._reserved: dict[Vertex, int] = {}
-        self._waiting = set(record.told)
-        self._unfinished = set(record.told)
+        self._waiting = set(record.concerned)
+        self._unfinished = set(record.concerned)
         self._lost_while_committing = bool(record.gone)
         self._uninformed = self._living() if record.gone else set()
         if record.phase is SwitchPhase.PREPARING:
@@ -170,7 +170,7 @@ class SwitchCoordinator:
             phase=SwitchPhase.PREPARING,
             next_tree=switch.after,
             moves=tuple(moves),
-            told=frozenset(asked),
+            concerned=frozenset(asked),
             returning=returning,
         )
         status = StatusMessage(self.term, epoch, switch.degree)
@@ -239,7 +239,7 @@ class SwitchCoordinator:
             raise ValueError(msg)
         self.record = dataclasses.replace(
             record,
-            told=record.told - {vertex},
+            concerned=record.concerned - {vertex},
             gone=record.gone | {vertex},
             absent=record.absent | ({vertex} & set(record.tree.joined)),
             returning=record.returning - {vertex},
@@ -263,7 +263,7 @@ class SwitchCoordinator:
         if self.phase is SwitchPhase.PREPARING:
             self._decide_abort("the relay of the source's host has died")
         elif self.phase is not SwitchPhase.STABLE:
-            self.record = dataclasses.replace(self.record, told=self.record.told | {root})
+            self.record = dataclasses.replace(self.record, concerned=self.record.concerned | {root})
             self._waiting.add(root)
             self._unfinished.add(root)
         if self.record.gone:
@@ -271,7 +271,7 @@ class SwitchCoordinator:
         return self._say()
 
     def _living(self) -> set[Vertex]:
-        members = {*self.tree.vertices, *self.record.told, *self.record.leaving}
+        members = {*self.tree.vertices, *self.record.concerned, *self.record.leaving}
         return members - self.record.gone
 
     def _decide_commit(self) -> list[AddressedMessage]:
@@ -294,7 +294,7 @@ class SwitchCoordinator:
             phase=SwitchPhase.COMMITTING,
             next_tree=None,
             moves=moves,
-            told=frozenset(everybody),
+            concerned=frozenset(everybody),
             gone=gone,
             absent=self.record.absent - self.record.returning,
             returning=frozenset(),
@@ -308,7 +308,7 @@ class SwitchCoordinator:
         self.record = dataclasses.replace(
             self.record, phase=SwitchPhase.ABORTING, next_tree=None, moves=(), returning=frozenset()
         )
-        self._waiting, self._unfinished = set(self.record.told), set(self.record.told)
+        self._waiting, self._unfinished = set(self.record.concerned), set(self.record.concerned)
         self._end_if_all_done()
 
     def _end_if_all_done(self) -> None:
@@ -323,7 +323,7 @@ class SwitchCoordinator:
         if self.phase is SwitchPhase.COMMITTING:
             leaving = frozenset(self._unfinished - set(self.tree.vertices))
         self.record = dataclasses.replace(
-            self.record, phase=SwitchPhase.STABLE, moves=(), told=frozenset(), leaving=leaving
+            self.record, phase=SwitchPhase.STABLE, moves=(), concerned=frozenset(), leaving=leaving
         )
 
     def _say(self) -> list[AddressedMessage]:

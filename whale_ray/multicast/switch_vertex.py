@@ -186,12 +186,12 @@ class SwitchVertex:
         """The bytes that the whole subtree has received, this vertex included."""
         return self._acknowledgements.combined(self.epoch, self.received)
 
-    def acknowledged(self, child: Vertex, told: Acknowledgement) -> None:
+    def acknowledged(self, child: Vertex, acknowledgement: Acknowledgement) -> None:
         """Take a child's subtree acknowledgement, which may be late or repeated."""
         if self._floors is not None:
-            self._floors.heard(child, told)
+            self._floors.acknowledge(child, acknowledgement)
         else:
-            self._acknowledgements.heard(child, told)
+            self._acknowledgements.acknowledge(child, acknowledgement)
 
     @property
     def retain_from(self) -> int:
@@ -252,8 +252,8 @@ class SwitchVertex:
 
     def starved(self, child: Vertex, position: int) -> list[AddressedMessage]:
         """Report that a child needs bytes that are no longer held here."""
-        told = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
-        return [AddressedMessage(None, told)]
+        report = Starved(self.term, self.epoch, self.name, child, position, self.held_from)
+        return [AddressedMessage(None, report)]
 
     # --- messages ---------------------------------------------------------------------------
 
@@ -455,7 +455,7 @@ class SwitchVertex:
         return AddressedMessage(self._root, Fetch(self.term, self.epoch, self.name, self.received))
 
     def _settle(self, *, is_asked: bool = False) -> list[AddressedMessage]:
-        """Change parents where that is due, and return what others must be told about it.
+        """Change parents where that is due, and return messages about it.
 
         `is_asked`: the coordinator waits for an answer, even if the switch is not finished here.
         """

@@ -1,11 +1,11 @@
-"""A multicast stream at one host: what its vertex of the tree decides, carried out by its links.
+"""A multicast stream at one host: its vertex of the tree decides, its links carry that out.
 
-No I/O of its own and no clock; the relay drives it, and so does the simulator. ::
+It has no I/O and no clock of its own; a relay drives it, or the simulator. ::
 
-    coordinator ──take──► SwitchVertex ──serves──► offer    (who is sent the bytes, what is kept)
-         ▲                 ▲   │    └──reading──► lines.move (who they are read from)
-      answers       arrived│   └──Leave, Left, Fetch, Acknowledgement──► other hosts
-                      received bytes
+    coordinator ──receive──► SwitchVertex ──serves──► offer    (who is sent bytes, what is kept)
+         ▲                    ▲   │    └──reading──► links.move (who they are read from)
+      answers          arrived│   └──Leave, Left, Fetch, Acknowledgement──► other hosts
+                         received bytes
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..transport.links.attached import Incoming, Offer
 TAG: Final = b"T"
 """The first byte of a control message between vertices."""
 
-_WAITING_MAX: Final = 64
+_UNSENT_MAX: Final = 64
 
 
-class Lines(Protocol):
-    """What a branch needs of its host's links."""
+class StreamLinks(Protocol):
+    """What a multicast stream needs of its host's links."""
 
     def move(self, stream: int, parent: str | None) -> None:
         """Read a stream from another parent from now on."""
@@ -44,26 +44,29 @@ class MulticastStream:
 
     def __init__(
         self,
-        stream: int,
+        number: int,
         vertex: SwitchVertex,
         offer: Offer,
         incoming: Incoming | None,
-        lines: Lines,
+        links: StreamLinks,
         name_of: Callable[[int], str] = host_name,
     ) -> None:
-        """Join a vertex to its offer and, but for the root, what comes in."""
-        self.stream: Final = stream
+        """Join a vertex to its offer and to its incoming bytes, of which the root has none.
+
+        `number` is that of the stream's ring.
+        """
+        self.id: Final = number
         self.vertex: Final = vertex
         self.offer: Final = offer
         self._incoming = incoming
-        self._lines = lines
+        self._lines = links
         self._name_of = name_of
-        self._served: dict[Vertex, tuple[str, int]] = {}
+        self._served: dict[Vertex, tuple[str, int]] = {}  # child → its name, where it began
         self._parent: Vertex | None = None
-        self._told: tuple[Vertex | None, Acknowledgement | None] = (None, None)
+        self._acknowledged: tuple[Vertex | None, Acknowledgement | None] = (None, None)
         self._unsent: list[AddressedMessage] = []
-        self._mourned: dict[Vertex, int] = {}
-        self._starving: dict[Vertex, int] = {}  # who was said to starve since the last tick, where
+        self._returned_failures: dict[Vertex, int] = {}  # by epoch
+        self._reported_starved: dict[Vertex, int] = {}  # since the last tick: child → position
         self._sync()
 
     @property
@@ -72,79 +75,83 @@ class MulticastStream:
         return self.vertex.upward
 
     @property
-    def urgent(self) -> bool:
-        """Whether a switch is under way: `turn` is to be called as often as bytes move."""
+    def is_switching(self) -> bool:
+        """Whether a switch is under way; `turn` is then called as often as bytes move."""
         return bool(self._unsent) or not self.vertex.settled
 
     @property
-    def has_news(self) -> bool:
-        """Whether the parent does not know yet how far the subtree is."""
+    def has_unsent_acknowledgement(self) -> bool:
+        """Whether the subtree has received more than the parent was told."""
         parent = self.vertex.parent
-        return parent is not None and self._told != (parent, self.vertex.acknowledgement)
+        return parent is not None and self._acknowledged != (parent, self.vertex.acknowledgement)
 
-    def take_deaths(self) -> set[Vertex]:
-        """Return the hosts that have died, since this was asked last or maybe once more."""
-        gone = self.vertex.gone
-        news = {host for host, epoch in gone.items() if epoch > self._mourned.get(host, -1)}
-        self._mourned = dict(gone)
-        return news
+    def take_failures(self) -> set[Vertex]:
+        """Return the hosts that were reported as failed since the last call.
 
-    def take(self, message: Message) -> list[Message]:
-        """Take a message of the coordinator; return what it is to know."""
-        answers = self._look()
+        A host is returned again if a later epoch reports it again.
+        """
+        gone, returned = self.vertex.gone, self._returned_failures
+        found = {host for host, epoch in gone.items() if epoch > returned.get(host, -1)}
+        self._returned_failures = dict(gone)
+        return found
+
+    def receive(self, message: Message) -> list[Message]:
+        """Take a message of the coordinator; return the answers to it."""
+        answers = self._read_positions()
         self.vertex.held_from = self.offer.held_from
-        answers += self._deal_with(self.vertex.receive(message))
+        answers += self._dispatch(self.vertex.receive(message))
         self._sync()
         return answers
 
-    def heard(self, host: Vertex, message: VertexMessage) -> list[Message]:
-        """Take a message of another host; return what the coordinator is to know."""
+    def receive_from(self, host: Vertex, message: VertexMessage) -> list[Message]:
+        """Take a message of another host; return messages to the coordinator."""
         if isinstance(message, Acknowledgement):
             self.vertex.acknowledged(host, message)
             return []
         self.vertex.held_from = self.offer.held_from
-        answers = self._deal_with(self.vertex.receive(message))
+        answers = self._dispatch(self.vertex.receive(message))
         self._sync()
         return answers
 
     def turn(self) -> list[Message]:
-        """See how far the bytes have come; change parents where that is due; acknowledge."""
-        answers = self._look()
+        """Read the positions of the bytes; change parents where that is due; acknowledge."""
+        answers = self._read_positions()
         self._sync()
         self._resend()
         self._acknowledge()
         return answers
 
     def tick(self) -> list[Message]:
-        """Say again what was not answered, and how far the subtree is: parents may be replaced."""
-        self._told = (None, None)
-        self._starving.clear()
-        return self._deal_with(self.vertex.tick())
+        """Repeat unanswered messages and the acknowledgement: the parent may be a new process."""
+        self._acknowledged = (None, None)
+        self._reported_starved.clear()
+        return self._dispatch(self.vertex.tick())
 
-    def _look(self) -> list[Message]:
+    def _read_positions(self) -> list[Message]:
+        """Tell the vertex how far its children, and the bytes that come in, are."""
         vertex, offer = self.vertex, self.offer
         out: list[AddressedMessage] = []
         for child, (name, _) in self._served.items():
             vertex.child_read(child, offer.position_of(name))
             wanted = offer.starved.get(name)
-            if wanted is not None and self._starving.get(child) != wanted:
-                self._starving[child] = wanted
+            if wanted is not None and self._reported_starved.get(child) != wanted:
+                self._reported_starved[child] = wanted
                 out += vertex.starved(child, wanted)
         if self._incoming is None:
             vertex.produce(offer.head - vertex.received)
             end = offer.tap.finished_at
             if end is not None:
                 out += vertex.ended(end)
-            return self._deal_with(out)
-        # Whole frames only: half of one cannot be sent on, so nobody may be left in its middle.
+            return self._dispatch(out)
+        # Whole frames only: half a frame cannot be sent on, so no child may begin amid one.
         position = self._incoming.mirror.published
         out += vertex.arrived(position)
         if self._incoming.complete:
             out += vertex.ended(position)
-        return self._deal_with(out)
+        return self._dispatch(out)
 
     def _sync(self) -> None:
-        """Have the links do what the vertex says."""
+        """Serve the children, and read from the parent, that the vertex names."""
         vertex = self.vertex
         serves = vertex.serves
         for child, (name, since) in tuple(self._served.items()):
@@ -152,8 +159,8 @@ class MulticastStream:
                 self.offer.dismiss(name)
                 del self._served[child]
             elif since < serves[child] > self.offer.position_of(name):
-                # One that is to begin at a cut further on, or that left and comes again from there,
-                # must not hold what is before.
+                # The child begins at a later cut, or has left and comes back there: bytes before
+                # that position need not be kept for it.
                 self._served[child] = (name, serves[child])
                 self.offer.readmit(name, serves[child])
         for child, position in serves.items():
@@ -168,39 +175,39 @@ class MulticastStream:
         parent = None if reading is None else reading.parent
         if parent != self._parent:
             self._parent = parent
-            self._lines.move(self.stream, None if parent is None else self._name_of(int(parent)))
+            self._lines.move(self.id, None if parent is None else self._name_of(int(parent)))
 
     def _acknowledge(self) -> None:
         parent = self.vertex.parent
         if parent is None:
             return
-        told = self.vertex.acknowledgement
-        if self._told == (parent, told):
+        acknowledgement = self.vertex.acknowledgement
+        if self._acknowledged == (parent, acknowledgement):
             return
-        packed = TAG + vertex_wire.pack(self.stream, told)
+        packed = TAG + vertex_wire.pack(self.id, acknowledgement)
         if self._lines.send_control(self._name_of(int(parent)), packed) is Outcome.SENT:
-            self._told = (parent, told)
+            self._acknowledged = (parent, acknowledgement)
 
-    def _deal_with(self, said: list[AddressedMessage]) -> list[Message]:
+    def _dispatch(self, messages: list[AddressedMessage]) -> list[Message]:
         """Send what is for other hosts; return what is for the coordinator."""
         answers = []
-        for one in said:
+        for one in messages:
             if one.to is None:
                 answers.append(one.message)
             elif any(before.to == one.to for before in self._unsent) or not self._send(one):
-                if len(self._unsent) < _WAITING_MAX:
-                    self._unsent.append(one)  # the vertex says it again anyway, but later
+                if len(self._unsent) < _UNSENT_MAX:
+                    self._unsent.append(one)  # else the vertex repeats it with a tick
         return answers
 
     def _send(self, one: AddressedMessage) -> bool:
         assert one.to is not None
         assert isinstance(one.message, Leave | Left | Fetch)
-        packed = TAG + vertex_wire.pack(self.stream, one.message)
+        packed = TAG + vertex_wire.pack(self.id, one.message)
         return self._lines.send_control(self._name_of(int(one.to)), packed) is Outcome.SENT
 
     def _resend(self) -> None:
         unsent: list[AddressedMessage] = []
-        for one in self._unsent:  # in order, for each host
+        for one in self._unsent:  # messages to one host stay in order
             if any(before.to == one.to for before in unsent) or not self._send(one):
                 unsent.append(one)
         self._unsent = unsent

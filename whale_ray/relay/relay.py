@@ -1,18 +1,18 @@
-"""A relay: fetches the streams of other hosts for the workers of its own, and passes streams on.
+"""A relay: fetches other hosts' streams for the workers of its host, and forwards streams.
 
-Apart from all user code, in a process of its own: a function that holds its worker's GIL delays
-nobody else's tuples, heartbeats or acknowledgements (DESIGN 3). It takes a worker's steps::
+It runs in a process of its own, without user code: a function that holds the GIL of its worker
+delays no other tuples, heartbeats or acknowledgements (DESIGN 3). It takes these steps::
 
-    open()            ·
-    link(boards)      listen
+    open()            make the doorbell board
+    link(boards)      join the host's board; listen
     connect(offers)   take over the mirrors; tap the rings that other hosts read
     run()             move bytes until all workers have ended
-    stage(), close()  give everything back
+    close()           release everything
 
-    rejoin(…)         instead of open, link and connect, in the place of a relay that has died
+    rejoin(…)         instead of open, link and connect: replace a relay that has failed
 
-`TcpEndpoint` moves the bytes, `MulticastStreams` says where they go. A relay owns no memory that
-others read: its successor finds the rings and mirrors as they were when it was killed.
+`TcpEndpoint` moves the bytes, `MulticastStreams` decides where they go. A relay owns no memory that
+others read, so its successor finds rings and mirrors as it left them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,8 @@ from collections.abc import Callable, Mapping
 from ..configs.errors import AttemptLostError
 from ..metrics.job_metrics import WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import Relocated, TreeOrders
-from ..multicast.tree_state import (
-    TreeState,
-)
-from ..plan.assignment import (
-    RelayAssignment,
-)
+from ..multicast.tree_state import TreeState
+from ..plan.assignment import RelayAssignment
 from ..plan.hosts import host_name
 from ..transport.clock import Clock
 from ..transport.handles import BoardHandle
@@ -44,14 +40,14 @@ from .stream_opener import StreamOpener
 from .watermark_exchange import WATERMARK_POLL_NS, WatermarkExchange
 
 CHECK_INTERVAL_NS = 100_000_000
-"""The time between two looks at who cannot be reached."""
+"""The time between two checks for unreachable hosts."""
 
 Tell = Callable[[int, object], None]
-"""Tells the controller something, in an attempt."""
+"""Sends content to the controller, in an attempt: called with the attempt and the content."""
 
 
 class Relay:
-    """Member `member` of a job, for one attempt after the other; listens at `address`.
+    """Member `member` of a job, for one attempt after another; listens at `address`.
 
     The steps and `close` are called from one thread; `abort`, `finish` and `snapshot` from any.
     """
@@ -64,7 +60,7 @@ class Relay:
         address: str,
         tell: Tell | None = None,
     ) -> None:
-        self._tell: Tell = tell or _tell_nobody
+        self._tell: Tell = tell or _discard
         self._member = member
         self._assignment = assignment
         self._plan = assignment.streams
@@ -79,13 +75,13 @@ class Relay:
         self._mirrors: dict[int, MirrorRing] = {}
         self._taps: list[RingTap] = []
         self._retentions: list[Retention] = []
-        self._branches: MulticastStreams | None = None
+        self._streams: MulticastStreams | None = None
         self._watermarks: WatermarkExchange | None = None
         self._check_at_ns = 0
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"relay of {host_name(self._host)}"
 
     @property
@@ -94,7 +90,7 @@ class Relay:
         return self._attempt
 
     def open(self, attempt: int) -> BoardHandle | None:
-        """Begin an attempt; whatever an earlier one left is closed."""
+        """Begin an attempt, after closing what an earlier one left."""
         self.close()
         self._attempt = attempt
         slots = len(self._assignment.slot_hosts)
@@ -121,7 +117,7 @@ class Relay:
         return RingOffer({}, self._endpoint.listen(self._address))
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
-        """Take over the mirrors, tap the rings that go on to other hosts, find the parents."""
+        """Take over the mirrors, tap the rings that other hosts read, and find the parents."""
         self._connect(attempt, offers, {}, resume=False)
 
     def rejoin(
@@ -131,9 +127,9 @@ class Relay:
         offers: tuple[RingOffer, ...],
         trees: Mapping[int, TreeState],
     ) -> RingOffer:
-        """Take the place of a relay that has died: go on where it was, with the same memory.
+        """Replace a relay that has failed: continue from its positions, with the same memory.
 
-        `trees` has the trees as they now are, by stream.
+        `trees` has the present trees, by stream.
         """
         self.open(attempt)
         offer = self.link(attempt, boards)
@@ -152,7 +148,7 @@ class Relay:
         assert board is not None
         slots = self._assignment.slot_hosts
         self._watermarks = WatermarkExchange(board.board, endpoint, slots, self._host)
-        self._branches = MulticastStreams(
+        self._streams = MulticastStreams(
             self._host,
             endpoint,
             self._assignment.settings.multicast,
@@ -160,21 +156,21 @@ class Relay:
             self._static_parents(),
             lambda news: self._tell(attempt, news),
         )
-        streams = StreamOpener(self._assignment, self._member, board, endpoint, offers, resume)
+        opener = StreamOpener(self._assignment, self._member, board, endpoint, offers, resume)
         for spec in plan.rings:
             if self._host not in plan.tree_of(spec).vertices or not plan.mirrors_of(spec):
                 continue
             if not plan.is_multicast(spec):
-                streams.open_static(spec)
+                opener.open_static(spec)
                 continue
-            branch = streams.open_branch(spec, trees.get(spec.id))
+            stream = opener.open_multicast(spec, trees.get(spec.id))
             is_root = plan.origin_of(spec) == self._host
-            self._branches.add(branch, self._clock.monotonic_ns(), is_root=is_root)
-        self._taps, self._mirrors = streams.taps, streams.mirrors
-        self._retentions = streams.retentions
+            self._streams.add(stream, self._clock.monotonic_ns(), is_root=is_root)
+        self._taps, self._mirrors = opener.taps, opener.mirrors
+        self._retentions = opener.retentions
 
     def _addresses(self, offers: tuple[RingOffer, ...]) -> dict[int, tuple[str, int]]:
-        """Return where the relay of each host listens."""
+        """Return the address of each host's relay."""
         found = {}
         for host in range(self._plan.hosts.count):
             address = offers[self._plan.relay_of(host)].address
@@ -198,20 +194,20 @@ class Relay:
         """Do nothing: a relay runs until all workers have ended."""
 
     def finish(self, attempt: int) -> None:
-        """End the run: every worker has everything."""
+        """End the run: every worker has received everything."""
         self._finished = attempt
         self._wake()
 
     def tell(self, attempt: int, content: object) -> None:
         """Take an order of the controller about trees."""
-        branches_now = self._branches
-        if attempt == self._attempt and branches_now is not None:
+        streams = self._streams  # `close` may run at the same time
+        if attempt == self._attempt and streams is not None:
             assert isinstance(content, TreeOrders | Relocated)
-            branches_now.order(content)
+            streams.order(content)
             self._wake()
 
     def abort(self, attempt: int) -> None:
-        """End the attempt as soon as the loop gets its turn."""
+        """End the attempt with the next turn of the loop."""
         self._aborted = attempt
         self._wake()
 
@@ -228,9 +224,9 @@ class Relay:
         )
 
     def close(self) -> None:
-        """Give back sockets, rings and the board.
+        """Release sockets, rings and the board.
 
-        The places in rings stay taken: whatever ends this relay, another one may take them over.
+        The reader places in rings stay taken, since another relay may take them over.
         """
         if self._endpoint is not None:
             self._endpoint.close()
@@ -244,7 +240,7 @@ class Relay:
             self._board.close()
         self._endpoint, self._board = None, None
         self._taps, self._retentions, self._mirrors = [], [], {}
-        self._branches = self._watermarks = None
+        self._streams = self._watermarks = None
 
     @property
     def _job(self) -> str:
@@ -256,10 +252,10 @@ class Relay:
         return self._endpoint
 
     def _static_parents(self) -> set[int]:
-        """Return the hosts that are to be dialled whatever the trees look like.
+        """Return the hosts to dial whatever the trees are.
 
-        Where streams for this host alone come from, and lower hosts with aligned sources: two such
-        hosts may have no stream between them.
+        These are the origins of streams for this host alone, and, for the exchange of watermarks,
+        lower hosts with aligned sources: there may be no stream between such hosts.
         """
         plan = self._plan
         found = {plan.origin_of(s) for s in plan.mirrors_on(self._host) if not plan.is_multicast(s)}
@@ -269,28 +265,28 @@ class Relay:
         return found
 
     def _take_control(self) -> None:
-        """Take what other relays say."""
+        """Take the control messages of other relays."""
         endpoint = self._opened
-        while (told := endpoint.receive_control()) is not None:
-            host, packed = told
-            if not self._note(host, packed):
+        while (received := endpoint.receive_control()) is not None:
+            host, packed = received
+            if not self._take_message(host, packed):
                 endpoint.reject(host, "a control message that makes no sense")
 
-    def _note(self, host: str, packed: bytes) -> bool:
+    def _take_message(self, host: str, packed: bytes) -> bool:
         assert self._watermarks is not None
-        assert self._branches is not None
+        assert self._streams is not None
         tag, content = packed[:1], packed[1:]
         if tag == watermark_exchange.TAG:
-            return self._watermarks.note(host, content)
+            return self._watermarks.receive(host, content)
         if tag == multicast_stream.TAG:
-            return self._branches.hear(self._plan.hosts.names.index(host), content)
+            return self._streams.receive_from(self._plan.hosts.names.index(host), content)
         return False
 
-    def _look_around(self, now_ns: int) -> None:
-        """Do what is not the endpoint's matter."""
+    def _turn_streams(self, now_ns: int) -> None:
+        """Do all that the endpoint does not: trees, watermarks, checks for unreachable hosts."""
         assert self._watermarks is not None
-        assert self._branches is not None
-        for host in self._branches.turn(now_ns):
+        assert self._streams is not None
+        for host in self._streams.turn(now_ns):
             self._watermarks.forget(host)
         self._watermarks.share(now_ns)
         if now_ns >= self._check_at_ns:
@@ -308,26 +304,27 @@ class Relay:
                 raise AttemptLostError(msg)
 
     def _timeout_ns(self, now_ns: int) -> int:
+        """Return how long the relay may sleep."""
         assert self._watermarks is not None
-        assert self._branches is not None
+        assert self._streams is not None
         longest_ns = int(self._assignment.settings.transport.doorbell_timeout_ms * 1e6)
         if self._watermarks.is_needed:
             longest_ns = min(longest_ns, WATERMARK_POLL_NS)
-        due_ns = min(self._opened.next_due_ns, self._branches.next_due_ns)
+        due_ns = min(self._opened.next_due_ns, self._streams.next_due_ns)
         return max(0, min(longest_ns, due_ns - now_ns))
 
     def _turn(self) -> int:
-        """Do all there is to do; return for how many ns nothing else is due, 0 if there is more."""
-        assert self._branches is not None
-        endpoint, branches = self._opened, self._branches
+        """Do what is due; return how many ns the relay may sleep, 0 if there is more to do."""
+        assert self._streams is not None
+        endpoint, streams = self._opened, self._streams
         now_ns = self._clock.monotonic_ns()
         endpoint.poll(now_ns)
         self._take_control()
-        self._look_around(now_ns)
-        # What was asked for meanwhile leaves at once, and what that brings must be looked at.
-        if (endpoint.unfinished or branches.stirred) and endpoint.poll(now_ns):
+        self._turn_streams(now_ns)
+        # Send at once what was asked for meanwhile; what that brings in needs another turn.
+        if (endpoint.unfinished or streams.may_have_changed) and endpoint.poll(now_ns):
             return 0
-        if branches.has_orders or max(self._aborted, self._finished) >= self._attempt:
+        if streams.has_orders or max(self._aborted, self._finished) >= self._attempt:
             return 0
         return self._timeout_ns(now_ns) if endpoint.arm(now_ns) else 0
 
@@ -337,5 +334,5 @@ class Relay:
             board.wake()
 
 
-def _tell_nobody(_attempt: int, _content: object) -> None:
-    """Do nothing: there is no controller that listens."""
+def _discard(_attempt: int, _content: object) -> None:
+    """Do nothing: no controller takes messages."""

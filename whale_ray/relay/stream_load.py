@@ -1,11 +1,11 @@
-"""How a stream's source is loaded, in the monitor's units: slices (DESIGN 6, "in our units").
+"""The load of a stream at one sender, in the monitor's unit: slices (DESIGN 6, "in our units").
 
-Each relay is a sender whose queue is watched: what the stream's ring holds there that the slowest
-child has not got. Serializing happens in another process, before the queue, so t_s
-is 0 here. t_d, the time that a slice takes per child, is that of the processor or of the link,
-whichever is slower. A link's is only seen while it is full: then the bytes that leave the host in a
-time are all that it carries. That is remembered for a while, or a tree that was narrowed since its
-link was full would be widened at once.
+The queue of a relay is what the stream's ring holds there and the slowest child has not received.
+Slices are serialized in another process, before the queue, so t_s is 0 here. t_d, the time per
+slice and child, is that of the processor or that of the link, whichever is longer. The link's time
+can be measured only while the link is full: then the bytes that leave the host in a time are all
+that it carries. The measurement is kept for some time. Otherwise a tree that was narrowed because
+of a full link would be widened again at once.
 """
 
 from __future__ import annotations
@@ -15,37 +15,40 @@ from ..multicast.out_degree import QUEUE_SLICES_MAX
 from ..multicast.tree_messages import StreamLoad
 
 LINK_MEMORY_NS = 60_000_000_000
-"""How long it is remembered what a full link carries; then a wider tree may try again."""
+"""How long the measured rate of a full link is kept; after that a wider tree may be tried."""
 
-HELD_BACK_FROM = 0.75
-"""A ring that is fuller than this, before a full link, holds its source back."""
+THROTTLED_FROM = 0.75
+"""A ring that is fuller than this, before a full link, throttles its source."""
 
-HELD_BACK = 1.15
-"""Then more is offered than arrives; how much, nobody counts. It makes a degree of up to 7 one
-less, and the next look tells whether that is enough."""
+THROTTLED_SCALE = 1.15
+"""Scales the measured rate while a full link throttles the source: the offered rate is unknown
+then, but higher. This factor lowers an out-degree of up to 7 by one; the next sample shows whether
+that is enough."""
 
 LINK_FULL_NS = 2_000_000
-"""A link that is full for a shorter time between two reports has only had a burst."""
+"""A link that was full for less than this between two reports only had a burst."""
 
 
 class SampleClock:
-    """Brings a relay's clock and the controller's together."""
+    """Converts times on a relay's monotonic clock to the controller's."""
 
     def __init__(self, now_ns: int) -> None:
         self._last_ns = now_ns
         self._offset_ns: int | None = None
 
     def sample(self, load: StreamLoad, now_ns: int) -> Sample | None:
-        """Return the monitor's sample of a load; None if it has no rate, or tells nothing new."""
+        """Return the monitor's sample of a load; None if it has no rate."""
         if self._offset_ns is None or load.at_ns + self._offset_ns <= self._last_ns:
-            self._offset_ns = max(now_ns, self._last_ns + 1) - load.at_ns  # another relay's clock
+            self._offset_ns = (
+                max(now_ns, self._last_ns + 1) - load.at_ns
+            )  # the first load, or another process
         at_ns = load.at_ns + self._offset_ns
         if load.elapsed_ns <= 0 or load.slice_bytes <= 0:
             return None
-        # The rate is of the time that the relay counted, however long the news took to come.
+        # The rate is over the time that the relay counted, however late the load arrives.
         scale = (at_ns - self._last_ns) / load.elapsed_ns
-        if load.link_was_full and load.queue_bytes > HELD_BACK_FROM * load.capacity_bytes:
-            scale *= HELD_BACK
+        if load.link_was_full and load.queue_bytes > THROTTLED_FROM * load.capacity_bytes:
+            scale *= THROTTLED_SCALE
         self._last_ns = at_ns
         capacity = min(float(QUEUE_SLICES_MAX), load.capacity_bytes / load.slice_bytes)
         return Sample(
@@ -59,7 +62,7 @@ class SampleClock:
 
 
 class LoadMeter:
-    """Counts for one stream at one relay."""
+    """Counts what one relay sends of one stream."""
 
     def __init__(self, stream: int, host: int, capacity_bytes: int, now_ns: int, head: int) -> None:
         self._stream = stream
@@ -77,7 +80,7 @@ class LoadMeter:
         self._link_known_ns = now_ns
 
     def look(self, now_ns: int, sent_bytes: int, link_is_full: bool) -> None:
-        """Count what went to all children since the last look, and whether their links are full."""
+        """Count the bytes sent to all children since the last call, and the time of full links."""
         if self._was_full:
             self._full_ns += now_ns - self._seen_ns
             self._full_bytes += sent_bytes
@@ -87,15 +90,15 @@ class LoadMeter:
     def take(
         self, now_ns: int, head: int, tail: int, slice_bytes: float, cpu_ns: int
     ) -> StreamLoad:
-        """Return the load since the last time.
+        """Return the load since the last call.
 
-        `tail` is where the slowest child is; `cpu_ns` what the relay has used so far. What it does
-        for other streams is taken for this one's: they wait for each other.
+        `tail`: the position of the slowest child. `cpu_ns`: the processor time that the relay has
+        used so far. All of it is charged to this stream, since its streams wait for each other.
         """
         send_s = None
         if self._sent_bytes and slice_bytes > 0:
             per_byte_ns = (cpu_ns - self._cpu_ns) / self._sent_bytes
-            send_s = max(per_byte_ns, self._link(now_ns)) * slice_bytes / 1e9
+            send_s = max(per_byte_ns, self._link_per_byte(now_ns)) * slice_bytes / 1e9
         self._cpu_ns = cpu_ns
         load = StreamLoad(
             self._stream,
@@ -114,14 +117,14 @@ class LoadMeter:
         self._full_ns = self._full_bytes = self._sent_bytes = 0
         return load
 
-    def _link(self, now_ns: int) -> float:
-        """Return the time that a byte takes a full link, in ns; 0 if none was full of late."""
+    def _link_per_byte(self, now_ns: int) -> float:
+        """Return the time that a byte takes on a full link, in ns; 0 if none was full lately."""
         if self._full_bytes and self._full_ns >= LINK_FULL_NS:
             self._link_per_byte_ns = self._full_ns / self._full_bytes
             self._link_known_ns = now_ns
         elif now_ns - self._link_known_ns > LINK_MEMORY_NS:
             self._link_per_byte_ns = 0.0
-        else:  # it carries at least what it has carried
+        else:  # the link carries at least what it has just carried
             carried = (now_ns - self._since_ns) / self._sent_bytes
             self._link_per_byte_ns = min(self._link_per_byte_ns, carried)
         return self._link_per_byte_ns

@@ -1,14 +1,14 @@
-"""Opens a relay's share of the streams: mirrors to fill, rings to tap, where the bytes go.
+"""Opens the streams that a relay moves: fills mirrors, taps rings, and joins them to its links.
 
-The memory of a mirror belongs to the first worker of its host, so that the relay can be replaced:
-with `resume`, what a dead one was killed with is taken over as it stands.
+The memory of a mirror belongs to the first worker of its host, so it outlives the relay. With
+`resume`, a new relay takes over mirrors and taps as its predecessor left them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..multicast.switch_vertex import SwitchVertex
+from ..multicast.tree_state import TreeState
+from ..plan.assignment import RelayAssignment
 from ..plan.hosts import host_name
 from ..plan.streams import RingSpec
 from ..transport.links.attached import Incoming
@@ -18,14 +18,6 @@ from ..transport.tcp.endpoint import TcpEndpoint
 from ..worker.boards import HostBoard
 from ..worker.offers import RingOffer
 from .multicast_stream import MulticastStream
-
-if TYPE_CHECKING:
-    from ..multicast.tree_state import (
-        TreeState,
-    )
-    from ..plan.assignment import (
-        RelayAssignment,
-    )
 
 
 class StreamOpener:
@@ -61,8 +53,8 @@ class StreamOpener:
         else:
             self._endpoint.subscribe(spec.id, self._mirror(spec), host_name(origin))
 
-    def open_branch(self, spec: RingSpec, state: TreeState | None) -> MulticastStream:
-        """Open a multicast stream; `state` has its tree if this is not the first one."""
+    def open_multicast(self, spec: RingSpec, state: TreeState | None) -> MulticastStream:
+        """Open a multicast stream; `state` has its present tree if this relay replaces another."""
         origin = self._plan.origin_of(spec)
         if origin == self._host:
             return self._open_root(spec, state)
@@ -95,7 +87,7 @@ class StreamOpener:
     def _vertex(self, spec: RingSpec, state: TreeState | None, incoming: Incoming) -> SwitchVertex:
         if state is None:
             return SwitchVertex.of(self._host, self._plan.tree_of(spec))
-        # It comes back, and waits to be let in again.
+        # This host is no longer in the tree; the controller lets it join again.
         root, epoch = self._plan.origin_of(spec), state.record.last_epoch
         return SwitchVertex(self._host, root, None, epoch=epoch, received=incoming.mirror.published)
 

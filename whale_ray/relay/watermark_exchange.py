@@ -1,7 +1,7 @@
-"""Relays tell each other how far the sources of their hosts are: all sources are aligned on it.
+"""Relays exchange the watermarks of their hosts' sources, so that all sources stay aligned.
 
-Each host has a board with a watermark per source, of all hosts. Those of its own are written by the
-sources themselves, those of other hosts by its relay, as the other relays tell.
+Each host has a board with one watermark per source of every host. The host's own sources write
+theirs themselves; its relay writes those of other hosts, which their relays send.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ..transport.doorbell import NO_WATERMARK_NS, DoorbellBoard
 from ..transport.tcp.endpoint import TcpEndpoint
 
 WATERMARK_POLL_NS: Final = 5_000_000
-"""How soon a relay looks again at the watermarks of its host's sources; they do not ring for it."""
+"""How often a relay reads the watermarks of its host's sources, which ring no doorbell for it."""
 
 SHARE_INTERVAL_NS: Final = 1_000_000
-"""The time between two looks at them while bytes flow."""
+"""The time between two reads of the watermarks while bytes flow."""
 
 TAG: Final = b"W"
 """The first byte of a control message with watermarks."""
@@ -27,7 +27,7 @@ _WATERMARK: Final = struct.Struct("<Iq")
 
 
 class WatermarkExchange:
-    """One host's part; `slot_hosts` has the host of each source that shows a watermark."""
+    """One host's part; `slot_hosts` has the host of each source with a watermark, by slot."""
 
     def __init__(
         self, board: DoorbellBoard, endpoint: TcpEndpoint, slot_hosts: tuple[int, ...], host: int
@@ -46,7 +46,7 @@ class WatermarkExchange:
         return len(set(self._slot_hosts)) > 1
 
     def share(self, now_ns: int) -> None:
-        """Tell the other hosts that have sources how far those of this one are, if it is time."""
+        """Send changed watermarks of this host to the other hosts with sources, if it is time."""
         if now_ns < self._share_at_ns or not self._mine:
             return
         self._share_at_ns = now_ns + SHARE_INTERVAL_NS
@@ -63,11 +63,11 @@ class WatermarkExchange:
                     self._shared.update({(host, slot): at for slot, at in news.items()})
 
     def forget(self, host: int) -> None:
-        """Take note that another process is the relay of `host`: it knows nothing yet."""
+        """Send all watermarks to `host` again: its relay is a new process."""
         self._shared = {(of, slot): at for (of, slot), at in self._shared.items() if of != host}
 
-    def note(self, host: str, packed: bytes) -> bool:
-        """Put a host's watermarks (behind the tag) on the board; False if they are not its own."""
+    def receive(self, host: str, packed: bytes) -> bool:
+        """Write a host's watermarks (without tag) to the board; False unless all are its own."""
         if len(packed) % _WATERMARK.size:
             return False
         news = list(_WATERMARK.iter_unpack(packed))

@@ -91,7 +91,7 @@ class Fleet:
             self.deaths[host] += 1
             relay = self._simulation.node(host_name(host))
             if isinstance(relay, Relay):
-                retention = relay.branch.offer.retention
+                retention = relay.stream.offer.retention
                 self.lost_retention |= retention is not None and not retention.empty
             self._simulation.crash(host_name(host), loud=loud)
 
@@ -103,14 +103,14 @@ class Fleet:
         self._simulation.events.post(kill_ns, self._simulation.crash_for, name, away_ns)
 
     def replace(self, host: int, state: TreeState) -> None:
-        """Start a new relay before long, which is told how the trees were now."""
+        """Start a new relay before long, which gets the present trees."""
         delay_ns = 1 + self._chance.randrange(30 * MS)
         now_ns = self._simulation.clock.now_ns
         death = self.deaths[host]
         self._simulation.events.post(now_ns + delay_ns, self._start, host, death, state)
 
     def _start(self, host: int, death: int, state: TreeState) -> None:
-        # What was told for one death is out of date at the next.
+        # The state that was sent for one failure is out of date at the next.
         if not self.alive[host] and death == self.deaths[host]:
             self._states[host] = state
             self.alive[host] = True
@@ -134,30 +134,30 @@ class Lead:
         fleet: Fleet,
         journal: Journal,
         chance: random.Random,
-        wishes_until_ns: int,
+        changes_until_ns: int,
     ) -> None:
-        """Begin a new term; change the goal now and then, up to `wishes_until_ns`."""
+        """Begin a new term; change the goal now and then, up to `changes_until_ns`."""
         journal.term += 1
         self._plan = plan
         self._settings = settings
         self._fleet = fleet
         self._journal = journal
         self._chance = chance
-        self._wishes_until_ns = wishes_until_ns
-        self._wish_ns = 0
-        self._keeper: TreeController | None = None
-        self._told_dead: set[int] = set()
+        self._changes_until_ns = changes_until_ns
+        self._change_ns = 0
+        self._trees: TreeController | None = None
+        self._reported_lost: set[int] = set()
 
     @property
-    def keeper(self) -> TreeController:
-        """The tree keeper; there from the start on."""
-        assert self._keeper is not None
-        return self._keeper
+    def trees(self) -> TreeController:
+        """The tree controller; there from the start on."""
+        assert self._trees is not None
+        return self._trees
 
     def start(self, now_ns: int) -> Actions:
         """Take over."""
         journal = self._journal
-        self._keeper = TreeController(
+        self._trees = TreeController(
             self._plan, self._settings, now_ns, journal.term, journal.states
         )
         return self.tick(now_ns)
@@ -166,47 +166,47 @@ class Lead:
         """Take a relay's news."""
         assert isinstance(message, TreeNews)
         for stream, answer in message.answers:
-            yield from self._say(self.keeper.answered(stream, answer, now_ns))
+            yield from self._say(self.trees.answered(stream, answer, now_ns))
         for load in message.loads:
-            yield from self._say(self.keeper.loaded(load, now_ns))
+            yield from self._say(self.trees.loaded(load, now_ns))
 
     def tick(self, now_ns: int) -> Actions:
         """Look at the fleet, change the goal maybe, say again what is to be said."""
         yield from self._look(now_ns)
-        if self._wish_ns <= now_ns < self._wishes_until_ns:
-            self._wish_ns = now_ns + self._chance.randrange(60 * MS)
+        if self._change_ns <= now_ns < self._changes_until_ns:
+            self._change_ns = now_ns + self._chance.randrange(60 * MS)
             degree = self._chance.choice((0, 1, 2, 3))
-            self.keeper.set_goal(Goal(self._chance.choice(ROUTES), degree))
-        yield from self._say(self.keeper.turn(now_ns))
+            self.trees.set_goal(Goal(self._chance.choice(ROUTES), degree))
+        yield from self._say(self.trees.turn(now_ns))
         yield WakeAt(now_ns + _LOOK_NS)
 
     def _look(self, now_ns: int) -> Actions:
-        journal, fleet, keeper = self._journal, self._fleet, self.keeper
+        journal, fleet, trees = self._journal, self._fleet, self.trees
         for host in range(fleet.hosts):
             is_news = fleet.deaths[host] > journal.lost.get(host, 0)
-            if is_news or (host in journal.away and host not in self._told_dead):
+            if is_news or (host in journal.away and host not in self._reported_lost):
                 journal.lost[host] = fleet.deaths[host]
                 journal.away.add(host)
-                self._told_dead.add(host)
-                yield from self._say(keeper.lost(host, now_ns))
-                fleet.replace(host, keeper.states[STREAM])
+                self._reported_lost.add(host)
+                yield from self._say(trees.lost(host, now_ns))
+                fleet.replace(host, trees.states[STREAM])
             elif host in journal.away and fleet.alive[host]:
                 journal.away.discard(host)
-                self._told_dead.discard(host)
+                self._reported_lost.discard(host)
                 fleet.tell_all(host)
-                yield from self._say(keeper.back(host, now_ns))
+                yield from self._say(trees.back(host, now_ns))
 
     def _say(self, orders: Orders) -> Actions:
         """Write down what a successor must know, then send."""
-        self._journal.failure = self._journal.failure or self.keeper.failure
-        if self.keeper.states != self._journal.states:
-            before, self._journal.states = self._journal.states, self.keeper.states
-            phase = self.keeper.states[STREAM].record.phase
+        self._journal.failure = self._journal.failure or self.trees.failure
+        if self.trees.states != self._journal.states:
+            before, self._journal.states = self._journal.states, self.trees.states
+            phase = self.trees.states[STREAM].record.phase
             if before is None or before[STREAM].record.phase is not phase:
                 self._journal.phases[phase] += 1
             doomed = self._journal.doomed
             if doomed and phase is doomed[-1]:
                 doomed.pop()
                 self._fleet.doom(CONTROLLER)
-        for host, told in orders:
-            yield Send(host_name(host), told, _ORDER_BYTES)
+        for host, order in orders:
+            yield Send(host_name(host), order, _ORDER_BYTES)

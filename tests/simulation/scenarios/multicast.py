@@ -159,7 +159,7 @@ class Play:
         record = states[STREAM].record
         if record.phase is not SwitchPhase.STABLE or record.gone or self.journal.away:
             return False
-        vertices = [relay.branch.vertex for relay in relays]
+        vertices = [relay.stream.vertex for relay in relays]
         root = vertices[0]
         return root.retain_from == root.received and all(
             vertex.settled

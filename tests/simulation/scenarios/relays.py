@@ -1,4 +1,4 @@
-"""Relays of hosts that share one multicast stream: real branches, links and rings.
+"""Relays of hosts that share one multicast stream: real multicast streams, links and rings.
 
 What a relay writes and reads lies in its host's memory, with the workers; so it can be killed at
 any moment, and another one takes its place.
@@ -102,7 +102,7 @@ class Relay(SimulatedHost):
         self.memory = memory
         self.readers = memory.readers
         self.producers = [] if memory.producer is None else [memory.producer]
-        self.branches = MulticastStreams(
+        self.streams = MulticastStreams(
             memory.host,
             cast("TcpEndpoint", self),  # a SimulatedHost does what an endpoint does
             settings,
@@ -111,13 +111,13 @@ class Relay(SimulatedHost):
             self._tell,
             cpu_ns=lambda: 0,  # a run depends on nothing but its seed
         )
-        self.branch = self._open(tree, state)
-        self.branches.add(self.branch, 0, is_root=memory.host == tree.root)
+        self.stream = self._open(tree, state)
+        self.streams.add(self.stream, 0, is_root=memory.host == tree.root)
 
     def _open(self, tree: Tree, state: TreeState | None) -> MulticastStream:
         """As `StreamOpener` does."""
         memory, resume = self.memory, state is not None
-        lines = cast("TcpEndpoint", self)
+        links = cast("TcpEndpoint", self)
         if memory.host == tree.root:
             retention = memory.new_retention()
             tap = memory.tap(resume=resume)
@@ -125,7 +125,7 @@ class Relay(SimulatedHost):
             vertex = SwitchVertex.of(memory.host, tree)
             if state is not None:
                 vertex = SwitchVertex.root_from(state.record, 0, offer.held_from, offer.head)
-            return MulticastStream(STREAM, vertex, offer, None, lines)
+            return MulticastStream(STREAM, vertex, offer, None, links)
         mirror = MirrorRing.over(memory.segment, poison_released=True)
         incoming = self.subscribe(STREAM, mirror, None)
         tap = RingTap.of(mirror, memory.tap_place, resume=resume)
@@ -134,32 +134,32 @@ class Relay(SimulatedHost):
         if state is not None:
             epoch, received = state.record.last_epoch, mirror.published
             vertex = SwitchVertex(memory.host, tree.root, None, epoch=epoch, received=received)
-        return MulticastStream(STREAM, vertex, offer, incoming, lines)
+        return MulticastStream(STREAM, vertex, offer, incoming, links)
 
     def _tell(self, news: TreeNews) -> None:
         self.connector.actions.append(Send(CONTROLLER, news, _ORDER_BYTES))
 
     def relocated(self, host: int, address: tuple[str, int]) -> None:
         """Hear that another process stands for a host; it is looked at with the next tick."""
-        self.branches.order(Relocated(host, address))
+        self.streams.order(Relocated(host, address))
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:
         """Take what the controller orders, or what happens to a connection."""
         if isinstance(message, TreeOrders):
-            self.branches.order(message)
+            self.streams.order(message)
             return self.tick(now_ns)
         return super().receive(sender, message, now_ns)
 
     def look_around(self, now_ns: int) -> bool:
-        """As `runtime.relay.Relay` does: hear the other relays, and follow the controller."""
-        while (told := self.receive_control()) is not None:
-            host, packed = told
+        """As `relay.Relay` does: take the other relays' messages and the controller's orders."""
+        while (received := self.receive_control()) is not None:
+            host, packed = received
             assert packed[:1] == multicast_stream.TAG
-            self.branches.hear(int(host.rpartition("-")[2]), packed[1:])
-        self.branches.turn(now_ns)
-        return self.branches.stirred
+            self.streams.receive_from(int(host.rpartition("-")[2]), packed[1:])
+        self.streams.turn(now_ns)
+        return self.streams.may_have_changed
 
     def next_due_ns(self, now_ns: int) -> int:
         """Return when there will be something to do."""
         due_ns = super().next_due_ns(now_ns)
-        return max(now_ns + 1, min(due_ns, self.branches.next_due_ns))
+        return max(now_ns + 1, min(due_ns, self.streams.next_due_ns))

@@ -17,10 +17,11 @@ from whale_ray.configs.errors import (
     ResourceError,
     WorkerDiedError,
 )
-from whale_ray.control.controller import STEPS, JobController, JobPhase, Limits
+from whale_ray.control.attempt_steps import STEPS
+from whale_ray.control.controller import JobController, JobPhase
 from whale_ray.control.controller_events import (
     Action,
-    Call,
+    CallMember,
     Died,
     Discard,
     End,
@@ -36,17 +37,18 @@ from whale_ray.control.controller_events import (
     StopAsked,
     Tick,
 )
+from whale_ray.control.restart_policy import Limits
 
 LIMITS = Limits(max_restarts=2, start_timeout_ns=100, drain_timeout_ns=50, kill_grace_ns=10)
 
 
 def complete(controller: JobController, actions: list[Action], until: str) -> list[Action]:
     """Let every called worker return, step after step, until `until` is what they are to do."""
-    while isinstance(actions[0], Call) and actions[0].method != until:
-        calls = [action for action in actions if isinstance(action, Call)]
+    while isinstance(actions[0], CallMember) and actions[0].method != until:
+        calls = [action for action in actions if isinstance(action, CallMember)]
         actions = []
         for call in calls:
-            event = Returned(call.worker, call.attempt, call.method, f"{call.method}-{call.worker}")
+            event = Returned(call.member, call.attempt, call.method, f"{call.method}-{call.member}")
             actions += controller.handle(event, 0)
     return actions
 
@@ -55,11 +57,11 @@ def test_link_and_connect_get_what_the_step_before_returned_on_all_workers() -> 
     controller = JobController(2, LIMITS)
     actions = controller.start(0)
     for step in STEPS:
-        assert [a.method for a in actions if isinstance(a, Call)] == [step, step]
+        assert [a.method for a in actions if isinstance(a, CallMember)] == [step, step]
         first, second = (Returned(worker, 0, step, f"{step}-{worker}") for worker in (0, 1))
         assert controller.handle(second, 0) == []
         actions = controller.handle(first, 0)
-        if isinstance(actions[0], Call):
+        if isinstance(actions[0], CallMember):
             takes_results = actions[0].method in ("link", "connect")
             assert actions[0].arguments == (((f"{step}-0", f"{step}-1"),) if takes_results else ())
     assert actions == [Publish(0, ("stage-0", "stage-1"))]
@@ -70,13 +72,13 @@ def test_link_and_connect_get_what_the_step_before_returned_on_all_workers() -> 
 def test_relays_finish_once_all_workers_have_run() -> None:
     controller = JobController(2, LIMITS, relays=2, names=("a", "b", "relay x", "relay y"))
     actions = complete(controller, controller.start(0), "run")
-    assert [a.worker for a in actions if isinstance(a, Call)] == [0, 1, 2, 3]
+    assert [a.member for a in actions if isinstance(a, CallMember)] == [0, 1, 2, 3]
     assert controller.handle(Returned(1, 0, "run", None), 0) == []
-    finish = [Call(relay, 0, "finish") for relay in (2, 3)]
+    finish = [CallMember(relay, 0, "finish") for relay in (2, 3)]
     assert controller.handle(Returned(0, 0, "run", None), 0) == finish
     assert controller.handle(Returned(3, 0, "run", None), 0) == []
     actions = controller.handle(Returned(2, 0, "run", None), 0)
-    assert actions == [Call(worker, 0, "stage") for worker in (0, 1)], "relays have no output"
+    assert actions == [CallMember(worker, 0, "stage") for worker in (0, 1)], "relays have no output"
 
 
 def test_a_relay_that_dies_is_named() -> None:
@@ -103,12 +105,12 @@ MADE = tuple(tuple(f"{step}-{member}" for member in range(3)) for step in ("open
 def test_a_relay_that_dies_is_replaced_within_the_attempt() -> None:
     controller = running()
     assert controller.handle(Died(2, "signal 9"), 0) == [RelayLost(2), Respawn(2)]
-    assert controller.handle(Respawned(2), 0) == [Call(2, 0, "rejoin", MADE)]
+    assert controller.handle(Respawned(2), 0) == [CallMember(2, 0, "rejoin", MADE)]
     back = controller.handle(Returned(2, 0, "rejoin", "offer"), 0)
-    assert back == [RelayBack(2, "offer"), Call(2, 0, "run")]
+    assert back == [RelayBack(2, "offer"), CallMember(2, 0, "run")]
     assert controller.phase is JobPhase.RUNNING
-    assert controller.progress.made[1] == ("link-0", "link-1", "offer")
-    finish = [Call(1, 0, "finish"), Call(2, 0, "finish")]
+    assert controller.progress.exchanged[1] == ("link-0", "link-1", "offer")
+    finish = [CallMember(1, 0, "finish"), CallMember(2, 0, "finish")]
     assert controller.handle(Returned(0, 0, "run", None), 0) == finish
 
 
@@ -120,15 +122,15 @@ def test_a_relay_that_comes_back_after_all_workers_have_ended_is_not_waited_for(
     controller.handle(Died(2, "signal 9"), 0)
     if isinstance(late, Returned):
         controller.handle(Respawned(2), 0)
-    assert controller.handle(Returned(0, 0, "run", None), 0) == [Call(1, 0, "finish")]
+    assert controller.handle(Returned(0, 0, "run", None), 0) == [CallMember(1, 0, "finish")]
     assert controller.handle(late, 0) == []
-    assert controller.handle(Returned(1, 0, "run", None), 0) == [Call(0, 0, "stage")]
+    assert controller.handle(Returned(1, 0, "run", None), 0) == [CallMember(0, 0, "stage")]
 
 
 def test_a_worker_that_dies_while_a_relay_is_replaced_makes_the_job_begin_anew() -> None:
     controller = running()
     controller.handle(Died(2, "signal 9"), 0)
-    assert controller.handle(Died(0, "signal 9"), 0) == [Call(1, 0, "abort"), Respawn(0)]
+    assert controller.handle(Died(0, "signal 9"), 0) == [CallMember(1, 0, "abort"), Respawn(0)]
     controller.handle(Raised(1, 0, "run", JobError("aborted")), 0)
     assert controller.handle(Respawned(0), 0) == []
     assert controller.handle(Respawned(2), 0)[0] == Discard(0)
@@ -140,7 +142,7 @@ def test_a_relay_that_dies_while_it_rejoins_is_replaced_again() -> None:
     controller.handle(Died(2, "signal 9"), 0)
     controller.handle(Respawned(2), 0)
     assert controller.handle(Died(2, "signal 9"), 0) == [RelayLost(2), Respawn(2)]
-    assert controller.handle(Respawned(2), 0) == [Call(2, 0, "rejoin", MADE)]
+    assert controller.handle(Respawned(2), 0) == [CallMember(2, 0, "rejoin", MADE)]
 
 
 def test_a_successor_can_replace_relays() -> None:
@@ -148,7 +150,7 @@ def test_a_successor_can_replace_relays() -> None:
     second = JobController(1, LIMITS, 2)
     second.resume(first.progress, 0)
     second.handle(Died(1, "signal 9"), 0)
-    assert second.handle(Respawned(1), 0) == [Call(1, 0, "rejoin", MADE)]
+    assert second.handle(Respawned(1), 0) == [CallMember(1, 0, "rejoin", MADE)]
 
 
 def test_a_successor_lets_a_relay_rejoin_that_was_replaced_before() -> None:
@@ -158,9 +160,9 @@ def test_a_successor_lets_a_relay_rejoin_that_was_replaced_before() -> None:
     second.resume(first.progress, 0)
     unknown = NotInAttemptError("it is in attempt -1")
     actions = second.handle(Raised(2, 0, "run", unknown), 0)
-    assert actions == [RelayLost(2), Call(2, 0, "rejoin", MADE)]
+    assert actions == [RelayLost(2), CallMember(2, 0, "rejoin", MADE)]
     back = second.handle(Returned(2, 0, "rejoin", "offer"), 0)
-    assert back == [RelayBack(2, "offer"), Call(2, 0, "run")]
+    assert back == [RelayBack(2, "offer"), CallMember(2, 0, "run")]
 
 
 def test_too_many_dead_relays_make_the_job_begin_anew() -> None:
@@ -175,14 +177,14 @@ def test_a_death_restarts_all_from_the_start_after_the_others_were_aborted() -> 
     controller = JobController(3, LIMITS)
     complete(controller, controller.start(0), "run")
     assert controller.handle(Died(1, "signal 9"), 0) == [
-        Call(0, 0, "abort"),
-        Call(2, 0, "abort"),
+        CallMember(0, 0, "abort"),
+        CallMember(2, 0, "abort"),
         Respawn(1),
     ]
     assert controller.handle(Raised(0, 0, "run", JobError("aborted")), 0) == []
     assert controller.handle(Respawned(1), 0) == []
     actions = controller.handle(Raised(2, 0, "run", JobError("aborted")), 0)
-    assert actions == [Discard(0), *(Call(worker, 1, "open") for worker in range(3))]
+    assert actions == [Discard(0), *(CallMember(worker, 1, "open") for worker in range(3))]
     assert controller.handle(Returned(0, 0, "run", None), 0) == []  # of the old attempt
 
 
@@ -228,7 +230,7 @@ def test_a_successor_asks_again_for_the_step_that_was_under_way() -> None:
     complete(first, first.start(0), "run")
     second = JobController(2, LIMITS)
     actions = second.resume(first.progress, 0)
-    assert [a.method for a in actions if isinstance(a, Call)] == ["run", "run"]
+    assert [a.method for a in actions if isinstance(a, CallMember)] == ["run", "run"]
     assert second.phase is JobPhase.RUNNING
     actions = complete(second, actions, "never")
     assert actions == [Publish(0, ("stage-0", "stage-1"))]
@@ -239,7 +241,7 @@ def test_a_successor_of_one_that_died_while_publishing_publishes() -> None:
     complete(first, first.start(0), "never")
     second = JobController(1, LIMITS)
     (again,) = second.resume(first.progress, 0)
-    assert isinstance(again, Call)
+    assert isinstance(again, CallMember)
     assert again.method == "stage"
     assert second.handle(Returned(0, 0, "stage", "s"), 0) == [Publish(0, ("s",))]
 
@@ -249,16 +251,16 @@ def test_a_successor_goes_on_draining() -> None:
     complete(first, first.start(0), "run")
     first.handle(StopAsked(drain=True), 0)
     actions = JobController(1, LIMITS).resume(first.progress, 0)
-    assert actions[1] == Call(0, 0, "drain")
+    assert actions[1] == CallMember(0, 0, "drain")
 
 
 def test_a_worker_that_lost_the_attempt_makes_the_job_begin_anew() -> None:
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), "run")
     lost = AttemptLostError("the worker is in attempt -1")
-    assert controller.handle(Raised(0, 0, "run", lost), 0) == [Call(1, 0, "abort")]
+    assert controller.handle(Raised(0, 0, "run", lost), 0) == [CallMember(1, 0, "abort")]
     actions = controller.handle(Raised(1, 0, "run", lost), 0)
-    assert actions == [Discard(0), Call(0, 1, "open", ()), Call(1, 1, "open", ())]
+    assert actions == [Discard(0), CallMember(0, 1, "open", ()), CallMember(1, 1, "open", ())]
 
 
 def test_after_too_many_deaths_the_job_fails() -> None:
@@ -290,7 +292,7 @@ def test_a_failure_aborts_the_others_and_keeps_its_error() -> None:
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), "run")
     failure = JobError("division by zero")
-    assert controller.handle(Raised(1, 0, "run", failure), 0) == [Call(0, 0, "abort")]
+    assert controller.handle(Raised(1, 0, "run", failure), 0) == [CallMember(0, 0, "abort")]
     aborted = controller.handle(Raised(0, 0, "run", JobError("aborted")), 0)
     assert aborted == [Discard(0), End("failed", failure)]
 
@@ -299,7 +301,7 @@ def test_a_failure_aborts_the_others_and_keeps_its_error() -> None:
 def test_a_drain_before_the_workers_run_cancels_since_nothing_was_read(step: str) -> None:
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), step)
-    aborts = [Call(0, 0, "abort"), Call(1, 0, "abort")]
+    aborts = [CallMember(0, 0, "abort"), CallMember(1, 0, "abort")]
     assert controller.handle(StopAsked(drain=True), 0) == aborts
     controller.handle(Returned(0, 0, step, None), 0)
     aborted = Raised(1, 0, step, JobError("aborted"))
@@ -310,7 +312,7 @@ def test_a_drain_while_the_job_begins_anew_cancels_since_what_was_read_is_lost()
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), "run")
     controller.handle(Died(0, "signal 9"), 0)
-    assert controller.handle(StopAsked(drain=True), 0) == [Call(1, 0, "abort")]
+    assert controller.handle(StopAsked(drain=True), 0) == [CallMember(1, 0, "abort")]
     aborted = Raised(1, 0, "run", JobError("aborted"))
     assert controller.handle(aborted, 0) == [Discard(0), End("cancelled")]
 
@@ -320,7 +322,7 @@ def test_a_worker_that_dies_after_a_stop_fails_the_job_which_publishes_nothing(u
     controller = JobController(2, LIMITS)
     complete(controller, controller.start(0), until)
     controller.handle(StopAsked(drain=True), 0)
-    assert controller.handle(Died(0, "signal 15"), 0) == [Call(1, 0, "abort")]
+    assert controller.handle(Died(0, "signal 15"), 0) == [CallMember(1, 0, "abort")]
     discard, end = controller.handle(Raised(1, 0, until, JobError("aborted")), 0)
     assert discard == Discard(0)
     assert isinstance(end, End) and isinstance(end.error, WorkerDiedError)
@@ -335,7 +337,7 @@ def test_what_was_drained_before_its_end_is_told_from_what_had_ended() -> None:
         controller = JobController(2, LIMITS)
         actions = complete(controller, controller.start(0), "run")
         told = controller.handle(StopAsked(drain=True), 0)
-        assert told == [Call(0, 0, "drain"), Call(1, 0, "drain")]
+        assert told == [CallMember(0, 0, "drain"), CallMember(1, 0, "drain")]
         complete(controller, actions, "never")
         assert controller.handle(Published(cut_short=cut_short), 0) == [End(state)]
 
@@ -355,7 +357,7 @@ def test_a_drain_that_takes_too_long_fails() -> None:
     controller = JobController(1, LIMITS)
     complete(controller, controller.start(0), "run")
     controller.handle(StopAsked(drain=True), 0)
-    assert controller.handle(Tick(), 50) == [Call(0, 0, "abort")]
+    assert controller.handle(Tick(), 50) == [CallMember(0, 0, "abort")]
     end = controller.handle(Tick(), 60)[-1]
     assert isinstance(end, End)
     assert "worker 0 did not drain in time: raise runtime.drain_timeout_ms" in str(end.error)
@@ -404,18 +406,18 @@ def test_whatever_happens_it_ends_and_publishes_at_most_once(
     actions = controller.start(now)
     for _ in range(2000):
         for action in actions:
-            if isinstance(action, Call) and action.method in STEPS:
+            if isinstance(action, CallMember) and action.method in STEPS:
                 draw = chance.random()
                 if draw < trouble / 2:
-                    pending.append(Died(action.worker, "killed"))
+                    pending.append(Died(action.member, "killed"))
                 elif draw < trouble:
                     error = JobError("user error")
-                    pending.append(Raised(action.worker, action.attempt, action.method, error))
+                    pending.append(Raised(action.member, action.attempt, action.method, error))
                 elif draw < 1 - trouble / 4:  # else it hangs
-                    pending.append(Returned(action.worker, action.attempt, action.method, None))
+                    pending.append(Returned(action.member, action.attempt, action.method, None))
             elif isinstance(action, Respawn):
-                pending = [e for e in pending if getattr(e, "worker", None) != action.worker]
-                pending.append(Respawned(action.worker))
+                pending = [e for e in pending if getattr(e, "member", None) != action.member]
+                pending.append(Respawned(action.member))
             elif isinstance(action, Publish):
                 published += 1
                 assert not running

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.control.test_controller import LIMITS
 from whale_ray.configs.errors import AttemptLostError, NotInAttemptError
-from whale_ray.control.controller import REJOIN, STEPS, JobController, JobPhase
+from whale_ray.control.attempt_steps import REJOIN, STEPS
+from whale_ray.control.controller import JobController, JobPhase
 from whale_ray.control.controller_events import (
     Action,
-    Call,
+    CallMember,
     Died,
     End,
     Event,
@@ -149,12 +150,12 @@ class Story:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Call(worker, attempt, method):
+            case CallMember(worker, attempt, method):
                 self.events += self.members[worker].call(attempt, method)
                 if not self.members[worker].alive and method in (*STEPS, REJOIN):
                     self._tell_death(worker)  # maybe again: another controller asks
             case Respawn(worker):
-                self.events = [e for e in self.events if getattr(e, "worker", None) != worker]
+                self.events = [e for e in self.events if getattr(e, "member", None) != worker]
                 self.members[worker] = Member(worker, worker >= self.workers)
                 self.events.append(Respawned(worker))
             case Publish(attempt):
@@ -176,7 +177,7 @@ class Story:
                 member.hangs = True
 
     def _tell_death(self, member: int) -> None:
-        self.events = [e for e in self.events if getattr(e, "worker", None) != member]
+        self.events = [e for e in self.events if getattr(e, "member", None) != member]
         self.events.append(Died(member, "killed"))
 
     def _next_event(self) -> Event:

@@ -12,7 +12,7 @@ from whale_ray.configs.settings import MulticastSettings
 from whale_ray.control.controller import JobController, JobPhase
 from whale_ray.control.controller_events import (
     AttemptLost,
-    Call,
+    CallMember,
     Died,
     Discard,
     End,
@@ -28,7 +28,7 @@ from whale_ray.control.controller_events import (
     Tick,
 )
 from whale_ray.control.tree_session import TreeSession
-from whale_ray.deployment.member_host import WorkerHost
+from whale_ray.deployment.member_host import MemberHost
 from whale_ray.multicast.switch_protocol import SwitchRecord
 from whale_ray.multicast.tree_messages import Relocated
 from whale_ray.multicast.tree_state import (
@@ -66,8 +66,8 @@ def test_a_relay_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
     controller.handle(Died(2, "signal 9"), 0)
     assert controller.handle(Tick(), LATE_NS - 1) == []
     assert controller.handle(Tick(), LATE_NS) == [
-        Call(0, 0, "abort"),
-        Call(1, 0, "abort"),
+        CallMember(0, 0, "abort"),
+        CallMember(1, 0, "abort"),
         Respawn(2),
     ]
     for member in (0, 1):
@@ -81,7 +81,7 @@ def test_a_relay_that_hangs_while_it_rejoins_is_aborted_and_then_replaced() -> N
     controller.handle(Died(2, "signal 9"), 0)
     controller.handle(Respawned(2), 0)
     aborts = controller.handle(Tick(), LATE_NS)
-    assert aborts == [Call(member, 0, "abort") for member in range(3)]
+    assert aborts == [CallMember(member, 0, "abort") for member in range(3)]
     for member in (0, 1):
         controller.handle(Raised(member, 0, "run", AttemptLostError("aborted")), LATE_NS)
     assert controller.handle(Tick(), LATE_NS + LIMITS.kill_grace_ns) == [Respawn(2)]
@@ -94,19 +94,19 @@ def test_a_relay_that_cannot_rejoin_lives_and_is_not_waited_for() -> None:
     controller.handle(Respawned(2), 0)
     gone = AttemptLostError("the ring of worker 0 is gone")
     assert controller.handle(Raised(2, 0, "rejoin", gone), 0) == [
-        Call(0, 0, "abort"),
-        Call(1, 0, "abort"),
+        CallMember(0, 0, "abort"),
+        CallMember(1, 0, "abort"),
     ]
     controller.handle(Raised(0, 0, "run", AttemptLostError("aborted")), 0)
     opened = controller.handle(Raised(1, 0, "run", AttemptLostError("aborted")), 0)
-    assert opened == [Discard(0), *(Call(member, 1, "open") for member in range(3))]
+    assert opened == [Discard(0), *(CallMember(member, 1, "open") for member in range(3))]
 
 
 def test_an_attempt_that_is_lost_is_aborted_everywhere() -> None:
     controller = running()
     assert controller.handle(AttemptLost(1, "of another attempt"), 0) == []
     assert controller.handle(AttemptLost(0, "bytes are gone"), 0) == [
-        Call(member, 0, "abort") for member in range(3)
+        CallMember(member, 0, "abort") for member in range(3)
     ]
     assert controller.handle(AttemptLost(0, "told twice"), 0) == []
 
@@ -118,7 +118,7 @@ def test_a_relay_that_dies_when_all_workers_have_ended_is_missed_by_nobody() -> 
     controller = running()
     controller.handle(Returned(0, 0, "run", None), 0)
     assert controller.handle(Died(2, "signal 9"), 0) == []
-    assert controller.handle(Returned(1, 0, "run", None), 0) == [Call(0, 0, "stage")]
+    assert controller.handle(Returned(1, 0, "run", None), 0) == [CallMember(0, 0, "stage")]
     staged = {"out": ["part"]}
     assert controller.handle(Returned(0, 0, "stage", staged), 0) == [
         Publish(0, (staged, None, None))
@@ -143,7 +143,7 @@ def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
     assert controller.phase is JobPhase.STAGING
     assert controller.handle(Died(0, "signal 9"), 0) == [Respawn(0), Respawn(1)]
     controller.handle(Respawned(0), 0)
-    assert controller.handle(Respawned(1), 0)[:2] == [Discard(0), Call(0, 1, "open")]
+    assert controller.handle(Respawned(1), 0)[:2] == [Discard(0), CallMember(0, 1, "open")]
 
 
 def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
@@ -152,7 +152,7 @@ def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
     controller.handle(Returned(0, 0, "run", None), 0)
     controller.handle(Returned(1, 0, "run", None), 0)
     assert controller.handle(Tick(), LIMITS.drain_timeout_ns - 1) == []
-    assert controller.handle(Tick(), LIMITS.drain_timeout_ns) == [Call(0, 0, "stage")]
+    assert controller.handle(Tick(), LIMITS.drain_timeout_ns) == [CallMember(0, 0, "stage")]
     assert controller.handle(Returned(2, 0, "run", "late"), LATE_NS) == []
     assert controller.handle(Returned(0, 0, "stage", {}), LATE_NS) == [Publish(0, ({}, None, None))]
 
@@ -175,7 +175,7 @@ def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Eve
         actions = controller.handle(Returned(relay, 0, "run", None), 0)
         if actions:
             break
-    assert actions == [Call(0, 0, "stage")]
+    assert actions == [CallMember(0, 0, "stage")]
 
 
 def test_one_that_had_told_its_end_to_a_successor_and_dies_has_no_end_yet() -> None:
@@ -184,7 +184,7 @@ def test_one_that_had_told_its_end_to_a_successor_and_dies_has_no_end_yet() -> N
     second.resume(first.progress, 0)
     second.handle(Returned(1, 0, "run", "snapshot"), 0)
     assert second.handle(Died(1, "signal 9"), 0) == [RelayLost(1), Respawn(1)]
-    assert second.handle(Returned(0, 0, "run", None), 0) == [Call(0, 0, "stage")]
+    assert second.handle(Returned(0, 0, "run", None), 0) == [CallMember(0, 0, "stage")]
     assert second.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, None))]
 
 
@@ -192,7 +192,7 @@ def test_all_that_do_not_come_back_are_started_again() -> None:
     controller = running()
     for relay in (1, 2):
         controller.handle(Died(relay, "signal 9"), 0)
-    assert controller.handle(Tick(), LATE_NS) == [Call(0, 0, "abort"), Respawn(1), Respawn(2)]
+    assert controller.handle(Tick(), LATE_NS) == [CallMember(0, 0, "abort"), Respawn(1), Respawn(2)]
 
 
 def test_a_job_that_fails_lets_nobody_rejoin() -> None:
@@ -210,7 +210,9 @@ def test_a_successor_ends_what_was_to_end(error: WhaleError | None) -> None:
     else:
         first.handle(Raised(0, 0, "run", error), 0)
     second = JobController(1, LIMITS, 2)
-    assert second.resume(first.progress, 0) == [Call(member, 0, "abort") for member in range(3)]
+    assert second.resume(first.progress, 0) == [
+        CallMember(member, 0, "abort") for member in range(3)
+    ]
     ended = second.handle(Tick(), LIMITS.kill_grace_ns)
     assert ended == [Discard(0), End("cancelled" if error is None else "failed", error)]
 
@@ -221,21 +223,21 @@ def test_a_successor_ends_what_was_to_end(error: WhaleError | None) -> None:
 def test_a_successor_learns_where_a_relay_listens_that_rejoined_while_nobody_led() -> None:
     first = running()
     first.handle(Died(2, "signal 9"), 0)
-    assert first.handle(Respawned(2), 0) == [Call(2, 0, "rejoin", MADE)]
-    relay = WorkerHost(2, Relay())  # type: ignore[arg-type]  # all that is asked of it
+    assert first.handle(Respawned(2), 0) == [CallMember(2, 0, "rejoin", MADE)]
+    relay = MemberHost(2, Relay())  # type: ignore[arg-type]  # all that is asked of it
     relay.execute_once(1, 0, "rejoin", MADE)
     # The controller dies before it has heard that; another one reads the journal.
     second = JobController(1, LIMITS, 2)
     assert second.resume(first.progress, 0) == [
-        Call(0, 0, "run", first.progress.arguments),
-        Call(1, 0, "run", first.progress.arguments),
+        CallMember(0, 0, "run", first.progress.arguments),
+        CallMember(1, 0, "run", first.progress.arguments),
         RelayLost(2),
-        Call(2, 0, "rejoin", MADE),
+        CallMember(2, 0, "rejoin", MADE),
     ]
-    told = relay.execute_once(2, 0, "rejoin", MADE)
-    assert isinstance(told, Returned)
-    assert second.handle(told, 0) == [RelayBack(2, "new offer"), Call(2, 0, "run")]
-    assert second.progress.made[1][2] == "new offer"
+    answer = relay.execute_once(2, 0, "rejoin", MADE)
+    assert isinstance(answer, Returned)
+    assert second.handle(answer, 0) == [RelayBack(2, "new offer"), CallMember(2, 0, "run")]
+    assert second.progress.exchanged[1][2] == "new offer"
 
 
 def test_a_successor_tells_where_a_relay_listens_that_was_back_before() -> None:
@@ -248,26 +250,28 @@ def test_a_successor_tells_where_a_relay_listens_that_was_back_before() -> None:
     second = JobController(1, LIMITS, 2)
     actions = second.resume(first.progress, 0)
     assert actions[0] == RelayBack(2, "offer")
-    assert actions[1:] == [Call(member, 0, "run", first.progress.arguments) for member in range(3)]
+    assert actions[1:] == [
+        CallMember(member, 0, "run", first.progress.arguments) for member in range(3)
+    ]
 
 
 def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
     calls: list[tuple[int, Any]] = []
-    lead = TreeSession(
+    session = TreeSession(
         PLAN,
         MulticastSettings(),
         lambda member, _attempt, _method, arguments: calls.append((member, arguments[0])),
         lambda: None,
     )
-    lead.run(0, 0)
+    session.run(0, 0)
     one, other = PLAN.relay_of(1), PLAN.relay_of(2)
-    lead.lost(one, 0)
-    lead.lost(other, 0)
+    session.lost(one, 0)
+    session.lost(other, 0)
     # Both were asked to rejoin, with old addresses of each other. The first is back while the
     # second, which is not connected yet, cannot be told.
-    lead.back(RelayBack(one, RingOffer({}, ("127.0.0.1", 1111))), 0)
+    session.back(RelayBack(one, RingOffer({}, ("127.0.0.1", 1111))), 0)
     calls.clear()
-    lead.back(RelayBack(other, RingOffer({}, ("127.0.0.1", 2222))), 0)
+    session.back(RelayBack(other, RingOffer({}, ("127.0.0.1", 2222))), 0)
     assert (other, Relocated(1, ("127.0.0.1", 1111))) in calls
     assert (one, Relocated(2, ("127.0.0.1", 2222))) in calls
 
@@ -276,17 +280,17 @@ def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
 
 
 def test_what_a_successor_inherited_is_written_down_before_it_leads() -> None:
-    lead = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
-    lead.inherit(2, OTHER)
-    assert lead.states == OTHER
-    lead.run(0, 0)
-    assert lead.trees[0] == OTHER[0].record.tree
+    session = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
+    session.inherit(2, OTHER)
+    assert session.states == OTHER
+    session.run(0, 0)
+    assert session.trees[0] == OTHER[0].record.tree
 
 
 def test_the_trees_of_an_attempt_that_was_lost_are_not_those_of_the_next() -> None:
-    lead = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
-    lead.inherit(2, OTHER)
-    lead.end()  # the first thing to be heard is that a worker has died
-    lead.run(1, 0)
-    assert lead.states[0].record.epoch == 0
-    assert lead.trees[0] == PLAN.tree_of(PLAN.rings[0])
+    session = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
+    session.inherit(2, OTHER)
+    session.end()  # the first thing to be heard is that a worker has died
+    session.run(1, 0)
+    assert session.states[0].record.epoch == 0
+    assert session.trees[0] == PLAN.tree_of(PLAN.rings[0])

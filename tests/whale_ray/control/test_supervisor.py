@@ -28,16 +28,18 @@ from whale_ray.configs.errors import (
     WhaleError,
 )
 from whale_ray.configs.settings import Settings
-from whale_ray.control.controller import STEPS, JobPhase
+from whale_ray.control.attempt_steps import STEPS
+from whale_ray.control.controller import JobPhase
 from whale_ray.control.controller_events import Raised, Returned, StopAsked
 from whale_ray.control.fleet import (
     SnapshotTaken,
 )
 from whale_ray.control.journal import Entry, Journal
-from whale_ray.control.supervisor import ALIVE, Supervisor, _Counters
+from whale_ray.control.snapshots import SnapshotHistory
+from whale_ray.control.supervisor import ALIVE, Supervisor
 from whale_ray.deployment.envelope import seal, unseal
 from whale_ray.deployment.local_fleet import LocalFleet
-from whale_ray.deployment.member_host import StepThread, WorkerHost, pack
+from whale_ray.deployment.member_host import MemberHost, StepThread, pack
 from whale_ray.deployment.members import LOCAL_ADDRESS
 from whale_ray.deployment.processes.message_socket import MessageSocket
 from whale_ray.deployment.processes.process_worker import ProcessWorker
@@ -162,14 +164,14 @@ def test_a_stop_before_the_workers_run_publishes_nothing(no_leaks: None) -> None
 
 
 def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one() -> None:
-    counters = _Counters()
+    snapshots = SnapshotHistory()
     old, new = (WorkerSnapshot(0, at_ns, 0, ()) for at_ns in (5, 9))
     for snapshot in (new, old):
-        counters.take(snapshot)
-    assert (counters.newest, counters.previous) == ({0: new}, {})
+        snapshots.take(snapshot)
+    assert (snapshots.newest, snapshots.previous) == ({0: new}, {})
     last = WorkerSnapshot(0, 9, 1, ())
-    counters.take(last)
-    assert (counters.newest, counters.previous) == ({0: last}, {})
+    snapshots.take(last)
+    assert (snapshots.newest, snapshots.previous) == ({0: last}, {})
 
 
 class Silent(LocalFleet):
@@ -180,11 +182,11 @@ class Silent(LocalFleet):
         self.asked = 0
         self.turns = 0
 
-    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+    def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         if method == "snapshot":
             self.asked += 1
         else:
-            super().call(worker, attempt, method, arguments)
+            super().call(member, attempt, method, arguments)
 
     def next_event(self, timeout_ns: int) -> Any:
         if self._pending and self._pending[0][1] == "run" and self.turns < 20:
@@ -351,7 +353,7 @@ def test_the_command_answers_a_stop_as_it_does_ctrl_c_and_gives_the_handlers_bac
 def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:
     supervisor = supervise(Trouble("nowhere"))
     supervisor._keep_final(Returned(0, 7, "run", WorkerSnapshot(0, 5, 0, ())))
-    assert supervisor._counters.newest == {}  # of another attempt
+    assert supervisor._snapshots.newest == {}  # of another attempt
     supervisor.stop(True)
     supervisor.stop(True)
     supervisor.stop(False)
@@ -370,10 +372,10 @@ def test_memory_that_is_gone_at_any_step_means_that_its_worker_died(step: str) -
     assert (type(event.error), str(event.error)) == (AttemptLostError, "segment 'ring' is gone")
 
 
-def host_of(worker: Any) -> WorkerHost:
+def host_of(worker: Any) -> MemberHost:
     fleet = LocalFleet(VirtualClock())
     fleet.start(assignment_of(Trouble("nowhere")))
-    fleet.host.worker = worker
+    fleet.host.member = worker
     return fleet.host
 
 
@@ -394,7 +396,7 @@ class LockedError(WhaleError):
 )
 def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, told: str) -> None:
     sent = pickle.loads(pack(event))
-    assert (sent.worker, sent.attempt, sent.method) == (1, 2, "stage")
+    assert (sent.member, sent.attempt, sent.method) == (1, 2, "stage")
     assert str(sent.error) == (
         f"what worker 1 {told} at step 'stage' cannot be sent to the controller: TypeError: cannot "
         "pickle '_thread.lock' object; a sink's receipts and errors must be picklable"

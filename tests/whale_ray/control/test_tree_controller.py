@@ -1,4 +1,4 @@
-"""The keeper of a job's trees, with vertices that answer at once: stories."""
+"""The controller of a job's trees, with vertices that answer at once: stories."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class World:
         )
         self.settings = MulticastSettings(out_degree=degree)
         self.now = 0
-        self.keeper = TreeController(self.plan, self.settings, self.now)
+        self.controller = TreeController(self.plan, self.settings, self.now)
         self.vertices = {host: SwitchVertex.of(host, self.tree) for host in range(HOSTS)}
         self.dead: set[int] = set()
         self.head = 0
 
     @property
     def tree(self) -> Tree:
-        return self.keeper.trees[0]
+        return self.controller.trees[0]
 
     def carry_out(self, orders: Orders) -> None:
         waiting: deque[tuple[int, Message]] = deque(maxlen=1000)
@@ -69,7 +69,7 @@ class World:
         while waiting:
             to, message = waiting.popleft()
             if to == -1:
-                order(self.keeper.answered(0, message, self.now))
+                order(self.controller.answered(0, message, self.now))
             elif to not in self.dead:
                 vertex = self.vertices[to]
                 say(to, vertex.receive(message))
@@ -91,25 +91,25 @@ class World:
             vertex.release()
         for one in said:
             if one.to is None:
-                self.carry_out(self.keeper.answered(0, one.message, self.now))
+                self.carry_out(self.controller.answered(0, one.message, self.now))
             else:
                 for answer in self.vertices[int(one.to)].receive(one.message):
                     if answer.to is not None:
                         for last in self.vertices[int(answer.to)].receive(answer.message):
                             if last.to is None:
-                                self.carry_out(self.keeper.answered(0, last.message, self.now))
+                                self.carry_out(self.controller.answered(0, last.message, self.now))
         load = StreamLoad(
             0, 0, self.now, self.head, 50 * MS, arrived, queue * SLICE, SLICE, send_s, CAPACITY
         )
-        self.carry_out(self.keeper.loaded(load, self.now))
-        self.carry_out(self.keeper.turn(self.now))
+        self.carry_out(self.controller.loaded(load, self.now))
+        self.carry_out(self.controller.turn(self.now))
 
 
 def test_an_idle_tree_stays_as_it_is() -> None:
     world = World()
     for _ in range(40):
         world.flow()
-    assert world.keeper.switches == ()
+    assert world.controller.switches == ()
     assert world.tree.degree == 3
 
 
@@ -125,12 +125,12 @@ def test_an_idle_tree_stays_as_it_is() -> None:
 def test_the_shape_that_is_wanted_is_reached_and_kept(goal: Goal, degree: int) -> None:
     world = World("non-blocking", 1)
     world.flow()
-    world.keeper.set_goal(goal)
+    world.controller.set_goal(goal)
     for _ in range(20):
         world.flow()
     assert world.tree.degree == degree
-    assert len(world.keeper.switches) == (goal.route != "chain")
-    assert all(one.ended_ns and not one.aborted for one in world.keeper.switches)
+    assert len(world.controller.switches) == (goal.route != "chain")
+    assert all(one.ended_ns and not one.aborted for one in world.controller.switches)
 
 
 def test_a_queue_before_slow_children_narrows_the_tree_and_a_low_rate_widens_it() -> None:
@@ -138,11 +138,11 @@ def test_a_queue_before_slow_children_narrows_the_tree_and_a_low_rate_widens_it(
     for queue in (0, 100, 400, 950, 950, 950):
         world.flow(rate=4000, send_s=1.2e-4, queue=queue)
     assert world.tree.degree == 2
-    assert [one.why for one in world.keeper.switches] == ["scale-down"]
+    assert [one.why for one in world.controller.switches] == ["scale-down"]
     for _ in range(60):
         world.flow(rate=500, send_s=1.2e-4)
     assert world.tree.degree == 3
-    assert [one.why for one in world.keeper.switches] == ["scale-down", "scale-up"]
+    assert [one.why for one in world.controller.switches] == ["scale-down", "scale-up"]
 
 
 def test_a_load_that_no_degree_carries_is_told() -> None:
@@ -150,44 +150,44 @@ def test_a_load_that_no_degree_carries_is_told() -> None:
     for _ in range(20):
         world.flow(rate=20_000, send_s=1e-4, queue=950)
     assert world.tree.degree == 1
-    assert world.keeper.throttled[0] == pytest.approx(1e4, rel=0.01)
+    assert world.controller.throttled[0] == pytest.approx(1e4, rel=0.01)
 
 
 def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
     world = World("star")
-    world.keeper.set_goal(Goal("non-blocking", 2))
+    world.controller.set_goal(Goal("non-blocking", 2))
     for _ in range(10):
         world.flow()
     parent = next(int(v) for v in world.tree.joined if world.tree.children[v])
     world.dead.add(parent)
-    world.carry_out(world.keeper.lost(parent, world.now))
+    world.carry_out(world.controller.lost(parent, world.now))
     for _ in range(10):
         world.flow()
     assert parent not in world.tree.vertices
-    record = world.keeper.states[0].record
+    record = world.controller.states[0].record
     received = world.vertices[parent].received
     world.vertices[parent] = SwitchVertex(
         parent, 0, None, epoch=record.last_epoch, received=received
     )
     world.dead.clear()
-    world.carry_out(world.keeper.back(parent, world.now))
+    world.carry_out(world.controller.back(parent, world.now))
     for _ in range(10):
         world.flow()
     assert set(world.tree.vertices) == set(range(HOSTS))
     assert world.vertices[parent].received == world.head
-    assert [one.why for one in world.keeper.switches] == ["scale-down", "repair", "return"]
+    assert [one.why for one in world.controller.switches] == ["scale-down", "repair", "return"]
 
 
 def test_nothing_is_begun_while_the_source_has_no_relay() -> None:
     world = World()
     world.flow()
-    world.carry_out(world.keeper.lost(0, world.now))
-    world.keeper.set_goal(Goal("star"))
-    world.carry_out(world.keeper.turn(world.now + TICK_NS))
-    assert world.keeper.switches == ()
-    record = world.keeper.states[0].record
+    world.carry_out(world.controller.lost(0, world.now))
+    world.controller.set_goal(Goal("star"))
+    world.carry_out(world.controller.turn(world.now + TICK_NS))
+    assert world.controller.switches == ()
+    record = world.controller.states[0].record
     world.vertices[0] = SwitchVertex.root_from(record, 0, world.head, world.head)
-    world.carry_out(world.keeper.back(0, world.now))
+    world.carry_out(world.controller.back(0, world.now))
     for _ in range(5):
         world.flow()
     assert world.tree.degree == 7
@@ -195,11 +195,11 @@ def test_nothing_is_begun_while_the_source_has_no_relay() -> None:
 
 def test_a_successor_goes_on_with_what_was_written_down() -> None:
     world = World()
-    world.keeper.set_goal(Goal("non-blocking", 1))
+    world.controller.set_goal(Goal("non-blocking", 1))
     world.flow()
-    states = world.keeper.states
+    states = world.controller.states
     assert states[0].goal == Goal("non-blocking", 1)
-    world.keeper = TreeController(world.plan, world.settings, world.now, 2, states)
+    world.controller = TreeController(world.plan, world.settings, world.now, 2, states)
     for _ in range(10):
         world.flow()
     assert world.tree.degree == 1
@@ -207,10 +207,10 @@ def test_a_successor_goes_on_with_what_was_written_down() -> None:
 
 def test_two_hosts_have_no_tree_to_keep() -> None:
     plan = StreamPlan(2, (RingSpec(0, 0, 0, (0, 1), CAPACITY),), assign_hosts(2, 2, "star"))
-    keeper = TreeController(plan, MulticastSettings(), 0)
-    keeper.set_goal(Goal("chain"))
-    assert keeper.turn(TICK_NS) == []
-    assert keeper.trees == {}
+    controller = TreeController(plan, MulticastSettings(), 0)
+    controller.set_goal(Goal("chain"))
+    assert controller.turn(TICK_NS) == []
+    assert controller.trees == {}
 
 
 def test_goals_that_cannot_be_are_refused_in_one_line() -> None:

@@ -10,13 +10,13 @@ from whale_ray.multicast.trees import chain, non_blocking_tree
 def test_a_subtree_is_as_far_and_as_new_as_its_last():
     known = SubtreeAcknowledgements(["a", "b"], 0)
     assert known.combined(0, 50) == Acknowledgement(-1, 0)
-    known.heard("a", Acknowledgement(0, 40))
-    known.heard("b", Acknowledgement(7, 30))
-    known.heard("b", Acknowledgement(7, 20))
-    known.heard("stranger", Acknowledgement(0, 1))
+    known.acknowledge("a", Acknowledgement(0, 40))
+    known.acknowledge("b", Acknowledgement(7, 30))
+    known.acknowledge("b", Acknowledgement(7, 20))
+    known.acknowledge("stranger", Acknowledgement(0, 1))
     assert known.combined(7, 50) == Acknowledgement(0, 30)
-    known.heard("a", Acknowledgement(7, 60))
-    known.heard("a", Acknowledgement(0, 90))
+    known.acknowledge("a", Acknowledgement(7, 60))
+    known.acknowledge("a", Acknowledgement(0, 90))
     assert known.combined(7, 50) == Acknowledgement(7, 30)
     known.adopt(["b"], {"c": 45})
     assert known.combined(9, 50) == Acknowledgement(-1, 45)
@@ -24,8 +24,8 @@ def test_a_subtree_is_as_far_and_as_new_as_its_last():
 
 def test_in_a_new_epoch_a_subtree_may_be_less_far():
     known = SubtreeAcknowledgements(["a"], 0)
-    known.heard("a", Acknowledgement(0, 40))
-    known.heard("a", Acknowledgement(7, 10))
+    known.acknowledge("a", Acknowledgement(0, 40))
+    known.acknowledge("a", Acknowledgement(7, 10))
     assert known.combined(7, 50) == Acknowledgement(7, 10)
 
 
@@ -34,15 +34,15 @@ def test_a_pin_holds_until_the_new_epoch_is_acknowledged():
     after = change_degree(before, 2).after
     floors = SourceFloors(before, 0, 0)
     for child in (1, 2, 4):
-        floors.heard(child, Acknowledgement(0, 30))
+        floors.acknowledge(child, Acknowledgement(0, 30))
     floors.pin({4: 0}, 100)
     for child in (1, 2, 4):
-        floors.heard(child, Acknowledgement(0, 60))
+        floors.acknowledge(child, Acknowledgement(0, 60))
     assert (floors.floor(99), floors.of(4), floors.of(2)) == (30, 30, 60)
     floors.adopt(after, 100)
-    floors.heard(2, Acknowledgement(0, 90))
+    floors.acknowledge(2, Acknowledgement(0, 90))
     assert (floors.of(4), floors.pinned) == (30, {4})
-    floors.heard(2, Acknowledgement(100, 80))
+    floors.acknowledge(2, Acknowledgement(100, 80))
     assert (floors.of(4), floors.of(2), floors.pinned) == (80, 80, frozenset())
 
 
@@ -51,7 +51,7 @@ def test_an_abort_lifts_the_pins_of_its_switch_alone():
     floors.pin({1: 0, 2: 0}, 100)
     floors.pin({2: 0}, 200)
     floors.abandon(100)
-    floors.heard(1, Acknowledgement(0, 60))
+    floors.acknowledge(1, Acknowledgement(0, 60))
     assert (floors.of(1), floors.of(2), floors.pinned) == (60, 0, {2})
 
 
@@ -59,7 +59,7 @@ def test_who_leaves_and_who_joins():
     floors = SourceFloors(chain(0, [1, 2]), 0, 0)
     floors.adopt(chain(0, [1, 3]), 50, {3: 50})
     assert (floors.of(1), floors.of(3), floors.floor(99)) == (0, 50, 0)
-    floors.heard(3, Acknowledgement(50, 90))
+    floors.acknowledge(3, Acknowledgement(50, 90))
     assert floors.of(3) == 50
-    floors.heard(1, Acknowledgement(50, 90))
+    floors.acknowledge(1, Acknowledgement(50, 90))
     assert floors.floor(99) == 90

@@ -75,11 +75,11 @@ def test_the_world_bites(removed, monkeypatch):
         monkeypatch.setattr(SwitchVertex, "floor", property(floor))
     elif removed == "pin":
 
-        def heard(floors: SourceFloors, child: int, told: Acknowledgement) -> None:
+        def acknowledge(floors: SourceFloors, child: int, told: Acknowledgement) -> None:
             for vertex in floors._tree.subtree(child) if child in floors._tree.joined else ():
                 floors._floors[vertex] = max(floors._floors[vertex], told.position)
 
-        monkeypatch.setattr(SourceFloors, "heard", heard)
+        monkeypatch.setattr(SourceFloors, "acknowledge", acknowledge)
     else:
         reserve = SwitchVertex.receive
 

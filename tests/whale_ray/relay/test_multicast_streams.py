@@ -26,7 +26,7 @@ FOREVER_NS = 1 << 62
 
 
 class Chain:
-    """The hosts, and what their branches tell the controller."""
+    """The hosts, and what their multicast streams tell the controller."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -37,7 +37,7 @@ class Chain:
             hosts.add(host_name(host))
         addresses = {host: hosts.addresses[host_name(host)] for host in range(3)}
         settings = MulticastSettings()
-        self.branches = [
+        self.streams = [
             MulticastStreams(
                 host,
                 hosts.endpoints[host_name(host)],
@@ -50,9 +50,9 @@ class Chain:
             for host in range(3)
         ]
         for host in range(3):
-            self.branches[host].add(self._branch(host), self.now_ns, is_root=host == ROOT)
+            self.streams[host].add(self._stream(host), self.now_ns, is_root=host == ROOT)
 
-    def _branch(self, host: int) -> MulticastStream:
+    def _stream(self, host: int) -> MulticastStream:
         endpoint = self.hosts.endpoints[host_name(host)]
         if host == ROOT:
             tap, incoming = self.source.tap, None
@@ -68,12 +68,12 @@ class Chain:
 
     def turn(self) -> None:
         """Let all relays do what they do in a turn, but for the sleep."""
-        for host, branches in enumerate(self.branches):
+        for host, streams in enumerate(self.streams):
             endpoint = self.hosts.endpoints[host_name(host)]
-            while (told := endpoint.receive_control()) is not None:
-                name, packed = told
-                assert branches.hear(int(name.removeprefix("host-")), packed[len(TAG) :])
-            branches.turn(self.now_ns)
+            while (received := endpoint.receive_control()) is not None:
+                name, packed = received
+                assert streams.receive_from(int(name.removeprefix("host-")), packed[len(TAG) :])
+            streams.turn(self.now_ns)
 
     def finish(self) -> None:
         """Carry the whole stream to both readers, and let everything come to rest."""
@@ -83,12 +83,12 @@ class Chain:
             self.source.step, *steps, self.turn,
         )  # fmt: skip
         for _ in range(10):  # acknowledgements, a host further up each time
-            self.hosts.until(lambda: not any(map(self.has_news, range(3))), self.turn)
+            self.hosts.until(lambda: not any(map(self.awaits_acknowledgement, range(3))), self.turn)
             self.hosts.poll()
             self.turn()
 
-    def has_news(self, host: int) -> bool:
-        return self.branches[host]._branches[STREAM].has_news
+    def awaits_acknowledgement(self, host: int) -> bool:
+        return self.streams[host]._streams[STREAM].has_unsent_acknowledgement
 
     def loads(self, host: int) -> int:
         return sum(len(one.loads) for one in self.news[host])
@@ -112,55 +112,55 @@ def test_a_host_at_rest_is_due_at_its_tick_alone(relays):
         relays.hosts.clock.advance(QUIET_TICK_NS)
         relays.turn()
     for host in (MIDDLE, LEAF):
-        due_ns = relays.branches[host].next_due_ns
+        due_ns = relays.streams[host].next_due_ns
         assert relays.now_ns + TICK_NS < due_ns <= relays.now_ns + QUIET_TICK_NS
-    assert relays.branches[ROOT].next_due_ns < relays.now_ns + QUIET_TICK_NS, "it reports"
+    assert relays.streams[ROOT].next_due_ns < relays.now_ns + QUIET_TICK_NS, "it reports"
 
 
-def test_the_tick_tells_the_parent_again_in_the_same_turn(relays):
+def test_the_tick_repeats_the_acknowledgement_in_the_same_turn(relays):
     relays.finish()
     relays.hosts.clock.advance(QUIET_TICK_NS)
-    relays.branches[LEAF].turn(relays.now_ns)
-    assert not relays.has_news(LEAF)
+    relays.streams[LEAF].turn(relays.now_ns)
+    assert not relays.awaits_acknowledgement(LEAF)
     parent = relays.hosts.endpoints[host_name(MIDDLE)]
-    heard: list[object] = []
-    relays.hosts.until(lambda: any(heard), lambda: heard.append(parent.receive_control()))
-    stream, message = vertex_wire.unpack(heard[-1][1][len(TAG) :])
+    received: list[object] = []
+    relays.hosts.until(lambda: any(received), lambda: received.append(parent.receive_control()))
+    stream, message = vertex_wire.unpack(received[-1][1][len(TAG) :])
     assert (stream, type(message)) == (STREAM, Acknowledgement)
 
 
 def test_a_forwarder_reports_what_passes_and_falls_silent_with_the_stream(relays):
-    watch = relays.branches[MIDDLE]._watches[STREAM]
-    watch._told_until_ns = FOREVER_NS  # as if its way out had just been full
+    reporter = relays.streams[MIDDLE]._reporters[STREAM]
+    reporter._reports_until_ns = FOREVER_NS  # as if its way out had just been full
     relays.finish()
     relays.hosts.clock.advance(QUIET_TICK_NS)
     relays.turn()
-    told = relays.loads(MIDDLE)
-    assert told > 0
+    reported = relays.loads(MIDDLE)
+    assert reported > 0
     assert relays.loads(LEAF) == 0
-    root_told = relays.loads(ROOT)
+    root_reported = relays.loads(ROOT)
     for _ in range(5):
         relays.hosts.clock.advance(QUIET_TICK_NS)
         relays.turn()
-    assert relays.loads(MIDDLE) == told
-    assert relays.loads(ROOT) == root_told + 5, "the source's host reports always"
+    assert relays.loads(MIDDLE) == reported
+    assert relays.loads(ROOT) == root_reported + 5, "the source's host reports always"
 
 
-def test_what_may_change_the_tree_stirs_and_an_acknowledgement_does_not(relays):
+def test_orders_and_leave_may_change_the_tree_and_an_acknowledgement_does_not(relays):
     relays.finish()
-    branches, now_ns = relays.branches[MIDDLE], relays.now_ns
-    branches.turn(now_ns)
-    assert not branches.stirred
-    told = branches._branches[STREAM].vertex.acknowledgement
-    assert branches.hear(LEAF, vertex_wire.pack(STREAM, told))
-    branches.turn(now_ns)
-    assert not branches.stirred
-    branches.order(Relocated(LEAF, relays.hosts.addresses[host_name(LEAF)]))
-    branches.turn(now_ns)
-    assert branches.stirred
-    branches.turn(now_ns)
-    assert not branches.stirred
+    streams, now_ns = relays.streams[MIDDLE], relays.now_ns
+    streams.turn(now_ns)
+    assert not streams.may_have_changed
+    acknowledgement = streams._streams[STREAM].vertex.acknowledgement
+    assert streams.receive_from(LEAF, vertex_wire.pack(STREAM, acknowledgement))
+    streams.turn(now_ns)
+    assert not streams.may_have_changed
+    streams.order(Relocated(LEAF, relays.hosts.addresses[host_name(LEAF)]))
+    streams.turn(now_ns)
+    assert streams.may_have_changed
+    streams.turn(now_ns)
+    assert not streams.may_have_changed
     leave = Leave(term=0, epoch=0, vertex=LEAF, position=0)
-    assert branches.hear(LEAF, vertex_wire.pack(STREAM, leave))
-    branches.turn(now_ns)
-    assert branches.stirred
+    assert streams.receive_from(LEAF, vertex_wire.pack(STREAM, leave))
+    streams.turn(now_ns)
+    assert streams.may_have_changed

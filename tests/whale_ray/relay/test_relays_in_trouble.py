@@ -128,11 +128,11 @@ def test_when_the_source_has_lost_bytes_the_job_begins_anew_at_once(
     genuine = TreeSession.take
 
     def take(self: TreeSession, told: MemberMessage, now_ns: int) -> None:
-        if not told_of and told.worker == 4 and marker.exists():
+        if not told_of and told.member == 4 and marker.exists():
             told_of.append(told)
             (stream,) = self.trees
             starved = Starved(1, 0, 0, 1, 0, 64)
-            told = MemberMessage(told.worker, told.attempt, TreeNews(((stream, starved),)))
+            told = MemberMessage(told.member, told.attempt, TreeNews(((stream, starved),)))
         genuine(self, told, now_ns)
 
     monkeypatch.setattr(TreeSession, "take", take)

@@ -187,10 +187,10 @@ class ControllerActor:
         none = JobMetrics((), 0.0, 0)
         return cloudpickle.dumps(none if self._supervisor is None else self._supervisor.metrics())
 
-    def wish(self, wish: bytes) -> None:
-        """Ask for other trees or another addressing; the wish is pickled."""
+    def reconfigure(self, request: bytes) -> None:
+        """Ask for other trees or another addressing; `request` is pickled."""
         if self._supervisor is not None:
-            self._supervisor.wish(pickle.loads(wish))  # noqa: S301  # from our own driver
+            self._supervisor.reconfigure(pickle.loads(request))  # noqa: S301  # from our own driver
 
     def stop(self, drain: bool) -> None:
         """Ask for the end."""

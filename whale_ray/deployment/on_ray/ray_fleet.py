@@ -30,23 +30,17 @@ from ray.util.scheduling_strategies import (
 )
 
 from ...configs.errors import ResourceError, WhaleError
-from ...control.controller import REJOIN, STEPS
+from ...control.attempt_steps import REJOIN, STEPS
 from ...control.controller_events import Died, Raised, Respawned
-from ...control.fleet import (
-    Fleet,
-    FleetEvent,
-    SnapshotTaken,
-)
-from ...plan.assignment import (
-    Assignment,
-)
+from ...control.fleet import Fleet, FleetEvent, SnapshotTaken
+from ...plan.assignment import Assignment
 from ...plan.physical import PhysicalPlan
 from ...plan.requests import CPU, GPU
 from ...plan.streams import StreamPlan
 from ...tasks.printed import Fetched
 from ...transport.clock import Clock
 from ..envelope import Envelope
-from ..member_host import COMMANDS, StepThread, WorkerHost, pack
+from ..member_host import COMMANDS, MemberHost, StepThread, pack
 from ..members import Member, make_member
 from ..signals import leave_stops_to_the_controller
 from .ray_journal import fetch_envelope
@@ -64,7 +58,7 @@ _THREADS = 16
 calls of controllers that took the place of dead ones."""
 
 
-_TOLD_MAX = 65_536
+_MESSAGES_MAX = 65_536
 _NEWS_WAIT_S = 5.0
 """How long a relay's actor waits for something to tell; then it is asked again."""
 
@@ -75,13 +69,13 @@ _log = logging.getLogger(__name__)
 
 
 class MemberActor:
-    """A worker inside a Ray actor, or a relay beside one; see `WorkerHost`."""
+    """A worker inside a Ray actor, or a relay beside one; see `MemberHost`."""
 
     def __init__(self, index: int, job_id: str, title: str) -> None:
         leave_stops_to_the_controller()
         self._index = index
         self._title = title
-        self._host: WorkerHost | None = None
+        self._host: MemberHost | None = None
         self._refused: WhaleError | None = None
         self._token = secrets.token_hex(8)
         self._steps = StepThread()
@@ -90,7 +84,7 @@ class MemberActor:
             envelope = fetch_envelope(job_id)
             if index < envelope.workers:
                 self._output = ActorOutput(f"worker {index}", envelope)
-            self._host = WorkerHost(index, _make_member(index, envelope))
+            self._host = MemberHost(index, _make_member(index, envelope))
         except WhaleError as error:
             self._refused = error
 
@@ -122,7 +116,7 @@ class MemberActor:
 
     def news(self) -> bytes:
         """Return what the member has told the controller, pickled; wait a while for the first."""
-        member = None if self._host is None else self._host.worker
+        member = None if self._host is None else self._host.member
         return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
 
     def output(self, seen: int) -> Fetched:
@@ -213,7 +207,7 @@ def _reserved(plan: PhysicalPlan, index: int, nodes: Sequence[str], room: Room) 
 
 
 class RayFleet(Fleet):
-    """Drives worker actors; lives in the controller's actor.
+    """Drives member actors; lives in the controller's actor.
 
     An actor comes back on its own node only: when that is gone, waiting is in vain, and
     `start`, `respawn` and `next_event` raise ResourceError.
@@ -221,13 +215,13 @@ class RayFleet(Fleet):
 
     def __init__(
         self,
-        workers: list[ActorHandle[Any]],
+        actors: list[ActorHandle[Any]],
         nodes: Sequence[str],
         start_timeout_ns: int,
         clock: Clock,
         ask_for_nodes: Callable[[], list[Mapping[str, Any]]] = ray.nodes,
     ) -> None:
-        self._workers = workers
+        self._actors = actors
         self._nodes = nodes
         self._start_timeout_ns = start_timeout_ns
         self._clock = clock
@@ -237,13 +231,13 @@ class RayFleet(Fleet):
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
         self._unheard: set[int] = set()  # relays whose question for news was lost with a process
-        self._told: deque[FleetEvent] = deque(maxlen=_TOLD_MAX)
+        self._messages: deque[FleetEvent] = deque(maxlen=_MESSAGES_MAX)
 
     def start(self, assignment: Assignment) -> None:
         """Wait until Ray has placed all workers."""
         self._plan = assignment.plan
         deadline_ns = self._clock.monotonic_ns() + self._start_timeout_ns
-        waiting = [worker.ready.remote() for worker in self._workers]
+        waiting = [actor.ready.remote() for actor in self._actors]
         _, missing = ray.wait(
             waiting, num_returns=len(waiting), timeout=self._start_timeout_ns / 1e9
         )
@@ -275,7 +269,7 @@ class RayFleet(Fleet):
         self._check_nodes([member])
         self._clock.sleep_ns(_RESTART_POLL_NS)
         left_ns = deadline_ns - self._clock.monotonic_ns()
-        asked = self._workers[member].ready.remote()
+        asked = self._actors[member].ready.remote()
         if left_ns <= 0 or not ray.wait([asked], num_returns=1, timeout=left_ns / 1e9)[0]:
             raise ResourceError(_cannot_place(self._plan, [member]))
         return asked
@@ -300,66 +294,66 @@ class RayFleet(Fleet):
                 )
                 raise ResourceError(msg)
 
-    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
-        """Call a worker's actor."""
-        actor = self._workers[worker]
+    def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+        """Call a member's actor."""
+        actor = self._actors[member]
         if method in COMMANDS:
             actor.command.remote(attempt, method, cloudpickle.dumps(arguments))
         elif method == "snapshot":
-            self._pending[actor.snapshot.remote()] = (worker, method, attempt)
+            self._pending[actor.snapshot.remote()] = (member, method, attempt)
         else:
             packed = cloudpickle.dumps(arguments)
             called = actor.execute.remote(self.term, attempt, method, packed)
-            self._pending[called] = (worker, method, attempt)
+            self._pending[called] = (member, method, attempt)
 
-    def respawn(self, worker: int) -> None:
+    def respawn(self, member: int) -> None:
         """Wait for the actor that Ray restarts; kill the old one if it hangs."""
         hangs = any(
-            of_worker == worker and method in (*STEPS, REJOIN)
-            for of_worker, method, _ in self._pending.values()
+            of_member == member and method in (*STEPS, REJOIN)
+            for of_member, method, _ in self._pending.values()
         )
-        self._pending = {ref: told for ref, told in self._pending.items() if told[0] != worker}
-        self._killed.discard(worker)
-        self._check_nodes([worker])
+        self._pending = {ref: call for ref, call in self._pending.items() if call[0] != member}
+        self._killed.discard(member)
+        self._check_nodes([member])
         if hangs:
-            self._kill_old(worker)
-        self._ask_whether_ready(worker)
+            self._kill_old(member)
+        self._ask_whether_ready(member)
 
-    def _kill_old(self, worker: int) -> None:
-        self._killed.add(worker)
+    def _kill_old(self, member: int) -> None:
+        self._killed.add(member)
         try:
-            ray.kill(self._workers[worker], no_restart=False)
+            ray.kill(self._actors[member], no_restart=False)
         except RayActorError:
             pass  # it is dead already, and Ray restarts it
 
-    def _ask_whether_ready(self, worker: int) -> None:
-        self._pending[self._workers[worker].ready.remote()] = (worker, "ready", 0)
+    def _ask_whether_ready(self, member: int) -> None:
+        self._pending[self._actors[member].ready.remote()] = (member, "ready", 0)
 
     def _ask_for_news(self, relay: int) -> None:
         self._unheard.discard(relay)
-        self._pending[self._workers[relay].news.remote()] = (relay, "news", 0)
+        self._pending[self._actors[relay].news.remote()] = (relay, "news", 0)
 
-    def _ready(self, worker: int, token: str) -> FleetEvent | None:
+    def _ready(self, member: int, token: str) -> FleetEvent | None:
         """Tell the new process from the old one, which may answer, too: lost calls may deceive.
 
         One that died is not killed, since that could hit the new process.
         """
-        if token != self._tokens[worker]:
-            self._tokens[worker] = token
+        if token != self._tokens[member]:
+            self._tokens[member] = token
             assert self._plan is not None, "not started"
-            if worker >= self._plan.workers:
-                self._ask_for_news(worker)
-            return Respawned(worker)
-        if worker not in self._killed:
-            self._kill_old(worker)
+            if member >= self._plan.workers:
+                self._ask_for_news(member)
+            return Respawned(member)
+        if member not in self._killed:
+            self._kill_old(member)
         self._clock.sleep_ns(_RESTART_POLL_NS)
-        self._ask_whether_ready(worker)
+        self._ask_whether_ready(member)
         return None
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
         """Wait for the next call to return."""
-        if self._told:
-            return self._told.popleft()
+        if self._messages:
+            return self._messages.popleft()
         if not self._pending:
             self._clock.sleep_ns(timeout_ns)
             return None
@@ -368,51 +362,51 @@ class RayFleet(Fleet):
             pending = self._pending.values()
             self._check_nodes([member for member, method, _ in pending if method == "ready"])
             return None
-        worker, method, attempt = self._pending.pop(done[0])
+        member, method, attempt = self._pending.pop(done[0])
         try:
             value = ray.get(done[0])
         except (RayActorError, ActorUnschedulableError) as error:
-            return self._lost(worker, method, error)
+            return self._lost(member, method, error)
         except RayTaskError as error:
             if method == "snapshot":
-                return SnapshotTaken(worker, None)
+                return SnapshotTaken(member, None)
             if method == "news":
-                self._ask_for_news(worker)
+                self._ask_for_news(member)
                 return None
             failure = ResourceError(
-                f"{self._name(worker)} failed in {method}: {_first_line(error)}"
+                f"{self._name(member)} failed in {method}: {_first_line(error)}"
             )
-            return Raised(worker, attempt, method, failure)
+            return Raised(member, attempt, method, failure)
         if method == "ready":
-            return self._ready(worker, value)
-        if worker in self._unheard:
-            self._ask_for_news(worker)
+            return self._ready(member, value)
+        if member in self._unheard:
+            self._ask_for_news(member)
         if method == "news":
-            self._ask_for_news(worker)
-            self._told.extend(pickle.loads(value))  # noqa: S301  # from our workers
-            return self._told.popleft() if self._told else None
+            self._ask_for_news(member)
+            self._messages.extend(pickle.loads(value))  # noqa: S301  # from our workers
+            return self._messages.popleft() if self._messages else None
         event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our workers
         return event
 
-    def _lost(self, worker: int, method: str, error: RayError) -> FleetEvent | None:
+    def _lost(self, member: int, method: str, error: RayError) -> FleetEvent | None:
         """Turn a lost call into an event; a mere question does not tell of a death twice."""
         if method == "ready":  # between death and restart: Ray refuses such calls at once
-            self._check_nodes([worker])
+            self._check_nodes([member])
             self._clock.sleep_ns(_RESTART_POLL_NS)
-            self._ask_whether_ready(worker)
+            self._ask_whether_ready(member)
             return None
         if method == "snapshot":
-            return SnapshotTaken(worker, None)
+            return SnapshotTaken(member, None)
         if method == "news":
-            self._unheard.add(worker)  # asked again once another process answers anything
+            self._unheard.add(member)  # asked again once another process answers anything
             return None
-        return Died(worker, _first_line(error))
+        return Died(member, _first_line(error))
 
     def shutdown(self, grace_ns: int) -> None:
         """Let the workers close what they hold, then kill their actors."""
-        closing = [worker.close.remote() for worker in self._workers]
+        closing = [actor.close.remote() for actor in self._actors]
         ray.wait(closing, num_returns=len(closing), timeout=grace_ns / 1e9)
-        kill_all(self._workers)
+        kill_all(self._actors)
 
 
 def kill_all(actors: list[ActorHandle[Any]]) -> None:

@@ -24,14 +24,9 @@ import cloudpickle
 
 from ...configs.errors import ResourceError
 from ...control.controller_events import Died, Respawned
-from ...control.fleet import (
-    Fleet,
-    FleetEvent,
-)
+from ...control.fleet import Fleet, FleetEvent
 from ...multicast.tree_messages import TreeOrders
-from ...plan.assignment import (
-    Assignment,
-)
+from ...plan.assignment import Assignment
 from ...plan.physical import PhysicalPlan
 from ...tasks.printed import PrintedLine, PrintedRows
 from ..envelope import Envelope, seal
@@ -67,7 +62,7 @@ class HostPlace:
 HERE = HostPlace()
 
 
-class _Member:
+class _MemberProcess:
     """One process and the driver's end of its socket."""
 
     def __init__(self, index: int, address: str, server: ForkServer) -> None:
@@ -115,7 +110,7 @@ class ProcessFleet(Fleet):
     def __init__(self, places: Sequence[HostPlace] = ()) -> None:
         self._places = tuple(places)
         self._plan: PhysicalPlan | None = None
-        self._members: dict[int, _Member] = {}
+        self._processes: dict[int, _MemberProcess] = {}
         self._envelope: Envelope | None = None
         self._grace_ms = 0
         self._events: deque[FleetEvent] = deque(maxlen=_EVENTS_MAX)
@@ -123,7 +118,7 @@ class ProcessFleet(Fleet):
         self._servers: dict[Launch, ForkServer] = {}
         self._all_servers: list[ForkServer] = []
         self._printer = Printer()
-        self._printed: deque[tuple[_Member, int | None]] = deque(maxlen=_PRINTED_MAX)
+        self._printed: deque[tuple[_MemberProcess, int | None]] = deque(maxlen=_PRINTED_MAX)
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
@@ -140,14 +135,16 @@ class ProcessFleet(Fleet):
         assert self._plan is not None, "start() comes first"
         place = self._places[self._plan.host_of(index)] if self._places else HERE
         try:
-            self._members[index] = _Member(index, place.address, self._server(place.launch))
+            self._processes[index] = _MemberProcess(
+                index, place.address, self._server(place.launch)
+            )
         except OSError as error:
             name = self._plan.member_name(index)
             msg = f"cannot start {name}: {error.strerror}; close other programs"
             raise ResourceError(msg) from error
         assert self._envelope is not None
         # One at a time: all together they might not fit into memory.
-        self._members[index].hand_over(self._envelope.for_member(index), _HAND_OVER_TIMEOUT_S)
+        self._processes[index].hand_over(self._envelope.for_member(index), _HAND_OVER_TIMEOUT_S)
 
     def _server(self, launch: Launch) -> ForkServer:
         """Return the server that forks what `launch` would start; another one if it has died."""
@@ -157,23 +154,23 @@ class ProcessFleet(Fleet):
             self._all_servers.append(server)
         return server
 
-    def call(self, worker: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
+    def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Send a call to a worker."""
-        member = self._members.get(worker)
-        if member is None:
+        process = self._processes.get(member)
+        if process is None:
             return
         is_said_again = method == "tell" and isinstance(arguments[0], TreeOrders)
-        if is_said_again and member.socket.has_unsent:
+        if is_said_again and process.socket.has_unsent:
             return  # else they would pile up
-        member.send((attempt, method, arguments))
+        process.send((attempt, method, arguments))
 
-    def respawn(self, worker: int) -> None:
+    def respawn(self, member: int) -> None:
         """Kill what is left of a worker and start another process in its place."""
-        self._bury(worker, grace_s=0.0)
-        alive = [e for e in self._events if not (isinstance(e, Died) and e.worker == worker)]
+        self._bury(member, grace_s=0.0)
+        alive = [e for e in self._events if not (isinstance(e, Died) and e.member == member)]
         self._events = deque(alive, maxlen=_EVENTS_MAX)  # the new process has not died
-        self._respawning.add(worker)
-        self._spawn(worker)
+        self._respawning.add(member)
+        self._spawn(member)
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
         """Return the next message of any worker, or the death of one."""
@@ -184,7 +181,7 @@ class ProcessFleet(Fleet):
                 self._confirm_printed()
                 continue
             if events & selectors.EVENT_WRITE:
-                self._members[index].socket.flush()
+                self._processes[index].socket.flush()
             event = self._receive(index) if events & selectors.EVENT_READ else None
             if event is not None:
                 assert len(self._events) < _EVENTS_MAX, "one event per worker at most"
@@ -195,9 +192,9 @@ class ProcessFleet(Fleet):
         """Return whose sockets can be read from, or take what waits for them, and which."""
         with selectors.PollSelector() as selector:  # one system call, whatever their number
             selector.register(self._woken, selectors.EVENT_READ, _WOKEN)
-            for index, member in self._members.items():
-                also = selectors.EVENT_WRITE if member.socket.has_unsent else 0
-                selector.register(member.socket, selectors.EVENT_READ | also, index)
+            for index, process in self._processes.items():
+                also = selectors.EVENT_WRITE if process.socket.has_unsent else 0
+                selector.register(process.socket, selectors.EVENT_READ | also, index)
             return [(key.data, events) for key, events in selector.select(timeout_s)]
 
     def _receive(self, index: int) -> FleetEvent | None:
@@ -220,11 +217,11 @@ class ProcessFleet(Fleet):
 
         Raises EOFError, or OSError, if the process is gone.
         """
-        while (data := self._members[index].socket.receive()) is not None:
+        while (data := self._processes[index].socket.receive()) is not None:
             message = pickle.loads(data)  # noqa: S301  # from our own process
             if isinstance(message, PrintedRows):
                 self._printer.take_rows(
-                    message.lines, partial(self._note_printed, self._members[index])
+                    message.lines, partial(self._note_printed, self._processes[index])
                 )
                 continue
             if not isinstance(message, list):
@@ -233,9 +230,9 @@ class ProcessFleet(Fleet):
             self._printer.take(lines)
         return None
 
-    def _note_printed(self, member: _Member, error: int | None) -> None:
+    def _note_printed(self, process: _MemberProcess, error: int | None) -> None:
         """Have the thread that waits for events tell a worker that its rows were printed."""
-        self._printed.append((member, error))
+        self._printed.append((process, error))
         with suppress(OSError):  # it is full, and wakes that thread anyway; or all is over
             self._waker.send(b"x")
 
@@ -243,26 +240,26 @@ class ProcessFleet(Fleet):
         with suppress(BlockingIOError):
             self._woken.recv(_WAKES_MAX)
         while self._printed:
-            member, error = self._printed.popleft()
-            if member in self._members.values():
-                member.send((0, "printed", (error,)))
+            process, error = self._printed.popleft()
+            if process in self._processes.values():
+                process.send((0, "printed", (error,)))
 
     def _bury(self, index: int, grace_s: float) -> str:
         """End a worker's process; return how it died."""
-        member = self._members.pop(index, None)
-        if member is None:
+        process = self._processes.pop(index, None)
+        if process is None:
             return "it was gone already"
-        member.close()
-        return member.bury(grace_s)
+        process.close()
+        return process.bury(grace_s)
 
     def shutdown(self, grace_ns: int) -> None:
         """Close all sockets, upon which the workers end; kill those that do not."""
-        for index, member in self._members.items():
+        for index, process in self._processes.items():
             with suppress(EOFError, OSError):  # it is gone already
                 while self._next_message(index) is not None:
                     pass  # only what it has printed is still of interest
-            member.close()
-        for index in list(self._members):
+            process.close()
+        for index in list(self._processes):
             self._bury(index, grace_ns / 1e9)
         self._printer.close(grace_ns / 1e9)
         self._woken.close()

@@ -28,7 +28,7 @@ from ...tasks.capture import Capture
 from ...tasks.printed import PrintedRows, PrintLimit, RowWindow
 from ...transport.clock import SystemClock
 from ..envelope import Envelope
-from ..member_host import COMMANDS, WorkerHost, pack
+from ..member_host import COMMANDS, MemberHost, pack
 from ..members import make_member
 from ..signals import leave_stops_to_the_controller
 from .message_socket import MessageSocket
@@ -68,7 +68,7 @@ class ProcessWorker:
         self._sending = threading.RLock()  # what is printed amid a message is sent behind it
         self._unsent: deque[bytes] = deque(maxlen=_UNSENT_MAX)
         self._is_sending = False
-        self._host: WorkerHost | None = None
+        self._host: MemberHost | None = None
         self._refused: WhaleError | None = None
         self._grace_s = 3.0
         self._capture: Capture | None = None
@@ -91,7 +91,7 @@ class ProcessWorker:
             self._capture_output(envelope)
             member = make_member(self._index, envelope, self._address, tell=self._tell)
             _show_name(f"whale {member.name}")
-            self._host = WorkerHost(self._index, member)
+            self._host = MemberHost(self._index, member)
         except WhaleError as error:
             self._refused = error
 

@@ -1,0 +1,90 @@
+"""Prepares, publishes and discards the output of a job's sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ..operators.sinks.base import Sink, SinkResult, Staged
+from ..plan.assignment import Assignment, attempt_token, job_is_bounded
+from ..plan.logical import OperatorKind
+from ..worker.staged_output import StagedOutput
+from .controller_events import Published, StepResult
+from .failures import as_whale_error, attributed_to, logged
+from .outputs import staged_of, warn_without_columns
+
+
+class SinkPublisher:
+    """Publishes each sink once, even if the controller fails in between and another one resumes.
+
+    Sinks of a job with an endless source publish parts as they run; here is nothing to publish.
+    """
+
+    def __init__(self, assignment: Assignment, write_down: Callable[[], None]) -> None:
+        """`write_down` writes `results` to the journal; it is called after each sink."""
+        self._assignment = assignment
+        self._write_down = write_down
+        self._sinks = {
+            node.id: node.payload
+            for node in assignment.plan.logical.of_kind(OperatorKind.SINK)
+            if isinstance(node.payload, Sink)
+        }
+        self.is_bounded = job_is_bounded(assignment)
+        """Whether all sources of the job end by themselves."""
+        self.results: dict[str, SinkResult] = {}
+        """What was published, by sink."""
+
+    @property
+    def durable_results(self) -> Mapping[str, SinkResult]:
+        """The results for the journal, without collected rows, which may be many.
+
+        A successor collects them again from what was staged.
+        """
+        return {name: result for name, result in self.results.items() if result.table is None}
+
+    def prepare(self) -> None:
+        """Prepare all sinks for the job; raises OutputError or UserFunctionError."""
+        for name, sink in self._sinks.items():
+            with attributed_to(name, "none yet"):
+                sink.prepare(self._assignment.job_id, bounded=self.is_bounded)
+
+    def publish(self, attempt: int, staged: tuple[StepResult, ...]) -> Published:
+        """Publish what the members staged, relays nothing; an error becomes part of the event."""
+        outputs = [one for one in staged if isinstance(one, StagedOutput)]
+        cut_short = any(one.cut_short for one in outputs)
+        try:
+            if self.is_bounded:
+                self._publish_all(attempt, outputs, cut_short)
+        except Exception as error:  # noqa: BLE001  # the job ends in order all the same
+            return Published(as_whale_error(error))
+        return Published(cut_short=cut_short)
+
+    def _publish_all(self, attempt: int, outputs: list[StagedOutput], cut_short: bool) -> None:
+        for name, sink in self._sinks.items():
+            if name in self.results:
+                continue  # published by a controller that failed then
+            with attributed_to(name, "what its instances staged"):
+                parts = staged_of(name, outputs, self._assignment.plan.logical)
+                result = self._publish_through(sink, attempt, parts, cut_short)
+            self.results[name] = result
+            warn_without_columns(name, result)
+            self._write_down()
+
+    def _publish_through(
+        self, sink: Sink, attempt: int, staged: list[Staged], cut_short: bool
+    ) -> SinkResult:
+        token = self._token(attempt)
+        if not cut_short:
+            return sink.publish(token, staged)
+        replaces = self._assignment.settings.runtime.partial_output == "replace"
+        publish = sink.publish if replaces else sink.publish_partial
+        return replace(publish(token, staged), partial=True)
+
+    def discard(self, attempt: int) -> None:
+        """Remove what an attempt staged; errors are logged."""
+        for name, sink in self._sinks.items():
+            with logged(f"discard what sink {name!r} has not published"):
+                sink.discard(self._token(attempt))
+
+    def _token(self, attempt: int) -> str:
+        return attempt_token(self._assignment.job_id, attempt)
