@@ -66,7 +66,7 @@ def test_a_relay_that_ends_in_order_can_be_replaced(tmp_path, no_leaks, monkeypa
     def next_event(self: Any, timeout_ns: int) -> Any:
         if marker.exists() and not cut.exists():
             cut.touch()
-            descriptor = os.dup(self._members[4 + host].socket.fileno())
+            descriptor = os.dup(self._processes[4 + host].socket.fileno())
             with socket.socket(fileno=descriptor) as ending:
                 ending.shutdown(socket.SHUT_RDWR)
         return genuine(self, timeout_ns)
