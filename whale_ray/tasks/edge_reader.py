@@ -1,6 +1,6 @@
-"""Receives from one ring: decodes frames in place and hands their rows to the local units.
+"""Receives from one ring: decodes frames in place and hands their rows to the local tasks.
 
-One frame is taken at a time, and none while a unit that it may feed is blocked: the ring then
+One frame is taken at a time, and none while a task that it may feed is blocked: the ring then
 fills, and its producer feels it. No other ring is affected.
 
 An all-grouped edge may have two rings from one worker, one for either addressing, whose rows are
@@ -105,7 +105,7 @@ class UnitedColumns:
 class EdgeReader:
     """This worker's end of one ring.
 
-    `stream` is the ring's number, `units` are the target's local units by instance. With
+    `stream` is the ring's number, `tasks` are the target's local tasks by instance. With
     `per_instance` every message of rows is for one of these; `progress` is shared by the rings of
     one edge from one worker. `united` is shared by the streams of a union.
     """
@@ -116,7 +116,7 @@ class EdgeReader:
         stream: int,
         channel: Channel,
         attempt: int,
-        units: Mapping[int, StageTask],
+        tasks: Mapping[int, StageTask],
         progress: StreamProgress,
         *,
         per_instance: bool = False,
@@ -128,9 +128,9 @@ class EdgeReader:
         self._per_instance = per_instance
         self._united = united
         self._attempt = attempt
-        self._by_instance = dict(units)
-        self._units: Sequence[StageTask] = tuple(
-            {id(unit): unit for unit in units.values()}.values()
+        self._by_instance = dict(tasks)
+        self._tasks: Sequence[StageTask] = tuple(
+            {id(task): task for task in tasks.values()}.values()
         )
         self._schemas: dict[int, Schema] = {}
         self._progress = progress
@@ -140,8 +140,8 @@ class EdgeReader:
 
     @property
     def blocked_by(self) -> Sequence[StageTask]:
-        """The units that keep it from reading."""
-        return [unit for unit in self._units if unit.blocked]
+        """The tasks that keep it from reading."""
+        return [task for task in self._tasks if task.blocked]
 
     def available(self) -> bool:
         """Whether a frame waits and nothing keeps it from being taken."""
@@ -195,8 +195,8 @@ class EdgeReader:
                 return
             if message is not None:
                 self._dispatch(message)
-            for unit in self._units:
-                unit.settle(now_ns)
+            for task in self._tasks:
+                task.settle(now_ns)
         finally:
             message = None  # no view may outlive the frame's release
             if self._early is None:
@@ -228,8 +228,8 @@ class EdgeReader:
         return message
 
     def _count(self, reason: str) -> None:
-        for unit in self._units[:1]:
-            unit.nodes[0].metrics.drop({reason: 1})
+        for task in self._tasks[:1]:
+            task.nodes[0].metrics.drop({reason: 1})
 
     def _is_kept(self, frame: Frame, message: WorkerMessage | WatermarkMessage) -> bool:
         """Keep a message until the rows before it have come through the other ring."""
@@ -250,15 +250,15 @@ class EdgeReader:
         if not self._progress.take(header, instance):
             self._raise_missing(header)
         if isinstance(message, WatermarkMessage):
-            self._advance(self._units, header)
+            self._advance(self._tasks, header)
         elif instance is not None:
-            unit = self._by_instance[instance]
-            unit.deliver_to(instance, self.edge.port, self._place(header), message.batch)
-            if instance == unit.instances[-1]:
-                self._advance([unit], header)
+            task = self._by_instance[instance]
+            task.deliver_to(instance, self.edge.port, self._place(header), message.batch)
+            if instance == task.instances[-1]:
+                self._advance([task], header)
         else:
             self._deliver(message)
-            self._advance(self._units, header)
+            self._advance(self._tasks, header)
         if header.is_end:
             self._progress.open_sources.discard(header.source)
 
@@ -273,18 +273,18 @@ class EdgeReader:
             raise ProtocolError(msg)
         return int(addressed[0])
 
-    def _advance(self, units: Iterable[StageTask], header: Header) -> None:
+    def _advance(self, tasks: Iterable[StageTask], header: Header) -> None:
         if header.watermark_ns != WATERMARK_NONE:
-            for unit in units:
-                unit.advance(self.edge.id, header.source, header.watermark_ns)
+            for task in tasks:
+                task.advance(self.edge.id, header.source, header.watermark_ns)
 
     def _deliver(self, message: WorkerMessage) -> None:
         port, source = self.edge.port, self._place(message.header)
         if message.destinations is None:
-            for unit in self._units:
-                unit.deliver(port, source, message.batch)
-        elif len(self._units) == 1:
-            self._units[0].deliver(port, source, message.batch)
+            for task in self._tasks:
+                task.deliver(port, source, message.batch)
+        elif len(self._tasks) == 1:
+            self._tasks[0].deliver(port, source, message.batch)
         else:
             for instance, batch in message.addressed(self._by_instance):
                 self._by_instance[instance].deliver(port, source, batch)

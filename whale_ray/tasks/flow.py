@@ -1,4 +1,4 @@
-"""What follows an operator: the next fused operator, or the writer of an edge."""
+"""What stands around an operator: what follows it, and where sources see each other's progress."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ class Downstream(Protocol):
 
     def end(self) -> None:
         """Learn that no row follows at all."""
+
+
+class WatermarkBoard(Protocol):
+    """Where the sources of a job see each other's watermarks (`transport.doorbell`)."""
+
+    def set_watermark(self, slot: int, watermark_ns: int) -> None:
+        """Publish this instance's watermark."""
+
+    def min_watermark(self) -> int:
+        """Return the least watermark of all sources with event time."""
 
 
 class FanOut:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar, NoReturn
 
 from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
 from ..metrics.job_metrics import InstanceMetrics, LatencyHistogram
@@ -21,12 +22,26 @@ from ..transport.clock import Clock
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .capture import enter, leave, running
-from .flow import Downstream
+from .flow import Downstream, WatermarkBoard
 from .process_output import ProcessOutput
 
 
 class Node:
-    """What all nodes share: identity, counters and the guard around user code."""
+    """One operator of a stage: what all kinds share, and what a kind does that says nothing else.
+
+    A task's loop calls any method of any node; the defaults are those of an operator that takes
+    rows from upstream and holds nothing. Sources override how they are read, sinks how their output
+    is published, processes how rows reach them by port.
+
+    Attributes:
+        takes_input: whether rows reach it from upstream; a source's do not.
+        ended: whether no more rows come out of it.
+        cut_short: whether it ended before it had read everything, since it was drained.
+    """
+
+    takes_input: ClassVar[bool] = True
+    ended = False
+    cut_short = False
 
     def __init__(self, context: InstanceContext, worker: int) -> None:
         self.context = context
@@ -39,6 +54,57 @@ class Node:
     def columns(self) -> Schema | None:
         """The columns of what it passed on, or would have; None if it has seen no row."""
         return self._columns
+
+    def emit(self, batch: Batch) -> None:
+        """Take rows from the operator that it is fused behind."""
+        self._refuse_input()
+
+    def advance(self, watermark_ns: int) -> None:
+        """Take the watermark of all its inputs together."""
+        self._refuse_input()
+
+    def end(self) -> None:
+        """Learn that no row follows."""
+        self._refuse_input()
+
+    def accept(self, port: int, source: int, batch: Batch) -> None:
+        """Take rows of producer `source` at a stage's head, by input port."""
+        self.emit(batch)
+
+    def accept_for(self, instance: int, port: int, source: int, batch: Batch) -> None:
+        """Take rows that one of its instances got in a message of its own.
+
+        Every instance gets the same rows, in ascending order; they are taken once, with the last.
+        """
+        if instance == self.context.instances[-1]:
+            self.accept(port, source, batch)
+
+    def join(self, board: WatermarkBoard) -> None:
+        """Take the board on which sources see each other's watermarks."""
+
+    def drain(self) -> None:
+        """Read no more from outside the job."""
+
+    def poll(self, now_ns: int) -> bool:
+        """Read one batch from outside the job; return whether anything happened."""
+        return False
+
+    def due_ns(self, now_ns: int) -> int | None:
+        """Return when to poll it again, monotonic ns; None if only rows from upstream matter."""
+        return None
+
+    def publish_part(self) -> None:
+        """Make the rows visible that an unbounded job has written since the last part."""
+
+    def stage(self) -> Staged | None:
+        """Finish what a bounded job has written for the coordinator; None if it writes nothing."""
+        return None
+
+    def update_metrics(self) -> None:
+        """Bring gauges up to date before a snapshot."""
+
+    def close(self) -> None:
+        """Give back what it holds; what was not published is dropped."""
 
     @contextmanager
     def guard(self, *batches: Batch) -> Iterator[None]:
@@ -69,9 +135,13 @@ class Node:
         context = self.context
         return UserFunctionError.of(error, context.operator_id, context.instance, preview)
 
+    def _refuse_input(self) -> NoReturn:
+        msg = f"{self._place} takes no rows this way"
+        raise AssertionError(msg)
+
 
 class TransformNode(Node):
-    """A stateless operator; a `Downstream`."""
+    """A stateless operator."""
 
     def __init__(
         self, context: InstanceContext, worker: int, transform: Transform, output: Downstream
@@ -98,6 +168,7 @@ class TransformNode(Node):
         with self.guard():
             result = self._transform.finish()
         self._pass_on(result)
+        self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
         self._output.end()
 
@@ -112,7 +183,7 @@ class TransformNode(Node):
 
 
 class SinkNode(Node):
-    """A sink's writer; a `Downstream` that nothing follows."""
+    """A sink's writer; nothing follows it."""
 
     def __init__(
         self, context: InstanceContext, worker: int, writer: SinkWriter, bounded: bool
@@ -137,17 +208,18 @@ class SinkNode(Node):
 
     def end(self) -> None:
         """Publish the last part of an unbounded job; a bounded one waits for `stage`."""
+        self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
         if not self._bounded:
             self.publish_part()
 
     def publish_part(self) -> None:
-        """Make the rows since the last part visible."""
+        """See `Node.publish_part`."""
         with self.guard():
             self._writer.publish_part()
 
     def stage(self) -> Staged:
-        """Finish the output for the coordinator."""
+        """See `Node.stage`."""
         with self.guard():
             return self._writer.stage()
 
@@ -160,8 +232,7 @@ class SinkNode(Node):
 class ProcessNode(Node):
     """A process or co-process at a stage's head: takes rows by port, in event-time order if asked.
 
-    `buffer` is None where rows are handed over as they arrive. `one_by_one` says whether rows that
-    each of its instances got by itself are to be handed over for each.
+    `buffer` is None where rows are handed over as they arrive.
     """
 
     def __init__(
@@ -182,7 +253,7 @@ class ProcessNode(Node):
         self._passed_on_ns = WATERMARK_NONE
         self._output = ProcessOutput(output, self.metrics, needs_times, process.schema)
         self._output.instances = context.instances
-        self.one_by_one = process.one_by_one and buffer is None
+        self._one_by_one = process.one_by_one and buffer is None
         with self.guard():
             call_method(process.open, context)
 
@@ -191,17 +262,26 @@ class ProcessNode(Node):
         """The columns of what it emitted, or those that it declares."""
         return self._output.columns
 
-    def accept(self, port: int, source: int, batch: Batch, instance: int | None = None) -> None:
-        """Take rows of producer `source`; a port's first rows tell its schema.
+    def accept(self, port: int, source: int, batch: Batch) -> None:
+        """Take rows of producer `source` for all instances."""
+        self._output.instances = self.context.instances
+        self.metrics.rows_in += batch.num_rows
+        self._take(port, source, batch)
 
-        They are for all instances, or for one that got them by itself; of those the last counts.
-        """
-        everyone = self.context.instances
-        self._output.instances = everyone if instance is None else (instance,)
-        if instance is None or instance == everyone[-1]:
+    def accept_for(self, instance: int, port: int, source: int, batch: Batch) -> None:
+        """Call a process that wants it so for each instance; the rows are counted once."""
+        if not self._one_by_one:
+            super().accept_for(instance, port, source, batch)
+            return
+        self._output.instances = (instance,)
+        if instance == self.context.instances[-1]:
             self.metrics.rows_in += batch.num_rows
+        self._take(port, source, batch)
+
+    def _take(self, port: int, source: int, batch: Batch) -> None:
+        """Call the process, or let the rows wait for event time."""
         if self._empty[port] is None:
-            self._empty[port] = Batch.empty(batch.schema)
+            self._empty[port] = Batch.empty(batch.schema)  # the first rows tell a port's columns
             self._output.know_inputs([known.schema for known in self._empty if known is not None])
         if self._buffer is not None:
             self._buffer.add(port, source, batch)
@@ -228,6 +308,7 @@ class ProcessNode(Node):
         What it emits then has the latest event time seen, but after the last watermark.
         """
         self._release(WATERMARK_END)
+        self.ended = True
         last_ns = self.metrics.watermark_ns
         if last_ns != WATERMARK_NONE:
             last_ns = max(last_ns, self._passed_on_ns + 1)
@@ -238,7 +319,7 @@ class ProcessNode(Node):
         self._downstream.end()
 
     def update_metrics(self) -> None:
-        """Bring the gauges of the buffer up to date."""
+        """Read the gauges of the buffer."""
         if self._buffer is not None:
             self.metrics.buffered_rows = self._buffer.buffered_rows
             self.metrics.spilled_bytes = self._buffer.spilled_bytes

@@ -6,32 +6,26 @@ what must wait for event time stays small. The slowest always reads, so alignmen
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar
 
 from ..operators.event_time import EventTimeAssigner
 from ..operators.process import InstanceContext
 from ..operators.sources.base import SourceReader
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
-from .flow import Downstream
+from .flow import Downstream, WatermarkBoard
 from .nodes import Node
 
-
-class WatermarkBoard(Protocol):
-    """Where the sources of a job see each other's watermarks (`transport.doorbell`)."""
-
-    def set_watermark(self, slot: int, watermark_ns: int) -> None:
-        """Publish this instance's watermark."""
-
-    def min_watermark(self) -> int:
-        """Return the least watermark of all sources with event time."""
+ALIGNMENT_POLL_NS = 1_000_000
+"""How soon a source that waits for slower ones looks again; they do not ring for it."""
 
 
 class SourceNode(Node):
     """Reads one instance of a source.
 
-    `slot` is its place on the board, None without event time; `cut_short` tells whether it was
-    drained before it had read everything.
+    `slot` is its place on the board, None without event time.
     """
+
+    takes_input: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -53,13 +47,11 @@ class SourceNode(Node):
         self._max_drift_ns = max_drift_ns
         self._board: WatermarkBoard | None = None
         self._draining = False
-        self.ended = False
-        self.cut_short = False
-        self.waits_for_others = False
-        self.ready_at_ns: int | None = None
+        self._waits_for_others = False
+        self._ready_at_ns: int | None = None
 
     def join(self, board: WatermarkBoard) -> None:
-        """Take the board to align on."""
+        """Align on a board."""
         self._board = board
 
     def drain(self) -> None:
@@ -68,17 +60,27 @@ class SourceNode(Node):
 
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""
-        if self.ended or (self.ready_at_ns is not None and now_ns < self.ready_at_ns):
-            if not (self._draining and not self.ended):
-                return False
+        if self.ended:
+            return False
+        waits = self._ready_at_ns is not None and now_ns < self._ready_at_ns
+        if waits and not self._draining:
+            return False
         if self._draining or self._reader.finished:
             self.cut_short = not self._reader.finished
             self._end()
             return True
-        self.waits_for_others = self._ahead()
-        if self.waits_for_others:
+        self._waits_for_others = self._ahead()
+        if self._waits_for_others:
             return False
         return self._read(now_ns)
+
+    def due_ns(self, now_ns: int) -> int | None:
+        """Return when it may have rows: at once, when its reader says, or when others caught up."""
+        if self.ended:
+            return None
+        if self._waits_for_others:
+            return now_ns + ALIGNMENT_POLL_NS
+        return self._ready_at_ns or now_ns
 
     def close(self) -> None:
         """Close the reader."""
@@ -101,9 +103,9 @@ class SourceNode(Node):
             if self._reader.finished:
                 self._end()
                 return True
-            self.ready_at_ns = self._reader.next_ready_ns()
+            self._ready_at_ns = self._reader.next_ready_ns()
             return False
-        self.ready_at_ns = None
+        self._ready_at_ns = None
         self.metrics.rows_in += batch.num_rows
         if not batch.origin_ns:
             batch = batch.with_origin(now_ns)
@@ -133,10 +135,6 @@ class SourceNode(Node):
     def _end(self) -> None:
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
-        self._count_rejected()
+        self.metrics.drop(dict(self._reader.rejected))  # the reader counts from its start
         self._show(WATERMARK_END)
         self._output.end()
-
-    def _count_rejected(self) -> None:
-        """Add the rows that the reader itself left out; it counts from its start."""
-        self.metrics.drop(dict(self._reader.rejected))

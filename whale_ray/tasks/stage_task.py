@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..metrics.job_metrics import InstanceMetrics
 from ..plan.physical import Stage
 from ..state.watermarks import WatermarkTracker
 from ..transport.wire.batch import Batch
 from .edge_writer import EdgeWriter
-from .flow import Downstream
-from .nodes import Node, ProcessNode, SinkNode
-from .source_node import SourceNode
+from .flow import WatermarkBoard
+from .nodes import Node
+
+BLOCKED_POLL_NS = 1_000_000
+"""How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
 
 
 def close_all(closings: Iterable[Callable[[], None]]) -> None:
@@ -37,7 +39,7 @@ class StageTask:
         stage: Stage,
         source: int,
         instances: tuple[int, ...],
-        head: Downstream | ProcessNode | SourceNode,
+        head: Node,
         nodes: Sequence[Node],
         writers: Sequence[EdgeWriter],
         inputs: Iterable[tuple[int, int]],
@@ -49,17 +51,6 @@ class StageTask:
         self.writers = tuple(writers)
         self._head = head
         self._watermarks: WatermarkTracker[tuple[int, int]] = WatermarkTracker(inputs)
-        self._ended = False
-
-    @property
-    def reader(self) -> SourceNode | None:
-        """The source at its head, if that is what it is."""
-        return self._head if isinstance(self._head, SourceNode) else None
-
-    @property
-    def sinks(self) -> Iterable[SinkNode]:
-        """Its sinks' writers."""
-        return (node for node in self.nodes if isinstance(node, SinkNode))
 
     @property
     def blocked(self) -> bool:
@@ -68,9 +59,8 @@ class StageTask:
 
     @property
     def done(self) -> bool:
-        """Whether its inputs have ended and all that it sent is in the rings."""
-        ended = self.reader.ended if self.reader is not None else self._ended
-        return ended and all(writer.done for writer in self.writers)
+        """Whether its head has ended and all that it sent is in the rings."""
+        return self._head.ended and all(writer.done for writer in self.writers)
 
     @property
     def metrics(self) -> Iterable[InstanceMetrics]:
@@ -79,50 +69,50 @@ class StageTask:
 
     def deliver(self, port: int, source: int, batch: Batch) -> None:
         """Hand rows from producer `source` to the head."""
-        head = self._head
-        if isinstance(head, ProcessNode):
-            head.accept(port, source, batch)
-        else:
-            assert not isinstance(head, SourceNode)
-            head.emit(batch)
+        self._head.accept(port, source, batch)
 
     def deliver_to(self, instance: int, port: int, source: int, batch: Batch) -> None:
-        """Hand over rows that one of its instances got by itself; each gets the same in turn.
-
-        A head that serves several and does not take them one by one gets the rows once, at last.
-        """
-        head = self._head
-        if isinstance(head, ProcessNode) and head.one_by_one:
-            head.accept(port, source, batch, instance)
-        elif instance == self.instances[-1]:
-            self.deliver(port, source, batch)
+        """Hand the head rows that one instance got in a message of its own (`Node.accept_for`)."""
+        self._head.accept_for(instance, port, source, batch)
 
     def advance(self, edge: int, source: int, watermark_ns: int) -> None:
         """Take a producer's watermark, and pass on how far all inputs have come together."""
         if not self._watermarks.update((edge, source), watermark_ns):
             return
-        assert not isinstance(self._head, SourceNode)
         if self._watermarks.ended:
-            self._ended = True
             self._head.end()
         else:
             self._head.advance(self._watermarks.current_ns)
 
-    def begin(self) -> None:
-        """End at once where no producer can reach it (local-or-shuffle from other workers)."""
-        if not isinstance(self._head, SourceNode) and self._watermarks.ended:
-            self._ended = True
+    def begin(self, board: WatermarkBoard) -> None:
+        """Let a source join the board; end at once where no producer can reach the head.
+
+        A local-or-shuffle edge may bring nothing from other workers.
+        """
+        self._head.join(board)
+        if self._head.takes_input and self._watermarks.ended:
             self._head.end()
 
     def poll(self, now_ns: int) -> bool:
         """Let a source read; return whether it did."""
-        reader = self.reader
-        if reader is None or reader.ended or self.blocked:
+        if self._head.takes_input or self.blocked or not self._head.poll(now_ns):
             return False
-        progress = reader.poll(now_ns)
-        if progress:
-            self.settle(now_ns)
-        return progress
+        self.settle(now_ns)
+        return True
+
+    def drain(self) -> None:
+        """Let a source read no more."""
+        self._head.drain()
+
+    def deadlines_ns(self, now_ns: int) -> Iterator[int]:
+        """Yield when its writers, and its head, are due for a turn; monotonic ns."""
+        for writer in self.writers:
+            if (deadline_ns := writer.deadline_ns) is not None:
+                yield deadline_ns
+        if self.blocked:
+            yield now_ns + BLOCKED_POLL_NS
+        elif (due_ns := self._head.due_ns(now_ns)) is not None:
+            yield due_ns
 
     def settle(self, now_ns: int) -> None:
         """After a call: send what is due, and copy what must wait."""
@@ -136,9 +126,7 @@ class StageTask:
     def update_metrics(self) -> None:
         """Bring gauges up to date before a snapshot."""
         for node in self.nodes:
-            if isinstance(node, ProcessNode):
-                node.update_metrics()
-        for node in self.nodes:
+            node.update_metrics()
             name = node.metrics.operator_id
             mine = (writer for writer in self.writers if writer.edge.source_operator == name)
             dropped = sum(writer.rows_dropped for writer in mine)
@@ -147,8 +135,4 @@ class StageTask:
 
     def close(self) -> None:
         """Close readers, buffers and unpublished outputs."""
-        close_all(
-            node.close
-            for node in self.nodes
-            if isinstance(node, SourceNode | SinkNode | ProcessNode)
-        )
+        close_all(node.close for node in self.nodes)

@@ -1,4 +1,4 @@
-"""Builds what one worker runs from its share of the physical plan: rings, units and readers."""
+"""Builds what one worker runs from its share of the physical plan: rings, tasks and readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .stage_task import StageTask
 
 
 class TaskBuilder:
-    """Builds the units of one worker for one attempt.
+    """Builds the tasks of one worker for one attempt.
 
     `out_rings` gives the worker's own rings of each edge it sends on.
     """
@@ -54,19 +54,19 @@ class TaskBuilder:
         self._out_rings = out_rings
 
     def build(self) -> list[StageTask]:
-        """Return the worker's units, those upstream first; opens sources, operators and sinks."""
-        units: list[StageTask] = []
+        """Return the worker's tasks, those upstream first; opens sources, operators and sinks."""
+        tasks: list[StageTask] = []
         try:
             for stage in self._plan.local_stages(self._worker):
                 local = self._plan.instances_on(stage.id, self._worker)
                 groups = [local] if stage.per_worker else [(instance,) for instance in local]
                 for instances in groups:
-                    units.append(_TaskAssembly(self, stage, instances).build())
+                    tasks.append(_TaskAssembly(self, stage, instances).build())
         except BaseException:
-            for unit in units:
-                unit.close()
+            for task in tasks:
+                task.close()
             raise
-        return units
+        return tasks
 
     def context(
         self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]
@@ -162,7 +162,7 @@ class TaskBuilder:
 
 
 class _TaskAssembly:
-    """Puts one unit together, from the last operators back to the head."""
+    """Puts one task together, from the last operators back to the head."""
 
     def __init__(self, builder: TaskBuilder, stage: Stage, instances: tuple[int, ...]) -> None:
         self._builder = builder
@@ -176,8 +176,7 @@ class _TaskAssembly:
             head = self._node(self._stage.head)
         except BaseException:
             for node in self._nodes:
-                if isinstance(node, SourceNode | SinkNode | ProcessNode):
-                    node.close()
+                node.close()
             raise
         plan = self._builder.plan
         inputs = [
@@ -190,12 +189,12 @@ class _TaskAssembly:
         source = self._instances[0]
         return StageTask(self._stage, source, self._instances, head, nodes, self._writers, inputs)
 
-    def _node(self, operator_id: str) -> TransformNode | ProcessNode | SourceNode | SinkNode:
+    def _node(self, operator_id: str) -> Node:
         builder, stage = self._builder, self._stage
         operator = builder.plan.operator(operator_id)
         context = builder.context(operator, stage, self._instances)
         output = self._output(operator_id)
-        node: TransformNode | ProcessNode | SourceNode | SinkNode
+        node: Node
         match operator.kind:
             case OperatorKind.SOURCE:
                 node = builder.source_node(operator, context, output)
@@ -213,9 +212,7 @@ class _TaskAssembly:
         targets: list[Downstream] = []
         for link in self._stage.links.get(operator_id, ()):
             if isinstance(link, str):
-                target = self._node(link)
-                assert isinstance(target, TransformNode | SinkNode)
-                targets.append(target)
+                targets.append(self._node(link))
             else:
                 writer = self._builder.writer(self._builder.plan.edges[link], self._instances[0])
                 self._writers.append(writer)

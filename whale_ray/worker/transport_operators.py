@@ -52,7 +52,7 @@ class ReceiverOperator:
     ) -> None:
         self._channel = channel
         self._readers = dict(readers)
-        self._first = next(iter(self._readers.values()))  # all feed the same units
+        self._first = next(iter(self._readers.values()))  # all feed the same tasks
         self._silence_ns = silence_ns
         self._sent: dict[int, int] = {}
         self._now_ns = 0

@@ -46,12 +46,6 @@ from .staged_output import (
 )
 from .transport_operators import ReceiverOperator, SenderOperator
 
-ALIGNMENT_POLL_NS = 1_000_000
-"""How soon a source that waits for slower ones looks again; they do not ring for it."""
-
-BLOCKED_POLL_NS = 1_000_000
-"""How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
-
 
 class Worker:
     """Worker `index` of a job, for one attempt after the other.
@@ -67,7 +61,7 @@ class Worker:
         self._bounded = job_is_bounded(assignment)
         self._attempt = -1
         self._rings: RingSet | None = None
-        self._units: list[StageTask] = []
+        self._tasks: list[StageTask] = []
         self._readers: list[EdgeReader | ReceiverOperator | SenderOperator] = []
         self._united: dict[tuple[int, int], UnitedColumns] = {}
         self._aborted = -1
@@ -102,7 +96,7 @@ class Worker:
         rings = self._opened
         codec.warm_up()  # compiled now, or loaded, rather than at the first row
         offer = rings.make_rings(boards)
-        self._units = TaskBuilder(
+        self._tasks = TaskBuilder(
             self._assignment, self._index, attempt, self._clock, rings.out_rings
         ).build()
         self._address()
@@ -117,10 +111,8 @@ class Worker:
             self._reader(spec, channel, progress) for spec, channel in rings.in_channels
         ]
         self._readers += self._transport_operators(rings.pairs, progress)
-        for unit in self._units:
-            if unit.reader is not None:
-                unit.reader.join(rings.board.board)
-            unit.begin()
+        for task in self._tasks:
+            task.begin(rings.board.board)
 
     def _transport_operators(
         self, pairs: PairSet, progress: dict[tuple[int, int], StreamProgress]
@@ -130,7 +122,7 @@ class Worker:
             readers = {pair.id: self._reader(pair, receiver, progress) for pair in group}
             yield ReceiverOperator(receiver, readers, silence_ns)
         for pair, sender in pairs.senders:
-            mine = (writer for unit in self._units for writer in unit.writers)
+            mine = (writer for task in self._tasks for writer in task.writers)
             yield SenderOperator(sender, [one for one in mine if one.edge.id == pair.edge])
 
     def _reader(
@@ -142,11 +134,11 @@ class Worker:
         """Return the reader of a ring; those of one edge from one worker share their progress."""
         plan = self._assignment.plan
         edge = plan.edges[spec.edge]
-        units = self._units_of(edge.target_stage)
+        tasks = self._tasks_of(edge.target_stage)
         sources = plan.source_ids(edge.source_stage, spec.producer_worker)
         # Every keyed ring is numbered by itself, but there is only one from a worker to another.
         shared = progress.setdefault(
-            (edge.id, spec.producer_worker), StreamProgress(sources, units)
+            (edge.id, spec.producer_worker), StreamProgress(sources, tasks)
         )
         one_each = isinstance(spec, RingSpec) and spec.per_instance
         united = None
@@ -157,7 +149,7 @@ class Worker:
             spec.id,
             channel,
             self._attempt,
-            units,
+            tasks,
             shared,
             per_instance=one_each,
             united=united,
@@ -172,11 +164,11 @@ class Worker:
         """
         stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
         pairs = self._opened.pairs
-        while not (all(unit.done for unit in self._units) and pairs.ended):
+        while not (all(task.done for task in self._tasks) and pairs.ended):
             now_ns = self._clock.monotonic_ns()
             if stop_at_ns is not None and now_ns >= stop_at_ns:
                 return None
-            self._obey(attempt)
+            self._apply_pending_commands(attempt)
             self._charge_blocked(now_ns)
             if not self._turn(now_ns):
                 self._sleep(now_ns, stop_at_ns)
@@ -184,18 +176,18 @@ class Worker:
 
     def stage(self, attempt: int, _finals: tuple[object, ...] = ()) -> StagedOutput:
         """Finish the output of its sinks."""
-        readers = [unit.reader for unit in self._units if unit.reader is not None]
-        cut_short = any(reader.cut_short for reader in readers)
+        nodes = [node for task in self._tasks for node in task.nodes]
+        cut_short = any(node.cut_short for node in nodes)
         if not self._bounded:
             return StagedOutput({}, cut_short)
         staged: dict[str, list[Staged]] = {}
         columns: dict[str, Schema] = {}
-        for unit in self._units:
-            for sink in unit.sinks:
-                staged.setdefault(sink.context.operator_id, []).append(sink.stage())
-            for node in unit.nodes:
-                if node.columns is not None:
-                    columns[node.context.operator_id] = node.columns
+        for node in nodes:
+            part = node.stage()
+            if part is not None:
+                staged.setdefault(node.context.operator_id, []).append(part)
+            if node.columns is not None:
+                columns[node.context.operator_id] = node.columns
         return StagedOutput(staged, cut_short, columns)
 
     def drain(self, attempt: int) -> None:
@@ -233,15 +225,15 @@ class Worker:
         self._address()
 
     def _address(self) -> None:
-        for unit in self._units:
-            for writer in unit.writers:
+        for task in self._tasks:
+            for writer in task.writers:
                 writer.instance_oriented = self._instance_oriented
 
     def snapshot(self) -> WorkerSnapshot:
         """Return the counters of all local operators."""
-        for unit in self._units:
-            unit.update_metrics()
-        metrics = tuple(metrics for unit in self._units for metrics in unit.metrics)
+        for task in self._tasks:
+            task.update_metrics()
+        metrics = tuple(metrics for task in self._tasks for metrics in task.metrics)
         cpu_ns = cpu_time_ns()
         now_ns = self._clock.monotonic_ns()
         transports = self._rings.pairs.metrics() if self._rings is not None else ()
@@ -249,10 +241,10 @@ class Worker:
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
-        closings = [unit.close for unit in self._units]
+        closings = [task.close for task in self._tasks]
         if self._rings is not None:
             closings.append(self._rings.close)
-        self._units, self._readers, self._rings = [], [], None
+        self._tasks, self._readers, self._rings = [], [], None
         close_all(closings)
 
     @property
@@ -260,12 +252,12 @@ class Worker:
         assert self._rings is not None, "open() comes first"
         return self._rings
 
-    def _units_of(self, stage_id: int) -> dict[int, StageTask]:
+    def _tasks_of(self, stage_id: int) -> dict[int, StageTask]:
         return {
-            instance: unit
-            for unit in self._units
-            if unit.stage.id == stage_id
-            for instance in unit.instances
+            instance: task
+            for task in self._tasks
+            if task.stage.id == stage_id
+            for instance in task.instances
         }
 
     def _wake(self) -> None:
@@ -273,23 +265,23 @@ class Worker:
         if rings is not None:
             rings.board.wake()
 
-    def _obey(self, attempt: int) -> None:
+    def _apply_pending_commands(self, attempt: int) -> None:
+        """Do what `abort` or `drain`, called from another thread, asked for since the last turn."""
         if self._aborted >= attempt:
             msg = "the attempt was aborted"
             raise AttemptLostError(msg)
         if self._drained >= attempt and not self._draining:
             self._draining = True
-            for unit in self._units:
-                if unit.reader is not None:
-                    unit.reader.drain()
+            for task in self._tasks:
+                task.drain()
 
     def _turn(self, now_ns: int) -> bool:
         progress = False
         for reader in self._readers:
             progress |= reader.poll(now_ns)
-        for unit in self._units:
-            progress |= unit.poll(now_ns)
-            for writer in unit.writers:
+        for task in self._tasks:
+            progress |= task.poll(now_ns)
+            for writer in task.writers:
                 progress |= writer.pump(now_ns)
         if not self._bounded:
             self._publish_parts(now_ns)
@@ -300,9 +292,9 @@ class Worker:
             return
         interval_ns = self._assignment.settings.runtime.commit_interval_ms * 1_000_000
         if self._next_part_ns:
-            for unit in self._units:
-                for sink in unit.sinks:
-                    sink.publish_part()
+            for task in self._tasks:
+                for node in task.nodes:
+                    node.publish_part()
         self._next_part_ns = now_ns + interval_ns
 
     def _sleep(self, now_ns: int, stop_at_ns: int | None) -> None:
@@ -318,12 +310,12 @@ class Worker:
             self._clock.sleep_ns(timeout_ns)
 
     def _charge_blocked(self, now_ns: int) -> None:
-        """Count the time since the last turn for every unit that a full output holds up."""
+        """Count the time since the last turn for every task that a full output holds up."""
         elapsed_ns = now_ns - (self._turn_at_ns or now_ns)
         self._turn_at_ns = now_ns
-        for unit in self._units:
-            if unit.blocked:
-                unit.count_blocked(elapsed_ns)
+        for task in self._tasks:
+            if task.blocked:
+                task.count_blocked(elapsed_ns)
 
     def _timeout_ns(self, now_ns: int, stop_at_ns: int | None) -> int:
         transport = self._assignment.settings.transport
@@ -332,19 +324,9 @@ class Worker:
             due.append(stop_at_ns)
         if self._opened.pairs.needs_polling:
             due.append(now_ns + POLL_NS)
-        for unit in self._units:
-            due.extend(w.deadline_ns for w in unit.writers if w.deadline_ns is not None)
-            if unit.blocked:
-                due.append(now_ns + BLOCKED_POLL_NS)
-            elif unit.reader is not None and not unit.reader.ended:
-                due.append(self._source_due_ns(unit, now_ns))
+        for task in self._tasks:
+            due.extend(task.deadlines_ns(now_ns))
         return max(min(due) - now_ns, 0)
-
-    def _source_due_ns(self, unit: StageTask, now_ns: int) -> int:
-        assert unit.reader is not None
-        if unit.reader.waits_for_others:
-            return now_ns + ALIGNMENT_POLL_NS
-        return unit.reader.ready_at_ns or now_ns
 
     def _has_work(self) -> bool:
         """Whether something came up between the last turn and falling asleep."""

@@ -108,7 +108,7 @@ def test_the_wire_carries_one_message_for_each_instance() -> None:
 
 @dataclass
 class Seen:
-    """A unit that writes down what it gets."""
+    """A task that writes down what it gets."""
 
     instances: tuple[int, ...]
     blocked: bool = False
@@ -137,9 +137,9 @@ class Seen:
 
 
 def reading_ends(
-    written: Written, worker: int, units: list[Seen], sources: int
+    written: Written, worker: int, tasks: list[Seen], sources: int
 ) -> list[EdgeReader]:
-    by_instance: Any = {instance: unit for unit in units for instance in unit.instances}
+    by_instance: Any = {instance: task for task in tasks for instance in task.instances}
     progress = StreamProgress(range(sources), by_instance)
     return [
         EdgeReader(EDGE, ring.stream, channel, 0, by_instance, progress, per_instance=own)
@@ -165,11 +165,11 @@ def test_every_instance_gets_every_row_once_and_in_order_whatever_the_rings_brin
     """Two producers, each slice addressed by chance, marks in between; readers in any order."""
     written = Written(0, ring_bytes=ring_bytes)
     producers = [written, Written(1, like=written)]
-    units = [[Seen((instance,)) for instance in instances] for instances in WORKERS]
+    tasks = [[Seen((instance,)) for instance in instances] for instances in WORKERS]
     readers = [
         reader
         for worker in range(len(WORKERS))
-        for reader in reading_ends(written, worker, units[worker], 2)
+        for reader in reading_ends(written, worker, tasks[worker], 2)
     ]
     sent: list[list[int]] = [[], []]
     order = iter(turns)
@@ -190,10 +190,10 @@ def test_every_instance_gets_every_row_once_and_in_order_whatever_the_rings_brin
         moved = sum(reader.poll(0) for reader in readers) > 0
         moved |= sum(producer.writer.pump(0) for producer in producers) > 0
     assert all(producer.writer.done for producer in producers)
-    for unit in (unit for local in units for unit in local):
+    for task in (task for local in tasks for task in local):
         for source in (0, 1):
-            assert [v for from_, v in unit.rows if from_ == source] == sent[source]
-            told = [at for from_, at in unit.watermarks if from_ == source]
+            assert [v for from_, v in task.rows if from_ == source] == sent[source]
+            told = [at for from_, at in task.watermarks if from_ == source]
             assert told == sorted(told)
             assert told[-1] == WATERMARK_END
 
@@ -203,8 +203,8 @@ def test_rows_that_neither_ring_brings_are_missed() -> None:
     written.send([1], instance_oriented=True)
     written.send([2], instance_oriented=False)
     written.send([3], instance_oriented=True)
-    unit = Seen((0, 1, 2))
-    shared, own = reading_ends(written, 0, [unit], 1)
+    task = Seen((0, 1, 2))
+    shared, own = reading_ends(written, 0, [task], 1)
     assert own.poll(0), "the schema"
     for _ in WORKERS[0]:
         lost = own.channel.get()
@@ -222,8 +222,8 @@ def test_an_object_that_serves_several_instances_is_called_for_each_if_it_wants(
     one_by_one: bool,
 ) -> None:
     written = Written()
-    unit = Seen(WORKERS[0], one_by_one=one_by_one)
-    shared, own = reading_ends(written, 0, [unit], 1)
+    task = Seen(WORKERS[0], one_by_one=one_by_one)
+    shared, own = reading_ends(written, 0, [task], 1)
     written.send([1, 2], instance_oriented=True)
     while own.poll(0):
         pass
@@ -231,7 +231,7 @@ def test_an_object_that_serves_several_instances_is_called_for_each_if_it_wants(
     while shared.poll(0):
         pass
     alone = [(0,), (1,), (2,)] if one_by_one else [(0, 1, 2)]
-    assert unit.calls == [*alone, (0, 1, 2)]
+    assert task.calls == [*alone, (0, 1, 2)]
 
 
 class Keep(whale.Process):
