@@ -2,10 +2,6 @@
 
 One frame is taken at a time, and none while a task that it may feed is blocked: the ring then
 fills, and its producer feels it. No other ring is affected.
-
-An all-grouped edge may have two rings from one worker, one for either addressing, whose rows are
-numbered as one sequence. A frame that comes before its turn waits for the other ring. It never
-waits in vain: a producer puts rows into one ring only when all rows before are in the other.
 """
 
 from __future__ import annotations
@@ -29,49 +25,27 @@ from .stage_task import StageTask
 
 
 class StreamProgress:
-    """How far the rows of some producers have come: what the rings of an edge from a worker share.
+    """How far the rows of some producers have come, by their numbers.
 
-    `instances` are the target's local ones, ascending. Of an instance-oriented message each of them
-    gets its own in turn, and only then do the next rows follow.
+    Attributes:
+        open_sources: the producers whose end has not come.
+        refused: why a message was refused, the first one; None if none was.
     """
 
-    def __init__(self, sources: Iterable[int], instances: Iterable[int]) -> None:
+    def __init__(self, sources: Iterable[int]) -> None:
         self.open_sources = set(sources)
-        self.rings = 0
         self.refused: ProtocolError | None = None
-        self.early: dict[int, Header] = {}
-        self._instances = tuple(instances)
-        self._next: dict[int, tuple[int, int]] = {}
-
-    def is_early(self, header: Header) -> bool:
-        """Whether rows are missing before it, that another ring may bring."""
-        row, turn = self._next.get(header.source, (0, 0))
-        return header.sequence > row or (turn > 0 and header.to_all and header.sequence == row)
-
-    def stuck(self) -> bool:
-        """Whether no ring can bring what is missing: each waits for another, or lost something."""
-        if self.refused is None and len(self.early) < self.rings:
-            return False
-        return all(self.is_early(header) for header in self.early.values())
+        self._next: dict[int, int] = {}
 
     def due(self, source: int) -> int:
         """Return the number of the next row of a producer."""
-        return self._next.get(source, (0, 0))[0]
+        return self._next.get(source, 0)
 
-    def take(self, header: Header, instance: int | None) -> bool:
-        """Note a message, for one instance or for all; return whether it was its turn."""
-        row, turn = self._next.get(header.source, (0, 0))
-        if header.row_count == 0 and header.sequence < row:
-            return self.rings > 1  # a watermark that the other ring's rows have overtaken
-        if header.sequence != row:
+    def take(self, header: Header) -> bool:
+        """Note a message; return whether it was its turn."""
+        if header.sequence != self.due(header.source):
             return False
-        if instance is None:
-            self._next[header.source] = row + header.row_count, 0
-            return turn == 0
-        if turn >= len(self._instances) or self._instances[turn] != instance:
-            return False
-        last = turn + 1 == len(self._instances)
-        self._next[header.source] = (row + header.row_count, 0) if last else (row, turn + 1)
+        self._next[header.source] = header.sequence + header.row_count
         return True
 
 
@@ -105,9 +79,8 @@ class UnitedColumns:
 class EdgeReader:
     """This worker's end of one ring.
 
-    `stream` is the ring's number, `tasks` are the target's local tasks by instance. With
-    `per_instance` every message of rows is for one of these; `progress` is shared by the rings of
-    one edge from one worker. `united` is shared by the streams of a union.
+    `stream` is the ring's number, `tasks` are the target's local tasks by instance. `united` is
+    shared by the streams of a union.
     """
 
     def __init__(
@@ -118,14 +91,11 @@ class EdgeReader:
         attempt: int,
         tasks: Mapping[int, StageTask],
         progress: StreamProgress,
-        *,
-        per_instance: bool = False,
         united: UnitedColumns | None = None,
     ) -> None:
         self.edge = edge
         self.channel = channel
         self._stream = stream
-        self._per_instance = per_instance
         self._united = united
         self._attempt = attempt
         self._by_instance = dict(tasks)
@@ -134,9 +104,7 @@ class EdgeReader:
         )
         self._schemas: dict[int, Schema] = {}
         self._progress = progress
-        self._early: tuple[Frame, WorkerMessage | WatermarkMessage] | None = None
         self._name = f"{edge.source_operator!r} → {edge.target_operator!r}"
-        progress.rings += 1
 
     @property
     def blocked_by(self) -> Sequence[StageTask]:
@@ -145,31 +113,26 @@ class EdgeReader:
 
     def available(self) -> bool:
         """Whether a frame waits and nothing keeps it from being taken."""
-        if self._early is not None:
-            if self._progress.is_early(self._early[1].header):
-                return False
-        elif not self.channel.available():
-            return False
-        return not self.blocked_by
+        return self.channel.available() and not self.blocked_by
 
     def poll(self, now_ns: int) -> bool:
         """Take one frame if there is one; return whether there was."""
         if not self.available():
             return False
-        if self._early is not None:
-            self.take(None, now_ns)
-            return True
-        try:
-            frame = self.channel.get()
-        except HeldViewsError as error:
-            raise self.told_of(error) from error
+        frame = self._receive()
         if frame is None:
             return False
         self.take(frame, now_ns)
         return True
 
-    def told_of(self, error: HeldViewsError) -> HeldViewsError:
-        """Return an error of the channel with the name of the operator that is to blame."""
+    def _receive(self) -> Frame | None:
+        try:
+            return self.channel.get()
+        except HeldViewsError as error:
+            raise self.naming_target(error) from error
+
+    def naming_target(self, error: HeldViewsError) -> HeldViewsError:
+        """Return an error of the channel with the name of the operator that holds the views."""
         return HeldViewsError(f"operator {self.edge.target_operator!r} {error}")
 
     def check_alive(self) -> None:
@@ -181,32 +144,24 @@ class EdgeReader:
             )
             raise ProtocolError(msg)
 
-    def take(self, frame: Frame | None, now_ns: int) -> None:
-        """Do what a frame says, or (None) the one that was early; keep it if it is that now."""
+    def take(self, frame: Frame, now_ns: int) -> None:
+        """Do what a frame says, and release it."""
         message: WorkerMessage | WatermarkMessage | None = None
-        if frame is None:
-            assert self._early is not None
-            frame, message = self._early
-            self._early = None
-            del self._progress.early[self._stream]
         try:
-            message = message or self._understood(frame.data)
-            if message is not None and self._is_kept(frame, message):
-                return
+            message = self._decode(frame.data)
             if message is not None:
                 self._dispatch(message)
             for task in self._tasks:
                 task.settle(now_ns)
         finally:
-            message = None  # no view may outlive the frame's release
-            if self._early is None:
-                self.channel.release_buffer(frame)
+            del message  # no view may outlive the frame's release
+            self.channel.release_buffer(frame)
 
-    def _understood(self, data: npt.NDArray[np.uint8]) -> WorkerMessage | WatermarkMessage | None:
-        """Decode; a message that is not ours is counted and stops nothing else.
+    def _decode(self, data: npt.NDArray[np.uint8]) -> WorkerMessage | WatermarkMessage | None:
+        """Decode a message; None for one of a schema, and for one that is refused.
 
-        If it stood in the place of one of ours, the rows that are missing then are told by their
-        numbers.
+        A message that is damaged or not for this ring is counted and stops nothing else. If rows
+        of ours were in its place, the numbers of the next rows show that they are missing.
         """
         try:
             message = decode(data, self._schemas)
@@ -231,47 +186,15 @@ class EdgeReader:
         for task in self._tasks[:1]:
             task.nodes[0].metrics.drop({reason: 1})
 
-    def _is_kept(self, frame: Frame, message: WorkerMessage | WatermarkMessage) -> bool:
-        """Keep a message until the rows before it have come through the other ring."""
-        progress, header = self._progress, message.header
-        if progress.rings == 1 or not progress.is_early(header):
-            return False
-        progress.early[self._stream] = header
-        if progress.stuck():
-            self._raise_missing(header)
-        self._early = frame, message
-        return True
-
     def _dispatch(self, message: WorkerMessage | WatermarkMessage) -> None:
         header = message.header
-        instance = None
-        if self._per_instance and isinstance(message, WorkerMessage):
-            instance = self._addressee(message)
-        if not self._progress.take(header, instance):
+        if not self._progress.take(header):
             self._raise_missing(header)
-        if isinstance(message, WatermarkMessage):
-            self._advance(self._tasks, header)
-        elif instance is not None:
-            task = self._by_instance[instance]
-            task.deliver_to(instance, self.edge.port, self._place(header), message.batch)
-            if instance == task.instances[-1]:
-                self._advance([task], header)
-        else:
+        if isinstance(message, WorkerMessage):
             self._deliver(message)
-            self._advance(self._tasks, header)
+        self._advance(self._tasks, header)
         if header.is_end:
             self._progress.open_sources.discard(header.source)
-
-    def _addressee(self, message: WorkerMessage) -> int:
-        addressed = [] if message.destinations is None else message.destinations[:, 0].tolist()
-        if len(addressed) != 1 or addressed[0] not in self._by_instance:
-            msg = (
-                f"edge {self._name}: {message.header.describe()} is for "
-                f"{'all' if message.destinations is None else addressed}, not for one instance "
-                f"of this worker"
-            )
-            raise ProtocolError(msg)
-        return int(addressed[0])
 
     def _advance(self, tasks: Iterable[StageTask], header: Header) -> None:
         if header.watermark_ns != WATERMARK_NONE:
@@ -279,7 +202,7 @@ class EdgeReader:
                 task.advance(self.edge.id, header.source, header.watermark_ns)
 
     def _deliver(self, message: WorkerMessage) -> None:
-        port, source = self.edge.port, self._place(message.header)
+        port, source = self.edge.port, self._source_on_port(message.header)
         if message.destinations is None:
             for task in self._tasks:
                 task.deliver(port, source, message.batch)
@@ -289,7 +212,7 @@ class EdgeReader:
             for instance, batch in message.addressed(self._by_instance):
                 self._by_instance[instance].deliver(port, source, batch)
 
-    def _place(self, header: Header) -> int:
+    def _source_on_port(self, header: Header) -> int:
         """Return the producer's number among all that feed the port."""
         return self.edge.first_source + header.source
 

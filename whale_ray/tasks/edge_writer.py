@@ -1,66 +1,32 @@
-"""Sends what one producer emits on one edge: slicing, grouping, numbering, watermarks, the end.
+"""Sends what one producer emits on one edge: slicing, numbering, watermarks, the end.
 
 Each ring of the edge is a stream of its own, in which a producer numbers its rows from 0:
 (producer, stream, attempt, number) names a row of the job, on keyed edges too.
 
-An all-grouped edge is *worker-oriented*: a slice is serialized once, into the one ring that all
-workers read. For comparison it can be *instance-oriented*, as Storm is: every slice is serialized
-anew for each destination instance, and each message, which carries that instance's id, travels
-alone through a ring to the instance's worker. Both share slicing, encoding and the numbering of
-rows, so that one can follow the other from slice to slice; what was cut before is in its ring by
-then.
-
-Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed), are then spread over
-the edge's rings by its grouping, cut into frames that a ring takes, and put one after the other. A
-full ring blocks this writer alone: its frames wait here, and the operators that feed it are not
-called until they are gone.
+Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed). The edge's addressing
+(addressing.py) turns a slice into messages for the edge's rings, each small enough for a frame, and
+these are put one after the other. A full ring blocks this writer alone: its messages wait here, and
+the operators that feed it are not called until they are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import InputError, JobError
-from ..configs.settings import DECLARATIONS
-from ..operators.keys import stable_partition
 from ..plan.physical import Edge
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
-from ..transport.channel import Channel, Outcome
-from ..transport.ring_layout import capacity_for, max_frame_bytes_of
+from ..transport.channel import Outcome
 from ..transport.slicing import StreamSlicer
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
 from ..transport.wire.header import HEADER_BYTES
 from ..transport.wire.types import Schema
-from .partitioner import Partitioner
-
-Destinations = npt.NDArray[np.uint32]
-Indices = npt.NDArray[np.int64]
-
-
-@dataclass
-class OutRing:
-    """A ring that this worker writes; the producers of one edge share it.
-
-    Attributes:
-        stream: its number, in the header of every frame.
-        channel: the producer's end.
-        instances: the target's instances behind it, ascending.
-        max_frame_bytes: what it takes at most in one frame.
-        per_instance: whether it is for instance-oriented messages of an all-grouped edge.
-        schemas_sent: ids of the schemas that its readers know.
-    """
-
-    stream: int
-    channel: Channel
-    instances: tuple[int, ...]
-    max_frame_bytes: int
-    per_instance: bool = False
-    schemas_sent: set[int] = field(default_factory=set)
+from .addressing import AddressingStrategy
+from .outbox import Outbox, OutRing, WaitingMark, WaitingRows
 
 
 @dataclass(frozen=True)
@@ -73,107 +39,13 @@ class Stamp:
     checksum: bool
 
 
-@dataclass
-class _Piece:
-    """Rows for one frame: `batch[indices]`, or all of `batch` without indices.
-
-    `instances` are those of each row, int64 (rows,), ascending; None: all rows are for all.
-    """
-
-    batch: Batch
-    indices: Indices | None
-    instances: npt.NDArray[np.int64] | None
-
-    @property
-    def rows(self) -> int:
-        """How many they are."""
-        return self.batch.num_rows if self.indices is None else len(self.indices)
-
-    def halves(self) -> tuple[_Piece, _Piece]:
-        """Return it in two pieces."""
-        middle, end = self.rows // 2, self.rows
-        if self.indices is None:
-            first, second = self.batch.slice(0, middle), self.batch.slice(middle, end)
-            return _Piece(first, None, None), _Piece(second, None, None)
-        assert self.instances is not None
-        return (
-            _Piece(self.batch, self.indices[:middle], self.instances[:middle]),
-            _Piece(self.batch, self.indices[middle:], self.instances[middle:]),
-        )
-
-
-@dataclass
-class _Rows(_Piece):
-    """A frame of `size` bytes that waits for its ring, its first row number `sequence`.
-
-    `instance` is the only one that a message of an all-grouped edge is for; None: it is for all.
-    """
-
-    size: int
-    sequence: int
-    watermark_ns: int
-    instance: int | None = None
-
-
-@dataclass
-class _Mark:
-    """A watermark, or with `WATERMARK_END` the end, that waits for its ring."""
-
-    sequence: int
-    watermark_ns: int
-
-
-class _Outbox:
-    """What waits for one ring, and the number of the next row that is put in here."""
-
-    def __init__(self, ring: OutRing) -> None:
-        self.ring = ring
-        self.waiting: list[_Rows | _Mark] = []
-        self.sequence = 0
-
-    def add(self, piece: _Piece, size: int, watermark_ns: int) -> None:
-        """Queue rows as one message, or with instance-oriented addressing as one for each."""
-        ring = self.ring
-        for instance in ring.instances if ring.per_instance else (None,):
-            self.waiting.append(
-                _Rows(
-                    piece.batch,
-                    piece.indices,
-                    piece.instances,
-                    size,
-                    self.sequence,
-                    watermark_ns,
-                    instance,
-                )
-            )
-        self.sequence += piece.rows
-
-    def mark(self, watermark_ns: int) -> None:
-        """Let the last rows carry a watermark; send it by itself where there are none, or at last.
-
-        Each of the messages with the last rows carries it, to its own instance.
-        """
-        last = self.waiting[-1] if self.waiting else None
-        if not isinstance(last, _Rows) or watermark_ns == WATERMARK_END:
-            self.waiting.append(_Mark(self.sequence, watermark_ns))
-            return
-        for item in reversed(self.waiting):
-            if item.sequence != last.sequence:
-                break
-            item.watermark_ns = watermark_ns
-
-
 class EdgeWriter:
     """One producer's way into one edge; a `Downstream`.
 
-    `partitioner` is None for the all grouping, which has a single ring, or for instance-oriented
-    addressing one more for each consuming worker.
+    `addressings` has the ways to address the edge by name; the first is the one to begin with.
 
     Attributes:
         edge: the edge.
-        instance_oriented: how an all-grouped edge is to address from its next slice on; may be set
-            from any thread, where there are rings for it.
-        rows_dropped: rows left out for a null key.
         ended: whether no more rows follow.
     """
 
@@ -181,26 +53,33 @@ class EdgeWriter:
         self,
         edge: Edge,
         stamp: Stamp,
-        rings: Sequence[OutRing],
-        partitioner: Partitioner | None,
+        addressings: Mapping[str, AddressingStrategy],
         slicer: StreamSlicer,
-        parallelism: int,
         wtl_ns: int,
     ) -> None:
         self.edge = edge
-        self.rows_dropped = 0
-        self.instance_oriented = False
+        self.ended = False
         self._stamp = stamp
-        self._outboxes = self._shared = [_Outbox(ring) for ring in rings if not ring.per_instance]
-        self._single = [_Outbox(ring) for ring in rings if ring.per_instance]
-        self._partitioner = partitioner
+        self._addressings = dict(addressings)
+        self._addressing = self._next_addressing = next(iter(addressings.values()))
+        self._outboxes = self._addressing.outboxes
         self._slicer = slicer
-        self._parallelism = parallelism
         self._wtl_ns = wtl_ns
         self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
         self._advanced_at_ns: int | None = None
         self._now_ns = 0
-        self.ended = False
+
+    def set_addressing(self, name: str) -> None:
+        """Use another addressing from the next slice on; callable from any thread.
+
+        An edge that has none of that name, such as a keyed one, keeps its own.
+        """
+        self._next_addressing = self._addressings.get(name, self._next_addressing)
+
+    @property
+    def rows_dropped(self) -> int:
+        """How many rows were left out for a null key."""
+        return self._addressing.rows_dropped
 
     @property
     def blocked(self) -> bool:
@@ -251,7 +130,7 @@ class EdgeWriter:
         copies: dict[int, Batch] = {}  # pieces of one slice share its batch
         for outbox in self._outboxes:
             for item in outbox.waiting:
-                if isinstance(item, _Rows) and not item.batch.owned:
+                if isinstance(item, WaitingRows) and not item.batch.owned:
                     shared = item.batch
                     if id(shared) not in copies:
                         copies[id(shared)] = shared.copy()
@@ -274,74 +153,22 @@ class EdgeWriter:
         return self._advanced_at_ns is not None and now_ns >= self._advanced_at_ns + self._wtl_ns
 
     def _cut(self) -> None:
-        """Turn everything pending into frames, the watermark last; nothing waits any more."""
-        self._address()
+        """Turn everything pending into messages, the watermark last; all outboxes are empty."""
+        if self._next_addressing is not self._addressing:
+            self._change_addressing()
         batch = self._slicer.take()
         if batch is not None:
-            self._spread(batch)
+            self._addressing.queue(batch, self._sent_watermark_ns)
         if self._watermark_ns > self._sent_watermark_ns:
             for outbox in self._outboxes:
                 outbox.mark(self._watermark_ns)
             self._sent_watermark_ns = self._watermark_ns
         self._advanced_at_ns = None
 
-    def _address(self) -> None:
-        """Turn to the rings of the addressing that is asked for; the numbering goes on there."""
-        wanted = self._single if self.instance_oriented and self._single else self._shared
-        if wanted is not self._outboxes:
-            for outbox in wanted:
-                outbox.sequence = self._outboxes[0].sequence
-            self._outboxes = wanted
-
-    def _spread(self, batch: Batch) -> None:
-        if self._partitioner is None:
-            self._enqueue(self._outboxes, _Piece(batch, None, None))
-            return
-        try:
-            batch, instances, dropped = self._partitioner(batch)
-        except InputError as error:
-            msg = f"after operator {self.edge.source_operator!r}: {error}"
-            raise InputError(msg) from error
-        self.rows_dropped += dropped
-        if batch.num_rows == 0:
-            return
-        order, counts = stable_partition(instances, self._parallelism)
-        ends = np.cumsum(counts)
-        sorted_instances = np.repeat(np.arange(self._parallelism), counts)
-        for outbox in self._outboxes:
-            first, last = outbox.ring.instances[0], outbox.ring.instances[-1]
-            start, stop = int(ends[first] - counts[first]), int(ends[last])
-            if stop > start:
-                rows = slice(start, stop)
-                self._enqueue([outbox], _Piece(batch, order[rows], sorted_instances[rows]))
-
-    def _enqueue(self, outboxes: Sequence[_Outbox], piece: _Piece) -> None:
-        """Queue the same rows for some rings, in pieces that these take in one frame each."""
-        ring = min((outbox.ring for outbox in outboxes), key=lambda ring: ring.max_frame_bytes)
-        size = self._size(piece, ring)
-        if size <= ring.max_frame_bytes:
-            for outbox in outboxes:
-                outbox.add(piece, size, self._sent_watermark_ns)
-            return
-        if piece.rows == 1:
-            self._raise_too_large(ring, piece, size)
-        for half in piece.halves():
-            self._enqueue(outboxes, half)
-
-    def _size(self, piece: _Piece, ring: OutRing) -> int:
-        with_times = self._stamp.with_times
-        if piece.indices is None:
-            return codec.message_size(piece.batch, int(ring.per_instance), with_times)
-        return codec.gather_size(piece.batch, piece.indices, len(ring.instances), with_times)
-
-    def _raise_too_large(self, ring: OutRing, piece: _Piece, size: int) -> None:
-        row = 0 if piece.indices is None else int(piece.indices[0])
-        msg = (
-            f"operator {self.edge.source_operator!r} emitted a row of {size:,} bytes, but the "
-            f"ring to {self.edge.target_operator!r} takes {ring.max_frame_bytes:,} at "
-            f"most; {_larger_rings(size)} (row: {piece.batch.preview(row)})"
-        )
-        raise JobError(msg)
+    def _change_addressing(self) -> None:
+        self._next_addressing.continue_from(self._addressing)
+        self._addressing = self._next_addressing
+        self._outboxes = self._addressing.outboxes
 
     def _push(self) -> bool:
         sent = False
@@ -351,9 +178,9 @@ class EdgeWriter:
                 sent = True
         return sent
 
-    def _put(self, outbox: _Outbox, item: _Rows | _Mark) -> bool:
+    def _put(self, outbox: Outbox, item: WaitingRows | WaitingMark) -> bool:
         ring = outbox.ring
-        if isinstance(item, _Mark):
+        if isinstance(item, WaitingMark):
             outcome = ring.channel.put(
                 HEADER_BYTES,
                 lambda buffer: self._encode_mark(buffer, ring, item),
@@ -389,7 +216,7 @@ class EdgeWriter:
             raise AssertionError(msg)
         return outcome is not Outcome.BACK_PRESSURED
 
-    def _encode_mark(self, buffer: npt.NDArray[np.uint8], ring: OutRing, mark: _Mark) -> int:
+    def _encode_mark(self, buffer: npt.NDArray[np.uint8], ring: OutRing, mark: WaitingMark) -> int:
         stamp = self._stamp
         return codec.encode_watermark_into(
             buffer,
@@ -401,7 +228,7 @@ class EdgeWriter:
             end=mark.watermark_ns == WATERMARK_END,
         )
 
-    def _encode_rows(self, buffer: npt.NDArray[np.uint8], ring: OutRing, rows: _Rows) -> int:
+    def _encode_rows(self, buffer: npt.NDArray[np.uint8], ring: OutRing, rows: WaitingRows) -> int:
         stamp = self._stamp
         fields: codec.MessageFields = {
             "stream": ring.stream,
@@ -412,29 +239,8 @@ class EdgeWriter:
             "with_times": stamp.with_times,
             "checksum": stamp.checksum,
         }
-        if rows.instance is not None:
-            fields["destinations"] = np.array([[rows.instance, rows.rows]], np.uint32)
+        if rows.destinations is not None:
+            fields["destinations"] = rows.destinations
         if rows.indices is None:
             return codec.encode_into(buffer, rows.batch, **fields)
-        assert rows.instances is not None
-        fields["destinations"] = _destinations(rows.instances)
         return codec.encode_gather_into(buffer, rows.batch, rows.indices, **fields)
-
-
-def _destinations(instances: npt.NDArray[np.int64]) -> Destinations:
-    """Return (instance, row end) of each run of ascending `instances`; uint32 (runs, 2)."""
-    ends = np.append(np.flatnonzero(np.diff(instances)) + 1, len(instances))
-    return np.stack([instances[ends - 1], ends], axis=1).astype(np.uint32)
-
-
-def _larger_rings(size: int) -> str:
-    """Return what to do for a row of `size` bytes, in values that the settings take."""
-    largest = int(DECLARATIONS["transport.ring_bytes"].high or 0)
-    needed = capacity_for(size)
-    if needed > largest:
-        return (
-            f"no ring takes more than {max_frame_bytes_of(largest):,}: split it into several rows, "
-            "or pass the name of a file that holds it"
-        )
-    # The second, too: where memory is short, rings become smaller than the first says.
-    return f"set transport.ring_bytes and transport.ring_bytes_min to {needed}"

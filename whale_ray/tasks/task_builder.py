@@ -1,4 +1,4 @@
-"""Builds what one worker runs from its share of the physical plan: rings, tasks and readers."""
+"""Builds the tasks of one worker from its share of the physical plan."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
 from ..transport.clock import Clock
 from ..transport.slicing import StreamSlicer
-from .edge_writer import EdgeWriter, OutRing, Stamp
+from .addressing import AddressingStrategy, KeyedAddressing, WorkerOriented
+from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
+from .instance_oriented import InstanceOriented
 from .nodes import Node, ProcessNode, SinkNode, TransformNode, make_process, naming_user_errors
+from .outbox import OutRing
 from .partitioner import make_partitioner
 from .source_node import SourceNode
 from .stage_task import StageTask
@@ -85,22 +88,33 @@ class TaskBuilder:
     def writer(self, edge: Edge, source: int) -> EdgeWriter:
         """Return one producer's way into an edge."""
         transport = self._settings.transport
-        target = self._plan.stages[edge.target_stage]
         wtl_ns = int(transport.wtl_ms * 1e6)
-        partitioner = None
-        if not isinstance(edge.grouping, All):
-            local = self._plan.instances_on(target.id, self._worker)
-            nodes = self._settings.runtime.virtual_nodes
-            partitioner = make_partitioner(edge, target.parallelism, nodes, local, source)
         return EdgeWriter(
             edge,
             Stamp(source, self._attempt, edge.carries_time, transport.checksum),
-            self._out_rings[edge.id],
-            partitioner,
+            self._addressings(edge, source),
             StreamSlicer(transport.mms_bytes, wtl_ns),
-            target.parallelism,
             wtl_ns,
         )
+
+    def _addressings(self, edge: Edge, source: int) -> dict[str, AddressingStrategy]:
+        """Return the ways to address an edge, by name: one, or two where the plan has the rings."""
+        rings, with_times = self._out_rings[edge.id], edge.carries_time
+        if not isinstance(edge.grouping, All):
+            parallelism = self._plan.stages[edge.target_stage].parallelism
+            local = self._plan.instances_on(edge.target_stage, self._worker)
+            nodes = self._settings.runtime.virtual_nodes
+            partitioner = make_partitioner(edge, parallelism, nodes, local, source)
+            keyed = KeyedAddressing(edge, rings, partitioner, parallelism, with_times=with_times)
+            return {"keyed": keyed}
+        shared = [ring for ring in rings if not ring.per_instance]
+        single = [ring for ring in rings if ring.per_instance]
+        found: dict[str, AddressingStrategy] = {
+            "worker-oriented": WorkerOriented(edge, shared, with_times=with_times)
+        }
+        if single:
+            found["instance-oriented"] = InstanceOriented(edge, single, with_times=with_times)
+        return found
 
     def source_node(
         self, node: OperatorNode, context: InstanceContext, output: Downstream

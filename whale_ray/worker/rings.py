@@ -14,7 +14,7 @@ from ..plan.assignment import (
 )
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import RingSpec
-from ..tasks.edge_writer import OutRing
+from ..tasks.outbox import OutRing
 from ..transport.channel import Channel
 from ..transport.clock import Clock
 from ..transport.handles import BoardHandle, RingHandle

@@ -71,7 +71,7 @@ class ReceiverOperator:
         try:
             frame = self._channel.get()
         except HeldViewsError as error:
-            raise self._first.told_of(error) from error
+            raise self._first.naming_target(error) from error
         if frame is None:
             return False
         self._readers[self._channel.stream].take(frame, now_ns)

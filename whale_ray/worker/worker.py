@@ -24,16 +24,12 @@ from ..configs.errors import AttemptLostError
 from ..metrics.job_metrics import WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
-from ..plan.assignment import (
-    Assignment,
-    job_is_bounded,
-)
+from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.physical import watermark_slots
-from ..plan.streams import CustomStream, RingSpec
-from ..tasks.edge_reader import EdgeReader, StreamProgress, UnitedColumns
+from ..tasks.edge_reader import EdgeReader
+from ..tasks.reader_builder import ReaderBuilder
 from ..tasks.stage_task import StageTask, close_all
 from ..tasks.task_builder import TaskBuilder
-from ..transport.channel import Channel
 from ..transport.clock import Clock, SystemClock
 from ..transport.handles import BoardHandle
 from ..transport.wire import codec
@@ -41,9 +37,7 @@ from ..transport.wire.types import Schema
 from .custom_transports import POLL_NS, PairSet
 from .offers import RingOffer
 from .rings import RingSet
-from .staged_output import (
-    StagedOutput,
-)
+from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
 
 
@@ -63,13 +57,12 @@ class Worker:
         self._rings: RingSet | None = None
         self._tasks: list[StageTask] = []
         self._readers: list[EdgeReader | ReceiverOperator | SenderOperator] = []
-        self._united: dict[tuple[int, int], UnitedColumns] = {}
         self._aborted = -1
         self._drained = -1
         self._draining = False
         self._next_part_ns = 0
         self._turn_at_ns = 0
-        self._instance_oriented = assignment.settings.runtime.addressing == "instance-oriented"
+        self._addressing: str = assignment.settings.runtime.addressing
 
     @property
     def name(self) -> str:
@@ -85,7 +78,6 @@ class Worker:
         """Begin an attempt; whatever an earlier one left is closed."""
         self.close()
         self._attempt = attempt
-        self._united = {}
         self._draining = False
         slots = len(watermark_slots(self._assignment.plan))
         self._rings = RingSet(self._assignment, self._index, attempt, slots, self._clock)
@@ -99,61 +91,29 @@ class Worker:
         self._tasks = TaskBuilder(
             self._assignment, self._index, attempt, self._clock, rings.out_rings
         ).build()
-        self._address()
+        self._apply_addressing()
         return offer
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
         """Attach the rings that the other workers (and this one) write for this worker."""
         rings = self._opened
         rings.attach_rings(offers)
-        progress: dict[tuple[int, int], StreamProgress] = {}
-        self._readers = [
-            self._reader(spec, channel, progress) for spec, channel in rings.in_channels
-        ]
-        self._readers += self._transport_operators(rings.pairs, progress)
+        builder = ReaderBuilder(self._assignment.plan, attempt, self._tasks)
+        self._readers = [builder.of_ring(ring, channel) for ring, channel in rings.in_channels]
+        self._readers += self._transport_operators(rings.pairs, builder)
         for task in self._tasks:
             task.begin(rings.board.board)
 
     def _transport_operators(
-        self, pairs: PairSet, progress: dict[tuple[int, int], StreamProgress]
+        self, pairs: PairSet, builder: ReaderBuilder
     ) -> Iterator[ReceiverOperator | SenderOperator]:
         silence_ns = self._assignment.settings.transport.silence_timeout_ms * 1_000_000
         for group, receiver in pairs.receivers:
-            readers = {pair.id: self._reader(pair, receiver, progress) for pair in group}
+            readers = {pair.id: builder.of_stream(pair, receiver) for pair in group}
             yield ReceiverOperator(receiver, readers, silence_ns)
         for pair, sender in pairs.senders:
             mine = (writer for task in self._tasks for writer in task.writers)
             yield SenderOperator(sender, [one for one in mine if one.edge.id == pair.edge])
-
-    def _reader(
-        self,
-        spec: RingSpec | CustomStream,
-        channel: Channel,
-        progress: dict[tuple[int, int], StreamProgress],
-    ) -> EdgeReader:
-        """Return the reader of a ring; those of one edge from one worker share their progress."""
-        plan = self._assignment.plan
-        edge = plan.edges[spec.edge]
-        tasks = self._tasks_of(edge.target_stage)
-        sources = plan.source_ids(edge.source_stage, spec.producer_worker)
-        # Every keyed ring is numbered by itself, but there is only one from a worker to another.
-        shared = progress.setdefault(
-            (edge.id, spec.producer_worker), StreamProgress(sources, tasks)
-        )
-        one_each = isinstance(spec, RingSpec) and spec.per_instance
-        united = None
-        if plan.is_united(edge):
-            united = self._united.setdefault((edge.target_stage, edge.port), UnitedColumns())
-        return EdgeReader(
-            edge,
-            spec.id,
-            channel,
-            self._attempt,
-            tasks,
-            shared,
-            per_instance=one_each,
-            united=united,
-        )
 
     def run(
         self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
@@ -216,18 +176,17 @@ class Worker:
         self._wake()
 
     def set_addressing(self, addressing: str) -> None:
-        """Address the instances of all-grouped edges anew, from each producer's next slice on.
+        """Address all-grouped edges so from each producer's next slice on, in later attempts too.
 
-        The rings for it must be there: the plan is one for instance-oriented addressing. It stays
-        so in later attempts.
+        The plan must have the rings for it: the job began with instance-oriented addressing.
         """
-        self._instance_oriented = addressing == "instance-oriented"
-        self._address()
+        self._addressing = addressing
+        self._apply_addressing()
 
-    def _address(self) -> None:
+    def _apply_addressing(self) -> None:
         for task in self._tasks:
             for writer in task.writers:
-                writer.instance_oriented = self._instance_oriented
+                writer.set_addressing(self._addressing)
 
     def snapshot(self) -> WorkerSnapshot:
         """Return the counters of all local operators."""
@@ -251,14 +210,6 @@ class Worker:
     def _opened(self) -> RingSet:
         assert self._rings is not None, "open() comes first"
         return self._rings
-
-    def _tasks_of(self, stage_id: int) -> dict[int, StageTask]:
-        return {
-            instance: task
-            for task in self._tasks
-            if task.stage.id == stage_id
-            for instance in task.instances
-        }
 
     def _wake(self) -> None:
         rings = self._rings

@@ -28,8 +28,15 @@ from whale_ray.plan.explain import explain
 from whale_ray.plan.physical import Edge
 from whale_ray.plan.planner import lay_out
 from whale_ray.state.watermarks import WATERMARK_END
-from whale_ray.tasks.edge_reader import EdgeReader, StreamProgress
-from whale_ray.tasks.edge_writer import EdgeWriter, OutRing, Stamp
+from whale_ray.tasks.addressing import WorkerOriented
+from whale_ray.tasks.edge_writer import EdgeWriter, Stamp
+from whale_ray.tasks.instance_oriented import (
+    InstanceOriented,
+    InstanceOrientedReader,
+    TwoRingProgress,
+    TwoRingReader,
+)
+from whale_ray.tasks.outbox import OutRing
 from whale_ray.transport.channel import Channel
 from whale_ray.transport.inproc import create_inproc_ring
 from whale_ray.transport.slicing import StreamSlicer
@@ -63,11 +70,15 @@ class Written:
                 self.ends.append(consumers)
         stamp = Stamp(source, attempt=0, with_times=False, checksum=False)
         slicer = StreamSlicer(1 << 18, 0)
-        self.writer = EdgeWriter(EDGE, stamp, self.rings, None, slicer, 5, 0)
+        addressings = {
+            "worker-oriented": WorkerOriented(EDGE, self.rings[:1], with_times=False),
+            "instance-oriented": InstanceOriented(EDGE, self.rings[1:], with_times=False),
+        }
+        self.writer = EdgeWriter(EDGE, stamp, addressings, slicer, 0)
 
     def send(self, values: list[int], *, instance_oriented: bool) -> None:
         """Send rows as a slice of their own, as far as there is room."""
-        self.writer.instance_oriented = instance_oriented
+        self.writer.set_addressing("instance-oriented" if instance_oriented else "worker-oriented")
         self.writer.emit(Batch.from_pydict({"v": np.array(values, np.int64)}))
         self.writer.settle(0)
 
@@ -138,13 +149,13 @@ class Seen:
 
 def reading_ends(
     written: Written, worker: int, tasks: list[Seen], sources: int
-) -> list[EdgeReader]:
+) -> list[TwoRingReader]:
     by_instance: Any = {instance: task for task in tasks for instance in task.instances}
-    progress = StreamProgress(range(sources), by_instance)
+    progress = TwoRingProgress(range(sources), by_instance)
     return [
-        EdgeReader(EDGE, ring.stream, channel, 0, by_instance, progress, per_instance=own)
-        for own, channel, ring in zip(
-            (False, True),
+        kind(EDGE, ring.stream, channel, 0, by_instance, progress)
+        for kind, channel, ring in zip(
+            (TwoRingReader, InstanceOrientedReader),
             written.inputs_of(worker),
             (written.rings[0], written.rings[1 + worker]),
             strict=True,
