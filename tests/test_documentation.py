@@ -40,7 +40,8 @@ from whale_ray.configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from whale_ray.configs.loading import environment_name
 from whale_ray.configs.settings import DECLARATIONS
 from whale_ray.control.attempt_steps import STEPS
-from whale_ray.metrics.job_metrics import JobMetrics, OperatorMetrics
+from whale_ray.metrics.job_metrics import JobMetrics
+from whale_ray.metrics.operator_metrics import OperatorMetrics
 from whale_ray.operators.expressions.spark_names import spark_translation_table
 from whale_ray.operators.sinks.base import SinkResult
 

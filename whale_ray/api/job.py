@@ -282,7 +282,9 @@ class Job:
     def _repr_html_(self) -> str:
         """Return tables of the operators, what joins them, and relays' links, for notebooks."""
         title = f"<b>{escape(self.name)}</b> <code>{escape(self.id)}</code>: {self.state}"
-        return f"<div>{title}{metrics_html(self.metrics())}</div>"
+        metrics = self.metrics()
+        tables = metrics_html(metrics.operators, metrics.edges, metrics.relays)
+        return f"<div>{title}{tables}</div>"
 
     def _ipython_display_(self) -> None:
         """Show the tables, anew every second while the job runs."""

@@ -171,7 +171,7 @@ def add_own_options(parser: Parser) -> None:
 
 
 def _run_topology(app: str, options: argparse.Namespace) -> int:
-    from ..metrics.edge_metrics import describe_links
+    from ..metrics.relay_metrics import describe_links
 
     settings = settings_of(options)
     check_placement(options, settings)
@@ -187,7 +187,7 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
     if outcome.restarts:
         sys.stdout.write(f"restarts: {outcome.restarts}\n")
     if outcome.metrics.relays:
-        sys.stdout.write(f"links between hosts: {describe_links(outcome.metrics)}\n")
+        sys.stdout.write(f"links between hosts: {describe_links(outcome.metrics.relays)}\n")
     if options.json:
         sys.stdout.write(json.dumps(_described(job.name, outcome)) + "\n")
     return 0 if job.state == "finished" else EXIT_INTERRUPTED
@@ -245,7 +245,7 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
         "workers": outcome.workers,
         "restarts": outcome.restarts,
         "seconds": round(outcome.seconds, 3),
-        **carriers_as_dict(outcome.metrics),
+        **carriers_as_dict(outcome.metrics.edges, outcome.metrics.relays),
     }
 
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from ..metrics.job_metrics import WorkerSnapshot
+from ..metrics.counters import WorkerSnapshot
 from ..plan.assignment import Assignment
 from .controller_events import Event
 

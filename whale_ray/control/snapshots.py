@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..metrics.job_metrics import WorkerSnapshot
+from ..metrics.counters import WorkerSnapshot
 
 
 @dataclass

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..configs.errors import UsageError, WhaleError
+from ..metrics.counters import WorkerSnapshot
 from ..metrics.edge_metrics import edge_metrics
-from ..metrics.job_metrics import JobMetrics, WorkerSnapshot, summarize
+from ..metrics.job_metrics import JobMetrics, summarize
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..multicast.tree_state import Goal, ReconfigurationRequest
 from ..operators.sinks.base import SinkResult

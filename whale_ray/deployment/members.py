@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ..metrics.job_metrics import WorkerSnapshot
+from ..metrics.counters import WorkerSnapshot
 from ..transport.clock import Clock, SystemClock
 from .envelope import Envelope, unseal, unseal_for_relay
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..plan.data_path import data_paths
 from ..plan.hosts import host_name
+from .relay_metrics import NO_LINK
 
 if TYPE_CHECKING:
     from ..multicast.trees import Tree
     from ..plan.physical import PhysicalPlan
-    from .job_metrics import JobMetrics, RelayMetrics
-
-NO_LINK = "no link"
+    from .relay_metrics import RelayMetrics
 
 
 @dataclass(frozen=True)
@@ -59,39 +58,27 @@ def edge_metrics(
     ways = {(relay.host, link.host): link.way for relay in relays for link in relay.links}
     return tuple(
         EdgeMetrics(
-            passage.source,
-            passage.target,
-            passage.edge,
-            passage.inside,
+            path.source,
+            path.target,
+            path.edge,
+            path.inside,
             Counter(
                 ways.get((host_name(sender), host_name(receiver)), "") or NO_LINK
-                for sender, receiver in passage.links
+                for sender, receiver in path.links
             ),
         )
-        for passage in data_paths(plan, trees)
+        for path in data_paths(plan, trees)
     )
 
 
-def describe_links(metrics: JobMetrics) -> str:
-    """Return how many links are carried by what, and why some are not of verbs.
-
-    "2 by verbs READ on rxe0, 4 by tcp (no RDMA device on this machine)": each direction counts.
-    """
-    links = [link for relay in metrics.relays for link in relay.links]
-    parts = []
-    for way, count in sorted(Counter(link.way or NO_LINK for link in links).items()):
-        reasons = sorted({link.without_verbs for link in links if (link.way or NO_LINK) == way})
-        why = "; ".join(filter(None, reasons))
-        parts.append(f"{count} by {way}" + (f" ({why})" if why else ""))
-    return ", ".join(parts)
-
-
-def carriers_as_dict(metrics: JobMetrics) -> dict[str, Any]:
+def carriers_as_dict(
+    edges: Iterable[EdgeMetrics], relays: Iterable[RelayMetrics]
+) -> dict[str, Any]:
     """Return what carried rows from operator to operator, and between hosts, as plain data."""
     return {
         "edges": [
             {"from": edge.source, "to": edge.target, "carried_by": edge.carried_by}
-            for edge in metrics.edges
+            for edge in edges
         ],
         "links": [
             {
@@ -104,7 +91,7 @@ def carriers_as_dict(metrics: JobMetrics) -> dict[str, Any]:
                 "without_verbs_s": round(link.without_verbs_ns / 1e9, 3),
                 "failures": dict(link.failures),
             }
-            for relay in metrics.relays
+            for relay in relays
             for link in relay.links
         ],
     }

@@ -7,7 +7,9 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .job_metrics import JobMetrics
+    from .edge_metrics import EdgeMetrics
+    from .operator_metrics import OperatorMetrics
+    from .relay_metrics import RelayMetrics
 
 _OPERATOR_HEAD = (
     "operator",
@@ -32,14 +34,21 @@ _LINK_HEAD = (
 )
 
 
-def metrics_html(metrics: JobMetrics) -> str:
-    """Return the tables of a job, as HTML."""
-    edges = _table(_EDGE_HEAD, _edge_rows(metrics)) if metrics.edges else ""
-    links = _table(_LINK_HEAD, _link_rows(metrics)) if metrics.relays else ""
-    return f"{_table(_OPERATOR_HEAD, _operator_rows(metrics))}{edges}{links}"
+def metrics_html(
+    operators: Sequence[OperatorMetrics],
+    edges: Sequence[EdgeMetrics],
+    relays: Sequence[RelayMetrics],
+) -> str:
+    """Return the tables of a job, as HTML; those of edges and links if there are any."""
+    tables = [_table(_OPERATOR_HEAD, _operator_rows(operators))]
+    if edges:
+        tables.append(_table(_EDGE_HEAD, _edge_rows(edges)))
+    if relays:
+        tables.append(_table(_LINK_HEAD, _link_rows(relays)))
+    return "".join(tables)
 
 
-def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
+def _operator_rows(operators: Sequence[OperatorMetrics]) -> list[tuple[str, ...]]:
     return [
         (
             m.operator_id,
@@ -51,15 +60,15 @@ def _operator_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
             f"{m.busy:.0%}",
             f"{m.back_pressured:.0%}",
         )
-        for m in metrics.operators
+        for m in operators
     ]
 
 
-def _edge_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
-    return [(edge.source, edge.target, edge.carried_by) for edge in metrics.edges]
+def _edge_rows(edges: Sequence[EdgeMetrics]) -> list[tuple[str, ...]]:
+    return [(edge.source, edge.target, edge.carried_by) for edge in edges]
 
 
-def _link_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
+def _link_rows(relays: Sequence[RelayMetrics]) -> list[tuple[str, ...]]:
     return [
         (
             relay.host,
@@ -71,7 +80,7 @@ def _link_rows(metrics: JobMetrics) -> list[tuple[str, ...]]:
             f"{link.back_pressured:,}",
             link.without_verbs,
         )
-        for relay in metrics.relays
+        for relay in relays
         for link in relay.links
     ]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..configs.errors import ProtocolError
 from ..configs.settings import MulticastSettings
-from ..metrics.job_metrics import cpu_time_ns
+from ..metrics.counters import cpu_time_ns
 from ..multicast import vertex_wire
 from ..multicast.floors import Acknowledgement
 from ..multicast.switch_messages import Message

@@ -21,7 +21,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from ..configs.errors import AttemptLostError
-from ..metrics.job_metrics import WorkerSnapshot, cpu_time_ns
+from ..metrics.counters import WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import Relocated, TreeOrders
 from ..multicast.tree_state import TreeState
 from ..plan.assignment import RelayAssignment

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import ClassVar, NoReturn
 
 from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
-from ..metrics.job_metrics import InstanceMetrics, LatencyHistogram
+from ..metrics.counters import InstanceMetrics, LatencyHistogram
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform

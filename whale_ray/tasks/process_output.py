@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import TopologyError
-from ..metrics.job_metrics import InstanceMetrics
+from ..metrics.counters import InstanceMetrics
 from ..operators.process import Output
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.wire.batch import Batch

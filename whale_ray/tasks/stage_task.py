@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..metrics.job_metrics import InstanceMetrics
+from ..metrics.counters import InstanceMetrics
 from ..plan.physical import Stage
 from ..state.watermarks import WatermarkTracker
 from ..transport.wire.batch import Batch

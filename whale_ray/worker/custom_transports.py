@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import cloudpickle
 
 from ..configs.errors import Interrupted, TransportError
-from ..metrics.job_metrics import TransportMetrics
+from ..metrics.counters import TransportMetrics
 from ..plan.assignment import (
     Assignment,
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..configs.errors import AttemptLostError
-from ..metrics.job_metrics import WorkerSnapshot, cpu_time_ns
+from ..metrics.counters import WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
 from ..plan.assignment import Assignment, job_is_bounded

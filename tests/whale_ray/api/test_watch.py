@@ -15,7 +15,8 @@ from whale_ray.api.job import Job, JobRunner
 from whale_ray.api.watch import Watch
 from whale_ray.cli.main import main
 from whale_ray.control.supervisor import ALIVE, JobOutcome
-from whale_ray.metrics.job_metrics import InstanceMetrics, JobMetrics, WorkerSnapshot, summarize
+from whale_ray.metrics.counters import InstanceMetrics, WorkerSnapshot
+from whale_ray.metrics.job_metrics import JobMetrics, summarize
 
 
 class Terminal(io.StringIO):

@@ -44,7 +44,8 @@ from whale_ray.deployment.members import LOCAL_ADDRESS
 from whale_ray.deployment.processes.message_socket import MessageSocket
 from whale_ray.deployment.processes.process_worker import ProcessWorker
 from whale_ray.deployment.signals import draining_signals, interrupting_signals
-from whale_ray.metrics.job_metrics import WorkerSnapshot, summarize
+from whale_ray.metrics.counters import WorkerSnapshot
+from whale_ray.metrics.job_metrics import summarize
 from whale_ray.operators.sinks.base import Sink, SinkResult, Staged
 from whale_ray.operators.sinks.collect import CollectSink
 from whale_ray.plan.assignment import (

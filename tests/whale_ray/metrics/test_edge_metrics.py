@@ -8,13 +8,9 @@ from dataclasses import replace
 import whale_ray as whale
 from whale_ray.api.job import Job, JobRunner
 from whale_ray.configs.settings import Settings
-from whale_ray.metrics.edge_metrics import (
-    EdgeMetrics,
-    carriers_as_dict,
-    describe_links,
-    edge_metrics,
-)
-from whale_ray.metrics.job_metrics import JobMetrics, RelayMetrics
+from whale_ray.metrics.edge_metrics import EdgeMetrics, carriers_as_dict, edge_metrics
+from whale_ray.metrics.job_metrics import JobMetrics
+from whale_ray.metrics.relay_metrics import RelayMetrics, describe_links
 from whale_ray.multicast.trees import chain
 from whale_ray.plan.data_path import data_paths
 from whale_ray.plan.physical import PhysicalPlan
@@ -109,14 +105,15 @@ def test_a_link_that_fell_back_is_amiss() -> None:
 
 
 def test_links_are_summed_up_with_the_reasons_of_those_without_verbs() -> None:
-    told = describe_links(metrics_with(relay(0, FALLEN, link("host-2", VERBS)), relay(1, FALLEN)))
+    told = describe_links((relay(0, FALLEN, link("host-2", VERBS)), relay(1, FALLEN)))
     assert told == (
         "2 by tcp (a link over verbs broke before (verbs: flushed)), 1 by verbs READ on rxe0"
     )
 
 
 def test_the_plain_form_survives_json() -> None:
-    told = json.loads(json.dumps(carriers_as_dict(metrics_with(relay(0, FALLEN)))))
+    metrics = metrics_with(relay(0, FALLEN))
+    told = json.loads(json.dumps(carriers_as_dict(metrics.edges, metrics.relays)))
     assert told["edges"][1] == {
         "from": "kept",
         "to": "every",

@@ -6,12 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.metrics.job_metrics import (
-    InstanceMetrics,
-    LatencyHistogram,
-    WorkerSnapshot,
-    summarize,
-)
+from whale_ray.metrics.counters import InstanceMetrics, LatencyHistogram, WorkerSnapshot
+from whale_ray.metrics.job_metrics import summarize
 from whale_ray.transport.links.statistics import LinkStatistics
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...api.job import Job
     from ...cli.parser import Parser
     from ...configs.settings import Settings
-    from ...metrics.job_metrics import OperatorMetrics
+    from ...metrics.operator_metrics import OperatorMetrics
     from ...operators.sinks.base import Sink
     from ...plan.explanation import Explanation
     from .contracts import ContractBook

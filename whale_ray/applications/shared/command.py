@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ...api.topology import Topology
     from ...configs.settings import Settings
     from ...control.supervisor import JobOutcome
-    from ...metrics.job_metrics import JobMetrics, OperatorMetrics
+    from ...metrics.job_metrics import JobMetrics
+    from ...metrics.operator_metrics import OperatorMetrics
     from ...operators.sinks.base import Sink, SinkResult
     from ...operators.sources.base import Source
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ray.util.metrics import Counter, Gauge
 
-from ...metrics.job_metrics import JobMetrics, OperatorMetrics
+from ...metrics.job_metrics import JobMetrics
+from ...metrics.operator_metrics import OperatorMetrics
 
 INTERVAL_S = 2.0
 

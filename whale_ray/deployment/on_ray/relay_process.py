@@ -21,7 +21,7 @@ import cloudpickle
 from ...configs.errors import AttemptLostError
 from ...control.controller_events import Raised, Returned
 from ...control.fleet import MemberMessage, SnapshotTaken
-from ...metrics.job_metrics import WorkerSnapshot
+from ...metrics.counters import WorkerSnapshot
 from ...plan.hosts import host_name
 from ..envelope import Envelope
 from ..processes.fork_server import child_environment
