@@ -22,8 +22,8 @@ from ..plan.physical import Edge
 from ..transport.ring_layout import capacity_for, max_frame_bytes_of
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch
-from .outbox import Destinations, Outbox, OutRing, Piece
 from .partitioner import Partitioner
+from .ring_queue import Destinations, OutRing, Piece, RingQueue
 
 _FOR_ALL = (None,)
 
@@ -34,18 +34,18 @@ class AddressingStrategy(ABC):
     `with_times` says whether messages carry event times.
 
     Attributes:
-        outboxes: what waits for each ring that it uses.
+        queues: what waits for each ring that it uses.
         rows_dropped: rows left out for a null key.
     """
 
     def __init__(self, edge: Edge, rings: Iterable[OutRing], *, with_times: bool) -> None:
-        self.outboxes = [Outbox(ring) for ring in rings]
+        self.queues = [RingQueue(ring) for ring in rings]
         self.rows_dropped = 0
         self._edge = edge
         self._with_times = with_times
 
     @abstractmethod
-    def queue(self, batch: Batch, watermark_ns: int) -> None:
+    def queue_slice(self, batch: Batch, watermark_ns: int) -> None:
         """Queue the rows of a slice, each message with the watermark that was sent before it.
 
         Raises:
@@ -63,21 +63,21 @@ class AddressingStrategy(ABC):
 
     def continue_from(self, other: AddressingStrategy) -> None:
         """Go on with the row numbers of another strategy of the same producer and edge."""
-        for outbox in self.outboxes:
-            outbox.sequence = other.outboxes[0].sequence
+        for queue in self.queues:
+            queue.sequence = other.queues[0].sequence
 
-    def _enqueue(self, outboxes: Sequence[Outbox], piece: Piece, watermark_ns: int) -> None:
+    def _enqueue(self, queues: Sequence[RingQueue], piece: Piece, watermark_ns: int) -> None:
         """Queue the same rows for some rings; halve them until each frame fits the smallest."""
-        ring = min((outbox.ring for outbox in outboxes), key=lambda ring: ring.max_frame_bytes)
+        ring = min((queue.ring for queue in queues), key=lambda ring: ring.max_frame_bytes)
         size = self._size(piece, ring)
         if size <= ring.max_frame_bytes:
-            for outbox in outboxes:
-                outbox.add(piece, size, watermark_ns, self._messages(piece, outbox.ring))
+            for queue in queues:
+                queue.add(piece, size, watermark_ns, self._messages(piece, queue.ring))
             return
         if piece.rows == 1:
             self._raise_too_large(ring, piece, size)
         for half in piece.halves():
-            self._enqueue(outboxes, half, watermark_ns)
+            self._enqueue(queues, half, watermark_ns)
 
     def _raise_too_large(self, ring: OutRing, piece: Piece, size: int) -> None:
         row = 0 if piece.indices is None else int(piece.indices[0])
@@ -96,9 +96,9 @@ class WorkerOriented(AddressingStrategy):
     for each worker.
     """
 
-    def queue(self, batch: Batch, watermark_ns: int) -> None:
-        """See `AddressingStrategy.queue`."""
-        self._enqueue(self.outboxes, Piece(batch), watermark_ns)
+    def queue_slice(self, batch: Batch, watermark_ns: int) -> None:
+        """See `AddressingStrategy.queue_slice`."""
+        self._enqueue(self.queues, Piece(batch), watermark_ns)
 
     def _size(self, piece: Piece, ring: OutRing) -> int:
         return codec.message_size(piece.batch, 0, self._with_times)
@@ -123,8 +123,8 @@ class KeyedAddressing(AddressingStrategy):
         self._partitioner = partitioner
         self._parallelism = parallelism
 
-    def queue(self, batch: Batch, watermark_ns: int) -> None:
-        """See `AddressingStrategy.queue`."""
+    def queue_slice(self, batch: Batch, watermark_ns: int) -> None:
+        """See `AddressingStrategy.queue_slice`."""
         try:
             batch, instances, dropped = self._partitioner(batch)
         except InputError as error:
@@ -137,13 +137,13 @@ class KeyedAddressing(AddressingStrategy):
         order, counts = stable_partition(instances, self._parallelism)
         ends = np.cumsum(counts)
         sorted_instances = np.repeat(np.arange(self._parallelism), counts)
-        for outbox in self.outboxes:
-            first, last = outbox.ring.instances[0], outbox.ring.instances[-1]
+        for queue in self.queues:
+            first, last = queue.ring.instances[0], queue.ring.instances[-1]
             start, stop = int(ends[first] - counts[first]), int(ends[last])
             if stop > start:
                 rows = slice(start, stop)
                 piece = Piece(batch, order[rows], sorted_instances[rows])
-                self._enqueue([outbox], piece, watermark_ns)
+                self._enqueue([queue], piece, watermark_ns)
 
     def _size(self, piece: Piece, ring: OutRing) -> int:
         assert piece.indices is not None

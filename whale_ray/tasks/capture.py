@@ -52,14 +52,14 @@ def running(place: str) -> Iterator[None]:
 
 
 def enter(place: str) -> str | None:
-    """Note what runs in this thread from now on; return what `leave` has to be told."""
+    """Set what runs in this thread from now on; return what ran before, for `leave`."""
     before: str | None = getattr(_running, "place", None)
     _running.place = place
     return before
 
 
 def leave(before: str | None) -> None:
-    """Note that what ran before `enter` runs on."""
+    """Set again what ran before `enter`."""
     _running.place = before
 
 
@@ -80,10 +80,10 @@ class Capture:
         name: of the worker, for what is printed outside of all operators.
         forward: takes the lines that go to the driver; None: they stay here.
         limit: how many may go there.
-        clock: what the limit goes by.
+        clock: the time for the limit.
         keep: write all lines to the streams of this process, too, as its log.
         foreign: beginnings of lines that are not the user's and stay as they are.
-        rows: takes what sinks print; None: it goes the way of all lines.
+        rows: takes what sinks print; None: it is treated as all other lines.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class Capture:
             logging.getLogger(name).setLevel(level)
 
     def uninstall(self) -> None:
-        """Give the streams back, as far as nobody has replaced them since."""
+        """Put the original streams back where nobody else has replaced ours since."""
         for name, stream in zip(("stdout", "stderr"), self._streams, strict=False):
             if getattr(sys, name) is stream:
                 setattr(sys, name, stream.original)
 
     def flush(self) -> None:
-        """Pass on lines that have no end yet, and how many were left out."""
+        """Pass on unfinished lines, and how many lines were left out."""
         for stream in self._streams:
             stream.end_lines()
         with self._lock:
@@ -225,7 +225,7 @@ class _CapturedStream(io.TextIOBase):
         self._capture.await_rows()
 
     def end_lines(self) -> None:
-        """Pass on the lines that have no end."""
+        """Pass on unfinished lines."""
         with self._lock:
             begun, self._begun = self._begun, {}
         for place, line in begun.items():
@@ -236,7 +236,7 @@ class _CapturedStream(io.TextIOBase):
         self._take(PrintedLine(place, shown, self._is_error), self.original)
 
     def flush(self) -> None:
-        """Flush the stream itself; a line goes out when it has ended."""
+        """Flush the original stream; an unfinished line still waits for its end."""
         self.original.flush()
 
     def writable(self) -> bool:
@@ -244,23 +244,23 @@ class _CapturedStream(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream itself."""
+        """Return the descriptor of the original stream."""
         return self.original.fileno()
 
     def isatty(self) -> bool:
-        """Return False: nobody sees what is written as it is."""
+        """Return False: lines are passed on, not shown as they are written."""
         return False
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute there
-        """That of the stream itself."""
+        """The encoding of the original stream."""
         return self.original.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # an attribute there
-        """How the stream itself treats what it cannot encode."""
+        """How the original stream treats what it cannot encode."""
         return self.original.errors
 
     def __getattr__(self, name: str) -> Any:
-        """Return anything else of the stream itself, such as its `buffer`."""
+        """Return any other attribute of the original stream, such as its `buffer`."""
         return getattr(self.original, name)

@@ -1,7 +1,7 @@
 """Receives from one ring: decodes frames in place and hands their rows to the local tasks.
 
 One frame is taken at a time, and none while a task that it may feed is blocked: the ring then
-fills, and its producer feels it. No other ring is affected.
+fills, and its producer is back-pressured. No other ring is affected.
 """
 
 from __future__ import annotations
@@ -225,6 +225,6 @@ class EdgeReader:
         raise ProtocolError(msg)
 
     def _refusal(self) -> str:
-        """Say what was refused before, if anything: most likely the cause."""
+        """Return the end of a message: why a frame was refused before, most likely the cause."""
         refused = self._progress.refused
         return "" if refused is None else f"; a message before was refused: {refused}"

@@ -26,12 +26,12 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.header import HEADER_BYTES
 from ..transport.wire.types import Schema
 from .addressing import AddressingStrategy
-from .outbox import Outbox, OutRing, WaitingMark, WaitingRows
+from .ring_queue import OutRing, RingQueue, WaitingMark, WaitingRows
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What stands in the header of every frame of a writer."""
+    """The header fields that are the same in every frame of a writer."""
 
     source: int
     attempt: int
@@ -40,7 +40,7 @@ class Stamp:
 
 
 class EdgeWriter:
-    """One producer's way into one edge; a `Downstream`.
+    """Sends the rows of one producer on one edge; a `Downstream`.
 
     `addressings` has the ways to address the edge by name; the first is the one to begin with.
 
@@ -62,7 +62,7 @@ class EdgeWriter:
         self._stamp = stamp
         self._addressings = dict(addressings)
         self._addressing = self._next_addressing = next(iter(addressings.values()))
-        self._outboxes = self._addressing.outboxes
+        self._queues = self._addressing.queues
         self._slicer = slicer
         self._wtl_ns = wtl_ns
         self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
@@ -84,7 +84,7 @@ class EdgeWriter:
     @property
     def blocked(self) -> bool:
         """Whether frames wait for room in a ring."""
-        return any(outbox.waiting for outbox in self._outboxes)
+        return any(queue.waiting for queue in self._queues)
 
     @property
     def done(self) -> bool:
@@ -124,12 +124,12 @@ class EdgeWriter:
         self.advance(WATERMARK_END)
 
     def settle(self, now_ns: int) -> None:
-        """Send what is due; copy what has to wait, since its memory may go after this call."""
+        """Send what is due; copy what has to wait, since its memory is valid only until now."""
         self.pump(now_ns)
         self._slicer.own()
         copies: dict[int, Batch] = {}  # pieces of one slice share its batch
-        for outbox in self._outboxes:
-            for item in outbox.waiting:
+        for queue in self._queues:
+            for item in queue.waiting:
                 if isinstance(item, WaitingRows) and not item.batch.owned:
                     shared = item.batch
                     if id(shared) not in copies:
@@ -153,33 +153,30 @@ class EdgeWriter:
         return self._advanced_at_ns is not None and now_ns >= self._advanced_at_ns + self._wtl_ns
 
     def _cut(self) -> None:
-        """Turn everything pending into messages, the watermark last; all outboxes are empty."""
-        if self._next_addressing is not self._addressing:
-            self._change_addressing()
+        """Turn everything pending into messages, the watermark last; all queues are empty."""
+        addressing = self._next_addressing  # read once: another thread may set it
+        if addressing is not self._addressing:
+            addressing.continue_from(self._addressing)
+            self._addressing, self._queues = addressing, addressing.queues
         batch = self._slicer.take()
         if batch is not None:
-            self._addressing.queue(batch, self._sent_watermark_ns)
+            self._addressing.queue_slice(batch, self._sent_watermark_ns)
         if self._watermark_ns > self._sent_watermark_ns:
-            for outbox in self._outboxes:
-                outbox.mark(self._watermark_ns)
+            for queue in self._queues:
+                queue.mark(self._watermark_ns)
             self._sent_watermark_ns = self._watermark_ns
         self._advanced_at_ns = None
 
-    def _change_addressing(self) -> None:
-        self._next_addressing.continue_from(self._addressing)
-        self._addressing = self._next_addressing
-        self._outboxes = self._addressing.outboxes
-
     def _push(self) -> bool:
         sent = False
-        for outbox in self._outboxes:
-            while outbox.waiting and self._put(outbox, outbox.waiting[0]):
-                outbox.waiting.pop(0)
+        for queue in self._queues:
+            while queue.waiting and self._put(queue, queue.waiting[0]):
+                queue.waiting.pop(0)
                 sent = True
         return sent
 
-    def _put(self, outbox: Outbox, item: WaitingRows | WaitingMark) -> bool:
-        ring = outbox.ring
+    def _put(self, queue: RingQueue, item: WaitingRows | WaitingMark) -> bool:
+        ring = queue.ring
         if isinstance(item, WaitingMark):
             outcome = ring.channel.put(
                 HEADER_BYTES,
@@ -210,7 +207,7 @@ class EdgeWriter:
         return True
 
     def _accepted(self, outcome: Outcome) -> bool:
-        """Tell sent from back-pressured; a closed ring swallows (all its readers are gone)."""
+        """Return whether a frame was sent; what a ring without readers drops counts as sent."""
         if outcome is Outcome.TOO_LARGE:
             msg = f"edge {self.edge.id}: a frame was measured smaller than it is"
             raise AssertionError(msg)

@@ -32,7 +32,7 @@ class WatermarkBoard(Protocol):
 
 
 class FanOut:
-    """Everything that follows one operator; most often one thing."""
+    """The operators and edge writers that follow one operator, if they are not exactly one."""
 
     def __init__(self, targets: Sequence[Downstream]) -> None:
         self.targets = tuple(targets)

@@ -25,7 +25,7 @@ from ..transport.wire.header import Header
 from ..transport.wire.messages import WatermarkMessage, WorkerMessage
 from .addressing import WorkerOriented
 from .edge_reader import EdgeReader, StreamProgress, UnitedColumns
-from .outbox import Destinations, OutRing, Piece
+from .ring_queue import Destinations, OutRing, Piece
 from .stage_task import StageTask
 
 

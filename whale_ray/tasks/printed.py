@@ -1,7 +1,8 @@
 """Lines that users' functions print or log, on their way from a worker to the driver; without I/O.
 
 Everything here is bounded: a function that prints a line per row must neither fill a memory nor
-slow the job down to the speed of a terminal. What is left out is counted and told.
+slow the job down to the speed of a terminal. Lines that are left out are counted, and the count is
+reported.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PrintedLine:
 
 
 def cut(text: str) -> str:
-    """Return a line that is not too long to be passed on; what is missing is told."""
+    """Return a line cut to `LINE_CHARACTERS_MAX`, with the number of characters left out."""
     beyond = len(text) - LINE_CHARACTERS_MAX
     if beyond <= 0:
         return text
@@ -44,17 +45,17 @@ def cut(text: str) -> str:
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """Return a text as a stream of that encoding takes it: what it cannot hold is escaped."""
+    """Return a text with the characters escaped that an encoding does not have."""
     if encoding is None:
         return text
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 class PrintLimit:
-    """Decides which lines are passed on, and counts the others.
+    """Decides which lines are passed on, and counts the others: a token bucket.
 
-    On average `lines_per_s` pass, and what would pass in 10 s may come at once. `elsewhere` says
-    where the lines that do not pass can be found.
+    On average `lines_per_s` pass, in bursts of up to ten seconds' lines. `elsewhere` says where the
+    lines that do not pass can be found.
     """
 
     def __init__(self, lines_per_s: int, elsewhere: str) -> None:
@@ -80,15 +81,15 @@ class PrintLimit:
         return [*self.report(now_ns), line]
 
     def report(self, now_ns: int) -> list[PrintedLine]:
-        """Return a line for each place of which lines were left out since the last report."""
+        """Return a line for each operator that had lines left out since the last report."""
         self._reported_at_ns = now_ns
         left_out, self._left_out = self._left_out, {}
         return [
-            PrintedLine(place, self._told(lines), is_error=True)
+            PrintedLine(place, self._describe(lines), is_error=True)
             for place, lines in left_out.items()
         ]
 
-    def _told(self, lines: int) -> str:
+    def _describe(self, lines: int) -> str:
         more = "1 line more" if lines == 1 else f"{lines:,} lines more"
         return f"… {more}, {self._elsewhere} (runtime.output_lines_per_s={self._lines_per_s})"
 
@@ -101,7 +102,7 @@ class PrintedRows:
 
 
 class RowWindow:
-    """How many `PrintedRows` are on their way: few, so that whoever prints sets the speed."""
+    """Limits how many `PrintedRows` are unconfirmed, so that the sink waits for the printing."""
 
     def __init__(self, messages_max: int) -> None:
         self._messages_max = messages_max
@@ -111,13 +112,13 @@ class RowWindow:
         self._error: int | None = None
 
     def enter(self) -> None:
-        """Wait for room for one more; see `await_all`."""
+        """Count one more as sent, once there is room for it; raises OSError as `await_all`."""
         self._wait(self._messages_max - 1)
         with self._changed:
             self._on_their_way += 1
 
     def await_all(self) -> None:
-        """Wait until all have been printed, or what prints them is aborted.
+        """Wait until all have been printed, or the attempt was aborted.
 
         Raises:
             OSError: they could not be printed.
@@ -132,7 +133,7 @@ class RowWindow:
             self._changed.notify_all()
 
     def abort(self, is_aborted: bool) -> None:
-        """Let nobody wait any more, or again: nobody may be left to confirm."""
+        """End all waiting if `is_aborted`: what prints may be gone. Allow it again if not."""
         with self._changed:
             self._is_aborted = is_aborted
             self._changed.notify_all()
@@ -187,7 +188,7 @@ class Outbox:
     def fetch(self, seen: int, timeout_s: float) -> Fetched:
         """Return what came after the first `seen` lines; wait a while for the first of it.
 
-        A caller that has seen more than there were has asked a process before this one.
+        A caller that has seen more lines than there were counts those of an earlier process, too.
         """
         with self._changed:
             if seen <= self._count:

@@ -1,7 +1,7 @@
 """What a process emits: stamped with a time and an origin, and passed on when its call returns.
 
-Not earlier: what follows downstream is not the user's code, so neither its time nor its errors may
-be taken for theirs.
+Operators downstream run only then: their time and their errors must not count as those of the
+user's call.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ProcessOutput(Output):
 
     @contextmanager
     def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:
-        """Set what rows get that are emitted in the block; pass all on when it ends in order."""
+        """Stamp rows that are emitted in the block; pass them on if it ends without an error."""
         self.time_ns = None if time_ns in (WATERMARK_NONE, WATERMARK_END) else time_ns
         self._origin_ns = origin_ns
         yield
@@ -87,7 +87,7 @@ class ProcessOutput(Output):
             self._gather(final=False)
 
     def know_inputs(self, schemas: Sequence[Schema]) -> None:
-        """Take the columns of the operator's inputs: they tell those of columns without a value."""
+        """Take the columns of the inputs: they give types to columns that have no value yet."""
         self._rows.inputs = schemas
 
     def finish(self) -> None:

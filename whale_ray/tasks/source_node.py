@@ -1,4 +1,4 @@
-"""A source's instance as a worker runs it: reads, assigns event time, keeps step with the others.
+"""A source's instance as a worker runs it: reads, assigns event time, is aligned with the others.
 
 Sources with event time are aligned: one that is `max_drift_ms` ahead of the slowest waits, so that
 what must wait for event time stays small. The slowest always reads, so alignment cannot stop a job.
@@ -69,7 +69,7 @@ class SourceNode(Node):
             self.cut_short = not self._reader.finished
             self._end()
             return True
-        self._waits_for_others = self._ahead()
+        self._waits_for_others = self._is_ahead()
         if self._waits_for_others:
             return False
         return self._read(now_ns)
@@ -87,7 +87,8 @@ class SourceNode(Node):
         with self.guard():
             self._reader.close()
 
-    def _ahead(self) -> bool:
+    def _is_ahead(self) -> bool:
+        """Whether its watermark is too far ahead of the slowest source's."""
         if self._board is None or self._slot is None:
             return False
         mine = self.metrics.watermark_ns
@@ -125,10 +126,10 @@ class SourceNode(Node):
         if watermark_ns <= self.metrics.watermark_ns:
             return
         self.metrics.watermark_ns = watermark_ns
-        self._show(watermark_ns)
+        self._publish_watermark(watermark_ns)
         self._output.advance(watermark_ns)
 
-    def _show(self, watermark_ns: int) -> None:
+    def _publish_watermark(self, watermark_ns: int) -> None:
         if self._board is not None and self._slot is not None:
             self._board.set_watermark(self._slot, watermark_ns)
 
@@ -136,5 +137,5 @@ class SourceNode(Node):
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
         self.metrics.drop(dict(self._reader.rejected))  # the reader counts from its start
-        self._show(WATERMARK_END)
+        self._publish_watermark(WATERMARK_END)
         self._output.end()

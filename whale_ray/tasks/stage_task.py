@@ -1,4 +1,4 @@
-"""One stage for one instance, or for all of a worker's instances: its nodes and its way out."""
+"""One stage for one instance, or for all of a worker's instances: its nodes and its writers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class StageTask:
             writer.settle(now_ns)
 
     def count_blocked(self, elapsed_ns: int) -> None:
-        """Charge a time during which a full output kept the head from working."""
+        """Count a time during which a full output kept the head from working."""
         self.nodes[0].metrics.blocked_ns += elapsed_ns
 
     def update_metrics(self) -> None:

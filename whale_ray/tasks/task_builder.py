@@ -28,8 +28,8 @@ from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
 from .nodes import Node, ProcessNode, SinkNode, TransformNode, make_process, naming_user_errors
-from .outbox import OutRing
 from .partitioner import make_partitioner
+from .ring_queue import OutRing
 from .source_node import SourceNode
 from .stage_task import StageTask
 
@@ -74,7 +74,7 @@ class TaskBuilder:
     def context(
         self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]
     ) -> InstanceContext:
-        """Return where an operator runs."""
+        """Return what an operator is told about where it runs."""
         return InstanceContext(
             job=self._plan.name,
             operator_id=node.id,
@@ -86,7 +86,7 @@ class TaskBuilder:
         )
 
     def writer(self, edge: Edge, source: int) -> EdgeWriter:
-        """Return one producer's way into an edge."""
+        """Return the writer of one producer on one edge."""
         transport = self._settings.transport
         wtl_ns = int(transport.wtl_ms * 1e6)
         return EdgeWriter(

@@ -1,7 +1,7 @@
-"""The doorbells of one host: where its workers and its relay sleep, and how they find each other's.
+"""The doorbells of one host: its workers and its relay sleep on them, and wake each other.
 
 The host's first worker makes the board, the others attach it. Each has a line on it, the relay the
-last one. Nothing of a board crosses hosts: relays tell each other the watermarks.
+last one. A board is never shared between hosts: relays send each other the watermarks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class HostBoard:
         self._maker = workers[0]
         self._lines = (*workers, plan.relay_of(host)) if plan.relays else workers
         self._alone = plan.members == 1
-        spare = plan.members <= len(os.sched_getaffinity(0))
-        self._spin_pauses = settings.spin_pauses if spare else 0
+        has_own_cores = plan.members <= len(os.sched_getaffinity(0))
+        self._spin_pauses = settings.spin_pauses if has_own_cores else 0
         self._board: DoorbellBoard | None = None
         self._own: Doorbell | None = None
 
     def make(self) -> BoardHandle | None:
-        """Make the board if that is this member's part; return what the others attach with."""
+        """Make the board if this member is the one to make it; return its handle for the others."""
         if self._member != self._maker:
             return None
         if self._settings.segment_kind == "named":
@@ -73,7 +73,7 @@ class HostBoard:
             self._own.wait(timeout_ns, ready)
 
     def rest(self, turn: Callable[[], int]) -> None:
-        """Take a turn, then sleep on the member's own doorbell as long as it says."""
+        """Take a turn, then sleep on the member's own doorbell for the ns that it returns."""
         if self._own is not None:
             self._own.rest(turn)
 

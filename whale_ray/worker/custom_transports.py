@@ -1,8 +1,8 @@
-"""The transport operators of one worker: how users' senders and receivers are made and joined.
+"""The ends of users' transports in one worker: makes its senders and receivers, and connects them.
 
-Receivers are opened first and tell their addresses, which travel with the handles of rings; then
-all senders are opened. Workers of one host ring each other's doorbells; between hosts, and where
-a transport brings messages later than it took them, `POLL_NS` bounds the sleep.
+Receivers are opened first; their addresses travel with the handles of rings. Then all senders are
+opened. Workers of one host ring each other's doorbells. Nobody rings for a message from another
+host, or for one that a transport delivers late: `POLL_NS` bounds the sleep.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import cloudpickle
 
 from ..configs.errors import Interrupted, TransportError
 from ..metrics.counters import TransportMetrics
-from ..plan.assignment import (
-    Assignment,
-)
+from ..plan.assignment import Assignment
 from ..plan.physical import PhysicalPlan
 from ..plan.streams import CustomStream
 from ..tasks.stage_task import close_all
@@ -29,10 +27,10 @@ from ..transport.ring_layout import max_frame_bytes_of
 from .boards import HostBoard
 
 POLL_NS = 1_000_000
-"""How long a worker sleeps at most whose receivers, or waiting senders, nobody may ring for."""
+"""The longest sleep of a worker with receivers, or with senders that wait for room."""
 
 
-class PairSet:
+class CustomTransports:
     """Senders and receivers of worker `worker` for one attempt."""
 
     def __init__(self, assignment: Assignment, worker: int, attempt: int, clock: Clock) -> None:
@@ -48,39 +46,39 @@ class PairSet:
 
     @property
     def needs_polling(self) -> bool:
-        """Whether something may come, or go, without anybody ringing for it."""
+        """Whether a message may arrive, or room for one, without a ring of the doorbell."""
         return bool(self.receivers) or any(sender.waits for _, sender in self.senders)
 
     def make_senders(self, board: HostBoard) -> Iterator[tuple[CustomStream, PairSendingEnd]]:
-        """Make the senders, which are not open yet."""
-        for pair in self._plan.custom_streams:
-            if pair.producer_worker == self._worker:
+        """Make the senders; `connect` opens them."""
+        for stream in self._plan.custom_streams:
+            if stream.producer_worker == self._worker:
                 sender = PairSendingEnd(
-                    self._transport(pair.edge),
-                    self._context(pair.edge, pair.producer_worker, pair.consumer_worker),
-                    pair.id,
+                    self._transport(stream.edge),
+                    self._context(stream.edge, stream.producer_worker, stream.consumer_worker),
+                    stream.id,
                     self._max_frame_bytes,
-                    self._doorbell(board, pair.consumer_worker),
+                    self._doorbell(board, stream.consumer_worker),
                     clock=self._clock,
                 )
-                self.senders.append((pair, sender))
-                yield pair, sender
+                self.senders.append((stream, sender))
+                yield stream, sender
 
     def listen(self, board: HostBoard) -> dict[int, bytes]:
         """Make and open the receivers, one per edge; return their addresses, pickled."""
         addresses: dict[int, bytes] = {}
         for edge in self._plan.edges:
-            pairs = tuple(
-                pair
-                for pair in self._plan.custom_streams_of_edge(edge.id)
-                if pair.consumer_worker == self._worker
+            streams = tuple(
+                stream
+                for stream in self._plan.custom_streams_of_edge(edge.id)
+                if stream.consumer_worker == self._worker
             )
-            if not pairs:
+            if not streams:
                 continue
             context = self._context(edge.id, None, self._worker)
             producers = {
-                pair.id: (pair.producer_worker, self._doorbell(board, pair.producer_worker))
-                for pair in pairs
+                stream.id: (stream.producer_worker, self._doorbell(board, stream.producer_worker))
+                for stream in streams
             }
             receiver = FanInEnd(
                 self._transport(edge.id),
@@ -90,14 +88,14 @@ class PairSet:
                 held_fraction=self._settings.held_fraction,
                 clock=self._clock,
             )
-            self.receivers.append((pairs, receiver))
+            self.receivers.append((streams, receiver))
             addresses[edge.id] = _pickled(receiver.listen(), context)
         return addresses
 
     def connect(self, addresses: Sequence[dict[int, bytes]]) -> None:
         """Open the senders; `addresses` has what `listen` returned on all members."""
-        for pair, sender in self.senders:
-            address = addresses[pair.consumer_worker][pair.edge]
+        for stream, sender in self.senders:
+            address = addresses[stream.consumer_worker][stream.edge]
             sender.connect(pickle.loads(address))  # noqa: S301  # from a worker of our own job
         self._connected = True
 
@@ -105,7 +103,7 @@ class PairSet:
     def ended(self) -> bool:
         """Whether all streams were sent, and received, to their last message.
 
-        A receiver that left earlier could leave its senders without room for theirs.
+        A receiver must not close earlier: its senders could lack room for their last messages.
         """
         sent = all(sender.ended for _, sender in self.senders)
         return sent and all(receiver.closed_by_peer for _, receiver in self.receivers)
@@ -117,23 +115,23 @@ class PairSet:
         name = {edge.id: edge.transport.name for edge in self._plan.edges if edge.transport}
         sending = (
             TransportMetrics(
-                transport=name[pair.edge],
-                edge=pair.edge,
-                sender=pair.producer_worker,
-                receiver=pair.consumer_worker,
-                stream=pair.id,
+                transport=name[stream.edge],
+                edge=stream.edge,
+                sender=stream.producer_worker,
+                receiver=stream.consumer_worker,
+                stream=stream.id,
                 ended=sender.ended,  # before its messages, which may go on meanwhile
                 messages=sender.messages,
                 busy_ns=sender.busy_ns,
                 counters=sender.statistics(),
                 own=sender.operator_statistics(),
             )
-            for pair, sender in self.senders
+            for stream, sender in self.senders
         )
         receiving = (
             TransportMetrics(
-                transport=name[pairs[0].edge],
-                edge=pairs[0].edge,
+                transport=name[streams[0].edge],
+                edge=streams[0].edge,
                 sender=None,
                 receiver=self._worker,
                 stream=None,
@@ -143,7 +141,7 @@ class PairSet:
                 counters=receiver.statistics(),
                 own=receiver.operator_statistics(),
             )
-            for pairs, receiver in self.receivers
+            for streams, receiver in self.receivers
         )
         return (*sending, *receiving)
 
@@ -170,9 +168,9 @@ class PairSet:
     def _context(self, edge_id: int, sender: int | None, receiver: int) -> TransportContext:
         edge, transport = self._plan.edges[edge_id], self._transport(edge_id)
         senders = tuple(
-            pair.producer_worker
-            for pair in self._plan.custom_streams_of_edge(edge_id)
-            if pair.consumer_worker == receiver
+            stream.producer_worker
+            for stream in self._plan.custom_streams_of_edge(edge_id)
+            if stream.consumer_worker == receiver
         )
         return TransportContext(
             transport=transport.name,

@@ -1,4 +1,4 @@
-"""The rings of one worker: those it writes, those it reads; and what takes their place.
+"""The rings of one worker: those it writes and those it reads.
 
 A ring that only its own worker reads lies in private memory; all others are shared with the workers
 of the same host, and with its relay if other hosts read the stream. Where a user's transport
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..plan.assignment import (
-    Assignment,
-)
+from ..plan.assignment import Assignment
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import RingSpec
-from ..tasks.outbox import OutRing
+from ..tasks.ring_queue import OutRing
 from ..transport.channel import Channel
 from ..transport.clock import Clock
 from ..transport.handles import BoardHandle, RingHandle
@@ -23,7 +21,7 @@ from ..transport.mirror import make_memory
 from ..transport.segment import Segment
 from ..transport.shm import attach_ring, create_ring
 from .boards import HostBoard
-from .custom_transports import PairSet
+from .custom_transports import CustomTransports
 from .offers import RingOffer
 
 
@@ -39,7 +37,7 @@ class RingSet:
         self._worker = worker
         self._host = self._plan.host_of(worker)
         self._host_board = HostBoard(self._plan, self._settings, worker, self._job, slots)
-        self.pairs = PairSet(assignment, worker, attempt, clock)
+        self.transports = CustomTransports(assignment, worker, attempt, clock)
         self._own_ends: dict[int, Channel] = {}
         self._mirrors: list[Segment] = []
         self.out_rings: dict[int, list[OutRing]] = {}
@@ -81,11 +79,13 @@ class RingSet:
                 spec.id, producer, instances, producer.max_frame_bytes, spec.per_instance
             )
             self.out_rings.setdefault(spec.edge, []).append(ring)
-        for pair, sender in self.pairs.make_senders(self._host_board):
-            instances = self._instances_behind(self._plan.edges[pair.edge], (pair.consumer_worker,))
-            ring = OutRing(pair.id, sender, instances, sender.max_frame_bytes)
-            self.out_rings.setdefault(pair.edge, []).append(ring)
-        offer.receivers.update(self.pairs.listen(self._host_board))
+        for stream, sender in self.transports.make_senders(self._host_board):
+            instances = self._instances_behind(
+                self._plan.edges[stream.edge], (stream.consumer_worker,)
+            )
+            ring = OutRing(stream.id, sender, instances, sender.max_frame_bytes)
+            self.out_rings.setdefault(stream.edge, []).append(ring)
+        offer.receivers.update(self.transports.listen(self._host_board))
         for spec in self._plan.mirrors_on(self._host):
             if self._plan.owner_on(spec, self._host) == self._worker:
                 offer.rings[spec.id] = self._make_mirror(spec)
@@ -116,12 +116,12 @@ class RingSet:
                     held_fraction=self._settings.held_fraction,
                 )
             self.in_channels.append((spec, channel))
-        self.pairs.connect([offer.receivers for offer in offers])
+        self.transports.connect([offer.receivers for offer in offers])
 
     def close(self) -> None:
         """Close all channels and the board."""
         try:
-            self.pairs.close()
+            self.transports.close()
         finally:
             self._close_rings()
 

@@ -1,6 +1,6 @@
-"""Transport operators as a worker's loop turns them, fused with their neighbours.
+"""Senders and receivers of users' transports, as a worker's loop runs them.
 
-A sender is called by the edge writer behind its operator; here its loop sends what had to wait. A
+A sender is a channel of the edge writers that feed it; the loop makes it send what had to wait. A
 receiver is polled once a turn for all senders of its edge, and hands each frame to the edge reader
 of its stream, which calls the operator.
 """
@@ -17,14 +17,14 @@ from ..transport.custom.sending import PairSendingEnd
 
 
 class SenderOperator:
-    """A worker's end of one pair that sends, for `writers`: when they are done, it ends."""
+    """A sender in the worker's loop; its stream ends when all `writers` that feed it are done."""
 
     def __init__(self, channel: PairSendingEnd, writers: Sequence[EdgeWriter]) -> None:
         self._channel = channel
         self._writers = tuple(writers)
 
     def available(self) -> bool:
-        """Whether something might be sent; only trying tells."""
+        """Return False: only `poll` finds out whether something can be sent."""
         return False
 
     def poll(self, now_ns: int) -> bool:
@@ -37,11 +37,11 @@ class SenderOperator:
         return sent
 
     def check_alive(self) -> None:
-        """Do nothing: `poll` did."""
+        """Do nothing: `poll` checks it at every turn."""
 
 
 class ReceiverOperator:
-    """A worker's end of all pairs of one edge that lead to it.
+    """A receiver in the worker's loop, for all senders of one edge to this worker.
 
     `readers` are the streams' edge readers; `silence_ns` is how long messages may take that were
     sent by a sender that has ended.
@@ -78,7 +78,7 @@ class ReceiverOperator:
         return True
 
     def expect(self, sent: Mapping[int, int]) -> None:
-        """Take how many messages streams have had that have ended; callable from any thread."""
+        """Learn how many messages each ended stream has; callable from any thread."""
         self._sent = {**self._sent, **sent}
 
     def check_alive(self) -> None:

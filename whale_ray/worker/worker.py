@@ -1,4 +1,4 @@
-"""A worker: one loop that moves rows from its rings through its operators into its rings.
+"""A worker: one loop that moves rows from its input rings through its operators to its outputs.
 
 ::
 
@@ -34,7 +34,7 @@ from ..transport.clock import Clock, SystemClock
 from ..transport.handles import BoardHandle
 from ..transport.wire import codec
 from ..transport.wire.types import Schema
-from .custom_transports import POLL_NS, PairSet
+from .custom_transports import POLL_NS, CustomTransports
 from .offers import RingOffer
 from .rings import RingSet
 from .staged_output import StagedOutput
@@ -100,20 +100,20 @@ class Worker:
         rings.attach_rings(offers)
         builder = ReaderBuilder(self._assignment.plan, attempt, self._tasks)
         self._readers = [builder.of_ring(ring, channel) for ring, channel in rings.in_channels]
-        self._readers += self._transport_operators(rings.pairs, builder)
+        self._readers += self._transport_operators(rings.transports, builder)
         for task in self._tasks:
             task.begin(rings.board.board)
 
     def _transport_operators(
-        self, pairs: PairSet, builder: ReaderBuilder
+        self, transports: CustomTransports, builder: ReaderBuilder
     ) -> Iterator[ReceiverOperator | SenderOperator]:
         silence_ns = self._assignment.settings.transport.silence_timeout_ms * 1_000_000
-        for group, receiver in pairs.receivers:
-            readers = {pair.id: builder.of_stream(pair, receiver) for pair in group}
+        for group, receiver in transports.receivers:
+            readers = {stream.id: builder.of_stream(stream, receiver) for stream in group}
             yield ReceiverOperator(receiver, readers, silence_ns)
-        for pair, sender in pairs.senders:
+        for stream, sender in transports.senders:
             mine = (writer for task in self._tasks for writer in task.writers)
-            yield SenderOperator(sender, [one for one in mine if one.edge.id == pair.edge])
+            yield SenderOperator(sender, [one for one in mine if one.edge.id == stream.edge])
 
     def run(
         self, attempt: int, _connected: tuple[object, ...] = (), budget_ns: int | None = None
@@ -123,8 +123,8 @@ class Worker:
         With `budget_ns`, return None when that much time has passed before.
         """
         stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
-        pairs = self._opened.pairs
-        while not (all(task.done for task in self._tasks) and pairs.ended):
+        transports = self._opened.transports
+        while not (all(task.done for task in self._tasks) and transports.ended):
             now_ns = self._clock.monotonic_ns()
             if stop_at_ns is not None and now_ns >= stop_at_ns:
                 return None
@@ -140,15 +140,15 @@ class Worker:
         cut_short = any(node.cut_short for node in nodes)
         if not self._bounded:
             return StagedOutput({}, cut_short)
-        staged: dict[str, list[Staged]] = {}
+        parts: dict[str, list[Staged]] = {}
         columns: dict[str, Schema] = {}
         for node in nodes:
             part = node.stage()
             if part is not None:
-                staged.setdefault(node.context.operator_id, []).append(part)
+                parts.setdefault(node.context.operator_id, []).append(part)
             if node.columns is not None:
                 columns[node.context.operator_id] = node.columns
-        return StagedOutput(staged, cut_short, columns)
+        return StagedOutput(parts, cut_short, columns)
 
     def drain(self, attempt: int) -> None:
         """Let the sources end where they are; everything read so far still comes out."""
@@ -159,7 +159,7 @@ class Worker:
         """Do nothing: a worker knows by itself when everything has ended."""
 
     def tell(self, attempt: int, content: object) -> None:
-        """Serialize all-grouped rows in another way from now on; or learn what senders sent."""
+        """Take a message of the controller: another addressing, or what ended senders have sent."""
         if attempt != self._attempt:
             return
         if isinstance(content, SendersEnded):
@@ -195,7 +195,7 @@ class Worker:
         metrics = tuple(metrics for task in self._tasks for metrics in task.metrics)
         cpu_ns = cpu_time_ns()
         now_ns = self._clock.monotonic_ns()
-        transports = self._rings.pairs.metrics() if self._rings is not None else ()
+        transports = self._rings.transports.metrics() if self._rings is not None else ()
         return WorkerSnapshot(self._index, now_ns, cpu_ns, metrics, transports=transports)
 
     def close(self) -> None:
@@ -227,6 +227,7 @@ class Worker:
                 task.drain()
 
     def _turn(self, now_ns: int) -> bool:
+        """Give every reader, task and writer one turn; return whether anything moved."""
         progress = False
         for reader in self._readers:
             progress |= reader.poll(now_ns)
@@ -261,7 +262,7 @@ class Worker:
             self._clock.sleep_ns(timeout_ns)
 
     def _charge_blocked(self, now_ns: int) -> None:
-        """Count the time since the last turn for every task that a full output holds up."""
+        """Count the time since the last turn as blocked for every task with a full output."""
         elapsed_ns = now_ns - (self._turn_at_ns or now_ns)
         self._turn_at_ns = now_ns
         for task in self._tasks:
@@ -269,18 +270,19 @@ class Worker:
                 task.count_blocked(elapsed_ns)
 
     def _timeout_ns(self, now_ns: int, stop_at_ns: int | None) -> int:
+        """Return how long to sleep: until the first thing falls due that nobody rings for."""
         transport = self._assignment.settings.transport
         due = [now_ns + int(transport.doorbell_timeout_ms * 1e6)]
         if stop_at_ns is not None:
             due.append(stop_at_ns)
-        if self._opened.pairs.needs_polling:
+        if self._opened.transports.needs_polling:
             due.append(now_ns + POLL_NS)
         for task in self._tasks:
             due.extend(task.deadlines_ns(now_ns))
         return max(min(due) - now_ns, 0)
 
     def _has_work(self) -> bool:
-        """Whether something came up between the last turn and falling asleep."""
+        """Whether a command or a frame has come since the last turn."""
         if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
             return True
         return any(reader.available() for reader in self._readers)

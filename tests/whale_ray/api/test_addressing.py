@@ -36,7 +36,7 @@ from whale_ray.tasks.instance_oriented import (
     TwoRingProgress,
     TwoRingReader,
 )
-from whale_ray.tasks.outbox import OutRing
+from whale_ray.tasks.ring_queue import OutRing
 from whale_ray.transport.channel import Channel
 from whale_ray.transport.inproc import create_inproc_ring
 from whale_ray.transport.slicing import StreamSlicer

@@ -88,7 +88,7 @@ class WaitingMark:
     watermark_ns: int
 
 
-class Outbox:
+class RingQueue:
     """What waits for one ring, and the number of the next row that is put in here."""
 
     def __init__(self, ring: OutRing) -> None:
