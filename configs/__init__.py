@@ -1,1 +1,1 @@
-"""All tunables as frozen, typed settings, and every error that whale-ray raises on purpose."""
+"""The settings, frozen and typed, and the exceptions that whale-ray raises on purpose."""

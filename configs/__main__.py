@@ -1,4 +1,4 @@
-"""Write `default.yaml` beside this file anew: `python -m whale_ray.configs`."""
+"""Regenerate `default.yaml` beside this file: `python -m whale_ray.configs`."""
 
 from __future__ import annotations
 

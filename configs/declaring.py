@@ -1,11 +1,11 @@
-"""How one setting is declared: its default, what it may be, why it exists, its name in the papers.
+"""Declarations of settings: default, allowed values, purpose, symbol in the papers.
 
 `setting(...)` is used in place of a dataclass field's default::
 
     mms_bytes: int = setting(256 * KIB, low=KIB, high=16 * MIB, symbol="MMS", why="...")
 
-and `check_section` holds every field of a section against its declaration when the section is
-built, so that no settings object with a wrong value exists.
+and `check_section` checks every field of a section against its declaration when the section is
+built, so that no settings object has a wrong value.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _KIND_NAMES = {bool: "true or false", int: "an integer", float: "a number", str:
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """What is known of one setting.
+    """The declaration of one setting.
 
-    `low` and `high` are inclusive and given for every number; `choices` is empty where any text
-    will do; `symbol` is the name the papers give it, or empty.
+    `why` describes its purpose; `low` and `high` are inclusive and given for every number;
+    `choices` is empty if any text is allowed; `symbol` is its name in the papers, or empty.
     """
 
     default: SettingValue
@@ -51,7 +51,7 @@ class Declaration:
 
     @property
     def allowed(self) -> str:
-        """Say in a few words which values are allowed."""
+        """A short description of the allowed values."""
         if self.choices:
             return " or ".join(repr(choice) for choice in self.choices)
         if self.low is None:
@@ -60,9 +60,9 @@ class Declaration:
         return f"{text}, a power of two" if self.power_of_two else text
 
     def check(self, path: str, value: object) -> SettingValue:
-        """Return `value` if the setting called `path` may have it (an int becomes a float there).
+        """Return `value` if it is allowed; an int is converted for a setting of type float.
 
-        Raises SettingsError, which names the setting, the value and what is allowed.
+        Raises SettingsError, which names the setting (`path`), the value and the allowed values.
         """
         if self.kind is float and type(value) is int:
             value = float(value)
@@ -74,7 +74,7 @@ class Declaration:
         assert isinstance(value, (bool, int, float))
         if self.low is None or self.high is None:
             return value
-        if not self.low <= value <= self.high:  # in this form NaN is refused too
+        if not self.low <= value <= self.high:  # also true for NaN
             msg = f"{path} must lie between {self.low:,} and {self.high:,}, not {value:,}"
             raise SettingsError(msg)
         if self.power_of_two and int(value) & (int(value) - 1):
@@ -84,9 +84,9 @@ class Declaration:
         return value
 
     def parse(self, path: str, text: str) -> SettingValue:
-        """Return the value that `text`, from the environment or a command line, stands for.
+        """Parse a text from the environment or a command line.
 
-        Raises SettingsError if it stands for none, or for one that is not allowed.
+        Raises SettingsError if it cannot be parsed, or its value is not allowed.
         """
         value: object = text
         if self.kind is bool:
@@ -95,7 +95,7 @@ class Declaration:
             try:
                 value = self.kind(text)
             except ValueError:
-                value = text  # refused below, with what is wanted
+                value = text  # refused below, with a message about the allowed values
         return self.check(path, value)
 
     def _check_choice(self, path: str, value: str) -> str:
@@ -115,9 +115,9 @@ def setting(
     power_of_two: bool = False,
     symbol: str = "",
 ) -> _Value:
-    """Declare a setting: the default of a dataclass field, with all that is known of it.
+    """Declare a setting, as the default of a dataclass field; see `Declaration`.
 
-    Every number has a range (a limit on everything). Raises ValueError if it has none.
+    Raises ValueError for a number without a range.
     """
     is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
     if is_number and (low is None or high is None):
@@ -125,7 +125,7 @@ def setting(
         raise ValueError(msg)
     declaration = Declaration(default, why, low, high, choices, power_of_two, symbol)
     field: Any = dataclasses.field(default=default, metadata={_METADATA_KEY: declaration})
-    return field  # dataclasses see the field, callers and type checkers its default
+    return field  # to type checkers and callers it is the default
 
 
 def declarations(section: type) -> dict[str, Declaration]:
@@ -148,7 +148,7 @@ def check_section(name: str, section: Any) -> None:
 def parse_values(
     declared: Mapping[str, Declaration], texts: Mapping[str, object]
 ) -> dict[str, SettingValue]:
-    """Return the settings of `texts` (dotted path to text or value), parsed and checked.
+    """Parse and check settings, given as dotted path → text or value.
 
     Raises SettingsError for an unknown path, naming the nearest, and for a value not allowed.
     """
@@ -165,10 +165,10 @@ def parse_values(
 
 
 def unknown_key(key: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the message for the unknown `key`, behind `prefix`, naming the nearest of `known`.
+    """Return the error message for the unknown `key`, with the nearest known key.
 
-    A key with the right last word in the wrong section comes first, then one that was not written
-    to its end, then the one that looks most alike.
+    Preferred are keys with the same name in another section, then those that begin with `key`, then
+    those whose name begins with it; among these the most similar. `prefix` begins the message.
     """
     known = list(known)
     word = _last_word(key)

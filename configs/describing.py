@@ -1,4 +1,4 @@
-"""The settings as text: a table's rows for the command line, and the YAML file of all defaults."""
+"""Describes all settings: for the table of the command line, and as the file `default.yaml`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .settings import DECLARATIONS, SECTIONS
 
 @dataclasses.dataclass(frozen=True)
 class SettingDescription:
-    """One setting in words: its dotted path, environment variable, default, range and reason."""
+    """The description of a setting: path, environment variable, default, range and purpose."""
 
     path: str
     environment: str
@@ -37,10 +37,10 @@ def describe_settings() -> tuple[SettingDescription, ...]:
 
 
 def default_yaml() -> str:
-    """Return the text of `default.yaml`: every setting with its default, range and reason."""
+    """Return the content of `default.yaml`: every setting with default, range and purpose."""
     lines = [
         "# Every setting of whale-ray with its default. Written by `make settings`; do not edit.",
-        "# Copy what you want to change into a file of your own; what it lacks keeps its default.",
+        "# Copy the settings to change into a file of your own; all others keep their defaults.",
     ]
     descriptions = describe_settings()
     for section, section_type in SECTIONS.items():

@@ -1,31 +1,31 @@
-"""Every error that whale-ray raises on purpose.
+"""All exceptions that whale-ray raises on purpose.
 
 ::
 
     WhaleError
-    ├── UsageError                 the caller can mend it; the command line exits with 2
+    ├── UsageError                 the caller can correct it; the command line exits with 2
     │   ├── SettingsError          an unknown key, a value outside its range
     │   ├── TopologyError          a mistake found while building or planning a topology
     │   ├── ExpressionError        a column expression that does not fit its batch
     │   └── InputError             a missing file or column, an unsupported type
-    ├── JobError                   the job ended without its result; the command line exits with 1
+    ├── JobError                   the job ended without a result; the command line exits with 1
     │   ├── UserFunctionError      a user's own function raised
-    │   ├── BadRowError            a row that cannot be used, where the user chose to refuse
+    │   ├── BadRowError            a row that cannot be used, and the policy is to fail
     │   ├── HeldViewsError         an operator keeps views and would stall its ring
     │   ├── WorkerDiedError        a worker died and the job could not be restarted
-    │   ├── JobCancelledError      the user ended it; the command line exits with 130
-    │   ├── AttemptLostError       a worker is not in the attempt it was asked about; internal
-    │   │   └── NotInAttemptError  its process never was in it; internal
+    │   ├── JobCancelledError      the user stopped it; the command line exits with 130
+    │   ├── AttemptLostError       a worker is no longer in the attempt of a request; internal
+    │   │   └── NotInAttemptError  its process was never in that attempt; internal
     │   ├── OutputError            the result could not be written or published
     │   ├── SparkFailedError       Spark failed in preparing or comparing an application's rows
-    │   ├── TransportError         a user's transport raised, or delivered what was not sent
-    │   │   └── TransportGoneError its other side is gone; internal
+    │   ├── TransportError         a user's transport raised, or delivered wrong bytes
+    │   │   └── TransportGoneError its other side has ended; internal
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
     │       └── SegmentGoneError   memory that another process shared; internal
-    └── ProtocolError              bytes that whale-ray did not write, or not this way
-        ├── ForeignMessageError    no magic, another version, an unknown kind
+    └── ProtocolError              received bytes that do not follow the wire format
+        ├── ForeignMessageError    no magic number, another version, an unknown kind
         ├── TruncatedMessageError  shorter than its header says
-        └── CorruptedMessageError  its checksum or its inner lengths do not agree
+        └── CorruptedMessageError  wrong checksum or inner lengths
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ EXIT_INTERRUPTED = 130
 
 
 class WhaleError(Exception):
-    """The root of all errors of whale-ray; `str()` is one line naming the thing and the remedy."""
+    """The base of all errors of whale-ray; `str()` is one line with the cause and the remedy."""
 
     exit_code = EXIT_FAILURE
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user insists on the end, by a second Ctrl-C: not to be taken for a function's own error.
+    """The user pressed Ctrl-C a second time; never treated as an error of a user's function.
 
-    Whatever else user code raises is its error, also KeyboardInterrupt and SystemExit.
+    Any other exception from user code is its error, including KeyboardInterrupt and SystemExit.
     """
 
 
@@ -75,7 +75,7 @@ class InputError(UsageError):
 
 
 class JobError(WhaleError):
-    """The job ended without its result."""
+    """The job ended without a result."""
 
 
 class UserFunctionError(JobError):
@@ -97,7 +97,7 @@ class UserFunctionError(JobError):
     def of(
         cls, error: BaseException, operator_id: str, instance: int, row_preview: str
     ) -> UserFunctionError:
-        """Make the error from what the user's function raised, without our own frames above it."""
+        """Create the error from an exception of a user's function, see `user_traceback`."""
         return cls(operator_id, instance, user_traceback(error), row_preview)
 
     def __str__(self) -> str:
@@ -106,13 +106,13 @@ class UserFunctionError(JobError):
 
 
 def user_traceback(error: BaseException) -> str:
-    """Return the traceback of what a user's code raised, without our own frames above it."""
+    """Return the traceback of an exception of user code, without whale-ray's own outer frames."""
     begin = _first_user_frame(error.__traceback__)
     return "".join(traceback.format_exception(type(error), error, begin))
 
 
 def _first_user_frame(frames: TracebackType | None) -> TracebackType | None:
-    """Skip the frames of whale-ray that lead to the user's code; keep all if there is none."""
+    """Skip whale-ray's frames above the user's code; keep all frames if there is no user code."""
     frame = frames
     while frame is not None:
         module = str(frame.tb_frame.f_globals.get("__name__", ""))
@@ -123,7 +123,7 @@ def _first_user_frame(frames: TracebackType | None) -> TracebackType | None:
 
 
 class BadRowError(JobError):
-    """A row cannot be used and the user chose to refuse such rows."""
+    """A row cannot be used, and the policy for such rows is to fail."""
 
 
 class HeldViewsError(JobError):
@@ -135,17 +135,17 @@ class WorkerDiedError(JobError):
 
 
 class JobCancelledError(JobError):
-    """The user ended the job before it had a result."""
+    """The user stopped the job before it had a result."""
 
     exit_code = EXIT_INTERRUPTED
 
 
 class AttemptLostError(JobError):
-    """A worker is not in the attempt that it was asked about: aborted, or started anew since."""
+    """A worker is no longer in the attempt of a request: it was aborted, or a new one began."""
 
 
 class NotInAttemptError(AttemptLostError):
-    """A member is asked to go on with an attempt that its process has not begun."""
+    """A member was asked to continue an attempt that its process has not begun."""
 
 
 class OutputError(JobError):
@@ -153,15 +153,15 @@ class OutputError(JobError):
 
 
 class SparkFailedError(JobError):
-    """Spark failed in what an application asked of it."""
+    """Spark failed while preparing or comparing an application's rows."""
 
 
 class TransportError(JobError):
-    """A transport that the user plugged in raised, or delivered something that was not sent."""
+    """A user's transport raised, or delivered bytes that were not sent."""
 
 
 class TransportGoneError(TransportError):
-    """The other side of a user's transport is gone: its process, or its attempt, has ended."""
+    """The other side of a user's transport has ended: its process or its attempt."""
 
 
 class ResourceError(JobError):
@@ -169,7 +169,7 @@ class ResourceError(JobError):
 
 
 class SegmentGoneError(ResourceError):
-    """Memory that another process shared is gone: that process, or its attempt, has ended."""
+    """Another process's shared memory was freed: that process or its attempt has ended."""
 
 
 class ProtocolError(WhaleError):
@@ -189,8 +189,8 @@ class CorruptedMessageError(ProtocolError):
 
 
 def system_reason(error: OSError) -> str:
-    """Return in the system's words why a call failed, such as `No space left on device`.
+    """Return the system's reason for a failed call, such as `No space left on device`.
 
-    Libraries put words of their own around them.
+    Without the text that libraries add to it.
     """
     return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]

@@ -1,8 +1,8 @@
-"""The optional packages of whale-ray: what they serve, and how to install them.
+"""The optional packages of whale-ray: which features need them, and how to install them.
 
-`pip install whale-ray` brings what `whale.run`, plain processes and Ray actors need. All else is in
-an extra of pyproject.toml; what uses one calls `require_extra` first, so that a missing package is
-one line with the command that installs it.
+`pip install whale-ray` installs what `whale.run`, plain processes and Ray actors need. Everything
+else is in an extra of pyproject.toml; code that uses one calls `require_extra` first, so that a
+missing package gives a one-line error with the command that installs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .errors import ResourceError
 
 @dataclass(frozen=True)
 class Extra:
-    """An extra that `whale-ray doctor` tells of.
+    """An extra that `whale-ray doctor` reports.
 
     Attributes:
-        packages: what it brings, by the names of import; those that tell whether it is installed.
-        serves: what cannot be used without it.
+        packages: the import names of packages by which it is recognized as installed.
+        serves: the features that need it.
     """
 
     packages: tuple[str, ...]
@@ -42,7 +42,7 @@ EXTRAS: Final[Mapping[str, Extra]] = MappingProxyType(
         "bench": Extra(("zmq",), "ZeroMQ, which `whale-ray bench transport` compares with"),
     }
 )
-"""By name. `rdma` is not among them: pyverbs needs libraries of the system, see `doctor`."""
+"""By name. `rdma` is not included: pyverbs needs system libraries, see `doctor`."""
 
 
 def install_command(extra: str) -> str:
@@ -51,16 +51,16 @@ def install_command(extra: str) -> str:
 
 
 def lacking(extra: str) -> tuple[str, ...]:
-    """Return the packages of an extra that cannot be imported here; none of them is imported."""
+    """Return the packages of an extra that are not installed; does not import any."""
     return tuple(name for name in EXTRAS[extra].packages if find_spec(name) is None)
 
 
 def explain_lack(extra: str, what: str) -> str:
-    """Return what is missing, for what, and how to install it; "" if nothing is missing.
+    """Return a message with the missing packages and how to install them; "" if none are missing.
 
     Args:
         extra: a name in `EXTRAS`.
-        what: what needs it, the subject of the message.
+        what: the feature that needs it, the subject of the message.
     """
     packages = ", ".join(lacking(extra))
     if not packages:
@@ -69,7 +69,7 @@ def explain_lack(extra: str, what: str) -> str:
 
 
 def require_extra(extra: str, what: str, otherwise: str = "") -> None:
-    """Refuse `what` if its extra is not installed; `otherwise` says what else can be done.
+    """Refuse a feature if its extra is not installed; `otherwise` names an alternative.
 
     Raises:
         ResourceError: the message of `explain_lack`, and `otherwise`.

@@ -1,4 +1,4 @@
-"""Where settings come from: defaults < YAML files < environment < explicit overrides.
+"""Loads settings, in increasing precedence: defaults, YAML files, environment, overrides.
 
 A YAML file holds one mapping per section::
 
@@ -6,7 +6,7 @@ A YAML file holds one mapping per section::
       mms_bytes: 131072
 
 The environment holds `WHALE_RAY_TRANSPORT__MMS_BYTES=131072` (two underscores between section and
-name). Every mistake is one line that names the file or the variable, the key and the remedy.
+name). Every mistake is reported in one line with the file or the variable, the key and the remedy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, SettingValue]:
         if name in by_name:
             values[by_name[name]] = DECLARATIONS[by_name[name]].parse(name, environ[name])
         elif name.startswith(sections):
-            # Other variables of the prefix are not settings; a section's name makes it one.
+            # A variable is taken for a setting only if the prefix and a section's name match.
             raise SettingsError(unknown_key(name, by_name))
     return values
 
@@ -71,7 +71,7 @@ def _read_yaml(path: Path) -> dict[str, SettingValue]:
     values: dict[str, SettingValue] = {}
     for section, fields in content.items():
         if section not in SECTIONS:
-            # A setting written without its section is the likeliest mistake: name the setting.
+            # The most likely mistake is a setting without its section, so suggest settings.
             known = SECTIONS if isinstance(fields, dict) else DECLARATIONS
             raise SettingsError(unknown_key(str(section), known, f"{path}: "))
         if fields is not None and not isinstance(fields, dict):
@@ -89,14 +89,14 @@ def _parse_yaml(path: Path) -> Any:
     import yaml  # here, so that `import whale_ray` stays light
 
     class UniqueKeyLoader(yaml.SafeLoader):
-        """YAML's safe loader, except that a key given twice is refused."""
+        """YAML's safe loader, but duplicate keys are refused."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            """Return the mapping at `node`; raise SettingsError if a key comes twice."""
+            """Return the mapping at `node`; raise SettingsError for a duplicate key."""
             seen: set[str] = set()
             for key_node, _ in node.value:
                 if not isinstance(key_node, yaml.ScalarNode):
-                    continue  # YAML itself refuses what cannot be a key
+                    continue  # YAML itself refuses other keys
                 if key_node.value in seen:
                     line = key_node.start_mark.line + 1
                     msg = f"{path}: {key_node.value} is given twice (line {line}); remove one"

@@ -1,10 +1,10 @@
-"""All tunables of whale-ray: frozen, typed, with units in their names.
+"""All settings of whale-ray: frozen, typed, with units in their names.
 
-`Settings()` holds the defaults; `load_settings` (loading.py) reads YAML files, the environment and
-explicit overrides on top of them. Each field is declared once, in the module of its section
-(sections/), with its default, its range, one line of why, and its symbol in the papers where it has
-one; a value outside its range raises SettingsError when the object is built. `default.yaml` is
-written from here.
+`Settings()` has the defaults; `load_settings` (loading.py) adds YAML files, the environment and
+explicit overrides. Each field is declared once, in the module of its section (sections/), with its
+default, its range, its purpose in one line, and its symbol in the papers if it has one. A value out
+of range raises SettingsError when the object is built. `default.yaml` is generated from the
+declarations.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Settings:
     def with_overrides(self, overrides: Mapping[str, object]) -> Settings:
         """Return a copy with the settings of `overrides` ({"transport.mms_bytes": 65536}) changed.
 
-        Texts are parsed where a number or a truth value is wanted. Raises SettingsError for an
-        unknown key, naming the nearest, and for a value that is not allowed.
+        Texts are parsed for settings that are numbers or booleans. Raises SettingsError for an
+        unknown key, with the nearest known one, and for a value that is not allowed.
         """
         return self.with_values(parse_values(DECLARATIONS, overrides))
 
@@ -52,7 +52,7 @@ class Settings:
         return dataclasses.asdict(self)
 
     def with_values(self, values: Mapping[str, SettingValue]) -> Settings:
-        """Return a copy with `values`, by known dotted path and of the settings' own types."""
+        """Return a copy with `values` changed: known dotted path → value of the setting's type."""
         sections: dict[str, dict[str, Any]] = {}
         for path, value in values.items():
             section, _, name = path.partition(".")
@@ -76,4 +76,4 @@ DECLARATIONS: Mapping[str, Declaration] = {
     for section, section_type in SECTIONS.items()
     for name, declaration in declarations(section_type).items()
 }
-"""Every setting's declaration by its dotted path, in the order of the declarations."""
+"""All declarations by dotted path, in order."""

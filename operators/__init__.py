@@ -1,5 +1,5 @@
-"""What a tuple meets on its way: sources, transforms, groupings, processes, sinks.
+"""Operators: sources, transforms, groupings, keys, processes, sinks.
 
-Nothing is imported here, so that building a topology stays light: `groupings`, `process` and the
-construction of expressions need neither numba nor pyarrow; the rest loads them when a row arrives.
+Nothing is imported here, so that building a topology is cheap: `groupings`, `process` and building
+`expressions` need neither numba nor pyarrow; everything else imports them when a row arrives.
 """

@@ -1,13 +1,13 @@
-"""Event time: from a column to a hidden nanosecond time per row, and the watermark behind it.
+"""Event time: assigns each row a time in nanoseconds from a column, and computes the watermark.
 
-An instance's watermark W says that every row with time ≤ W has come. It follows the latest time
-seen at a fixed distance::
+An instance's watermark W states that every row with time ≤ W has arrived. It follows the latest
+time at a fixed distance::
 
     W = latest − max_out_of_order − 1 ns
 
-A row is late if it comes after a watermark that covers it, that is, if its time lies more than
-`max_out_of_order_ms` behind the latest time of the rows before it. This is judged row by row, so it
-does not depend on how rows are cut into batches.
+A row is late if its time is not after the watermark, that is, if it is more than
+`max_out_of_order_ms` behind the latest time of the rows before it. This is decided row by row, so
+it does not depend on how rows are cut into batches.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ TIME_OUT_OF_RANGE = "event time out of range"
 
 @dataclass(frozen=True)
 class EventTime:
-    """Which column says when a row happened, and how far out of order rows may come.
+    """The column that holds the event time, and how far rows may be out of order.
 
     Attributes:
         column: a timestamp of any unit (without a zone: UTC), a date, or integers since 1970.
-        max_out_of_order_ms: how far a row may lie behind the latest row before it.
-        unit: of an integer column: `s`, `ms`, `us` or `ns`.
-        on_late: `fail` at the first row further behind, or `drop` such rows and count them.
-        on_null: the same for rows whose time is null or beyond what 64-bit nanoseconds hold
+        max_out_of_order_ms: how far a row's time may be behind the latest time before it.
+        unit: the unit of an integer column: `s`, `ms`, `us` or `ns`.
+        on_late: `fail` at the first late row, or `drop` late rows and count them.
+        on_null: the same for rows whose time is null or does not fit into 64-bit nanoseconds
             (the years 1677 to 2262).
 
     Raises:
@@ -87,10 +87,10 @@ class EventTime:
         return round(self.max_out_of_order_ms * _NS_PER_MS)
 
     def ns_per_tick(self, kind: DataType) -> int:
-        """Return how many nanoseconds a column's integers count in.
+        """Return the nanoseconds in one tick of a column's integers.
 
         Raises:
-            InputError: the type cannot say when a row happened, or not in this unit.
+            InputError: a column of this type cannot hold an event time, or not in this unit.
         """
         what = f"the event time column {self.column!r} has type {kind}"
         if kind.family in _INTEGERS:
@@ -117,29 +117,28 @@ class EventTime:
 
 
 class EventTimeAssigner:
-    """Gives the rows of one source instance their event times and keeps its watermark.
+    """Assigns event times to the rows of one source instance, and computes its watermark.
 
     Attributes:
-        watermark_ns: rows with a time up to this have all come; `NO_WATERMARK_NS` at first.
+        watermark_ns: all rows with a time up to this have arrived; `NO_WATERMARK_NS` at first.
     """
 
     def __init__(self, event_time: EventTime, source_id: str) -> None:
         self._event_time = event_time
         self._source_id = source_id
         self._behind_ns = event_time.max_out_of_order_ns
-        # The least latest time from which `latest − behind` does not leave 64 bits: no row is
-        # late against it.
+        # The smallest value for which `latest − behind` fits into 64 bits; no row is late then.
         self._latest_ns = NO_WATERMARK_NS + self._behind_ns
         self._rows = 0
         self.watermark_ns = NO_WATERMARK_NS
 
     def assign(self, batch: Batch) -> tuple[Batch, dict[str, int]]:
-        """Return the batch with `times`, and the rows left out, counted by reason.
+        """Return the batch with event times, and the number of dropped rows by reason.
 
         Raises:
-            BadRowError: a row is late or without a time, and the policy is to refuse it.
+            BadRowError: a row is late or has no time, and the policy is `fail`.
             InputError: the column is missing or of an unsuitable type, or a time is out of range
-                and the policy is to refuse it.
+                and the policy is `fail`.
         """
         column = batch.column(self._event_time.column)
         ticks = self._event_time.ns_per_tick(column.type)
@@ -168,7 +167,7 @@ class EventTimeAssigner:
         ticks: int,
         dropped: dict[str, int],
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which rows have a time that 64-bit nanoseconds hold; None if all do."""
+        """Return which rows have a time that fits into 64-bit nanoseconds; None if all do."""
         if valid is not None and bool(valid.all()):
             valid = None
         if valid is not None:
@@ -192,9 +191,11 @@ class EventTimeAssigner:
     def _late(
         self, times: Int64s, usable: npt.NDArray[np.bool_] | None
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which of the times are late, None if none is, and move the watermark on."""
+        """Return which of the times are late, None if none is; advance the watermark."""
         if not times.size:
             return None
+        # before[i] is the latest time of all rows before row i: a running maximum, which also
+        # covers earlier batches.
         before = np.empty(times.size + 1, np.int64)
         before[0] = self._latest_ns
         np.maximum.accumulate(times, out=before[1:])
@@ -238,20 +239,20 @@ class EventTimeAssigner:
 
 
 def _scaled(raw: npt.NDArray[np.integer], ticks: int) -> Int64s:
-    """Return the times in nanoseconds; what was null or out of range is not among them."""
+    """Return times in nanoseconds; nulls and times out of range must have been removed."""
     if ticks == 1 and raw.dtype == np.int64:
         return raw.view(np.int64)
     return np.multiply(raw, np.int64(ticks), dtype=np.int64, casting="unsafe")
 
 
 def _narrow(usable: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the rows that are usable and, among the usable ones, kept."""
+    """Return which rows are usable and, by a mask of the usable ones, kept."""
     narrowed = usable.copy()
     narrowed[usable] = kept
     return narrowed
 
 
 def _text(time_ns: int) -> str:
-    """Return a time as ISO 8601, with no more digits than it needs."""
+    """Return a time as ISO 8601, without trailing zeros."""
     text = str(np.datetime64(time_ns, "ns"))
     return text.rstrip("0").rstrip(".") + "Z"

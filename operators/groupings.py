@@ -8,10 +8,11 @@
     Key(columns)     the one instance that owns the key: hash → virtual node → instance
     All              every instance
     Global           instance 0
-    Direct(column)   the instance whose number stands in an integer column
-    Custom(function) the instance that a function gives for each row
+    Direct(column)   the instance whose number is in an integer column
+    Custom(function) the instance that a function returns for each row
 
-A grouping is a frozen value and knows no batch: `keys` computes hashes, the router sends.
+A grouping is only a frozen description: `keys` computes hashes, and the partitioner of
+`whale_ray.tasks` assigns rows to instances.
 """
 
 from __future__ import annotations
@@ -46,34 +47,34 @@ class Grouping:
     """The base of all groupings; every one is frozen, comparable and picklable."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Forward(Grouping):
-    """Send to the instance of the same number; both operators have the same parallelism."""
+    """Send to the instance with the same number; both operators have the same parallelism."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return "forward"
 
 
 @dataclass(frozen=True)
 class Shuffle(Grouping):
-    """Send every tuple to one instance, in turn, so that all get about the same share."""
+    """Send each tuple to one instance, round-robin, so that all get about the same share."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return "shuffle"
 
 
 @dataclass(frozen=True)
 class LocalOrShuffle(Grouping):
-    """Send to instances of the same worker where it has any, else shuffle over all."""
+    """Shuffle over the instances of the same worker if it has any, else over all."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return "local or shuffle"
 
 
@@ -82,7 +83,7 @@ class All(Grouping):
     """Send every tuple to every instance: one-to-many, encoded once."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return "all"
 
 
@@ -91,7 +92,7 @@ class Global(Grouping):
     """Send every tuple to instance 0."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return "global"
 
 
@@ -126,13 +127,13 @@ class Key(Grouping):
             raise TopologyError(msg)
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return f"key by {', '.join(self.columns)}"
 
 
 @dataclass(frozen=True)
 class Direct(Grouping):
-    """Send each tuple to the instance whose number (0 … parallelism − 1) stands in a column."""
+    """Send each tuple to the instance whose number (0 … parallelism − 1) is in a column."""
 
     column: str
 
@@ -145,13 +146,13 @@ class Direct(Grouping):
             raise TopologyError(msg)
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return f"direct by {self.column}"
 
 
 @dataclass(frozen=True)
 class Custom(Grouping):
-    """Send each tuple to the instance that a function names.
+    """Send each tuple to the instance that a function returns.
 
     Attributes:
         function: `function(batch, parallelism)` → integers, shape (num_rows,), each within
@@ -169,5 +170,5 @@ class Custom(Grouping):
             raise TopologyError(msg)
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints on an edge."""
+        """Return the label that `explain` prints on an edge."""
         return f"custom by {getattr(self.function, '__name__', type(self.function).__name__)}"

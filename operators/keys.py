@@ -1,9 +1,9 @@
-"""From a row to its instance: key → 64-bit hash → virtual node → instance.
+"""Assigns rows to instances by key: key → 64-bit hash → virtual node → instance.
 
 The hash is XXH64 (seed 42) of the key's canonical bytes, in UTF-8 for text and as one little-endian
 64-bit integer for everything else; each further key column is hashed with the previous hash as its
-seed, and a null leaves the hash as it is. For bigint, string and binary columns this is Spark's own
-`xxhash64`. The same key always has the same hash, whatever carries it:
+seed, and a null does not change the hash. For bigint, string and binary columns this is Spark's
+`xxhash64`. Equal keys have equal hashes in all types of a row of this table:
 
 ================== =============================================================================
 type               canonical value
@@ -16,9 +16,9 @@ decimal            value modulo the prime 2^61 - 1 (so 1.5 and 1.50 agree)
 string, binary     its bytes, large or of fixed size alike
 ================== =============================================================================
 
-Rows are routed by it, so it never changes: `tests/operators/test_keys.py` holds golden values.
-The top bits choose one of a fixed number of virtual nodes, and each instance owns a contiguous
-range of these: with other parallelism whole virtual nodes move, single keys never do.
+Since rows are routed by the hash, it must never change: `tests/operators/test_keys.py` has golden
+values. The top bits select one of a fixed number of virtual nodes, and each instance owns a
+contiguous range of these, so that a change of parallelism moves whole virtual nodes.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def hash_keys(batch: Batch, columns: Sequence[str]) -> tuple[Hashes, npt.NDArray
 
     Returns:
         hashes: uint64, shape (num_rows,); the same key has the same hash in every process, on every
-            machine and in every version. A row with a null in its key has one too.
-        null_rows: True where a key column is null, bool, shape (num_rows,); None if nowhere.
+            machine and in every version. A row with a null in its key has a hash, too.
+        null_rows: True where a key column is null, bool, shape (num_rows,); None if no key is.
 
     Raises:
         InputError: a column does not exist.
@@ -116,7 +116,7 @@ def instance_of(nodes: Integers, virtual_nodes: int, parallelism: int) -> Intege
     """Return the instance that owns each virtual node: `node * parallelism // virtual_nodes`.
 
     Raises:
-        InputError: there are more instances than virtual nodes, so some would stay idle.
+        InputError: there are more instances than virtual nodes, so some would be idle.
     """
     if parallelism > virtual_nodes:
         msg = (
@@ -124,7 +124,7 @@ def instance_of(nodes: Integers, virtual_nodes: int, parallelism: int) -> Intege
             f" runtime.virtual_nodes to {1 << (parallelism - 1).bit_length()} or more"
         )
         raise InputError(msg)
-    # virtual_nodes is a power of two: a shift is what // would do, ten times faster.
+    # virtual_nodes is a power of two, so a shift equals //, and is ten times faster.
     return (nodes * parallelism) >> (virtual_nodes.bit_length() - 1)
 
 
@@ -135,7 +135,7 @@ def virtual_nodes_owned(instance: int, virtual_nodes: int, parallelism: int) -> 
 
 
 def stable_partition(instances: Integers, parallelism: int) -> tuple[Integers, Integers]:
-    """Sort row numbers by instance, rows of one instance staying in order (a counting sort).
+    """Sort row numbers by instance, stably (a counting sort).
 
     Args:
         instances: the instance of each row, int64, shape (n,).
@@ -159,14 +159,14 @@ def stable_partition(instances: Integers, parallelism: int) -> tuple[Integers, I
 
 
 def _plain(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the array as the kernels want it: contiguous, aligned and of this type."""
+    """Return the array as the kernels need it: contiguous, aligned and of this type."""
     if array.dtype == dtype and array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.require(array, dtype, ["C", "A"])
 
 
 def _canonical_integers(column: Column) -> Integers:
-    """Return the int64 per row that stands for its value (see the table above)."""
+    """Return the canonical value of each row (see the table above), int64, shape (rows,)."""
     data, kind = column.data, column.type
     if kind.scale is not None:
         halves = _plain(data.view(np.int64), np.int64)
@@ -177,7 +177,7 @@ def _canonical_integers(column: Column) -> Integers:
         return values.view(np.int64)
     integers = _plain(data.view(np.int64) if data.dtype.itemsize == 8 else data, np.int64)
     factor = _NANOSECONDS[kind.unit or kind.family]
-    # Overflow wraps on purpose: equal instants stay equal modulo 2^64.
+    # Overflow may wrap: equal instants are equal modulo 2^64.
     return integers if factor == 1 else integers * np.int64(factor)
 
 
@@ -208,7 +208,7 @@ def _avalanche(value: Any) -> Any:
 
 @njit(inline="always")
 def _read(pool: Any, at: Any, width: Any) -> Any:
-    """Read `width` bytes, little-endian; LLVM makes one load of it."""
+    """Read `width` bytes, little-endian; LLVM compiles the loop to one load."""
     value = np.uint64(0)
     for byte in range(width):
         value |= np.uint64(pool[at + np.uint64(byte)]) << np.uint64(8 * byte)
@@ -270,7 +270,7 @@ def _chain_bytes(pool: Any, offsets: Any, hashes: Any) -> Any:
 
 @njit(inline="always")
 def _reduce(value: Any) -> Any:
-    """Return a 64-bit value modulo 2^61 - 1, where 2^61 counts as 1."""
+    """Return a 64-bit value modulo 2^61 - 1: since 2^61 ≡ 1, the high bits are added."""
     prime = np.uint64(_MERSENNE_61)
     value = (value & prime) + (value >> np.uint64(61))
     return value - prime if value >= prime else value
@@ -283,7 +283,7 @@ def _multiply(left: Any, right: Any) -> Any:
     left_high, left_low = left >> np.uint64(31), left & low_mask
     right_high, right_low = right >> np.uint64(31), right & low_mask
     middle = left_high * right_low + left_low * right_high
-    # 2^62 counts as 2; middle * 2^31 is split so that nothing exceeds 64 bits.
+    # 2^62 ≡ 2; middle * 2^31 is split so that no sum exceeds 64 bits.
     total = np.uint64(2) * left_high * right_high + left_low * right_low
     total = _reduce(total) + _reduce(
         (middle >> np.uint64(30)) + ((middle & np.uint64(0x3FFFFFFF)) << np.uint64(31))
@@ -298,7 +298,7 @@ def _decimal_residues(halves: Any, inverse_scale: Any) -> Any:
     for row in range(len(residues)):
         low, high = np.uint64(halves[2 * row]), halves[2 * row + 1]
         upper = _reduce(np.uint64(high))
-        if high < 0:  # as unsigned it is 2^64 too large, and 2^64 counts as 8
+        if high < 0:  # read as unsigned it is too large by 2^64 ≡ 8
             upper = _reduce(upper + prime - np.uint64(8))
         value = _reduce(_multiply(upper, np.uint64(8)) + _reduce(low))
         residues[row] = np.int64(_multiply(value, inverse_scale))

@@ -1,12 +1,13 @@
-"""The columns of rows that Python makes one by one: declared, or learnt from the rows themselves.
+"""The schema of rows that Python functions return one by one: declared, or learnt from the rows.
 
-The first row tells the names, the first value of a column that is not null its type
-(`transport.wire.values`). Rows wait until all types are known, however they are cut into batches. A
-column that holds nothing but nulls in all rows, or in the first `WAITING_ROWS_MAX`, has the type of
-the input's column of the same name; if there is none, the user must declare it.
+The names are those of the first row; the type of a column is that of its first value that is not
+null (`transport.wire.values`). Rows wait until all types are known, so the schema does not depend
+on how rows are cut into batches. A column that has only nulls in all rows, or in the first
+`WAITING_ROWS_MAX`, gets the type of the input column of the same name; if there is none, the user
+must declare it.
 
-Rows of a source without an end cannot wait for ever: there such a column is presumed to be text,
-and its first value that is not null must be one.
+Rows of an unbounded source must not wait for ever: there, such a column is presumed to be text, and
+a first value of another type is an error.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ _FLOAT64 = DataType.parse("float64")
 _TEXT = DataType.parse("string")
 
 WAITING_ROWS_MAX: Final = 65_536
-"""So many rows may wait for the types of their columns."""
+"""The number of rows that may wait for the types of their columns."""
 
 
 class LearntSchema:
-    """The schema of one operator instance's rows; pure, so the caller keeps the rows that wait.
+    """The schema of one operator instance's rows. The caller keeps the rows that wait.
 
     Args:
         declared: the schema, if it need not be learnt.
         keeps_input_types: whether text, times and decimals that keep the name of an input column
-            keep its type too, and whole numbers that of floats, decimals and uint64.
-        skips_misfits: whether a value that no type holds tells nothing, instead of being an error.
+            keep its type too, and integers the type of floats, decimals and uint64.
+        skips_misfits: whether a value of an unsupported type is skipped, instead of an error.
         presumes: whether columns of nulls are presumed to be text after `WAITING_ROWS_MAX` rows.
 
     Attributes:
         known: the schema, None until it is known.
-        inputs: the columns of the input, most important first; only of use until it is known.
+        inputs: the schemas of the input, in order of precedence; used until the schema is known.
     """
 
     def __init__(
@@ -56,22 +57,22 @@ class LearntSchema:
         self._keeps_input_types = keeps_input_types
         self._skips_misfits = skips_misfits
         self._presumes = presumes
-        self._presumed: dict[str, int] = {}  # column → rows in which it held nothing but nulls
+        self._presumed: dict[str, int] = {}  # column → number of rows in which it was null
         self._types: dict[str, DataType | None] | None = None  # by name, once names are known
         self._rows = 0
         self._misfit: tuple[int, InputError] | None = None
 
     @property
     def misfit_row(self) -> int | None:
-        """The number of the row that `settle` raised for, None if for no row in particular."""
+        """The number of the row because of which `settle` raised, None if it is no single row."""
         return self._misfit[0] if self._misfit is not None else None
 
     def look(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Learn from the next rows; each is looked at once. Return whether the schema is known.
+        """Learn from the next rows, each of which is passed once; return if the schema is known.
 
         Raises:
-            InputError: a name is no text, a value is of no type that is carried, or the types are
-                still unknown after `WAITING_ROWS_MAX` rows.
+            InputError: a name is not text, a value has a type that is not supported, or the types
+                are still unknown after `WAITING_ROWS_MAX` rows.
         """
         if self.known is not None:
             return True
@@ -93,25 +94,25 @@ class LearntSchema:
         return self.known is not None
 
     def settle(self) -> None:
-        """Fix the schema without further rows, if there were any.
+        """Fix the schema, if there were any rows: no further rows follow.
 
         Raises:
-            InputError: a column has held nothing but nulls, and no input column has its name.
+            InputError: a column has only nulls, and no input column has its name.
         """
         if self.known is not None or not self._rows:
             return
         types = self._types or {}
         types.update({name: kind or self._input_type(name) for name, kind in types.items()})
-        untold = [name for name, kind in types.items() if kind is None]
-        if self._misfit is not None and (untold or self._types is None):
+        unknown = [name for name, kind in types.items() if kind is None]
+        if self._misfit is not None and (unknown or self._types is None):
             raise self._misfit[1]
-        if untold:
-            msg = f"column {untold[0]!r} holds nothing but nulls; declare its type"
+        if unknown:
+            msg = f"column {unknown[0]!r} holds nothing but nulls; declare its type"
             raise InputError(msg)
         self._fix()
 
     def presume(self) -> None:
-        """Fix the schema, if there were rows with columns: those of nothing but nulls are text."""
+        """Fix the schema, if the columns are known: those with only nulls become text."""
         if self.known is not None or not self._types:
             return
         for name, kind in self._types.items():
@@ -123,18 +124,18 @@ class LearntSchema:
         self._fix()
 
     def check_presumed(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Look whether the next rows are as was presumed.
+        """Check presumed types against the next rows.
 
         Raises:
-            InputError: the first value of a column that was presumed to be text is none.
+            InputError: the first value of a column that was presumed to be text is not text.
         """
         for name in list(self._presumed):
             kind = self._type_of_first(name, rows, 0)
             if kind is not None and not kind.is_text:
                 msg = (
                     f"column {name!r} held nothing but nulls in the first "
-                    f"{self._presumed[name]:,} rows, so it was taken for text when they could wait "
-                    f"no longer, and now there is a value of the type {kind}"
+                    f"{self._presumed[name]:,} rows, so it was presumed to be text, but a later "
+                    f"value has the type {kind}"
                 )
                 raise InputError(msg)
             if kind is not None:
@@ -152,7 +153,7 @@ class LearntSchema:
         return batch_of_rows(rows, self.known, learnt=not self._is_declared)
 
     def _take_names(self, rows: Sequence[Mapping[str, Any]], first_row: int) -> int:
-        """Take the columns' names from the first row that has any; return how many came before."""
+        """Take the names from the first row that has any; return the number of rows before it."""
         for skipped, row in enumerate(rows):
             try:
                 self._types = dict.fromkeys(_names_of(row))
@@ -195,7 +196,7 @@ class LearntSchema:
 
 
 def _names_of(row: object) -> Sequence[str]:
-    """Return the names of a row's columns; InputError if it has none, or not of text."""
+    """Return the names of a row's columns; raise InputError if it has none, or not text."""
     if not isinstance(row, Mapping):
         msg = "rows without names; give a schema, or mappings by column name"
         raise InputError(msg)
@@ -208,9 +209,9 @@ def _names_of(row: object) -> Sequence[str]:
 
 
 def _kept_type(learnt: DataType, own: DataType) -> DataType:
-    """Return the type of values that look like `learnt`, in a column that was `own` in the input.
+    """Return the type of values of type `learnt`, in a column whose type was `own` in the input.
 
-    Numbers have room to grow: an int32 becomes int64, a float32 float64.
+    Numbers are widened, an int32 to int64 and a float32 to float64, since Python's are unlimited.
     """
     if learnt.name == "int64":
         if own.storage.kind == "f":

@@ -1,9 +1,9 @@
-"""Operators with state of their own: the classes that a user derives from.
+"""Stateful operators: the base classes of users' own processes.
 
 An instance is one object of a `Process` or `CoProcess` class. The worker calls it from one thread
-only, so it needs no lock; what it keeps in `self` is its state::
+only, so it needs no lock; its state is in `self`::
 
-    class Latest(whale.Process):
+    class LatestRows(whale.Process):
         def open(self, context):
             self.latest = {}
 
@@ -13,10 +13,10 @@ only, so it needs no lock; what it keeps in `self` is its state::
         def close(self, out):
             out.emit_rows(list(self.latest.values()))
 
-Define `on_row` to think in tuples, or `on_batch` to take whole columns at once, which is faster.
+Define `on_row` to process single rows, or `on_batch` to process columns, which is faster.
 
-Batches are read-only. One received from another worker is a view of shared memory that is valid
-during the call: keep `batch.copy()`, not `batch`.
+Batches are read-only. A batch from another worker is a view of shared memory that is only valid
+during the call: to keep it, keep `batch.copy()`.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ RowCall: TypeAlias = "Callable[[Row, Output], object]"
 
 @dataclass(frozen=True)
 class InstanceContext:
-    """Where an instance runs.
+    """The job and the instance that an operator object belongs to.
 
     Attributes:
         job: the job's name.
         operator_id: the operator's id in the topology.
         instance: this instance's number, 0 … parallelism − 1; the lowest of `instances`.
         instances: all instances that this object serves: one, or with `per_worker` all local ones.
-        parallelism: how many instances the operator has in the whole job.
+        parallelism: the number of instances of the operator in the whole job.
         attempt: 0 at the first start, one more after each restart.
-        clock: the only clock to read, so that tests can turn it by hand.
+        clock: the only clock to read, so that tests can set the time.
     """
 
     job: str
@@ -77,13 +77,13 @@ class InstanceContext:
 
 
 class Output(ABC):
-    """Where an instance puts its results; valid during the call it is passed to.
+    """Receives the results of an instance; valid only during the call it is passed to.
 
     Attributes:
         time_ns: the event time (int64 ns since the epoch) of rows that are emitted without one.
-            It is set before every call: the row's own for a row, the common one of a batch whose
-            rows all have the same, the watermark in `on_watermark` and `close`; None otherwise.
-            A process may set it too.
+            It is set before every call: to the row's time in `on_row`, to the time of a batch
+            whose rows all have the same, to the watermark in `on_watermark` and `close`, otherwise
+            to None. A process may set it, too.
         instances: the instances that the rows of this call are for: all that the object serves, or
             one of them, see `Process.one_by_one`.
     """
@@ -97,7 +97,7 @@ class Output(ABC):
         batch: Batch | Mapping[str, Any],
         times: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """Send rows on.
+        """Emit rows.
 
         Args:
             batch: a `Batch`, or a mapping of column name → array, list or `Column`, equally long.
@@ -105,16 +105,16 @@ class Output(ABC):
                 out, the batch's own times, else `time_ns` for all.
 
         Raises:
-            TopologyError: a later operator needs event times and there are none: the current batch
-                has several, so which one is meant must be said.
+            TopologyError: a later operator needs event times, and there are none: the rows of the
+                current batch have different ones, so the process must choose.
         """
 
     @abstractmethod
     def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Send rows on, each a mapping of column name → value; all with the same names."""
+        """Emit rows, each a mapping of column name → value; all with the same names."""
 
     def emit_row(self, **values: Any) -> None:
-        """Send one row on: `out.emit_row(request_id=7, distance_m=12.5)`."""
+        """Emit one row: `out.emit_row(request_id=7, distance_m=12.5)`."""
         self.emit_rows((values,))
 
 
@@ -126,20 +126,20 @@ class Process:
     """
 
     per_worker: ClassVar[bool] = False
-    """True: one object serves all of a worker's local instances. It is called once per worker and
-    slice with all their rows, which suits operators on columns."""
+    """If true, one object serves all instances of a worker. It is called once per slice with the
+    rows of all of them, which suits operators on columns."""
 
     one_by_one: ClassVar[bool] = False
-    """True: where instance-oriented addressing brings every instance the same rows by itself, a
-    `per_worker` object is called for each of them, and `out.instances` says for which. False: it is
-    called once. With event-time ordering it is always called once."""
+    """If true, a `per_worker` object is called once for each instance where instance-oriented
+    addressing sends the same rows to every instance; `out.instances` is then that instance. If
+    false, it is called once for all. With event-time ordering it is always called once."""
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
 
     schema: Schema | None = None
-    """The columns of what it emits row by row, if the first rows do not tell their types, and of an
-    output that gets no row. An attribute of the class, or of the object before it is opened."""
+    """The columns of rows that it emits one by one, for columns that begin with nulls and for an
+    output without rows. An attribute of the class, or of the object before it is opened."""
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Take the next rows, all at once. The default calls `on_row` for each."""
@@ -151,7 +151,7 @@ class Process:
         raise NotImplementedError(msg)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
-        """Learn that all rows with event time ≤ `watermark_ns` (ns since the epoch) have come."""
+        """React to a watermark: all rows with event time ≤ `watermark_ns` (ns) have arrived."""
 
     def close(self, out: Output) -> None:
         """Send what is left; called once, after the last row of a run that did not fail."""
@@ -167,9 +167,9 @@ class CoProcess:
     """An operator with two inputs, `left.connect(right)`.
 
     With event-time ordering (the default where the streams have event times) the rows of both
-    inputs are merged: an earlier row comes first, and at equal times left comes before right.
-    Define `on_left` and `on_right`, or `on_left_row` and `on_right_row` to think in tuples; define
-    `on_merged` as well, or instead, to take long stretches of both inputs at once.
+    inputs are merged by time; at equal times left comes before right. Define `on_left` and
+    `on_right`, or `on_left_row` and `on_right_row` to process single rows; define `on_merged` as
+    well, or instead, to process merged rows of both inputs at once.
     """
 
     per_worker: ClassVar[bool] = False
@@ -210,11 +210,12 @@ class CoProcess:
         Args:
             left: the left rows, in order; may be empty, and without columns before the first row.
             right: the right rows, likewise.
-            order: which input comes next, shape (left.num_rows + right.num_rows,); False = left.
-            out: where results go.
+            order: the input of each merged row, shape (left.num_rows + right.num_rows,); False is
+                left.
+            out: receives the results.
 
-        The default calls `on_left_row` and `on_right_row` in turn; where one of them is not what
-        the class defines, it cuts both inputs into runs and calls `on_left` and `on_right`.
+        The default calls `on_left_row` and `on_right_row` in merge order. If the class overrides
+        `on_left` or `on_right`, it calls these with runs of rows of one input instead.
         """
         cls = type(self)
         if cls.on_left is CoProcess.on_left and cls.on_right is CoProcess.on_right:
@@ -226,14 +227,14 @@ class CoProcess:
             call_method(self.on_right if from_right else self.on_left, run, out)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
-        """Learn that all rows of both inputs with event time ≤ `watermark_ns` have come."""
+        """React to a watermark: all rows of both inputs with time ≤ `watermark_ns` have arrived."""
 
     def close(self, out: Output) -> None:
         """Send what is left; called once, after the last row of a run that did not fail."""
 
     @classmethod
     def takes_sides(cls) -> bool:
-        """Tell whether the class takes rows of one input alone, not only merged ones."""
+        """Return whether the class handles rows of each input, not only merged ones."""
         return not cls._lacking_sides()
 
     @classmethod
@@ -262,7 +263,7 @@ class CoProcess:
 
 
 def common_time(batch: Batch) -> int | None:
-    """Return the event time that all rows of a batch share; None if they do not, or have none."""
+    """Return the event time that all rows of a batch have; None if it is not the same for all."""
     times = batch.times
     if times is None or len(times) == 0 or times.min() != times.max():
         return None
@@ -270,7 +271,7 @@ def common_time(batch: Batch) -> int | None:
 
 
 def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
-    """Call for every row, the output's time set to the row's own; name the row if that raises."""
+    """Call for every row, with the output's time set to the row's; raise RowFailure if it fails."""
     from .rows import RowFailure, rows_for
 
     index = 0
@@ -319,7 +320,7 @@ def call_method(method: Callable[..., object], *arguments: object) -> None:
 
 
 def check_nothing(call: Callable[..., object], answer: object) -> None:
-    """Refuse what a user's method returned: nobody takes it.
+    """Refuse a value that a user's method returned, since it would be ignored.
 
     Raises:
         UsageError: it returned something; the message says what to do instead.
@@ -328,20 +329,20 @@ def check_nothing(call: Callable[..., object], answer: object) -> None:
         return
     kind = type(answer).__name__
     if inspect.iscoroutine(answer):
-        answer.close()  # or Python complains that nobody awaited it
+        answer.close()  # or Python warns that it was never awaited
     owner = type(getattr(call, "__self__", call)).__name__
     msg = (
         f"{owner}.{call.__name__} returned {'an' if kind[0] in 'aeiou' else 'a'} {kind}, which"
-        f" nobody takes: {instead_of_returning(call.__name__)}"
+        f" is not used: {instead_of_returning(call.__name__)}"
     )
     raise UsageError(msg)
 
 
 def instead_of_returning(method: str) -> str:
-    """Return what a method does where a user expected that its results are taken."""
+    """Return what a method should do instead of returning rows."""
     if method == "open":
         return "open prepares the instance and has no rows to send; return nothing"
-    return "send rows on with out.emit_row(column=value, …), and return nothing"
+    return "emit rows with out.emit_row(column=value, …), and return nothing"
 
 
 def merged_runs(order: npt.NDArray[np.bool_]) -> Iterator[tuple[bool, int, int]]:

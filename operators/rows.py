@@ -1,10 +1,10 @@
-"""`Row`: one tuple as a plain Python function sees it; `RowFailure`: the one that it raised for.
+"""`Row`: one row of a batch, as Python functions get it; `RowFailure`: an error at one row.
 
-Making a row costs more than most functions do with it, so `rows_for` makes each for its function.
-What a function does shows in the first rows. One that reads some columns gets rows made with these,
-all others being looked up when asked for: they cost what the attributes of any object cost. One
-that copies its rows (`{**row}`) gets whole ones, which are dicts inside: of any other mapping
-Python asks for each value by a call.
+Creating a row takes longer than most functions need to process it, so `rows_for` adapts rows to
+their function, by what it does with the first ones. If it reads some columns, rows are created with
+these as attributes, which are as fast as those of any object; other columns are looked up when they
+are read. If it copies rows (`{**row}`), it gets rows that are dicts, since Python copies any other
+mapping with a call per value.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 __all__ = ["Row", "RowColumns", "RowFailure", "rows_for"]
 
 _FIRST_ROWS = (32, 1024)
-"""After so many rows of a batch it is looked again what their function does with them."""
+"""The numbers of rows of a batch after which rows are adapted to their function."""
 
 _COMPARED_MAX = 4
-"""So many names are compared with the one asked for before it is looked up."""
+"""With at most so many names `row[name]` is compared before it is looked up in the batch."""
 
 _READ_BY: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-"""The columns that a function has read as attributes of its rows."""
+"""By function: the columns that it has read as attributes of rows."""
 
 
 class RowColumns(dict[str, list[Any]]):
-    """The columns of a batch as lists of Python values, each made when first asked for."""
+    """The columns of a batch as lists of Python values, each converted when first read."""
 
     __slots__ = ("_batch", "copied", "names", "read")
 
     names: KeysView[str]  # of all columns, in order
-    read: set[str]  # those that were read as attributes
-    copied: int  # how often a function went through all columns of a row
+    read: set[str]  # the columns that were read as attributes
+    copied: int  # how many times a function iterated over the columns of a row
 
     def __init__(self, batch: Batch, read: set[str] | None = None) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Row(Mapping[str, Any]):
             value = columns[name][self._row]
         except KeyError as error:
             raise AttributeError(error.args[0]) from None
-        columns.read.add(name)  # a method's name never comes here, so it is none of theirs
+        columns.read.add(name)  # never the name of a method, which Python finds by itself
         return value
 
     def keys(self) -> KeysView[str]:
@@ -102,7 +102,7 @@ class Row(Mapping[str, Any]):
 
 
 class _WholeRow(dict[str, Any]):
-    """A row that holds all its values; otherwise as `Row`, and an instance of it to Python."""
+    """A row that is a dict of all its values; registered as a subclass of `Row`."""
 
     __slots__ = ()
 
@@ -129,12 +129,12 @@ Row.register(_WholeRow)
 
 
 def rows_for(function: Callable[..., Any], batch: Batch) -> Iterator[Row]:
-    """Return the rows of a batch that `function` is called with, one after another."""
+    """Return an iterator over the rows of a batch, adapted to `function`."""
     return chain.from_iterable(_stretches(batch, _read_by(function)))
 
 
 def _stretches(batch: Batch, read: set[str]) -> Iterator[Iterator[Row]]:
-    """Yield the rows in stretches, each made for what the function did with those before."""
+    """Yield the rows in stretches, each adapted to what the function did with earlier rows."""
     columns = RowColumns(batch, read)
     names, rows = batch.schema.names, batch.num_rows
     stops = [stop for stop in _FIRST_ROWS if stop < rows]
@@ -144,32 +144,35 @@ def _stretches(batch: Batch, read: set[str]) -> Iterator[Iterator[Row]]:
         if is_whole:
             yield _whole_rows(names)(*(columns[name][start:stop] for name in names))
             continue
-        # A copy asks for all columns, so those asked for say nothing once there is one.
-        asked = read if columns.copied else read.union(columns)
-        kept = tuple(name for name in names if name in asked and name[:1] != "_")
+        # A copy reads all columns, so after one only the attributes say which ones are needed.
+        needed = read if columns.copied else read.union(columns)
+        kept = tuple(name for name in names if name in needed and name[:1] != "_")
         values = (columns[name][start:stop] for name in kept)
         yield _rows_with(kept)(columns, range(start, stop), *values)
 
 
 def _read_by(function: Callable[..., Any]) -> set[str]:
-    """Return the columns that a function has read as attributes so far, to be added to."""
+    """Return the set of columns that a function has read as attributes; callers add to it."""
     try:
         return _READ_BY.setdefault(getattr(function, "__func__", function), set())
-    except TypeError:  # it has no hash, or no room for a weak reference
+    except TypeError:  # it is not hashable, or does not support weak references
         return set()
 
 
 @functools.lru_cache(maxsize=256)
 def _rows_with(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
-    """Return what makes rows with the values of these columns: columns, numbers, values → rows."""
+    """Return a function that creates rows with these columns: columns, numbers, values → rows.
+
+    The code is generated: a row has a slot per column, set by an unrolled loop.
+    """
     slots = [f"_{position}" for position in range(len(names))]
     looks = [f"    if name == name{slot}: return self.{slot}" for slot in slots[:_COMPARED_MAX]]
     body = _defined(
         ["def __getitem__(self, name):", *looks, "    return self._columns[name][self._row]"], names
     )
     body |= {"__slots__": tuple(slots), "__doc__": Row.__doc__, "__module__": __name__}
-    body["__init__"] = object.__init__  # since Python calls this one without a frame
-    # Behind properties, since a row is read-only, and of a kind that runs no Python.
+    body["__init__"] = object.__init__  # Python calls this one without creating a frame
+    # A row is read-only, so slots are read through properties, here ones implemented in C.
     for name, slot in zip(names, slots, strict=True):
         if not hasattr(Row, name):
             body[name] = property(operator.attrgetter(slot))
@@ -187,9 +190,9 @@ def _rows_with(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
 
 @functools.lru_cache(maxsize=256)
 def _whole_rows(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
-    """Return what makes whole rows of the values of all columns."""
+    """Return a function that creates whole rows from the values of all columns."""
     body: dict[str, Any] = {"__slots__": (), "__doc__": Row.__doc__, "__module__": __name__}
-    # What a dict can do and a row cannot, `pop` for one, is no attribute, unless a column has it.
+    # A dict's methods that a row lacks, such as `pop`, are hidden, unless a column has the name.
     for name in dir(dict):
         if name[0] != "_" and not hasattr(Row, name):
             body[name] = property(_absent)
@@ -198,9 +201,9 @@ def _whole_rows(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
             body[name] = property(operator.itemgetter(name))
     slots = [f"_{position}" for position in range(len(names))]
     items = ", ".join(f"name{slot}: {slot}" for slot in slots)
-    # A dict from which nothing was removed is cloned by `{**row}`, and the clone of a row is, as
-    # the row, an object that the garbage collector visits. Values that are inserted one by one, as
-    # from a dict with a gap, make a dict that it leaves alone: half the time for a whole batch.
+    # `{**row}` clones a dict from which no key was removed, and the clone is tracked by the garbage
+    # collector, as the row is. From a dict with a removed key, the values are inserted one by one
+    # instead, and a dict of plain values is then untracked: this halves the time of a batch.
     lines = [
         "def rows(*values):",
         f"    for {', '.join(slots)}, in zip(*values):",
@@ -213,7 +216,7 @@ def _whole_rows(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
 
 
 def _absent(row: object) -> NoReturn:
-    raise AttributeError  # so that `__getattr__` is asked
+    raise AttributeError  # so that Python calls `__getattr__`
 
 
 def _class_of(base: type, body: dict[str, Any]) -> type:
@@ -225,13 +228,14 @@ def _made(lines: Sequence[str], names: Sequence[str], **known: Any) -> Callable[
 
 
 def _defined(lines: Sequence[str], names: Sequence[str], **known: Any) -> dict[str, Any]:
-    """Return the functions that lines of Python define; they know column i's name as `name_i`.
+    """Return the functions defined by lines of Python, in which `name_i` is column i's name.
 
-    Only numbers vary in the lines. A loop over the columns would take twice as long for each row.
+    The lines contain no text of the user's, only numbers. A loop over the columns instead of
+    generated code would take twice as long per row.
     """
     body: dict[str, Any] = {}
     known |= {f"name_{position}": name for position, name in enumerate(names)}
-    exec("\n".join(lines), known, body)  # noqa: S102  # as said: nothing of the user's is in it
+    exec("\n".join(lines), known, body)  # noqa: S102  # contains no text of the user's
     return body
 
 
@@ -240,8 +244,8 @@ def _keys(names: tuple[str, ...]) -> KeysView[str]:
     return dict.fromkeys(names).keys()
 
 
-class RowFailure(Exception):  # noqa: N818 - it only carries the user's own error to the runtime
-    """A user's function raised for one row; the cause is what it raised.
+class RowFailure(Exception):  # noqa: N818 - it only transports the user's own error
+    """A user's function raised for one row; `__cause__` is the user's exception.
 
     Attributes:
         row_index: the row's number in the batch.

@@ -1,7 +1,7 @@
-"""What all transforms are, and the bases of those whose function makes the columns.
+"""The base of all transforms, and the bases of those whose function returns new columns.
 
-The columns that a function makes are declared (`schema`), or learnt and then fixed: from its first
-batch, or row by row (`learnt_schema`), so that rows may have to wait for their types.
+The columns that a function returns are declared (`schema`), or learnt and then fixed: from its
+first batch, or row by row (`learnt_schema`), so that rows may have to wait for their types.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Transform(ABC):
 
     @abstractmethod
     def apply(self, batch: Batch) -> Batch | None:
-        """Return what becomes of the rows, or None if nothing is left."""
+        """Return the transformed rows, or None if there are none."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the label that `explain` prints."""
 
     def output_schema(self, schema: Schema) -> Schema | None:
-        """Return the columns it makes of rows of this schema, or None if only rows will tell.
+        """Return the output columns for this input schema; None if only rows can show them.
 
         Raises:
             ExpressionError: an expression does not fit the schema.
@@ -44,30 +44,30 @@ class Transform(ABC):
 
     @property
     def declared(self) -> Schema | None:
-        """The columns it makes of whatever comes, if its user declared them."""
+        """The output columns that the user declared, None if not."""
         return None
 
     def instance(self) -> Transform:
-        """Return an object for one operator instance alone, which may learn as it goes.
+        """Return a copy for one operator instance, which may keep rows back until it has learnt.
 
-        It may keep rows back until it has learnt enough; the object itself never does.
+        The original never keeps rows back.
         """
         return copy.copy(self)
 
     @property
     def waiting_rows(self) -> int:
-        """How many rows are kept back; they come out with later ones, or with `finish`."""
+        """The number of rows kept back; they are returned with later ones, or by `finish`."""
         return 0
 
     def finish(self) -> Batch | None:
-        """Return the rows that were kept back, after the last of the input."""
+        """Return the rows that were kept back; called after the end of the input."""
         return None
 
 
 class Learning(Transform):
     """A transform whose columns are declared, or learnt from the first rows and then fixed.
 
-    `function` is what the user wrote, `_verb` what the user called to pass it.
+    `function` is the user's, `_verb` the method of a stream that it was passed to.
     """
 
     _verb = ""
@@ -79,7 +79,7 @@ class Learning(Transform):
         self._schema = schema
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the label that `explain` prints."""
         return f"{self._verb} by {name_of(self._function)} ({self._takes})"
 
     def output_schema(self, schema: Schema) -> Schema | None:
@@ -88,16 +88,16 @@ class Learning(Transform):
 
     @property
     def declared(self) -> Schema | None:
-        """The columns it makes of whatever comes, if its user declared them."""
+        """The output columns that the user declared, None if not."""
         return self._schema if self._declared else None
 
     def _refuse(self, reason: object) -> NoReturn:
-        """Raise the error that says what the function returned amiss."""
+        """Raise UsageError for a wrong result of the function."""
         msg = f"{self._verb.replace(' ', '_')} function {name_of(self._function)}: {reason}"
         raise UsageError(msg) from None
 
     def _refuse_columns(self, error: InputError) -> NoReturn:
-        """Raise the error for columns that do not fit the schema, or tell none."""
+        """Raise UsageError for columns that do not fit the schema, or whose types are unknown."""
         if self._schema is None and str(error).endswith("declare its type"):
             self._refuse(f"{error} with schema=whale.Schema.of(…)")
         if self._schema is None or self._declared:
@@ -108,7 +108,7 @@ class Learning(Transform):
         )
 
     def _of_columns(self, result: Any) -> Batch:
-        """Return a function's result as a batch of the schema, which is learnt if need be."""
+        """Return a function's result as a batch of the schema, which is learnt from the first."""
         from ..transport.wire.batch import Batch
 
         if isinstance(result, Batch) and self._schema in (None, result.schema):
@@ -133,7 +133,7 @@ class Learning(Transform):
 
 
 class MakesRows(Learning):
-    """A transform whose function makes rows, which may have to wait for their columns' types."""
+    """A transform whose function returns rows, which may wait until column types are known."""
 
     _takes = "rows"
 
@@ -145,18 +145,18 @@ class MakesRows(Learning):
         self._may_wait = False
 
     def instance(self) -> Transform:
-        """Return an object for one operator instance alone; see `Transform.instance`."""
+        """Return a copy for one operator instance; see `Transform.instance`."""
         one = type(self)(self._function, self._schema if self._declared else None)
         one._may_wait = True
         return one
 
     @property
     def waiting_rows(self) -> int:
-        """How many rows wait for the types of their columns."""
+        """The number of rows that wait for the types of their columns."""
         return len(self._waiting)
 
     def finish(self) -> Batch | None:
-        """Return the rows that wait; raise UsageError if their columns' types are not known."""
+        """Return the waiting rows; raise UsageError if a column's type is still unknown."""
         try:
             self._learnt.settle()
         except InputError as error:
@@ -175,7 +175,7 @@ class MakesRows(Learning):
                 self._refuse(f"it returned {a_kind(wrong)} for a row; {fix}")
         self._inputs.append((times, batch.origin_ns))
         if self._schema is None and not self._has_learnt(rows, batch):
-            # A row that refers to its batch would keep the memory of a ring.
+            # A row refers to its batch, and would keep the memory of a ring.
             self._waiting += [row if type(row) is dict else dict(row) for row in rows]
             return None
         return self._gathered(rows)
@@ -191,7 +191,7 @@ class MakesRows(Learning):
         return self._schema is not None
 
     def _gathered(self, rows: list[Any]) -> Batch | None:
-        """Return the rows that wait and these as one batch."""
+        """Return the waiting rows and these as one batch."""
         (waiting, inputs), (self._waiting, self._inputs) = (self._waiting, self._inputs), ([], [])
         if waiting:
             rows = waiting + rows
@@ -208,11 +208,11 @@ class MakesRows(Learning):
 
 
 def name_of(function: Any) -> str:
-    """Return what to call a user's function."""
+    """Return the name of a user's function."""
     return getattr(function, "__name__", type(function).__name__)
 
 
 def a_kind(value: Any) -> str:
-    """Return the kind of a value with its article."""
+    """Return the type of a value with an article."""
     kind = type(value).__name__
     return "None" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -7,9 +7,9 @@
     filter    FilterExpression     FilterColumns          FilterRows
     flat map                       FlatMapBatches         FlatMapRows
 
-Each row keeps its event time, and each batch the instant at which its oldest row was read; a flat
-map's rows have their parent's. What a user's function raises passes through as it is, from a
-function per row as the cause of a `RowFailure`; what it returns amiss is a UsageError.
+Rows keep their event time, and batches the instant at which their oldest row was read; rows of a
+flat map have the time of their parent. Exceptions of a user's function pass through unchanged, from
+a function per row as the cause of a `RowFailure`; a wrong result raises UsageError.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class MapExpressions(Transform):
-    """Compute columns by expressions, in place of all others or beside them."""
+    """Compute columns by expressions, instead of all others or in addition to them."""
 
     def __init__(self, expressions: Mapping[str, Expression], keep: bool) -> None:
         self._expressions = dict(expressions)
@@ -56,7 +56,7 @@ class MapExpressions(Transform):
 
     @classmethod
     def select(cls, expressions: Sequence[Expression]) -> MapExpressions:
-        """Return the transform that makes exactly these columns, named by `output_name`.
+        """Return the transform to exactly these columns, named by `output_name`.
 
         Raises:
             ExpressionError: two have the same name.
@@ -92,7 +92,7 @@ class MapExpressions(Transform):
         return Batch(schema, list(columns.values()), batch.num_rows, batch.times, batch.origin_ns)
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the label that `explain` prints."""
         shown = [
             str(expression) if expression.output_name == name else f"{expression} AS {name}"
             for name, expression in self._expressions.items()
@@ -100,7 +100,7 @@ class MapExpressions(Transform):
         return f"{'with' if self._keep else 'select'} {', '.join(shown)}"
 
     def output_schema(self, schema: Schema) -> Schema | None:
-        """Return the columns it makes; raise ExpressionError if they cannot be computed."""
+        """Return the output columns; raise ExpressionError if they cannot be computed."""
         from ..transport.wire.batch import Batch
 
         made = self.apply(Batch.empty(schema))
@@ -120,7 +120,7 @@ class FilterExpression(Transform):
         return _kept(batch, Environment(batch).mask(self._condition))
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the label that `explain` prints."""
         return f"filter {self._condition}"
 
     def output_schema(self, schema: Schema) -> Schema | None:
@@ -157,7 +157,7 @@ class FilterColumns(Transform):
         return _kept(batch, mask)
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the label that `explain` prints."""
         return f"filter by {name_of(self._function)} (columns)"
 
     def output_schema(self, schema: Schema) -> Schema | None:
@@ -177,7 +177,7 @@ class FilterRows(Transform):
         return _kept(batch, np.fromiter(map(bool, answers), np.bool_, len(answers)))
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the label that `explain` prints."""
         return f"filter by {name_of(self._function)} (rows)"
 
     def output_schema(self, schema: Schema) -> Schema | None:
@@ -186,15 +186,15 @@ class FilterRows(Transform):
 
 
 class MapBatches(Learning):
-    """Make columns of columns: batch → `Batch` or mapping of column name → array, as many rows."""
+    """Map columns: batch → `Batch` or mapping of column name → array, with as many rows."""
 
     _verb, _takes = "map", "columns"
 
     def apply(self, batch: Batch) -> Batch | None:
-        """Return the rows that the function makes.
+        """Return the rows that the function returns.
 
         Raises:
-            UsageError: they are more or fewer than came in, or of other columns than before.
+            UsageError: the number of rows is not that of the input, or the columns have changed.
         """
         result = self._of_columns(self._function(batch))
         if result.num_rows != batch.num_rows:
@@ -204,38 +204,38 @@ class MapBatches(Learning):
 
 
 class MapRows(MakesRows):
-    """Make a row of each row: row → mapping of column name → value.
+    """Map each row to a row: row → mapping of column name → value.
 
-    Learnt columns are int64, float64, bool, or as `transport.wire.values` has them; text, times and
-    decimals that keep the name of an input column keep its type too.
+    Learnt columns are int64, float64, bool, or as documented in `transport.wire.values`; text,
+    times and decimals that keep the name of an input column keep its type, too.
     """
 
     _verb = "map"
 
     def apply(self, batch: Batch) -> Batch | None:
-        """Return the rows that the function makes.
+        """Return the rows that the function returns.
 
         Raises:
             RowFailure: the function raised.
-            UsageError: it returned no mapping, or other columns than before.
+            UsageError: it did not return a mapping, or other columns than before.
         """
         rows = _call_each(self._function, batch)
         return self._batch_of(rows, batch.times, batch) if rows else None
 
 
 class FlatMapBatches(Learning):
-    """Make any number of rows of a batch.
+    """Map a batch to any number of rows.
 
-    The function returns a `Batch` or a mapping of column name → array; a pair of either and the
-    parents, int, shape (rows made,): the number of the input row that each row comes from; or None
-    for no rows. Where the input has event times the parents give each row its own; they may be left
-    out if the returned `Batch` has times, as what `take` and `filter` return.
+    The function returns a `Batch` or a mapping of column name → array; or a pair of either and the
+    parents, integers of shape (output rows,): the number of the input row of each output row; or
+    None for no rows. If the input has event times, each row gets the time of its parent; parents
+    may be left out if the returned `Batch` has times, as those of `take` and `filter` have.
     """
 
     _verb, _takes = "flat map", "columns"
 
     def apply(self, batch: Batch) -> Batch | None:
-        """Return the rows that the function makes; raise UsageError if it returns anything else."""
+        """Return the function's rows; raise UsageError if it returns anything else."""
         answer = self._function(batch)
         parents = None
         if isinstance(answer, tuple) and len(answer) == 2:
@@ -270,12 +270,12 @@ class FlatMapBatches(Learning):
 
 
 class FlatMapRows(MakesRows):
-    """Make any number of rows of each row: row → iterable of mappings, or None for none."""
+    """Map each row to any number of rows: row → iterable of mappings, or None for none."""
 
     _verb = "flat map"
 
     def apply(self, batch: Batch) -> Batch | None:
-        """Return the rows that the function makes; raise as `MapRows.apply`."""
+        """Return the function's rows; raise as `MapRows.apply`."""
         made: list[Any] = []
         ends: list[int] = []
         function, extend = self._function, made.extend
@@ -324,7 +324,7 @@ def _kept(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch | None:
 
 
 def _inherit(result: Batch, batch: Batch, times: npt.NDArray[np.int64] | None) -> Batch:
-    """Give a function's rows their event times, and the instant at which the oldest was read."""
+    """Set the event times of a function's rows, and the instant at which the oldest was read."""
     return result.with_times(times).with_origin(batch.origin_ns)
 
 

@@ -1,1 +1,1 @@
-"""What a job remembers: event-time order, watermarks and, later, keyed state of any size."""
+"""State of operators: the event-time buffer, its spill files, watermarks."""

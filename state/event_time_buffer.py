@@ -1,13 +1,13 @@
-"""Event-time order for an operator's inputs: rows wait here until the watermark has passed them.
+"""Event-time ordering of an operator's inputs: rows wait here until the watermark passes them.
 
-Rows that arrive are copied (a buffer never holds received memory), kept as runs sorted by time, and
-released in one go up to a watermark. The order of what is released depends only on the rows: by
-event time, then port (left before right), then source instance, then sequence. However slices
-were cut and in whatever order they arrived, the operator sees the same.
+Rows are copied when they arrive (the buffer never holds received memory), kept as runs sorted by
+time, and released up to a watermark. The order of released rows depends on the rows alone: by
+event time, then port (left before right), then source instance, then sequence. It depends neither
+on the slices nor on the order of their arrival.
 
-Runs that are small are merged when they have become many, each with its neighbours of the same
-source, so that rows that arrive one by one cost about as much as the same rows in large slices.
-What then does not fit into `memory_bytes` is spilled, latest rows first: they are needed last.
+When there are many small runs, they are merged with their neighbours of the same source, so that
+rows that arrive one by one cost about as much as the same rows in large slices. What does not fit
+into `memory_bytes` is spilled, latest rows first, since they are needed last.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from ..transport.wire.batch import Batch
 from .spill import SpillFile, SpillRecord
 
 RUN_OVERHEAD_BYTES = 1500
-"""What a run costs beside its rows; many runs of one row are mostly this."""
+"""Memory of a run in addition to its rows; it dominates in runs of one row."""
 
 MERGE_RUNS = 256
-"""So many runs of a port may have gathered before small ones are merged."""
+"""The number of a port's runs beyond which small ones are merged."""
 
 MERGED_BYTES_MAX = 256 << 10
-"""Runs are merged up to this size; larger ones cost little beside their rows."""
+"""Runs are merged up to this size; larger ones have little overhead."""
 
 MERGED_SHARE = 16
-"""And up to one in so many parts of the memory, which is filled and emptied by runs."""
+"""Runs are merged up to 1/MERGED_SHARE of the memory, since whole runs are spilled."""
 
 MERGE_RATIO = 2
-"""A run is merged with newer ones if it is at most so many times as large as they are together: so
-every copy of a row makes its run half as large again, and there are few copies."""
+"""A run is merged with newer ones if it is at most this many times their total size. Each copy of a
+row then makes its run larger by half at least, so rows are copied a logarithmic number of times."""
 
 SPILL_PIECE_BYTES = 1 << 20
-"""Runs are spilled in pieces of about this size, so that a piece spans little event time."""
+"""Runs are spilled in pieces of about this size, which span little event time each."""
 
 
 @dataclass(frozen=True)
 class Released:
-    """Rows whose time has come, in event-time order.
+    """Released rows in event-time order.
 
     Attributes:
-        ports: for each port its rows, or None where it has none.
-        order: bool (rows of all ports,); for two ports, False takes the next row of the left
-            and True the next of the right. All False for one port.
-        latest_ns: the latest event time among them.
+        ports: the rows of each port, None for a port without rows.
+        order: the port of each merged row, bool, shape (rows of all ports,); True is the right of
+            two ports. All False for one port.
+        latest_ns: the latest event time of the rows.
     """
 
     ports: tuple[Batch | None, ...]
@@ -58,10 +58,11 @@ class Released:
 
 
 @dataclass(eq=False)
-class _Run:
+class _SortedRun:
     """Rows of one source instance sorted by time, in memory or in the spill file.
 
-    `place` orders rows of equal time: (source, arrival), then the piece, the piece's piece …
+    `place` orders rows of equal time: (source, arrival number), followed by the number of the piece
+    for each time that the run was spilled.
     """
 
     place: tuple[int, ...]
@@ -73,13 +74,13 @@ class _Run:
 
 
 class EventTimeBuffer:
-    """Holds the rows of one operator's ports until a watermark releases them, in order.
+    """Buffers the rows of one operator's ports and releases them in event-time order.
 
-    `open_spill` is called once, when memory first runs out.
+    `open_spill` is called once, when `memory_bytes` are exceeded for the first time.
     """
 
     def __init__(self, ports: int, memory_bytes: int, open_spill: Callable[[], SpillFile]) -> None:
-        self._runs: tuple[list[_Run], ...] = tuple([] for _ in range(ports))
+        self._runs: tuple[list[_SortedRun], ...] = tuple([] for _ in range(ports))
         self._merge_at = [MERGE_RUNS] * ports
         self._merged_bytes_max = min(MERGED_BYTES_MAX, memory_bytes // MERGED_SHARE)
         self._memory_bytes = memory_bytes
@@ -95,7 +96,7 @@ class EventTimeBuffer:
         return 0 if self._spill is None else self._spill.size_bytes
 
     def add(self, port: int, source: int, batch: Batch) -> None:
-        """Keep a copy of `batch` (with times), which source instance `source` sent to `port`."""
+        """Add a copy of a batch (with times) from source instance `source` to `port`."""
         if batch.num_rows == 0:
             return
         self._arrivals += 1
@@ -109,7 +110,8 @@ class EventTimeBuffer:
     def release(self, watermark_ns: int) -> Iterator[Released]:
         """Yield the rows with a time ≤ `watermark_ns` in order, about `memory_bytes` at a time.
 
-        Rows of one time are never divided. All must be taken before anything is added.
+        Rows of equal time are yielded together. The caller must exhaust the iterator before it
+        calls `add`.
         """
         while (step_ns := self._step(watermark_ns)) is not None:
             released = self._release_step(step_ns)
@@ -117,7 +119,7 @@ class EventTimeBuffer:
                 yield released
 
     def _step(self, watermark_ns: int) -> int | None:
-        """Return up to which time the next rows fit into memory; None if none are due."""
+        """Return the time up to which due rows fit into memory; None if no rows are due."""
         due = [run for runs in self._runs for run in runs if run.first_ns <= watermark_ns]
         if not due:
             return None
@@ -146,14 +148,14 @@ class EventTimeBuffer:
         if self._spill is not None:
             self._spill.close()
 
-    def _keep(self, runs: list[_Run], place: tuple[int, ...], batch: Batch) -> None:
+    def _keep(self, runs: list[_SortedRun], place: tuple[int, ...], batch: Batch) -> None:
         times = _times(batch)
         nbytes = batch.nbytes + RUN_OVERHEAD_BYTES
-        run = _Run(place, int(times[0]), int(times[-1]), nbytes, batch)
+        run = _SortedRun(place, int(times[0]), int(times[-1]), nbytes, batch)
         runs.append(run)
         self.buffered_bytes += run.nbytes
 
-    def _take(self, runs: list[_Run], watermark_ns: int) -> Batch | None:
+    def _take(self, runs: list[_SortedRun], watermark_ns: int) -> Batch | None:
         due = [run for run in runs if run.first_ns <= watermark_ns]
         if not due:
             return None
@@ -168,7 +170,7 @@ class EventTimeBuffer:
             pieces.append(batch)
         return _sort_by_time(pieces[0] if len(pieces) == 1 else Batch.concat(pieces))
 
-    def _load(self, run: _Run) -> Batch:
+    def _load(self, run: _SortedRun) -> Batch:
         if run.batch is not None:
             self.buffered_bytes -= run.nbytes
             return run.batch
@@ -176,11 +178,15 @@ class EventTimeBuffer:
         return self._spill.read(run.record)
 
     def _merge_small(self, port: int) -> None:
-        """Merge small runs in memory that follow each other; wait until there are as many again."""
+        """Merge small neighbouring runs in memory, from the newest to the oldest.
+
+        Runs of a source are neighbours in the order of `place`. Called again when the number of
+        runs has doubled.
+        """
         runs = self._runs[port]
         newest_first = sorted(runs, key=lambda run: run.place, reverse=True)
         runs.clear()
-        group: list[_Run] = []
+        group: list[_SortedRun] = []
         size = 0
         for run in newest_first:
             own = run.nbytes - RUN_OVERHEAD_BYTES
@@ -193,7 +199,7 @@ class EventTimeBuffer:
         self._merge(runs, group)
         self._merge_at[port] = max(MERGE_RUNS, 2 * len(runs))
 
-    def _merge(self, runs: list[_Run], newest_first: list[_Run]) -> None:
+    def _merge(self, runs: list[_SortedRun], newest_first: list[_SortedRun]) -> None:
         if len(newest_first) < 2:
             runs.extend(newest_first)
             return
@@ -201,7 +207,7 @@ class EventTimeBuffer:
         self._keep(runs, newest_first[-1].place, _sort_by_time(Batch.concat(pieces)))
 
     def _make_room(self) -> None:
-        """Merge small runs, then move those that are needed last out of memory: to half of it."""
+        """Merge small runs, then spill the runs needed last until half of the memory is free."""
         for port in range(len(self._runs)):
             self._merge_small(port)
         in_memory = [run for runs in self._runs for run in runs if run.batch is not None]
@@ -210,7 +216,7 @@ class EventTimeBuffer:
                 return
             self._spill_run(next(runs for runs in self._runs if run in runs), run)
 
-    def _spill_run(self, runs: list[_Run], run: _Run) -> None:
+    def _spill_run(self, runs: list[_SortedRun], run: _SortedRun) -> None:
         assert run.batch is not None
         if self._spill is None:
             self._spill = self._open_spill()
@@ -221,12 +227,15 @@ class EventTimeBuffer:
             piece = batch.slice(start, min(start + rows, batch.num_rows))
             times, record = _times(piece), self._spill.append(piece)
             place = (*run.place, number)
-            runs.append(_Run(place, int(times[0]), int(times[-1]), 0, None, record))
+            runs.append(_SortedRun(place, int(times[0]), int(times[-1]), 0, None, record))
         self.buffered_bytes -= run.nbytes
 
 
-def _alike(one: _Run, other: _Run) -> bool:
-    """Tell whether neighbours may be merged; rows are widened only by being released at once."""
+def _alike(one: _SortedRun, other: _SortedRun) -> bool:
+    """Return whether two runs may be merged: same source, in memory, and of the same schema.
+
+    Different types would be widened, which must only happen to rows that are released together.
+    """
     if one.batch is None or other.batch is None or one.place[0] != other.place[0]:
         return False
     return one.batch.schema == other.batch.schema
@@ -254,7 +263,7 @@ def _sort_by_time(batch: Batch) -> Batch:
 
 
 def _merge_order(batches: tuple[Batch | None, ...]) -> npt.NDArray[np.bool_]:
-    """Return which port each merged row comes from; equal times take the left first."""
+    """Return the port of each merged row; at equal times the left comes first."""
     rows = [0 if batch is None else batch.num_rows for batch in batches]
     if len(batches) == 1 or 0 in rows:
         return np.full(sum(rows), len(batches) == 2 and rows[0] == 0, dtype=np.bool_)

@@ -1,6 +1,6 @@
-"""Files for batches that do not fit into memory for now.
+"""Spill files: nameless temporary files for batches that do not fit into memory.
 
-They have no name: the kernel frees them when the process ends, however it ends. Batches are kept in
+The kernel frees nameless files when the process ends, even if it is killed. Batches are stored in
 the wire format.
 """
 
@@ -20,12 +20,12 @@ from ..transport.wire.messages import WorkerMessage
 from ..transport.wire.types import Schema
 
 PAGE_BYTES = 64 << 20
-"""About the size of one file; it is given back as a whole when all of its batches are read."""
+"""About the size of one file, which is freed when all of its batches have been read."""
 
 
 @dataclass(frozen=True)
 class SpillRecord:
-    """Where a spilled batch lies."""
+    """The position of a spilled batch."""
 
     page: int
     offset: int
@@ -34,7 +34,7 @@ class SpillRecord:
 
 @dataclass
 class _Page:
-    """One unnamed file; `live` batches of it have not been read back."""
+    """One nameless file; `live` is the number of its batches that were not read back."""
 
     file: IO[bytes]
     end: int = 0
@@ -42,9 +42,9 @@ class _Page:
 
 
 class SpillFile:
-    """Unnamed temporary files of batches, which the kernel frees however the process ends.
+    """The spilled batches of one operator instance, in nameless files of about `page_bytes`.
 
-    `bytes_max` bounds what they hold; `owner` is the operator's id, for messages.
+    `bytes_max` bounds their total size; `owner` is the operator's id, for messages.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SpillFile:
         except OSError as error:
             msg = (
                 f"operator {self._owner!r} cannot spill to {self._directory or tempfile.tempdir}: "
-                f"{system_reason(error)}; make room there or mend it, or name another folder in "
+                f"{system_reason(error)}; make room or correct that, or name another folder in "
                 "runtime.spill_directory"
             )
             raise ResourceError(msg) from None
@@ -114,14 +114,14 @@ class SpillFile:
         return sum(page.end for page in self._pages.values())
 
     def close(self) -> None:
-        """Give everything back to the kernel."""
+        """Free all files."""
         for page in self._pages.values():
-            with suppress(OSError):  # what is written late and finds no room is dropped anyway
+            with suppress(OSError):  # there may be no room for buffered bytes, dropped anyway
                 page.file.close()
         self._pages.clear()
 
     def _page(self) -> _Page:
-        """Return the page to write to, a new one if the newest is full or gone."""
+        """Return the page to write to: the newest, or a new one if that is full or freed."""
         page = self._pages.get(self._newest)
         if page is None or page.end >= self._page_bytes:
             self._newest += 1

@@ -1,8 +1,8 @@
-"""Low watermarks: how far event time has come on every input, and so on all of them.
+"""Low watermarks: the progress of event time on each input, and on all inputs together.
 
 A watermark W on an input promises that no row with an event time ≤ W follows on it. The watermark
-of several inputs together is their minimum. `WATERMARK_NONE` means that nothing is known yet and
-`WATERMARK_END` that the input has ended.
+of several inputs together is their minimum. `WATERMARK_NONE` is the initial watermark of an input,
+`WATERMARK_END` that of an input that has ended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class WatermarkTracker(Generic[InputKey]):
         self.current_ns = self._minimum()
 
     def update(self, key: InputKey, watermark_ns: int) -> bool:
-        """Note an input's watermark (int64 ns); return whether the minimum of all has advanced.
+        """Set an input's watermark (int64 ns); return whether the minimum of all has advanced.
 
-        An older watermark than the one known is ignored. Raises KeyError for an unknown input.
+        A watermark that is not later than the input's current one is ignored. Raises KeyError for
+        an unknown input.
         """
         if watermark_ns <= self._watermarks[key]:
             return False

@@ -1,1 +1,1 @@
-"""The settings themselves, a module for each section."""
+"""The declarations of all settings, one module per section."""

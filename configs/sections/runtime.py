@@ -24,121 +24,120 @@ class RuntimeSettings:
         0,
         low=0,
         high=4096,
-        why="workers, the first ones, that run sources and nothing else; 0: sources share with all",
+        why="number of workers, the first ones, that run only sources; 0: sources run on all",
     )
     hosts: int = setting(
         0,
         low=0,
         high=4096,
-        why="logical hosts, each with a relay, that share the workers; 0 means one per Ray node, "
-        "or one without Ray",
+        why="logical hosts among which workers are divided, each with a relay; 0 means one per Ray "
+        "node, or one without Ray",
     )
     route: Literal["non-blocking", "star", "chain", "binomial"] = setting(
         "non-blocking",
         choices=("non-blocking", "star", "chain", "binomial"),
-        why="the tree of hosts along which a stream for several of them travels; the first adjusts "
-        "itself to the load",
+        why="shape of the multicast tree of hosts; non-blocking adapts to the load",
     )
     addressing: Literal["worker-oriented", "instance-oriented"] = setting(
         "worker-oriented",
         choices=("worker-oriented", "instance-oriented"),
-        why="an all-grouped row is serialized once, or (as Storm does) once per instance",
+        why="serialize an all-grouped row once, or once per instance as Storm does",
     )
     unreachable_after_ms: int = setting(
         30_000,
         low=1,
         high=_HOUR_MS,
-        why="time that a host may be unreachable from another before the job begins anew",
+        why="time that a host may be unreachable from another before the job is restarted",
     )
     virtual_nodes: int = setting(
         1024,
         low=1,
         high=65_536,
         power_of_two=True,
-        why="parts of the key space; instances own ranges of them, so it bounds the parallelism",
+        why="parts of the key space; instances own ranges of them, so it limits parallelism",
     )
     source_batch_rows: int = setting(
         8192,
         low=1,
         high=1_048_576,
-        why="rows that a source reads at a time",
+        why="maximum rows that a source reads at a time",
     )
     max_drift_ms: int = setting(
         60_000,
         low=0,
         high=24 * _HOUR_MS,
-        why="event time by which one source may run ahead of the slowest",
+        why="event time by which a source may be ahead of the slowest source",
     )
     order_buffer_bytes: int = setting(
         64 * MIB,
         low=KIB,
         high=64 * GIB,
-        why="memory of one operator instance for rows that wait for event time; more are spilled",
+        why="memory per operator instance for rows that wait for the watermark; more are spilled",
     )
     spill_bytes_max: int = setting(
         4 * GIB,
         low=0,
         high=1024 * GIB,
-        why="disk that one operator instance may fill with waiting rows before the job fails",
+        why="disk space per operator instance for waiting rows; beyond it the job fails",
     )
     spill_directory: str = setting(
         "",
-        why="where waiting rows are spilled; empty means the system's temporary directory",
+        why="directory for spilled rows; empty means the system's temporary directory",
     )
     collect_bytes_max: int = setting(
         512 * MIB,
         low=KIB,
         high=64 * GIB,
-        why="what a collect sink may bring to the driver before the job fails",
+        why="maximum size of the result of a collect sink; beyond it the job fails",
     )
     max_restarts: int = setting(
         3,
         low=0,
         high=1000,
-        why="times that a job is started again after a worker died",
+        why="maximum restarts of a job after workers died",
     )
     poll_interval_ms: int = setting(
         200,
         low=1,
         high=10_000,
-        why="time between two looks of the controller at its workers",
+        why="interval at which the controller polls its workers",
     )
     drain_timeout_ms: int = setting(
         30_000,
         low=0,
         high=_HOUR_MS,
-        why="time that a stopped job has to finish what its sources have read",
+        why="time for a stopped job to process the rows that its sources have read",
     )
     output_lines_per_s: int = setting(
         1000,
         low=0,
         high=1_000_000,
-        why="lines that users' functions in one worker may print a second, on average, and have "
-        "shown by the driver; more are counted; 0 leaves them where the worker runs",
+        why="average lines per second that the driver shows of functions in one worker; more "
+        "are only counted; 0 leaves all output where the worker runs",
     )
     kill_grace_ms: int = setting(
         3000,
         low=0,
         high=_HOUR_MS,
-        why="time between asking a worker to end and ending it",
+        why="time between asking a worker to end and killing it",
     )
     start_timeout_ms: int = setting(
         60_000,
         low=1,
         high=_HOUR_MS,
-        why="time that all workers have to come up",
+        why="time for all workers to start",
     )
     commit_interval_ms: int = setting(
         10_000,
         low=1,
         high=24 * _HOUR_MS,
-        why="time between two published parts of an unbounded job's output",
+        why="interval at which an unbounded job publishes parts of its output",
     )
     partial_output: Literal["beside", "replace"] = setting(
         "beside",
         choices=("beside", "replace"),
-        why="where a bounded job publishes that was stopped before its input had ended: beside its "
-        "output, as OUTPUT.partial, or in its place",
+        why="where a bounded job that was stopped before the end of its input publishes: as "
+        "OUTPUT.partial beside its output, or in place of its output",
     )
     on_loss: Literal["fail", "restart-at-least-once"] = setting(
         "fail",

@@ -27,7 +27,7 @@ class SparkSettings:
         1024,
         low=512,
         high=1_048_576,
-        why="heap of one executor (Spark starts with no less than about 470)",
+        why="heap of one executor (Spark needs at least about 470)",
     )
     driver_memory_mb: int = setting(
         1024,
@@ -44,13 +44,13 @@ class SparkSettings:
 
     quick_start: bool = setting(
         True,
-        why="Java compiles quickly rather than well, which halves a start; off for long queries",
+        why="use only Java's fast compiler, which halves the time of a start; off for long queries",
     )
 
     keep_classes: bool = setting(
         True,
-        why="on Ray, Java maps Spark's classes from a file of 160 MB in the user's cache folder, "
-        "which an application makes once: half the processor time of a start",
+        why="on Ray, load Spark's classes from an archive of 160 MB in the user's cache folder, "
+        "written once by an application; halves the processor time of a start",
     )
 
     def __post_init__(self) -> None:

@@ -18,14 +18,14 @@ class TransportSettings:
         low=KIB,
         high=16 * MIB,
         symbol="MMS",
-        why="a transfer buffer is sent once it holds this much",
+        why="a slice is sent when it has this size",
     )
     wtl_ms: float = setting(
         1.0,
         low=0.0,
         high=1000.0,
         symbol="WTL",
-        why="or once its oldest tuple has waited this long",
+        why="a slice is sent when its oldest tuple has waited this long",
     )
     ring_bytes: int = setting(
         4 * MIB,
@@ -33,151 +33,151 @@ class TransportSettings:
         high=GIB,
         power_of_two=True,
         symbol="Q",
-        why="capacity of a ring (Q counts it in slices); less where memory is short",
+        why="capacity of a ring (the papers' Q counts slices); reduced if memory is short",
     )
     ring_bytes_min: int = setting(
         256 * KIB,
         low=64 * KIB,
         high=GIB,
         power_of_two=True,
-        why="a job whose rings would have to be smaller than this is refused",
+        why="minimum capacity of a ring; a job without memory for it is refused",
     )
     memory_budget_fraction: float = setting(
         0.25,
         low=0.01,
         high=0.9,
-        why="share of the free memory (of /dev/shm or RAM, the lesser) that a job's rings may take",
+        why="share of free memory (the lesser of /dev/shm and RAM) that a job's rings may use",
     )
     spin_pauses: int = setting(
         100,
         low=0,
         high=200,
-        why="pauses (a few µs in all) before a worker sleeps; 0 if workers outnumber cores",
+        why="spin pauses (a few µs in all) before a worker sleeps; 0 if workers outnumber cores",
     )
     doorbell_timeout_ms: int = setting(
         50,
         low=1,
         high=1000,
-        why="longest sleep of a worker that nobody wakes",
+        why="maximum sleep of a worker whose doorbell is not rung",
     )
     checksum: bool = setting(
         False,
-        why="check every message's bytes; for hunting faults, memory within a host needs none",
+        why="verify a checksum of every message; for debugging",
     )
     poison_released: bool = setting(
         False,
-        why="overwrite released frames, so that a view used too late shows at once",
+        why="overwrite released frames, to detect views that are used too late; for debugging",
     )
     segment_kind: Literal["memfd", "named"] = setting(
         "memfd",
         choices=("memfd", "named"),
-        why="rings' memory: anonymous, or files in /dev/shm where /proc/PID/fd may not be read",
+        why="memory of rings: anonymous, or files in /dev/shm if /proc/PID/fd is not readable",
     )
     held_fraction: float = setting(
         0.5,
         low=0.05,
         high=0.5,
-        why="share of a ring that kept views may hold before the job fails instead of stalling",
+        why="share of a ring that kept views may occupy; beyond it the job fails",
     )
     push_slots: int = setting(
         8,
         low=2,
         high=4096,
-        why="slots of a push channel, Slash's c: credits of its sender; half may be one message",
+        why="slots (credits) of a push channel, Slash's c; a message uses at most half of them",
     )
     push_slot_bytes: int = setting(
         64 * KIB,
         low=KIB,
         high=MIB,
         power_of_two=True,
-        why="bytes of one such slot, Slash's m; 32 of them are its footer",
+        why="bytes of a slot of a push channel, Slash's m, including a footer of 32 bytes",
     )
     port_range_low: int = setting(
         0,
         low=0,
         high=65_535,
-        why="lowest port that a host may listen on for others; 0 lets the kernel choose",
+        why="lowest port on which a host listens for other hosts; 0 lets the kernel choose",
     )
     port_range_high: int = setting(
         0,
         low=0,
         high=65_535,
-        why="highest such port; where a firewall opens a range, make it one per host and job",
+        why="highest such port; a firewall must open one port per host and job",
     )
     heartbeat_interval_ms: int = setting(
         500,
         low=1,
         high=60_000,
-        why="time between two heartbeats on a link between hosts",
+        why="interval of heartbeats on a link between hosts",
     )
     silence_timeout_ms: int = setting(
         3000,
         low=2,
         high=600_000,
-        why="a link on which nothing was heard for this long is broken, and dialled anew",
+        why="a link without any message for this long is considered broken and reconnected",
     )
     handshake_timeout_ms: int = setting(
         3000,
         low=1,
         high=60_000,
-        why="time that a new connection has to prove who it is",
+        why="time for a new connection to authenticate",
     )
     half_open_max: int = setting(
         64,
         low=1,
         high=65_536,
-        why="connections that may wait for their proof at a time; others are refused",
+        why="maximum connections that are being authenticated; others are refused",
     )
     reconnect_backoff_ms: int = setting(
         20,
         low=1,
         high=60_000,
-        why="mean wait before a broken link is dialled again; doubles with each failure",
+        why="mean wait before a broken link is reconnected; doubles with each failure",
     )
     reconnect_backoff_max_ms: int = setting(
         1000,
         low=1,
         high=600_000,
-        why="longest such wait: how late a healed link may be noticed",
+        why="maximum wait before a broken link is reconnected",
     )
     control_queue_messages: int = setting(
         256,
         low=1,
         high=65_536,
-        why="control messages to a host, or from it, that may wait before senders are held up",
+        why="control messages to or from a host that may be queued before senders block",
     )
     grant_delay_ms: float = setting(
         1.0,
         low=0.0,
         high=1000.0,
-        why="longest time that a grant too small to send at once waits for more",
+        why="maximum delay of a small grant, to combine it with later ones",
     )
     link_buffer_bytes: int = setting(
         0,
         low=0,
         high=64 * MIB,
-        why="send buffer of a link within a machine; 0: 512 KiB, beyond 4 hosts 2 MiB",
+        why="send buffer of a link within a machine; 0: 512 KiB, or 2 MiB for more than 4 hosts",
     )
 
     between_hosts: Literal["auto", "verbs", "tcp"] = setting(
         "auto",
         choices=("auto", "verbs", "tcp"),
-        why="what carries links between hosts; auto: RDMA verbs where both have a usable device",
+        why="transport of links between hosts; auto: RDMA verbs if both have a usable device",
     )
     verbs_data: Literal["read", "write", "send"] = setting(
         "read",
         choices=("read", "write", "send"),
-        why="how streams travel over verbs: READ by the child, WRITE by the parent, or SEND",
+        why="verb that moves streams: READ by the child, WRITE by the parent, or SEND",
     )
     rdma_device: str = setting(
         "",
-        why="the device for verbs; empty: the one that bears the host's address, else the first",
+        why="the device for verbs; empty: the one with the host's address, else the first",
     )
     verbs_retry_ms: int = setting(
         10_000,
         low=1,
         high=3_600_000,
-        why="how long links to a host are not of verbs after one broke; doubles with each failure",
+        why="time for which links to a host use TCP after verbs failed; doubles with each failure",
     )
 
     def __post_init__(self) -> None:

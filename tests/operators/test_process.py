@@ -214,7 +214,7 @@ def test_what_a_method_returns_is_refused(
     with pytest.raises(UsageError) as caught:
         operator.on_batch(_batch([1], times), Collected())
     assert str(caught.value) == (
-        f"Answers.on_row returned {what}, which nobody takes: send rows on with"
+        f"Answers.on_row returned {what}, which is not used: emit rows with"
         " out.emit_row(column=value, …), and return nothing"
     )
 

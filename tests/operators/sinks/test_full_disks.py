@@ -117,7 +117,7 @@ def test_a_spill_file_without_room_is_told_in_one_line(small_disk: Path) -> None
     with pytest.raises(ResourceError) as error:
         fill()
     assert str(error.value) == (
-        f"operator 'match' cannot spill to {small_disk}: {NO_ROOM}; make room there or mend it, or "
+        f"operator 'match' cannot spill to {small_disk}: {NO_ROOM}; make room or correct that, or "
         "name another folder in runtime.spill_directory"
     )
     assert error.value.__suppress_context__

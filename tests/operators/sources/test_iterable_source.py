@@ -135,8 +135,8 @@ def test_a_column_taken_for_text_that_is_none_fails_the_job(policy: Any) -> None
     with pytest.raises(InputError) as error:
         list(iter(lambda: reader.read(8192), "no batch is that"))
     assert str(error.value) == (
-        "column 'x' held nothing but nulls in the first 4 rows, so it was taken for text when they "
-        "could wait no longer, and now there is a value of the type int64: pass schema=, or rows "
+        "column 'x' held nothing but nulls in the first 4 rows, so it was presumed to be "
+        "text, but a later value has the type int64: pass schema=, or rows "
         "without it"
     )
 

@@ -408,7 +408,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     "a method that yields": (
         lambda rig: rig.fixes.shuffle().process(Yields, id="m"),
         "operator 'm': Yields.on_row contains yield, so calling it would run none of it: write it"
-        " with def; send rows on with out.emit_row(column=value, …), and return nothing",
+        " with def; emit rows with out.emit_row(column=value, …), and return nothing",
     ),
     "an async method": (
         lambda rig: rig.fixes.shuffle().process(AsyncOpen, id="m"),
