@@ -1,4 +1,4 @@
-"""Errors: the tree in the module's docstring is the real one, and every error crosses processes."""
+"""Errors: the tree in the module's docstring is complete, and every error can be pickled."""
 
 import pickle
 import re
@@ -14,7 +14,7 @@ CLASSES = [
 ]
 
 
-def test_the_drawn_tree_is_the_hierarchy():
+def test_the_documented_tree_is_the_hierarchy():
     drawn = re.findall(r"^[ │├└─]*?(\w+Error)\b", errors.__doc__, re.MULTILINE)
     assert sorted(drawn) == sorted(error.__name__ for error in CLASSES)
     depth = {}
@@ -27,9 +27,9 @@ def test_the_drawn_tree_is_the_hierarchy():
 
 
 @pytest.mark.parametrize("error", CLASSES)
-def test_the_exit_code_tells_usage_from_failure(error):
+def test_exit_codes_distinguish_usage_from_failure(error):
     expected = errors.EXIT_USAGE if issubclass(error, errors.UsageError) else errors.EXIT_FAILURE
-    if error is errors.JobCancelledError:  # the user's own doing, as Ctrl-C in any program
+    if error is errors.JobCancelledError:  # as for Ctrl-C in any program
         expected = errors.EXIT_INTERRUPTED
     assert error.exit_code == expected
 
@@ -41,7 +41,7 @@ def test_errors_cross_process_borders_unchanged(error):
     assert str(copy) == "one line"
 
 
-def test_a_users_traceback_comes_first_and_survives_the_journey():
+def test_a_users_traceback_comes_first_and_can_be_pickled():
     error = errors.UserFunctionError("match", 3, "Traceback …\nKeyError: 'x'\n", "{'id': 7}")
     copy = pickle.loads(pickle.dumps(error))
     assert (

@@ -1,4 +1,4 @@
-"""Where settings come from: the order of precedence, and one clear line for each mistake."""
+"""Loading settings: the order of precedence, and one clear line for each mistake."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from whale_ray.configs.settings import Settings
 
 @pytest.fixture
 def write_yaml(tmp_path, monkeypatch):
-    """Write a settings file into the current directory, so that messages hold its name alone."""
+    """Write a settings file to the current directory, so that messages name it without a path."""
     monkeypatch.chdir(tmp_path)
 
     def write(text, name="job.yaml"):
@@ -37,7 +37,7 @@ def test_later_sources_win(write_yaml):
     assert settings.transport.mms_bytes == 16384  # the caller wins
 
 
-def test_two_settings_that_limit_each_other_may_come_from_two_places(write_yaml):
+def test_settings_that_limit_each_other_may_have_different_origins(write_yaml):
     path = write_yaml("transport: {ring_bytes: 131072}\n")
     environ = {"WHALE_RAY_TRANSPORT__RING_BYTES_MIN": "65536"}
     assert load_settings(path, environ=environ).transport.ring_bytes == 131072
@@ -60,7 +60,7 @@ def test_an_empty_file_changes_nothing(write_yaml):
         ("runtime.on_loss", "restart-at-least-once", "restart-at-least-once"),
     ],
 )
-def test_texts_are_parsed_as_the_setting_wants(name, text, value):
+def test_texts_are_parsed_by_the_settings_type(name, text, value):
     section, _, field = name.partition(".")
     variable = f"WHALE_RAY_{section}__{field}".upper()
     for settings in (

@@ -39,7 +39,7 @@ def test_defaults_are_those_of_the_design():
     assert settings.spark.executors == 1
 
 
-def test_settings_are_frozen_equal_by_value_and_travel():
+def test_settings_are_frozen_equal_by_value_and_picklable():
     settings = Settings().with_overrides({"transport.mms_bytes": 1024})
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.transport.mms_bytes = 2048
@@ -67,7 +67,7 @@ def test_a_number_without_a_range_cannot_be_declared():
 
 
 @given(st.sampled_from(NUMBERS), st.integers(-(2**62), 2**62))
-def test_a_number_is_taken_exactly_if_it_lies_in_its_range(path, value):
+def test_a_number_is_accepted_if_and_only_if_in_its_range(path, value):
     declared = DECLARATIONS[path]
     section, _, name = path.partition(".")
     allowed = declared.low <= value <= declared.high
@@ -93,7 +93,7 @@ def test_a_number_is_taken_exactly_if_it_lies_in_its_range(path, value):
 
 
 @pytest.mark.parametrize("path", NUMBERS)
-def test_the_ends_of_a_range_belong_to_it(path):
+def test_ranges_are_inclusive(path):
     declared = DECLARATIONS[path]
     for end in (declared.low, declared.high):
         assert declared.check(path, declared.kind(end)) == end
@@ -153,7 +153,7 @@ def test_a_wrong_value_is_refused_when_the_section_is_built(section, keywords, m
     assert raised.value.exit_code == EXIT_USAGE
 
 
-def test_an_integer_becomes_a_float_where_one_is_wanted():
+def test_an_integer_becomes_a_float_for_a_float_setting():
     assert type(TransportSettings(wtl_ms=2).wtl_ms) is float
 
 

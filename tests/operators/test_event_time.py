@@ -1,4 +1,4 @@
-"""Event time and watermark, against a model that takes one row at a time."""
+"""Event time and watermark, against a model that processes one row at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batch(values: list[Any], kind: pa.DataType | None = None) -> Batch:
     )
 
 
-class Model:
+class AssignerModel:
     """The definition, row by row, in Python's integers."""
 
     def __init__(self, behind_ns: int, unit: str) -> None:
@@ -86,7 +86,7 @@ def test_equals_the_model(cuts: list[list[int | None]], unit: Any, behind_ms: fl
     event_time = EventTime("t", behind_ms, unit, on_late="drop", on_null="drop")
     assert event_time.max_out_of_order_ns == behind_ns
     assigner = EventTimeAssigner(event_time, "s")
-    model = Model(behind_ns, unit)
+    model = AssignerModel(behind_ns, unit)
     for values in cuts:
         model.kept, model.dropped = [], {}
         for row, value in enumerate(values):
@@ -102,7 +102,7 @@ def test_equals_the_model(cuts: list[list[int | None]], unit: Any, behind_ms: fl
     values=st.lists(st.integers(0, 50), max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=6),
 )
-def test_how_rows_are_cut_into_batches_does_not_matter(values: list[int], cuts: list[int]) -> None:
+def test_the_cut_into_batches_does_not_matter(values: list[int], cuts: list[int]) -> None:
     whole = EventTimeAssigner(EventTime("t", 5, "ms", "drop"), "s")
     expected, _ = whole.assign(batch(values))
     sliced = EventTimeAssigner(EventTime("t", 5, "ms", "drop"), "s")

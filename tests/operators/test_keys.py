@@ -1,4 +1,4 @@
-"""Key hashes against XXH64 in plain Python, golden values, and the spread of real-like keys."""
+"""Key hashes against XXH64 in plain Python, golden values, and the distribution of keys."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _lane(accumulator: int, value: int) -> int:
 
 
 def xxh64(data: bytes, seed: int) -> int:
-    """XXH64 as its specification writes it."""
+    """XXH64 in plain Python, after its specification."""
     rest = data
     if len(data) >= 32:
         lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed, (seed - _P1) & _MASK]
@@ -253,7 +253,7 @@ def test_keys_spread_evenly(kind: str, buckets: int) -> None:
         assert abs(chi_square - freedom) < 5 * math.sqrt(2 * freedom)
 
 
-def test_one_bit_of_the_key_turns_half_of_the_hash() -> None:
+def test_one_bit_of_the_key_flips_half_of_the_hash() -> None:
     keys = np.random.default_rng(7).integers(0, 2**62, 2_000, dtype=np.int64)
     base, _ = hash_keys(Batch.from_pydict({"k": keys}), ["k"])
     for bit in range(0, 64, 7):

@@ -1,4 +1,4 @@
-"""The columns of Python rows: one rule, however the rows are cut into batches."""
+"""The columns of Python rows do not depend on how the rows are cut into batches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _gathered(values: Sequence[Any], cuts: Sequence[int] = ()) -> Batch:
 
 
 @pytest.mark.parametrize("what", FIRST)
-def test_the_first_value_tells_the_type(what: str) -> None:
+def test_the_first_value_determines_the_type(what: str) -> None:
     value, kind = FIRST[what]
     batch = _gathered([None, value, None, value])
     assert str(batch.schema) == f"x: {kind}"
@@ -81,7 +81,7 @@ def test_the_first_value_tells_the_type(what: str) -> None:
 
 
 OTHERS = [
-    # (first value, another one, what becomes of it; None: it is refused)
+    # (first value, another one, the latter in the column; None: it is refused)
     (1, 2.0, 2),
     (1, 2.5, None),
     (1, True, None),
@@ -156,7 +156,7 @@ def test_an_integer_beyond_64_bits_is_named() -> None:
         (object(), "column 'x': Could not convert <object object"),
     ],
 )
-def test_what_no_type_holds_is_refused(value: object, message: str) -> None:
+def test_values_of_unsupported_types_are_refused(value: object, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
         _gathered([None, value])
 
@@ -204,7 +204,7 @@ def _pieces(rows: list[dict[str, Any]], cuts: Sequence[int]) -> list[list[dict[s
 
 
 def _transformed(transform: Transform, pieces: list[list[Any]]) -> Iterator[Batch | None]:
-    """Let a function make the rows of each piece, whatever comes in."""
+    """Let a function return the rows of each piece, ignoring its input."""
     one = transform.instance()
     for piece in pieces:
         places.extend(piece)
@@ -247,7 +247,9 @@ def _read(
 @given(_cut_rows())
 @example(([{"x": None, "y": 1}, {"x": 1.5, "y": 1}], [1]))
 @example(([{"x": 1, "y": 1}, {"x": 1.5, "y": 1}], [1]))
-def test_batches_make_no_difference(cut: tuple[list[dict[str, Any]], list[int]]) -> None:
+def test_the_cut_into_batches_does_not_change_the_rows(
+    cut: tuple[list[dict[str, Any]], list[int]],
+) -> None:
     rows, cuts = cut
     whole, pieces = [rows], _pieces(rows, cuts)
     for transform in (MapRows(_next_place), FlatMapRows(_next_in_a_list)):
@@ -271,7 +273,9 @@ def test_batches_make_no_difference(cut: tuple[list[dict[str, Any]], list[int]])
 
 @settings(max_examples=30, deadline=None)
 @given(_cut_rows())
-def test_the_row_that_a_source_refuses_is_the_same(cut: tuple[list[Any], list[int]]) -> None:
+def test_the_cut_into_batches_does_not_change_the_refused_row(
+    cut: tuple[list[Any], list[int]],
+) -> None:
     rows, _ = cut
     said = set()
     for max_rows in (1, 3, 100):
@@ -307,7 +311,7 @@ def test_a_map_waits_for_the_first_value_and_keeps_times_and_origin() -> None:
     assert (one.waiting_rows, one.finish()) == (0, None)
 
 
-def test_nothing_but_nulls_has_the_type_of_the_input() -> None:
+def test_a_column_of_nulls_has_the_type_of_the_input() -> None:
     one = MapRows(lambda row: {"x": None}).instance()
     assert one.apply(_ints([0])) is None
     result = one.finish()
@@ -335,7 +339,7 @@ def test_without_an_input_column_of_that_name_the_user_declares_it() -> None:
 
 @pytest.mark.parametrize("policy", ["fail", "drop"])
 @pytest.mark.parametrize("max_rows", [1, 10])
-def test_a_column_of_nulls_is_no_fault_of_its_rows(policy: str, max_rows: int) -> None:
+def test_a_column_of_nulls_fails_under_any_policy_for_rows(policy: str, max_rows: int) -> None:
     rows = [{"x": number, "y": None} for number in range(3)]
     with pytest.raises(InputError) as caught:
         list(_read(rows, max_rows, policy))
@@ -345,8 +349,8 @@ def test_a_column_of_nulls_is_no_fault_of_its_rows(policy: str, max_rows: int) -
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_so_many_rows_wait_and_no_more(monkeypatch: Any, size: int) -> None:
-    """A value in the next row comes too late, also where it lies in the same batch."""
+def test_the_number_of_waiting_rows_is_limited(monkeypatch: Any, size: int) -> None:
+    """A value in the next row is too late, even if it is in the same batch."""
     monkeypatch.setattr(learnt_schema, "WAITING_ROWS_MAX", 10)
     for nulls, kind in ((9, "float64"), (10, "int64")):
         values = [*[None] * nulls, 0.5]
@@ -379,7 +383,7 @@ def test_so_many_rows_wait_and_no_more(monkeypatch: Any, size: int) -> None:
         ("float64", True, "bool"),
     ],
 )
-def test_what_a_map_keeps_of_the_input(own: str, value: Any, kind: str) -> None:
+def test_which_types_of_the_input_a_map_keeps(own: str, value: Any, kind: str) -> None:
     batch = Batch.from_pydict({"x": [None]}, Schema.of(x=own))
     result = MapRows(lambda row: {"x": value}).apply(batch)
     assert result is not None
@@ -415,7 +419,7 @@ def _emitted_all(rows: list[Any]) -> Iterator[Batch | None]:
     yield gatherer.take(final=True)
 
 
-def test_the_first_mapping_with_names_of_text_tells_the_columns() -> None:
+def test_the_first_mapping_with_text_names_determines_the_columns() -> None:
     rejected: list[int] = []
     rows: list[Any] = [7, {1: 2}, {"a": [1]}, {"a": None}, {"a": 5}, (1,), {"a": 1.5}]
     batches = list(_read(rows, 2, "drop", rejected))
@@ -433,8 +437,8 @@ def test_rows_without_columns_are_rows() -> None:
 
 
 @pytest.mark.parametrize("emits", [1, 100])
-def test_each_row_is_looked_at_once(monkeypatch: Any, emits: int) -> None:
-    """Rows that wait for a type are not looked at again with each row that comes."""
+def test_each_row_is_examined_once(monkeypatch: Any, emits: int) -> None:
+    """Rows that wait for a type are not examined again with each new row."""
     looked_at = []
     look = LearntSchema.look
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The bases of users' operators: runs in merge order, rows with their times, what is missing."""
+"""The bases of users' operators: runs in merge order, rows with times, incomplete classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whale_ray.transport.wire.batch import Batch
 
 
 class Collected(Output):
-    """Keeps what is emitted row by row, with the time it would get."""
+    """Collects emitted rows with the time that they would get."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int | None, dict[str, Any]]] = []
@@ -47,7 +47,7 @@ def test_runs_replay_the_merge_order(order: list[bool]) -> None:
 
 
 class Trace(CoProcess):
-    """Passes every row on with the side that it came from."""
+    """Emits every row with the side of its input."""
 
     def on_left(self, batch: Batch, out: Output) -> None:
         out.emit_rows([{"left": row["n"]} for row in batch.rows()])
@@ -134,7 +134,7 @@ def test_missing(operator: type[Process | CoProcess], missing: str | None) -> No
     assert operator.missing() == missing
 
 
-def test_what_is_missing_is_said_when_called_all_the_same() -> None:
+def test_calling_an_incomplete_process_names_what_is_missing() -> None:
     with pytest.raises(RowFailure) as caught:
         Half().on_right(_batch([1]), Collected())
     assert str(caught.value.__cause__) == "Half lacks on_right"
@@ -161,7 +161,7 @@ class BothByBatch(CoProcess):
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 4)), max_size=40))
-def test_merged_rows_by_row_are_those_by_run(merged: list[tuple[bool, int]]) -> None:
+def test_merged_rows_are_the_same_by_row_and_by_run(merged: list[tuple[bool, int]]) -> None:
     sides: list[list[int]] = [[], []]
     times: list[list[int]] = [[], []]
     now = 0
@@ -206,7 +206,7 @@ _ANSWERS = [
 
 @pytest.mark.parametrize(("method", "function", "what"), _ANSWERS)
 @pytest.mark.parametrize("times", [None, [1]])
-def test_what_a_method_returns_is_refused(
+def test_a_value_returned_by_a_method_is_refused(
     method: str, function: Any, what: str, times: list[int] | None
 ) -> None:
     function.__name__ = method
@@ -221,7 +221,7 @@ def test_what_a_method_returns_is_refused(
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["", "_row"])
-def test_what_a_side_returns_is_refused(side: str, kind: str) -> None:
+def test_a_value_returned_by_a_method_of_a_side_is_refused(side: str, kind: str) -> None:
     def answer(self: Any, rows: Any, out: Any) -> int:
         return 7
 

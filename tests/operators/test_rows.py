@@ -1,4 +1,4 @@
-"""`Row` is a mapping over one row of a batch, and converts only what is asked for."""
+"""`Row` is a mapping of one row of a batch, and converts only the columns that are read."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def _each(function: Callable[[Any], Any], batch: Batch) -> list[Any]:
 
 
 @given(batches(max_rows=40), st.data())
-def test_rows_hold_what_the_columns_hold(batch: Batch, data: st.DataObject) -> None:
-    """Whatever a function reads, by attribute or name, and whether it has read it before or not."""
+def test_rows_have_the_values_of_the_columns(batch: Batch, data: st.DataObject) -> None:
+    """A function may read columns by attribute or name, for the first time or again."""
     names = st.sampled_from(batch.schema.names)
     reads = iter(data.draw(st.lists(st.lists(names), min_size=2 * len(batch))))
 
@@ -102,7 +102,7 @@ def test_rows_hold_what_the_columns_hold(batch: Batch, data: st.DataObject) -> N
             assert all(any(repr(v) == repr(w) for w in row.values()) for v in attributes + items)
 
 
-def test_what_a_function_reads_by_attribute_is_the_same_everywhere() -> None:
+def test_columns_read_as_attributes_are_remembered_per_function() -> None:
     batch = Batch.from_pydict({"n": np.arange(3000), "m": np.arange(3000) * 2})
 
     def read(row: Any) -> int:
@@ -112,7 +112,7 @@ def test_what_a_function_reads_by_attribute_is_the_same_everywhere() -> None:
     assert _each(read, batch.slice(10, 2990)) == [3 * n for n in range(10, 2990)]
 
 
-def test_columns_that_no_row_is_asked_for_are_never_converted(monkeypatch: Any) -> None:
+def test_columns_that_are_not_read_are_never_converted(monkeypatch: Any) -> None:
     converted = []
     to_pylist = Column.to_pylist
     monkeypatch.setattr(
@@ -136,8 +136,8 @@ USES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_rows_are_alike_whatever_their_function_does(use: str) -> None:
-    """From the 33rd row on they are made for what it did with those before."""
+def test_rows_behave_alike_for_every_use(use: str) -> None:
+    """From the 33rd row on, rows are adapted to what the function did with earlier ones."""
     names = ("speed", "_low", "items", "pop", "two words")
     columns = {name: np.arange(1100) + place for place, name in enumerate(names)}
     batch = Batch.from_pydict(columns)
@@ -174,7 +174,7 @@ def test_rows_are_alike_whatever_their_function_does(use: str) -> None:
 
 
 def _of_dict(use: str, row: dict[str, Any]) -> Any:
-    """Return what a function of `USES` makes of a dict, which has no attributes."""
+    """Return the result of a function of `USES` for a dict, which has no attributes."""
     if use == "attribute":
         return row["speed"]
     if use == "attribute and copy":
@@ -192,7 +192,7 @@ def _used(function: Callable[[Any], Any], batch: Batch) -> Iterator[Row]:
     yield from rows
 
 
-def test_functions_that_copy_rows_make_dicts_that_the_collector_leaves_alone() -> None:
+def test_copies_of_rows_are_not_tracked_by_the_garbage_collector() -> None:
     batch = Batch.from_pydict({"n": np.arange(100), "text": ["a"] * 100})
     for _ in range(2):
         copies = _each(lambda row: {**row}, batch)
@@ -200,8 +200,8 @@ def test_functions_that_copy_rows_make_dicts_that_the_collector_leaves_alone() -
         assert not any(map(gc.is_tracked, copies))
 
 
-def test_a_batch_of_which_no_row_is_copied_is_not_converted(monkeypatch: Any) -> None:
-    """What a function did with the rows of one batch tells nothing of the next one's."""
+def test_a_batch_without_copied_rows_is_not_converted(monkeypatch: Any) -> None:
+    """Copied rows of one batch do not affect the next batch."""
     batch = Batch.from_pydict({"n": np.arange(3000), "text": ["a"] * 3000})
     converted = []
     to_pylist = Column.to_pylist
@@ -239,7 +239,7 @@ def test_a_row_is_read_only() -> None:
         _each(write, _BATCH)
 
 
-def test_rows_that_are_kept_stay_as_they_are() -> None:
+def test_kept_rows_do_not_change() -> None:
     keep: Callable[[Any], Any] = lambda row: (row.id, row)[1]  # noqa: E731 - a lambda is meant
     for _ in range(2):
         kept = _each(keep, _BATCH)
@@ -250,7 +250,7 @@ def test_rows_that_are_kept_stay_as_they_are() -> None:
         assert isinstance(kept[0], Row)
 
 
-def test_columns_called_as_nothing_in_python_can_be() -> None:
+def test_column_names_that_are_not_identifiers() -> None:
     names = ("keys", "items", "class", "_row", "_0", "__class__", "two words", "ﬁ", "")
     batch = Batch.from_pydict({name: [position] * 2 for position, name in enumerate(names)})
 
@@ -262,7 +262,7 @@ def test_columns_called_as_nothing_in_python_can_be() -> None:
 
 
 class Unhashable:
-    """A function without a hash, as users may well make one."""
+    """A function that is not hashable, as users may write one."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # that is the case tested
@@ -276,7 +276,7 @@ def test_any_callable_gets_rows(function: Any) -> None:
     assert [row.id for row in rows_for(function, _BATCH)] == ["a", None, "c"]
 
 
-def test_text_that_is_not_utf8_is_said_to_be_that() -> None:
+def test_text_that_is_not_utf8_is_reported() -> None:
     batch = Batch.from_pydict({"text": [b"\xff"]})
     (column,) = batch.columns
     schema = Schema.of(text="string")

@@ -375,7 +375,7 @@ def test_describe(transform: Transform, shown: str) -> None:
     assert transform.describe() == shown
 
 
-def test_transforms_travel() -> None:
+def test_transforms_can_be_pickled() -> None:
     add: Callable[[Any], Any] = lambda row: {"x": row.n + 1}  # noqa: E731 - a lambda is meant
     for transform in (MapRows(add), _FILTERS["expression"], _MAPS["expressions"]):
         result = cloudpickle.loads(cloudpickle.dumps(transform)).apply(_batch([3]))

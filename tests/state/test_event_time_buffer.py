@@ -1,4 +1,4 @@
-"""The buffer against a model: whatever arrives in whatever slices, rows come out in one order."""
+"""The buffer against a model: the order of released rows does not depend on slices or arrival."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch_of(times: list[int], first_row: int) -> Batch:
 
 
 @dataclass
-class Model:
+class BufferModel:
     """All rows as (time, port, source, number), released by sorting everything."""
 
     waiting: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -59,7 +59,9 @@ def drain(buffer: EventTimeBuffer, watermark: int) -> list[tuple[int, int]]:
 
 
 @given(steps=steps, memory_bytes=st.sampled_from([1 << 30, 4000, 0]))
-def test_rows_come_out_by_time_port_source_and_sequence(steps: Steps, memory_bytes: int) -> None:
+def test_rows_are_released_by_time_port_source_and_sequence(
+    steps: Steps, memory_bytes: int
+) -> None:
     hold_against_the_model(steps, memory_bytes)
 
 
@@ -70,7 +72,7 @@ def test_rows_come_out_by_time_port_source_and_sequence(steps: Steps, memory_byt
     merged_bytes_max=st.sampled_from([300, 1 << 18]),
     spill_piece_bytes=st.sampled_from([100, 1 << 20]),
 )
-def test_the_same_where_runs_are_merged_and_spilled_all_the_time(
+def test_the_order_is_the_same_if_runs_are_always_merged_and_spilled(
     seed: int, memory_bytes: int, merge_runs: int, merged_bytes_max: int, spill_piece_bytes: int
 ) -> None:
     limits = {
@@ -92,7 +94,7 @@ def test_the_same_where_runs_are_merged_and_spilled_all_the_time(
 
 def hold_against_the_model(steps: Steps, memory_bytes: int) -> None:
     buffer = EventTimeBuffer(2, memory_bytes, lambda: SpillFile("join", 1 << 20))
-    model, number, watermark = Model(), 0, -1
+    model, number, watermark = BufferModel(), 0, -1
     for step in steps:
         if isinstance(step, int):
             watermark = max(watermark, step)
@@ -124,7 +126,7 @@ def test_the_rest_of_a_piece_that_is_spilled_again_stays_before_the_next_piece()
     buffer.close()
 
 
-def test_rows_that_come_one_by_one_cost_little_more_than_in_large_slices() -> None:
+def test_rows_added_one_by_one_take_little_more_memory_than_large_slices() -> None:
     buffer = EventTimeBuffer(1, 1 << 20, lambda: SpillFile("slow", 1 << 24))
     times = [i - i % 7 for i in range(6000)]
     whole = batch_of(times, 0)
@@ -144,7 +146,7 @@ def test_rows_that_come_one_by_one_cost_little_more_than_in_large_slices() -> No
     buffer.close()
 
 
-def test_few_copies_are_made_of_a_row_however_many_there_are() -> None:
+def test_rows_are_copied_a_logarithmic_number_of_times() -> None:
     buffer = EventTimeBuffer(1, 1 << 24, lambda: SpillFile("slow", 1 << 24))
     whole = batch_of(list(range(20_000)), 0)
     copied = 0
@@ -162,7 +164,7 @@ def test_few_copies_are_made_of_a_row_however_many_there_are() -> None:
     buffer.close()
 
 
-def test_rows_of_other_types_are_not_widened_by_waiting_beside_each_other() -> None:
+def test_runs_of_different_types_are_not_merged() -> None:
     buffer = EventTimeBuffer(1, 1 << 20, lambda: SpillFile("slow", 1 << 20))
     for i in range(2 * MERGE_RUNS):
         column = np.array([i], dtype=np.int64 if i < MERGE_RUNS else np.float64)
@@ -188,7 +190,7 @@ def test_memory_stays_within_its_limit_and_the_file_is_used_again() -> None:
     buffer.close()
 
 
-def test_much_is_released_in_pieces_that_fit_and_never_divide_a_time() -> None:
+def test_rows_are_released_in_pieces_that_fit_into_memory_and_keep_equal_times_together() -> None:
     buffer = EventTimeBuffer(1, 20_000, lambda: SpillFile("slow", 1 << 24))
     for start in range(0, 10_000, 500):
         times = [(start + i) // 7 for i in range(500)]
@@ -205,7 +207,7 @@ def test_much_is_released_in_pieces_that_fit_and_never_divide_a_time() -> None:
     buffer.close()
 
 
-def test_the_spill_files_are_given_back_as_they_are_read() -> None:
+def test_spill_files_are_freed_as_they_are_read() -> None:
     spill = SpillFile("slow", 100_000, page_bytes=10_000)
     records = [spill.append(batch_of(list(range(100)), 0)) for _ in range(4)]
     for number in range(200):  # far more in all than fits at a time

@@ -24,7 +24,7 @@ def test_the_watermark_is_the_minimum_of_the_latest_of_each(
         assert advanced == (expected > before)
 
 
-def test_the_end_comes_when_all_inputs_have_ended() -> None:
+def test_the_end_is_reached_when_all_inputs_have_ended() -> None:
     tracker = WatermarkTracker([1, 2])
     assert not tracker.update(1, WATERMARK_END)
     assert not tracker.ended

@@ -1,11 +1,11 @@
 """Every function, operator and cast, as cases to compare with Spark on `edge_values`.
 
-A case is Python text as in `expression_cases`. `edge_cases.json` has templates of them, and the
-sets whose members stand in for a name in braces; a name twice is the same member, and `{name#2}`
-another one. What Spark cannot compute (`REFUSED_BY_SPARK`) is not asked.
+A case is Python text as in `expression_cases`. `edge_cases.json` has templates of cases, and sets
+whose members replace a name in braces; a name used twice is the same member, and `{name#2}` another
+one. Cases that Spark refuses (`REFUSED_BY_SPARK`) are left out.
 
-`spark_differences.json` has the differences that are meant, by their topic in `DIFFERENCES`: case →
-rows, each with what it was given, Spark's answer and whale-ray's.
+`spark_differences.json` has the intended differences, by their topic in `DIFFERENCES`: case → rows,
+each with the arguments, Spark's result and whale-ray's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REFUSED_BY_SPARK = re.compile(
     r"|z\.cast\('(?!string|timestamp|date)|([fdmpb]|day|t)\.cast\('binary'\)"
     r"|F\.date_(add|sub)\('day', 'l'\)"
 )
-#: Functions of Java's that need not agree with C's to the last bit.
+#: Functions whose results in Java and C may differ in the last bit.
 ROUGH = re.compile(r"F\.(exp|log\w*|pow|a?sin|a?cos|a?tan2?|hypot|radians|degrees)\(|\*\*")
 
 Answer = pa.Array
@@ -77,7 +77,7 @@ GROUPS: dict[str, tuple[list[str], pa.Table]] = {
 
 
 def differences(group: str, answers: dict[str, Answer]) -> dict[str, list[list[str]]]:
-    """Return case → rows in which whale-ray differs from Spark, as `spark_differences.json` has."""
+    """Return case → rows in which whale-ray differs from Spark, as in `spark_differences.json`."""
     cases, table = GROUPS[group]
     batch = Batch.from_arrow(table.combine_chunks().to_batches()[0])
     names: dict[str, Any] = {name: functions.col(name) for name in table.column_names}
@@ -110,13 +110,13 @@ def _differing(
 
 
 def _kind(array: Answer) -> str:
-    """Return a type's name; the zone is that of the session in Spark, and of the column here."""
+    """Return a type's name without its zone: Spark's is that of the session, ours the column's."""
     is_instant = pa.types.is_timestamp(array.type) and array.type.tz is not None
     return "timestamp" if is_instant else str(array.type)
 
 
 def _plain(array: Answer) -> list[Any]:
-    """Return Python values, those beyond Python's range too: times as numbers, text as bytes."""
+    """Return Python values: times as numbers, since Python's range is smaller, text as bytes."""
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         array = array.cast(pa.int64())
@@ -141,6 +141,6 @@ def _shown(value: Any) -> str:
 
 
 def meant() -> dict[str, dict[str, list[list[str]]]]:
-    """Return the differences that are meant: topic → case → rows."""
+    """Return the intended differences: topic → case → rows."""
     listed: dict[str, dict[str, list[list[str]]]] = json.loads(MEANT.read_text())
     return listed

@@ -1,8 +1,8 @@
-"""Values at which expressions go wrong: those of `edge_values.json`, and generated ones.
+"""Edge values of all types: those of `edge_values.json`, and generated ones.
 
-`SINGLES` has a column per type, `PAIRS` each pair of a few values of two columns of one type, and
-`CLOCKS` instants near the changes of some zones' clocks. Columns are named as in
-`expression_cases`; besides, `p` holds decimals of 38 digits and `k` texts of a time of day.
+`SINGLES` has a column per type, `PAIRS` all pairs of a few values in two columns of one type, and
+`CLOCKS` instants near transitions of some time zones. Columns are named as in `expression_cases`;
+in addition, `p` has decimals of 38 digits and `k` texts of a time of day.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TYPES: dict[str, Any] = {
 
 
 def _micros(moment: str | int) -> int:
-    """Return microseconds since 1970 of a moment, or such as they are."""
+    """Return microseconds since 1970 of an ISO 8601 text; return integers unchanged."""
     if isinstance(moment, int):
         return moment
     return (datetime.datetime.fromisoformat(moment) - _EPOCH) // datetime.timedelta(microseconds=1)
@@ -56,7 +56,7 @@ def _days(day: str | int) -> int:
     return day if isinstance(day, int) else _micros(day) // _DAY_US
 
 
-#: Column → what makes a value of what the file has.
+#: Column → function that converts a value of the file.
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys("fd", float),
     **dict.fromkeys("mp", decimal.Decimal),
@@ -67,7 +67,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 
 def _read(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return values as Python has them, with a null before them."""
+    """Return Python values, preceded by a null."""
     read = {
         name: [None, *map(_READ.get(name, lambda value: value), values)]
         for name, values in columns.items()
@@ -76,7 +76,7 @@ def _read(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def _generated(chance: random.Random) -> dict[str, list[Any]]:
-    """Return more of each type, spread over its whole range and dense around zero."""
+    """Return random values of each type, over its whole range and dense around zero."""
 
     def some(make: Callable[[], Any], count: int = 24) -> list[Any]:
         return [make() for _ in range(count)]
@@ -116,7 +116,7 @@ _BITS = {"y": 7, "h": 15, "i": 31, "l": 63}
 
 
 def _table(columns: dict[str, Iterable[Any]]) -> pa.Table:
-    """Return a table, its shorter columns filled up with nulls."""
+    """Return a table whose shorter columns are filled with nulls."""
     rows = itertools.zip_longest(*columns.values())
     arrays = {
         name: pa.array(values, TYPES[name.removesuffix("2")])

@@ -1,9 +1,9 @@
-"""Expressions that must mean the same in whale-ray and in PySpark, and the rows to try them on.
+"""Expressions that must mean the same in whale-ray and in PySpark, and the rows to test them on.
 
 A case is Python text, evaluated once with whale-ray's names and once with PySpark's. The cases and
-what Spark 3.5 answered (session zone UTC, `spark.sql.ansi.enabled=false`) lie in
-`spark_goldens.json`, {case: [Spark's type, values as JSON has them]}, a line each;
-`tests/whale_ray/spark/test_expressions_against_spark.py` asks Spark again.
+the results of Spark 3.5 (session zone UTC, `spark.sql.ansi.enabled=false`) are in
+`spark_goldens.json`, {case: [Spark's type, values in JSON]}, one per line;
+`tests/whale_ray/spark/test_expressions_against_spark.py` compares them with Spark itself.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ COLUMNS: dict[str, list[Any]] = {
     ],
 }
 
-#: Functions of Java's that need not agree with C's to the last bit.
+#: Functions whose results in Java and C may differ in the last bit.
 ROUGH = ("exp", "log", "pow", "sin", "cos", "tan", "atan", "radians", "degrees", "hypot", "**")
 
 
@@ -106,7 +106,7 @@ def batch() -> Batch:
 
 
 def built(case: str) -> Expression:
-    """Return a case as whale-ray's expression."""
+    """Build the expression of a case."""
     names: dict[str, Any] = {name: functions.col(name) for name in TYPES}
     names |= {"F": functions, "lit": functions.lit, "when": functions.when}
     return eval(case, names | {"datetime": datetime, "decimal": decimal})  # noqa: S307 - our own
@@ -128,7 +128,7 @@ def goldens() -> dict[str, tuple[str, list[Any]]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: instants as microseconds, decimals and days as text."""
+    """Return a value for JSON: instants as microseconds, decimals and dates as text."""
     if isinstance(value, datetime.datetime):
         epoch = datetime.datetime(1970, 1, 1, tzinfo=value.tzinfo)
         return (value - epoch) // datetime.timedelta(microseconds=1)
@@ -140,7 +140,7 @@ def plain(value: Any) -> Any:
 
 
 def same(left: Any, right: Any, rough: bool) -> bool:
-    """Tell whether two plain values are the same, floats to the last bit unless `rough`."""
+    """Return whether two plain values are equal, floats exactly unless `rough`."""
     if isinstance(left, float) and isinstance(right, float):
         if rough and math.isfinite(left):
             return math.isclose(left, right, rel_tol=1e-14, abs_tol=1e-300)

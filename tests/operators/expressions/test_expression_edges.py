@@ -1,4 +1,4 @@
-"""Expressions at the ends of their ranges, where clocks change, and on texts that are no values.
+"""Expressions at the ends of ranges, at transitions of time zones, and on texts without a value.
 
 Spark's own answers on many more are in `tests/whale_ray/spark/test_expressions_against_spark.py`.
 """
@@ -40,7 +40,7 @@ _ONE = Batch.from_pydict({"one": [1]})
 
 
 def _value(expression: Expression, batch: Batch = _ONE) -> Any:
-    """Return the value in the first row; times as numbers, since Python has no year 10000."""
+    """Return the value of the first row; times as numbers, since Python's years end at 9999."""
     array = column_to_arrow(expression.evaluate(batch))
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.int64())
@@ -54,7 +54,7 @@ def _zoned(text: str, zone: str, unit: str = "us") -> Batch:
     return Batch.from_arrow(pa.table({"t": times}))
 
 
-# ---- clocks ----------------------------------------------------------------------------------
+# ---- time zones ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -71,7 +71,7 @@ def _zoned(text: str, zone: str, unit: str = "us") -> Batch:
         ("Europe/Berlin", "1890-06-01T12:00", "day", "1890-05-31T23:06:32"),
     ],
 )
-def test_times_are_cut_by_the_clock_of_their_zone(
+def test_times_are_truncated_in_local_time(
     zone: str, instant: str, cut: str, start: str, unit: str
 ) -> None:
     if unit == "s" or not instant.startswith("18"):
@@ -86,20 +86,20 @@ _CLOCKS = st.integers(-62_135_424_000, 253_402_041_600).map(
 
 
 @given(st.sampled_from(ZONES), st.lists(_CLOCKS))
-def test_zones_are_those_of_zoneinfo(zone: str, clocks: list[datetime.datetime]) -> None:
+def test_local_times_agree_with_zoneinfo(zone: str, clocks: list[datetime.datetime]) -> None:
     known = zoneinfo.ZoneInfo(zone)
     seconds = [math.floor(clock.timestamp()) for clock in clocks]
     shown = clock_seconds(np.array(seconds, np.int64), zone)
     for instant, own in zip(seconds, shown.tolist(), strict=True):
         there = datetime.datetime.fromtimestamp(instant, known).replace(tzinfo=UTC)
         assert own == there.timestamp()
-    # Python's fold=0 is the first of a repeated time, and moves a skipped one as clocks do.
+    # Python's fold=0 is the first of a repeated time, and reads a skipped one by the old offset.
     back = instant_seconds(np.array(seconds, np.int64), zone)
     for clock, own in zip(clocks, back.tolist(), strict=True):
         assert own == math.floor(clock.replace(tzinfo=known).timestamp())
 
 
-def test_a_day_begins_with_the_change_that_skips_its_midnight() -> None:
+def test_a_day_without_midnight_begins_with_the_transition() -> None:
     midnight = np.array([datetime.datetime(2017, 10, 15, tzinfo=UTC).timestamp()], np.int64)
     (start,) = midnight_seconds(midnight, "America/Sao_Paulo").tolist()
     assert datetime.datetime.fromtimestamp(start, UTC).hour == 3
@@ -138,7 +138,7 @@ def test_times_with_offsets_are_instants(
         assert found == [None if one is None else one.astimezone(UTC) for one in wanted]
 
 
-def test_times_with_zones_are_looked_up_zone_by_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zones_are_looked_up_once_per_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def noted(clocks: Any, zone: str) -> Any:
@@ -153,7 +153,7 @@ def test_times_with_zones_are_looked_up_zone_by_zone(monkeypatch: pytest.MonkeyP
     assert sorted(asked) == [(50, "Europe/Berlin"), (50, "UTC")]
 
 
-def test_a_zone_that_is_none_is_named() -> None:
+def test_an_unknown_zone_is_named() -> None:
     with pytest.raises(ExpressionError, match="there is no time zone 'Europe/Atlantis'"):
         clock_seconds(np.array([0]), "Europe/Atlantis")
 
@@ -161,12 +161,12 @@ def test_a_zone_that_is_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("step", "later"),
     [
-        (datetime.timedelta(days=1), "2020-10-25T12:00"),  # the same time on the clock
+        (datetime.timedelta(days=1), "2020-10-25T12:00"),  # the same local time
         (datetime.timedelta(hours=24), "2020-10-25T12:00"),
         (datetime.timedelta(hours=23), "2020-10-25T10:00"),
     ],
 )
-def test_a_day_later_is_the_same_time_on_the_clock(step: datetime.timedelta, later: str) -> None:
+def test_a_day_later_is_the_same_local_time(step: datetime.timedelta, later: str) -> None:
     batch = _zoned("2020-10-24T11:00", "Europe/Berlin")
     (found,) = (col("t") + step).evaluate(batch).to_pylist()
     assert found == datetime.datetime.fromisoformat(later).replace(tzinfo=UTC)
@@ -226,13 +226,13 @@ def test_a_day_later_is_the_same_time_on_the_clock(step: datetime.timedelta, lat
     ],
     ids=str,
 )
-def test_the_ends_of_ranges(expression: Expression, value: Any) -> None:
+def test_values_at_the_ends_of_ranges(expression: Expression, value: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # numpy would print them
         assert _value(expression) == value
 
 
-def test_no_number_makes_numpy_warn() -> None:
+def test_numpy_warns_for_no_number() -> None:
     numbers = [math.inf, -math.inf, math.nan, 1e308, -1e308, 5e-324, -0.0, 2.0**63]
     half = np.array([math.inf, -math.inf, math.nan, 6e4, -6e4, 6e-8, -0.0, 1.0], np.float16)
     batch = Batch.from_pydict({"d": numbers, "f": half})
@@ -247,7 +247,7 @@ def test_no_number_makes_numpy_warn() -> None:
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
 @pytest.mark.parametrize("text", ["10000-01-01", "0000-12-30"])
-def test_years_that_python_lacks_are_told(kind: str, text: str) -> None:
+def test_years_beyond_pythons_range_are_read_and_written(kind: str, text: str) -> None:
     column = lit(text).cast(kind).evaluate(_ONE)
     with pytest.raises(InputError, match=r"whose years are 1 to 9999: cast it to 'string'"):
         column.to_pylist()
@@ -255,7 +255,7 @@ def test_years_that_python_lacks_are_told(kind: str, text: str) -> None:
     assert shown.startswith(text if text.startswith("0") else f"+{text}")
 
 
-def test_what_shapes_a_function_is_a_constant() -> None:
+def test_parameters_of_functions_must_be_constants() -> None:
     with pytest.raises(ExpressionError, match="plain text or a literal, not the column b"):
         F.split_part("a", col("b"), 1)
     with pytest.raises(ExpressionError, match="expected a plain integer, not 'x'"):
@@ -266,7 +266,7 @@ _DECIMALS = st.tuples(st.integers(10, 18), st.integers(0, 10))
 
 
 @given(_DECIMALS, _DECIMALS, st.data())
-def test_quotients_and_rests_of_decimals_are_exact(
+def test_quotients_and_remainders_of_decimals_are_exact(
     left: tuple[int, int], right: tuple[int, int], data: st.DataObject
 ) -> None:
     """Compare with fractions, rounded half up to the scale of the result."""
@@ -302,7 +302,7 @@ def test_quotients_and_rests_of_decimals_are_exact(
         assert fractions.Fraction(rest) == a - b * math.trunc(a / b)
 
 
-def test_text_takes_no_duration() -> None:
+def test_durations_cannot_be_added_to_text() -> None:
     with pytest.raises(ExpressionError, match="cannot add string and duration.us.: cast the text"):
         (lit("2020-01-01") + datetime.timedelta(days=1)).evaluate(_ONE)
 
@@ -311,7 +311,7 @@ def test_text_takes_no_duration() -> None:
 
 
 @given(st.datetimes(datetime.datetime(1000, 1, 1)))  # noqa: DTZ001 - a clock's
-def test_what_a_pattern_writes_it_reads(clock: datetime.datetime) -> None:
+def test_a_pattern_reads_what_it_writes(clock: datetime.datetime) -> None:
     day = clock.toordinal() - datetime.date(1970, 1, 1).toordinal()
     midnight = clock.replace(hour=0, minute=0, second=0, microsecond=0)
     nanos = (clock - midnight) // datetime.timedelta(microseconds=1) * 1000
@@ -330,7 +330,7 @@ def test_what_a_pattern_writes_it_reads(clock: datetime.datetime) -> None:
 @given(
     st.lists(st.none() | st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9-]{10}", fullmatch=True))
 )
-def test_days_read_at_once_are_those_read_one_by_one(texts: list[str | None]) -> None:
+def test_parsing_at_once_equals_parsing_one_by_one(texts: list[str | None]) -> None:
     batch = Batch.from_arrow(pa.table({"s": pa.array(texts, pa.string())}))
     pattern = JavaPattern.parse("yyyy-MM-dd", reading=True)
     one_by_one = [None if text is None else pattern.read(text) for text in texts]
@@ -345,7 +345,7 @@ def test_days_read_at_once_are_those_read_one_by_one(texts: list[str | None]) ->
         ("E yyyy", "the date pattern 'E yyyy' holds 'E', which is only for writing"),
     ],
 )
-def test_patterns_that_cannot_be_read_by(pattern: str, message: str) -> None:
+def test_patterns_that_cannot_parse_are_refused(pattern: str, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         F.to_date("a", pattern)
     assert str(caught.value) == message

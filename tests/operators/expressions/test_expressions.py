@@ -1,4 +1,4 @@
-"""Column expressions: Spark's answers, how they read, what they need, and their mistakes."""
+"""Column expressions: Spark's results, text and names, columns read, and error messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROWS = spark.batch()
 
 
 @pytest.mark.parametrize("case", _GOLDENS)
-def test_the_answer_is_sparks(case: str) -> None:
+def test_results_equal_sparks(case: str) -> None:
     kind, values = _GOLDENS[case]
     column = spark.built(case).evaluate(_ROWS)
     assert column.type.name == spark.whale_type(kind)
@@ -40,7 +40,7 @@ def test_the_answer_is_sparks(case: str) -> None:
 
 @pytest.mark.parametrize("case", _GOLDENS)
 def test_rows_do_not_depend_on_their_neighbours(case: str) -> None:
-    """Evaluate slices of the batch: validity, offsets and empty input must not matter."""
+    """Evaluate slices of the batch, with other validity and offsets, and without rows."""
     expression = spark.built(case)
     whole = expression.evaluate(_ROWS)
     assert expression.output_type(_ROWS.schema) == whole.type
@@ -131,7 +131,7 @@ def test_types_beyond_spark(expression: Expression, kind: str, values: list[Any]
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 6))
-def test_round_is_that_of_the_decimal_digits(number: float, scale: int) -> None:
+def test_round_uses_the_decimal_digits(number: float, scale: int) -> None:
     from decimal import ROUND_HALF_UP, Decimal
 
     batch = Batch.from_pydict({"d": [number]})
@@ -165,7 +165,7 @@ def test_comparison_is_a_total_order(values: list[float | None], other: float | 
         assert expression.evaluate(batch).to_pylist() == wanted
 
 
-# ---- how they read and what they need --------------------------------------------------------
+# ---- text, names and columns -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ def test_columns_are_named_once_in_order() -> None:
     assert lit(1).columns == ()
 
 
-def test_a_plain_column_is_passed_on_without_a_copy() -> None:
+def test_a_plain_column_is_not_copied() -> None:
     assert col("n").evaluate(_BATCH) is _BATCH.column("n")
     assert col("n").alias("m").evaluate(_BATCH) is _BATCH.column("n")
     assert (col("n") + 0).plain_column is None
 
 
-def test_expressions_travel() -> None:
+def test_expressions_can_be_pickled_and_copied() -> None:
     expression = when(col("n") > 1, F.concat(lit("x"), col("big"))).otherwise(None)
     for other in (pickle.loads(pickle.dumps(expression)), copy.deepcopy(expression)):
         assert str(other) == str(expression)
@@ -230,7 +230,7 @@ def test_building_imports_neither_numpy_nor_pyarrow() -> None:
     assert ran.stdout == b"[]\n"
 
 
-def test_types_by_either_name() -> None:
+def test_casts_accept_names_of_whale_ray_and_spark() -> None:
     for spark_name, whale_name in (("bigint", "int64"), ("decimal(5,2)", "decimal128(5, 2)")):
         assert str(col("a").cast(spark_name)) == f"CAST(a AS {whale_name})"
     assert str(col("a").cast(DataType.parse("uint16"))) == "CAST(a AS uint16)"
@@ -294,7 +294,7 @@ def test_an_unknown_type_names_those_that_exist() -> None:
         col("a").cast("list<int>")
 
 
-def test_pysparks_method_names_are_pointed_out() -> None:
+def test_pysparks_method_names_give_a_hint() -> None:
     with pytest.raises(AttributeError) as caught:
         _ = col("a").isNull
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""The collecting sink: rows back in order, bounded memory."""
+"""The collect sink: rows in order, bounded memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_rows_come_in_the_order_of_the_instances() -> None:
     assert result.path is None
 
 
-def test_what_is_staged_travels() -> None:
+def test_staged_rows_can_be_pickled() -> None:
     sink = sinks.collect()
     writer = pickle.loads(pickle.dumps(sink)).open(instance_context(), "t")
     writer.write(batch(1, 2))
@@ -36,7 +36,7 @@ def test_what_is_staged_travels() -> None:
     assert sink.publish("t", [staged]).to_arrow()["id"].to_pylist() == [1, 2]
 
 
-def test_nothing_collected_is_an_empty_table() -> None:
+def test_no_collected_rows_are_an_empty_table() -> None:
     assert write_all(sinks.collect(), []).to_arrow().num_rows == 0
     empty = write_all(sinks.collect(), [batch()], []).to_arrow()
     assert empty.schema.names == ["id"]

@@ -1,4 +1,4 @@
-"""Sinks that hand rows to a function, or print them: every row, in order, and errors with names."""
+"""Sinks that pass rows to a function, or print them: every row, in order; errors name the row."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_function_on_columns_gets_batches() -> None:
     assert seen == [1, 2, 3]
 
 
-def test_an_unbounded_job_hands_over_every_row() -> None:
-    """Parts come and go while rows are handed over as before, and the job ends well."""
+def test_an_unbounded_job_passes_every_row() -> None:
+    """Publishing parts does not affect the rows passed, and the job succeeds."""
     seen: list[int] = []
     items: list[Any] = [*({"x": i} for i in range(100)), whale_testing.EndOfInput()]
     topology = whale.Topology("endless")
@@ -64,7 +64,7 @@ def test_an_unbounded_job_hands_over_every_row() -> None:
     ],
     ids=["row", "print", "batch"],
 )
-def test_what_a_function_raises_names_operator_and_row(sink: whale.sinks.Sink, where: str) -> None:
+def test_an_error_of_a_function_names_operator_and_row(sink: whale.sinks.Sink, where: str) -> None:
     with pytest.raises(UserFunctionError) as error:
         run(sink)
     assert "ZeroDivisionError" in str(error.value)
@@ -126,36 +126,36 @@ def test_rows_from_another_process_are_printed_whatever_functions_may_print(
     lines = captured.out.splitlines()
     shown = [line.split()[-1] for line in lines if "shown" in line]
     assert shown == [str(x) for x in range(20_000)]
-    assert len(lines) - len(shown) < 1_000  # what the function printed is limited, and counted
+    assert len(lines) - len(shown) < 1_000  # the function's own output is limited, and counted
     assert "lines more, not shown (runtime.output_lines_per_s=1)" in captured.err
+
+
+class ClosedOutput(io.StringIO):
+    """A standard output whose reader has ended."""
+
+    def write(self, text: str) -> int:
+        """Fail as writing to a broken pipe does."""
+        raise BrokenPipeError(32, "Broken pipe")
 
 
 def test_an_output_that_the_driver_cannot_write_fails_the_job_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr(sys, "stdout", Closed())
+    monkeypatch.setattr(sys, "stdout", ClosedOutput())
     job = whale.submit(printing(100), on="processes", workers=1)
     with pytest.raises(OutputError) as error:
         job.wait()
     assert str(error.value) == "sink 'shown' cannot print: Broken pipe"
 
 
-def test_a_closed_output_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Closed:
-        def write(self, text: str) -> None:
-            raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr(sys, "stdout", Closed())
+def test_a_closed_output_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", ClosedOutput())
     with pytest.raises(OutputError) as error:
         run(whale.sinks.print())
     assert str(error.value) == "sink 'out' cannot print: Broken pipe"
 
 
-def test_mistakes_are_told_while_building() -> None:
+def test_mistakes_are_reported_while_building() -> None:
     for function, message in (
         (3, "each takes a function of a row, not 3"),
         (list, "each takes a function of a row, not the class list"),
@@ -168,7 +168,7 @@ def test_mistakes_are_told_while_building() -> None:
         whale.sinks.print("x")  # type: ignore[arg-type]  # that is the mistake
 
 
-def test_functions_in_the_place_of_sinks_are_told_what_makes_one() -> None:
+def test_functions_instead_of_sinks_are_refused_with_a_remedy() -> None:
     def store(row: Any) -> None:
         """Do nothing."""
 

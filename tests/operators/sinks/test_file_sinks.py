@@ -1,4 +1,4 @@
-"""The sinks of files: exact contents, one schema, publication as a whole or not at all."""
+"""The file sinks: exact contents, one schema, atomic publication."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parts_in(folder: Path) -> list[str]:
 
 
 def every_type(binary: bool) -> pa.Table:
-    """Return a column of each type, with a null and with values that a detour would spoil."""
+    """Return a column of each type, with a null and values that other types would not hold."""
     naive = AT.replace(tzinfo=None)
     columns: dict[str, pa.Array] = {
         "bool": pa.array([True, None, False]),
@@ -75,7 +75,7 @@ def every_type(binary: bool) -> pa.Table:
 
 
 @ALL
-def test_every_type_comes_back_to_the_last_bit(tmp_path: Path, name: str) -> None:
+def test_every_type_is_read_back_exactly(tmp_path: Path, name: str) -> None:
     table = every_type(binary=name != "csv")
     result = write_all(MAKERS[name](tmp_path / "out"), [Batch.from_arrow(table)])
     back = result.to_arrow()
@@ -87,7 +87,7 @@ def test_every_type_comes_back_to_the_last_bit(tmp_path: Path, name: str) -> Non
 
 @ALL
 @given(data=st.data())
-def test_any_rows_come_back(tmp_path_factory: Any, name: str, data: st.DataObject) -> None:
+def test_any_rows_are_read_back(tmp_path_factory: Any, name: str, data: st.DataObject) -> None:
     rows = data.draw(batches())
     if name == "csv":
         rows = rows.drop([one.name for one in rows.schema if "binary" in one.type.family])
@@ -239,7 +239,7 @@ def test_batches_must_agree_on_the_columns(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []
 
 
-def test_columns_in_another_order_are_put_right(tmp_path: Path) -> None:
+def test_columns_in_another_order_are_reordered(tmp_path: Path) -> None:
     turned = batch(2).select(["name", "id"])
     result = write_all(sinks.parquet(tmp_path / "out"), [batch(1), turned])
     assert result.to_arrow().to_pylist() == [{"id": 1, "name": "n1"}, {"id": 2, "name": "n2"}]
@@ -264,14 +264,14 @@ def test_values_that_a_format_cannot_hold_are_named(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_descriptions_travel(tmp_path: Path) -> None:
+def test_descriptions_can_be_pickled(tmp_path: Path) -> None:
     for name, make in MAKERS.items():
         sink = make(tmp_path / "out", overwrite=True)
         assert pickle.loads(pickle.dumps(sink)) == sink
         assert sink.describe() == f"{name} {tmp_path}/out"
 
 
-def test_paths_mean_where_the_topology_was_built(
+def test_paths_are_resolved_where_the_topology_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -304,7 +304,7 @@ def test_an_unbounded_job_adds_complete_parts(tmp_path: Path) -> None:
     writers[1].write(batch(99))
     for writer in writers:
         writer.abort()
-    # A new attempt numbers on: nothing is overwritten.
+    # A new attempt continues the numbers, so nothing is overwritten.
     again = sink.open(instance_context(), "u")
     again.write(batch(5))
     again.publish_part()

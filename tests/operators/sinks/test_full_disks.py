@@ -1,4 +1,4 @@
-"""A disk without room: one line that names the place, and nothing left, on a real full disk."""
+"""A full disk (a real one): one line that names the place, and no files left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def noise(rows: int) -> Batch:
-    """Return rows of 64 bytes that no format makes smaller."""
+    """Return rows of 64 bytes that cannot be compressed."""
     return Batch.from_pydict({"text": [RANDOM.bytes(32).hex() for _ in range(rows)]})
 
 
@@ -54,7 +54,7 @@ MAKERS = {"parquet": sinks.parquet, "csv": sinks.csv, "json_lines": sinks.json_l
 
 @pytest.mark.parametrize("rows", [20_000, 150_000], ids=["at the end", "early"])
 @pytest.mark.parametrize("name", list(MAKERS))
-def test_an_output_without_room_is_told_in_one_line(
+def test_an_output_without_room_is_reported_in_one_line(
     small_disk: Path, name: str, rows: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = small_disk / "out"
@@ -88,8 +88,8 @@ def test_an_unbounded_jobs_parts_stay_when_there_is_no_more_room(small_disk: Pat
     }
 
 
-def test_a_job_that_fills_a_disk_tells_one_line(small_disk: Path) -> None:
-    """The very output of a script: its own traceback, and no other before it."""
+def test_a_job_that_fills_a_disk_reports_one_line(small_disk: Path) -> None:
+    """The output of a script is its own traceback, and no other before it."""
     script = f"""
 import whale_ray as whale
 topology = whale.Topology("full")
@@ -107,7 +107,7 @@ whale.run(topology)
     assert os.listdir(small_disk) == []
 
 
-def test_a_spill_file_without_room_is_told_in_one_line(small_disk: Path) -> None:
+def test_a_spill_file_without_room_is_reported_in_one_line(small_disk: Path) -> None:
     spill = SpillFile("match", 1 << 30, str(small_disk))
 
     def fill() -> None:
@@ -125,7 +125,7 @@ def test_a_spill_file_without_room_is_told_in_one_line(small_disk: Path) -> None
     assert os.statvfs(small_disk).f_bfree == os.statvfs(small_disk).f_blocks
 
 
-def test_hand_over_folders_without_room_are_told_in_one_line(
+def test_hand_over_folders_without_room_are_reported_in_one_line(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))

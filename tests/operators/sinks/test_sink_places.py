@@ -1,4 +1,4 @@
-"""Where an output may lie, and what of an earlier one may be removed: told before a job starts."""
+"""Which paths an output may have, and when an earlier output may be removed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def a_long_name(folder: Path) -> tuple[Path, str]:
     "make",
     [below_a_file, a_file, a_dangling_link, below_a_dangling_link, a_socket, a_long_name],
 )
-def test_where_no_folder_can_be_is_told_in_one_line_before_the_start(
+def test_impossible_folders_are_reported_in_one_line_before_the_start(
     tmp_path: Path, make: Callable[[Path], tuple[Path, str]], overwrite: bool
 ) -> None:
     out, expected = make(tmp_path)
@@ -89,15 +89,13 @@ def test_where_no_folder_can_be_is_told_in_one_line_before_the_start(
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_longest_name_is_written(tmp_path: Path) -> None:
+def test_the_longest_possible_name_is_written(tmp_path: Path) -> None:
     sink = sinks.csv(tmp_path / ("x" * 183))
     sink.check()
     write_all(sink, [BATCH], token="a" * 40 + "-12345678-10")
 
 
-def test_what_the_system_says_of_a_place_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_the_system_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(sinks.csv("/proc")) == (
         "the output '/proc' is a mount point, which cannot be renamed; "
         "name a folder in it, such as '/proc/result'"
@@ -119,7 +117,7 @@ def test_what_the_system_says_of_a_place_is_told(
     )
 
 
-def test_paths_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("", "a\0b", "s3://bucket/out"):
         with pytest.raises(OutputError, match="must be a folder on a local or mounted file system"):
             sinks.csv(path)
@@ -131,7 +129,7 @@ def test_paths_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         sinks.csv("out")
 
 
-def test_an_output_behind_a_link_is_written_where_it_leads(tmp_path: Path) -> None:
+def test_an_output_behind_a_link_is_written_to_its_target(tmp_path: Path) -> None:
     (tmp_path / "disk/results").mkdir(parents=True)
     link = tmp_path / "results"
     link.symlink_to(tmp_path / "disk/results")
@@ -155,7 +153,7 @@ def test_outputs_within_each_other_are_refused(tmp_path: Path) -> None:
 # --- what may be removed --------------------------------------------------------------------
 
 
-def test_the_list_of_parts_names_each_with_its_size(tmp_path: Path) -> None:
+def test_the_manifest_has_each_part_with_its_size(tmp_path: Path) -> None:
     result = write_all(sinks.csv(tmp_path / "out"), [BATCH], [], [BATCH])
     lines = (tmp_path / "out/_whale-parts").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
@@ -164,7 +162,7 @@ def test_the_list_of_parts_names_each_with_its_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_an_output_of_ours_is_overwritten(tmp_path: Path, bounded: bool) -> None:
+def test_an_output_of_whale_ray_is_overwritten(tmp_path: Path, bounded: bool) -> None:
     out = tmp_path / "out"
     if bounded:
         write_all(sinks.parquet(out), [BATCH], [BATCH])
@@ -219,7 +217,7 @@ def a_link(out: Path) -> str:
     [a_users_part, a_users_file, a_changed_part, a_folder, a_link],
     ids=lambda it: it.__name__,
 )
-def test_what_no_sink_wrote_is_never_removed(
+def test_files_that_no_sink_wrote_are_never_removed(
     tmp_path: Path, spoil: Callable[[Path], str], bounded: bool
 ) -> None:
     out = tmp_path / "home"
@@ -236,10 +234,10 @@ def test_what_no_sink_wrote_is_never_removed(
     assert files_below(tmp_path) == before
 
 
-def test_parts_that_no_list_names_are_never_removed(tmp_path: Path) -> None:
+def test_parts_without_a_manifest_are_never_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_all(sinks.parquet(out), [BATCH])
-    (out / "_whale-parts").unlink()  # as Spark's output, or that of an earlier version
+    (out / "_whale-parts").unlink()  # like an output of Spark, or of an earlier version
     assert refusal(sinks.parquet(out, overwrite=True)) == (
         f"the output '{out}' is not replaced: it has no list of its parts (_whale-parts), so an "
         "earlier version or another program wrote it; remove it yourself or name another output"
@@ -248,7 +246,7 @@ def test_parts_that_no_list_names_are_never_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_file_that_comes_while_an_output_is_replaced_is_kept(
+def test_a_file_added_while_an_output_is_replaced_is_kept(
     tmp_path: Path, exchange: bool, bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -260,7 +258,9 @@ def test_a_file_that_comes_while_an_output_is_replaced_is_kept(
     def look_and_lose(folder: int) -> str | None:
         looks.append(folder)
         stranger = manifest.unlisted_entry(folder)
-        if len(looks) == look:  # the user's file comes right after the last look before the swap
+        if (
+            len(looks) == look
+        ):  # the user's file is added right after the last check before the swap
             (out / "thesis.tex").write_text("years")
         return stranger
 
@@ -280,7 +280,7 @@ def test_a_file_that_comes_while_an_output_is_replaced_is_kept(
 
 
 class Listed:
-    """What `os.scandir` has found, read at once."""
+    """A result of `os.scandir`, read at once."""
 
     def __init__(self, entries: list[os.DirEntry[str]]) -> None:
         self._entries = iter(entries)
@@ -296,10 +296,10 @@ class Listed:
 
 
 @pytest.mark.parametrize("moment", range(1, 6))
-def test_another_job_that_replaces_the_output_at_the_same_time_is_no_stranger(
+def test_another_job_may_replace_the_output_at_the_same_time(
     tmp_path: Path, moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does so right after the folder was listed for the n-th time: that list is of the past."""
+    """It does so right after the folder was listed for the n-th time, which makes that stale."""
     out = tmp_path / "out"
     first, second = (
         sinks.csv(out, overwrite=True).open(instance_context(n, 2), "0") for n in (0, 1)
@@ -344,7 +344,7 @@ def test_an_output_that_other_jobs_keep_replacing_is_refused(
     )
 
 
-def test_a_list_cut_by_a_crash_lists_what_it_says(tmp_path: Path) -> None:
+def test_a_truncated_manifest_lists_its_complete_lines(tmp_path: Path) -> None:
     out = tmp_path / "out"
     put_parts(sinks.csv(out))
     listed = out / "_whale-parts-00000"
@@ -354,7 +354,7 @@ def test_a_list_cut_by_a_crash_lists_what_it_says(tmp_path: Path) -> None:
     sinks.csv(out, overwrite=True).check()
 
 
-def test_a_part_is_listed_behind_a_line_that_was_cut(tmp_path: Path) -> None:
+def test_a_part_is_appended_behind_a_truncated_line(tmp_path: Path) -> None:
     out = tmp_path / "out"
     put_parts(sinks.csv(out))
     listed = out / "_whale-parts-00000"
@@ -368,7 +368,7 @@ def test_a_part_is_listed_behind_a_line_that_was_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("kind", ["file", "empty folder", "link", "dangling link", "our output"])
-def test_rows_of_a_stopped_job_come_beside_whatever_has_their_name(
+def test_the_output_of_a_stopped_job_replaces_nothing_else(
     tmp_path: Path, kind: str, overwrite: bool
 ) -> None:
     taken, elsewhere = tmp_path / "out.partial", tmp_path / "elsewhere"
@@ -397,7 +397,7 @@ def test_rows_of_a_stopped_job_come_beside_whatever_has_their_name(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_what_a_dead_job_put_aside_gets_its_name_back(
+def test_an_output_that_a_dead_job_moved_aside_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -409,7 +409,7 @@ def test_what_a_dead_job_put_aside_gets_its_name_back(
     assert sorted(files_below(tmp_path)) == ["out/_whale-parts", "out/part-00000.csv"]
 
 
-def test_readers_of_folders_pass_over_the_list(tmp_path: Path) -> None:
+def test_readers_of_folders_ignore_the_manifest(tmp_path: Path) -> None:
     for bounded in (True, False):
         out = tmp_path / str(bounded)
         if bounded:

@@ -1,4 +1,4 @@
-"""Nothing half-written is ever seen, and nothing is left by whoever aborts or is killed."""
+"""No incomplete output is ever visible, and writers that abort or are killed leave nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ sys.stdin.read()
 
 @contextmanager
 def child(out: Path, mode: str, names: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that has written, or staged, and waits."""
+    """Run a process that writes or stages an output, then waits."""
     command = [sys.executable, "-c", CHILD, str(out), mode, names]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -77,7 +77,7 @@ def test_a_killed_writer_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "names"), [("staged", "nameless"), ("writing", "named")])
-def test_what_a_killed_writer_staged_is_swept_by_the_next_job(
+def test_the_next_job_removes_what_a_killed_writer_staged(
     tmp_path: Path, mode: str, names: str
 ) -> None:
     sink = sinks.csv(tmp_path / "out")
@@ -88,8 +88,8 @@ def test_what_a_killed_writer_staged_is_swept_by_the_next_job(
     assert os.listdir(tmp_path) == []
 
 
-def test_what_was_staged_for_any_partial_output_is_swept_too(tmp_path: Path) -> None:
-    """A job that was stopped died while it published beside its output, and beside others."""
+def test_the_next_job_removes_what_was_staged_for_partial_outputs(tmp_path: Path) -> None:
+    """Stopped jobs died while they published partial outputs of various numbers."""
     sink = sinks.csv(tmp_path / "out")
     hidden = [f".out.partial{number}.whale-dead" for number in ("", "-2", "-10")]
     others = [".out.partial-x.whale-dead", ".out2.partial-2.whale-dead", ".out.partial-2"]
@@ -162,7 +162,7 @@ def test_discard_removes_what_other_instances_staged(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_attempts_do_not_see_each_other(tmp_path: Path) -> None:
+def test_attempts_are_isolated(tmp_path: Path) -> None:
     sink = sinks.csv(tmp_path / "out")
     first, second = (sink.open(instance_context(), token) for token in ("1", "2"))
     first.write(BATCH)
@@ -220,11 +220,11 @@ def test_overwriting_swaps_the_folders(
 
 
 class DiedError(BaseException):
-    """Ends a publication as the death of its process would: nothing is cleaned up after it."""
+    """Ends a publication as the death of its process does, without any cleanup."""
 
 
 class Mortal:
-    """Wraps what changes the file system, so that the process dies at one of its steps."""
+    """Wraps calls that change the file system, to simulate a death at one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
         self.dies_at = dies_at
@@ -282,7 +282,7 @@ def test_a_publication_that_died_anywhere_is_carried_out_by_the_next_coordinator
     assert mortal.steps > 4
 
 
-def test_an_old_output_comes_back_if_the_new_one_never_does(
+def test_an_old_output_is_restored_if_the_new_one_is_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
@@ -303,7 +303,7 @@ def test_an_old_output_comes_back_if_the_new_one_never_does(
     assert len(parts_in(out)) == 2
 
 
-def test_another_output_with_the_same_parts_is_not_taken_for_this_one(tmp_path: Path) -> None:
+def test_another_output_with_the_same_parts_is_not_mistaken_for_this_one(tmp_path: Path) -> None:
     sink = sinks.csv(tmp_path / "out")
     writer = sink.open(instance_context(), "t")
     writer.write(BATCH)
@@ -327,13 +327,13 @@ def test_a_failing_job_leaves_the_old_output(tmp_path: Path) -> None:
     assert len(parts_in(out)) == 2
 
 
-def test_an_empty_folder_is_no_output(tmp_path: Path) -> None:
+def test_an_empty_folder_is_not_an_output(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     write_all(sinks.csv(tmp_path / "out"), [BATCH])
     assert parts_in(tmp_path / "out") == ["part-00000.csv"]
 
 
-def test_folders_above_are_made_when_staging(tmp_path: Path) -> None:
+def test_parent_folders_are_created_when_staging(tmp_path: Path) -> None:
     sink = sinks.csv(tmp_path / "a" / "b" / "out")
     writer = sink.open(instance_context(), "t")
     writer.write(BATCH)
@@ -358,10 +358,10 @@ def test_foreign_files_among_the_parts_are_noticed(tmp_path: Path) -> None:
     sink.discard("t")
 
 
-def test_a_sweep_between_making_and_holding_a_folder_harms_nobody(
+def test_a_cleanup_between_creating_and_locking_a_folder_is_harmless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another job for the same output sweeps right before the folder is locked, three times."""
+    """Another job for the same output cleans up right before the folder is locked, three times."""
     sink = cast("FileSink", sinks.csv(tmp_path / "out"))
     sweeps = []
     lock = fcntl.flock

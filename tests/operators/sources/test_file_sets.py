@@ -1,4 +1,4 @@
-"""Which files a path means, and what is said when it means none."""
+"""The files of a path, and the messages if there are none."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_a_name_with_brackets_is_a_name_if_it_exists(tmp_path: Path) -> None:
     assert parquet_files(name) == [name]
 
 
-def test_compressed_files_keep_the_suffix_before(tmp_path: Path) -> None:
+def test_compressed_files_have_their_formats_suffix_before(tmp_path: Path) -> None:
     found = touch(tmp_path, "a.csv.gz", "b.csv")
     assert FileSet.of(tmp_path, "CSV", (".csv",)).files() == found
 
 
-def test_relative_paths_mean_where_the_topology_was_built(
+def test_relative_paths_are_resolved_where_the_topology_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     touch(tmp_path, "gps/a.parquet")
@@ -94,7 +94,7 @@ def test_relative_paths_mean_where_the_topology_was_built(
         ),
     ],
 )
-def test_what_is_said_when_there_is_no_file(tmp_path: Path, path: str, message: str) -> None:
+def test_messages_when_there_is_no_file(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     touch(tmp_path, "others/a.csv", "deep/day=1/a.parquet")
     with pytest.raises(InputError) as error:

@@ -37,14 +37,14 @@ def test_a_function_is_called_anew_each_time() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])
-def test_rows_are_dealt_out_in_turn(parallelism: int) -> None:
+def test_rows_are_assigned_round_robin(parallelism: int) -> None:
     source = sources.iterable(list(squares()))
     for instance in range(parallelism):
         assert rows_of(source, instance, parallelism) == list(squares())[instance::parallelism]
     assert source.describe() == "iterable 10 rows"
 
 
-def test_an_iterator_is_read_once_and_stays_here() -> None:
+def test_an_iterator_is_read_once_and_cannot_be_pickled() -> None:
     source = sources.iterable(squares())
     assert not source.replayable
     assert rows_of(source) == list(squares())
@@ -62,7 +62,7 @@ def test_tuples_need_a_schema() -> None:
     assert rows_of(source) == [{"x": 1, "name": "a"}, {"x": 2, "name": None}]
 
 
-def test_none_means_nothing_now() -> None:
+def test_none_means_no_row_at_present() -> None:
     clock = VirtualClock(start_ns=5)
     source = sources.iterable([{"x": 1}, None, {"x": 2}])
     reader = source.open(instance_context(clock=clock))
@@ -106,7 +106,7 @@ def seldom(clock: VirtualClock, values: list[Any], *, waits: bool) -> Iterator[A
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_rows_without_an_end_flow_on_though_a_column_holds_only_nulls(waits: bool) -> None:
+def test_unbounded_rows_are_read_although_a_column_has_only_nulls(waits: bool) -> None:
     clock = VirtualClock()
     source = sources.iterable(
         lambda: seldom(clock, [None] * 5 + ["late"], waits=waits), bounded=False
@@ -126,7 +126,7 @@ def test_rows_without_an_end_flow_on_though_a_column_holds_only_nulls(waits: boo
 
 
 @pytest.mark.parametrize("policy", ["fail", "drop"])
-def test_a_column_taken_for_text_that_is_none_fails_the_job(policy: Any) -> None:
+def test_a_wrong_presumption_of_text_fails_the_job(policy: Any) -> None:
     clock = VirtualClock()
     source = sources.iterable(
         lambda: seldom(clock, [None] * 5 + [7], waits=False), bounded=False
@@ -141,7 +141,7 @@ def test_a_column_taken_for_text_that_is_none_fails_the_job(policy: Any) -> None
     )
 
 
-def test_many_rows_without_an_end_do_not_wait_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_number_of_unbounded_rows_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learnt_schema, "WAITING_ROWS_MAX", 10)
     rows = ({"n": n, "x": None} for n in itertools.count())
     reader = sources.iterable(rows, bounded=False).open(instance_context())
@@ -176,7 +176,7 @@ def test_the_first_rows_decide_the_schema() -> None:
         reader.read(2)
 
 
-def test_what_is_no_rows_is_refused() -> None:
+def test_values_that_are_not_rows_are_refused() -> None:
     with pytest.raises(InputError) as error:
         sources.iterable({"x": [1, 2]})  # type: ignore[arg-type]  # the mistake tested
     assert str(error.value) == (

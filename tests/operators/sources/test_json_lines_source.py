@@ -162,7 +162,7 @@ def test_a_field_that_appears_late_is_not_lost_silently(tmp_path: Path) -> None:
     assert message_of(BadRowError, source) == f"{b}, line 1: unexpected field: {line}{REMEDY}"
 
 
-def test_files_that_are_no_json_lines_are_named(tmp_path: Path) -> None:
+def test_files_that_are_not_json_lines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("<xml/>\n")
     assert message_of(InputError, sources.json_lines(path)) == (

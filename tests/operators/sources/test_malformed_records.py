@@ -1,4 +1,4 @@
-"""Many malformed lines: they are those that cannot be read alone, and few parses find them."""
+"""Many malformed lines: exactly those that cannot be read alone, found with few parses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(path: Path, kind: str, policy: Any) -> tuple[list[Any], dict[str, in
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_is_dropped_is_what_cannot_be_read_alone(kind: str, tmp_path: Path) -> None:
+def test_dropped_lines_are_those_that_cannot_be_read_alone(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     values = [*(value.encode() for value in VALUES), UNDECODABLE]
     lines = [b"%s,%d\n" % (value, n) for n, value in enumerate(values)]
@@ -60,7 +60,7 @@ def test_what_is_dropped_is_what_cannot_be_read_alone(kind: str, tmp_path: Path)
     path.write_bytes(b"v,n\n" + b"".join(lines[n] for n in [*order, -1]))
     rows, rejected = rows_of(path, kind, "drop")
     assert sorted(rows) == expected
-    assert sum(rejected.values()) == len(lines) - len(expected) - 1  # an empty line is passed over
+    assert sum(rejected.values()) == len(lines) - len(expected) - 1  # an empty line is skipped
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_many_malformed_lines_take_few_parses(
     monkeypatch.setattr(CsvSource, "_parse", counted)
     source = sources.csv(path, schema=schema).with_bad_rows("drop")
     assert sum(batch.num_rows for batch in read_all(source)) == 5_000
-    assert len(parses) <= 2  # of the only block, and of what is left of it
+    assert len(parses) <= 2  # of the only block, and of its remaining records

@@ -54,7 +54,7 @@ def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [2, 3, 16])
-def test_row_groups_are_dealt_out_in_turn(tmp_path: Path, parallelism: int) -> None:
+def test_row_groups_are_assigned_round_robin(tmp_path: Path, parallelism: int) -> None:
     for name, start in (("a", 0), ("b", 10), ("c", 20)):
         write(tmp_path / f"{name}.parquet", start)
     source = sources.parquet(tmp_path)
@@ -123,7 +123,7 @@ def test_a_missing_column_names_the_nearest(tmp_path: Path) -> None:
         source.schema()
 
 
-def test_a_type_that_is_not_carried_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_unsupported_type_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1], "tags": [["x"]]}), path)
     assert message_of(sources.parquet(path)).startswith(
@@ -173,7 +173,7 @@ def test_damaged_data_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"PAR1", b"PAR1PAR1", b"PAR1" + bytes(20) + b"PAR1", b"x,y\n"]
 )
-def test_what_is_no_parquet_file_is_named(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(data)
     source = sources.parquet(path)

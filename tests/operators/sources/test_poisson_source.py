@@ -1,4 +1,4 @@
-"""The rate generator: reproducible content, exponential distances, an open loop."""
+"""The rate generator: reproducible content, exponential interarrival times, an open loop."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_distances_are_exponential(parallelism: int) -> None:
         )
         gaps.append(np.diff(at) * rate / parallelism / SECOND_NS)
     scaled = np.concatenate(gaps)
-    # Of an exponential distribution: mean 1, deviation 1, median ln 2; no correlation.
+    # An exponential distribution has mean 1, deviation 1 and median ln 2; no correlation.
     assert scaled.mean() == pytest.approx(1.0, abs=0.03)
     assert scaled.std() == pytest.approx(1.0, abs=0.04)
     assert np.median(scaled) == pytest.approx(math.log(2), abs=0.03)
     assert np.corrcoef(scaled[:-1], scaled[1:])[0, 1] == pytest.approx(0.0, abs=0.03)
 
 
-def test_rows_come_when_they_are_due_and_say_when_that_was() -> None:
+def test_rows_are_read_when_due_with_their_scheduled_time_as_origin() -> None:
     clock = VirtualClock(start_ns=7 * SECOND_NS)
     source = sources.poisson(1000.0, columns, time_column="at")
     assert not source.bounded
@@ -70,7 +70,7 @@ def test_rows_come_when_they_are_due_and_say_when_that_was() -> None:
     assert first is not None
     assert first.num_rows == 1
     assert first.origin_ns == ready_ns
-    # A second passes in which nobody reads: the rows wait, and their origin is when they were due.
+    # For a second nothing is read: the rows wait, and their origin is their scheduled time.
     second_due_ns = reader.next_ready_ns()
     clock.advance(SECOND_NS)
     late = reader.read(10)
@@ -96,7 +96,7 @@ def test_an_infinite_rate_does_not_wait() -> None:
     assert reader.next_ready_ns() is None
 
 
-def test_a_limit_of_nothing_ends_at_once() -> None:
+def test_a_limit_of_zero_ends_at_once() -> None:
     assert rows_of(sources.poisson(1.0, columns, limit=0)) == []
 
 

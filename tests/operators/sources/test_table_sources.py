@@ -38,7 +38,7 @@ def test_an_arrow_table_comes_back_exactly() -> None:
     assert table_of(copy).equals(table_of(source))
 
 
-def test_other_holders_of_arrow_data_are_taken() -> None:
+def test_other_objects_with_arrow_data_are_accepted() -> None:
     table = pa.table({"x": [1, 2]})
     assert table_of(sources.arrow(table.to_batches()[0])).equals(table)
     assert table_of(sources.arrow(table.to_reader())).equals(table)
@@ -51,7 +51,7 @@ def test_other_holders_of_arrow_data_are_taken() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])
-def test_runs_of_rows_are_dealt_out_in_turn(parallelism: int) -> None:
+def test_runs_of_rows_are_assigned_round_robin(parallelism: int) -> None:
     rows = 3 * 8192 + 5
     source = sources.arrow(pa.table({"x": np.arange(rows)}))
     for instance in range(parallelism):
@@ -73,7 +73,7 @@ def test_a_frame_is_read_as_it_was() -> None:
     assert source.describe() == "pandas 2 rows"
 
 
-def test_what_cannot_be_read_is_named() -> None:
+def test_unsupported_tables_are_named() -> None:
     with pytest.raises(InputError) as error:
         sources.pandas(pd.DataFrame({"x": [1, "a"]}))
     message = str(error.value)

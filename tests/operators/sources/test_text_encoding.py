@@ -105,7 +105,7 @@ def test_lines_that_are_not_utf8_are_named_and_counted(
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_a_file_that_is_nowhere_utf8_is_named(tmp_path: Path, name: str) -> None:
+def test_a_file_without_a_line_of_utf8_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(("x,y\n\n\nä,b\n" if "csv" in name else '\n{"x":"ä"}\n').encode("latin-1"))
     with pytest.raises(InputError) as error:
@@ -116,7 +116,7 @@ def test_a_file_that_is_nowhere_utf8_is_named(tmp_path: Path, name: str) -> None
     assert "\n" not in message
 
 
-def test_bytes_that_an_encoding_lacks_make_their_line_malformed(tmp_path: Path) -> None:
+def test_undecodable_bytes_make_their_line_malformed(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"x,y\n1,\x80\n2,\x81\n3,c\n")  # cp1252 has a euro at 0x80, nothing at 0x81
     source = sources.csv(path, encoding="cp1252")
@@ -151,7 +151,9 @@ def test_bytes_that_an_encoding_lacks_make_their_line_malformed(tmp_path: Path) 
     ],
 )
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_files_that_say_what_they_are(tmp_path: Path, name: str, data: bytes, what: str) -> None:
+def test_files_with_a_known_signature_are_named(
+    tmp_path: Path, name: str, data: bytes, what: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(InputError) as error:

@@ -42,7 +42,7 @@ TEXTS = TEXT | WELL_FORMED
 
 
 def expected_records(text: str, over_lines: bool = True) -> list[tuple[str, bool]]:
-    """Return the records by the grammar, and whether each is bad: then it is one line."""
+    """Return the records by the grammar, and whether each is bad; a bad one is a single line."""
     found = []
     at = 0
     while at < len(text):
@@ -172,7 +172,7 @@ def test_what_python_writes_is_read_back(
 def test_a_large_file_with_quoted_line_ends_equals_duckdbs_and_pythons_reading(
     tmp_path: Path, suffix: str
 ) -> None:
-    """Values hold line ends, quotes and what looks like rows, over many blocks."""
+    """Values have line ends, quotes and texts that look like rows, over many blocks."""
     path = tmp_path / f"notes.{suffix}"
     tricky = ["plain", "two\nlines", 'said ""no""\r\n9,\nend', "1,2,3\n4,5,6", "x" * 2000 + "\n"]
     duckdb.sql(
@@ -192,7 +192,7 @@ def test_a_large_file_with_quoted_line_ends_equals_duckdbs_and_pythons_reading(
         assert told == expected
 
 
-def test_an_open_quote_spoils_its_own_line_only(tmp_path: Path) -> None:
+def test_an_unclosed_quote_affects_its_own_line_only(tmp_path: Path) -> None:
     path = put(tmp_path, 'x,y\n1,"open\n2,"two"\n3,"a\nb"\n4,"x"y\n5,"5""\n6,six\n')
     source = sources.csv(path)
     rows, rejected = read(source)
@@ -216,7 +216,7 @@ def read_all_rows(source: sources.Source) -> list[dict[str, Any]]:
     return rows
 
 
-def test_an_open_quote_does_not_read_on_for_ever(tmp_path: Path) -> None:
+def test_an_unclosed_quote_does_not_read_the_whole_file(tmp_path: Path) -> None:
     path = put(tmp_path, '"open\n' + "line\n" * 100 + '"a\nb"\n')
     blocks = list(read_blocks(str(path), Quoting(","), block_bytes=64, most_bytes=256))
     records = [pair for block in blocks for pair in zip(*block.split(), strict=True)]
@@ -258,7 +258,7 @@ def test_lines_are_numbered_over_blocks(tmp_path: Path, line_end: str) -> None:
     assert blocks[0] == TextBlock(blocks[0].data, 1)
 
 
-def test_a_file_without_quotes_needs_nothing_compiled_for_them(tmp_path: Path) -> None:
+def test_a_file_without_quotes_does_not_load_compiled_code(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     code = (
         "import sys\n"

@@ -1,4 +1,4 @@
-"""The types that CSV and JSON lines are given: one rule for both, and nothing lost.
+"""The types inferred for CSV and JSON lines: the same rules for both, without loss.
 
 Each case is the same values in both formats; Python's int, Decimal and json are the oracles.
 """
@@ -23,7 +23,7 @@ from whale_ray.testing import instance_context
 BIG = 12345678901234567890
 LEARNT_FROM_BYTES = 64
 LINES = 100
-"""More lines than a first block of that size holds."""
+"""More lines than fit into a first block of that size."""
 
 
 def csv_of(folder: Path, values: list[str], **options: Any) -> sources.Source:
@@ -51,7 +51,7 @@ def read(source: sources.Source) -> list[Any]:
 
 
 def same(left: list[Any], right: list[Any]) -> bool:
-    """Whether both lists hold equal values of equal types; NaN equals NaN and -0.0 is not 0.0."""
+    """Return whether both lists have equal values of equal types; NaN equals NaN, -0.0 not 0.0."""
     return [(type(one), str(one)) for one in left] == [(type(one), str(one)) for one in right]
 
 
@@ -111,7 +111,7 @@ def test_integers_that_no_type_holds_are_refused(
 
 @FORMATS
 @pytest.mark.parametrize("late", [str(BIG), "2.5", "1e5", "NaN", "true"])
-def test_later_values_must_fit_the_type_learnt(tmp_path: Path, written: Any, late: str) -> None:
+def test_later_values_must_fit_the_inferred_type(tmp_path: Path, written: Any, late: str) -> None:
     source = written(tmp_path, ["1"] * LINES + [late])
     source = dataclasses.replace(source, block_bytes=LEARNT_FROM_BYTES)
     with pytest.raises(BadRowError) as error:
@@ -205,7 +205,7 @@ def test_texts_of_json_stay_texts(tmp_path: Path) -> None:
         assert read(source) == values
 
 
-def test_a_zone_is_never_taken_off_or_added(tmp_path: Path) -> None:
+def test_a_zone_is_never_dropped_or_added(tmp_path: Path) -> None:
     zoned, naive = '"2008-05-31T07:00:00+02:00"', '"2008-05-31T07:00:00"'
     source = json_of(tmp_path, [zoned, naive], schema={"x": "timestamp[us]"})
     assert [str(one) for one in read(source.with_bad_rows("drop"))] == ["2008-05-31 07:00:00"]
@@ -241,7 +241,7 @@ def test_a_first_file_without_rows_does_not_decide(tmp_path: Path) -> None:
     assert read(sources.csv(tmp_path, {"x": "int64"})) == []
 
 
-def test_lines_that_no_header_fits_are_said_to_be_so(tmp_path: Path) -> None:
+def test_a_block_whose_lines_do_not_fit_the_header_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("x,y\n1;2\n3;4\n")
     with pytest.raises(InputError) as error:
@@ -285,7 +285,7 @@ SOME_LINES = st.sampled_from(
 
 
 def expected_object(line: str) -> dict[str, Any] | None:
-    """Return what the line holds by Python's json and our rules, None if it is malformed."""
+    """Return the row of a line by Python's json and our rules, None if it is malformed."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         known = [name for name, _ in pairs if name in {"x", "y"}]
@@ -311,7 +311,7 @@ def expected_object(line: str) -> dict[str, Any] | None:
     ends=st.booleans(),
 )
 @example(lines=['{"x": 1}{"x":', "3}"], block_bytes=80, line_end="\n", ends=True)
-def test_each_line_is_one_object_whatever_a_blocks_size(
+def test_each_line_is_one_object_for_any_block_size(
     lines: list[str], block_bytes: int, line_end: str, ends: bool, tmp_path_factory: Any
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "a.jsonl"
