@@ -290,7 +290,7 @@ def test_mistakes_while_building(make: Callable[[], Any], message: str) -> None:
 
 
 def test_an_unknown_type_names_those_that_exist() -> None:
-    with pytest.raises(ExpressionError, match="cannot cast to 'list<int>': whale-ray carries no"):
+    with pytest.raises(ExpressionError, match="cannot cast to 'list<int>': whale-ray has no type"):
         col("a").cast("list<int>")
 
 
