@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RingBudget:
-    """What the rings of a job take."""
+    """The memory that the rings of a job take."""
 
     ring_bytes: int
     """Capacity of each ring; a power of two."""
@@ -22,7 +22,7 @@ class RingBudget:
     total_bytes: int
     """Memory that all rings take, their header pages included."""
     budget_bytes: int
-    """Memory that they might have taken."""
+    """Memory that they may take."""
 
 
 def plan_ring_bytes(

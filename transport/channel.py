@@ -1,18 +1,17 @@
-"""The contract of every channel, whatever carries its bytes.
+"""The interface and contract of every channel, over whatever transport.
 
 A channel moves frames, which are sequences of bytes, from one sender to one or more receivers,
-each of which gets every frame, whole, once and in the order of sending. Calls never wait and
-never hide that they could not: they answer with an `Outcome`. A sender that was told
-BACK_PRESSURED, and a receiver that found nothing, sleep on their doorbell (doorbell.py), which
-the other side rings.
+each of which gets every frame, whole, once and in the order of sending. Calls never block: sending
+returns an `Outcome`. After BACK_PRESSURED a sender, and without a frame a receiver, sleeps on its
+doorbell (doorbell.py), which the other side rings.
 
 One object is one end; it is used by one thread at a time.
 
-The lifetime of received bytes: `get` hands out a `Frame` whose `data` is memory of the channel,
-read-only. `release_buffer` gives up the channel's own claim to it, but as long as any array or
-buffer made from `data` lives, the memory stays as it is: the sender cannot reuse it, nor anything
-behind it. Such held memory is limited: beyond `held_fraction` of the capacity `get` raises
-HeldViewsError, since the channel would come to a stop. Views must not outlive `close`.
+The lifetime of received bytes: `get` returns a `Frame` whose `data` is memory of the channel,
+read-only. `release_buffer` ends the frame's own claim to it, but as long as any array or buffer
+made from `data` is alive, the memory stays unchanged: the sender can reuse neither it nor anything
+after it. Such held memory is limited: beyond `held_fraction` of the capacity `get` raises
+HeldViewsError, since the channel would otherwise come to a stop. Views must not outlive `close`.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ Encode: TypeAlias = Callable[[Bytes], int]
 
 
 class Outcome(enum.Enum):
-    """What became of an attempt to send."""
+    """The outcome of an attempt to send."""
 
     SENT = "sent"
-    """The frame is on its way (`put`), or would be (`ready_to_send`)."""
+    """The frame was sent (`put`), or would be (`ready_to_send`)."""
     BACK_PRESSURED = "back-pressured"
     """A receiver is too slow: nothing was sent; the sender's doorbell rings when there is room."""
     CLOSED = "closed"
@@ -45,19 +44,19 @@ class Outcome(enum.Enum):
 
 
 class Frame:
-    """One received frame, valid until it is given to `release_buffer`."""
+    """One received frame, valid until it is passed to `release_buffer`."""
 
     __slots__ = ("data", "end", "position", "view")
 
     def __init__(self, data: Bytes, position: int, end: int) -> None:
-        """Wrap the bytes of a frame; only channels do so."""
+        """Wrap the bytes of a frame; only for channels."""
         self.data = data
-        """The payload: read-only uint8 (n,). Every view of it refers to this very array; the
-        attribute is gone once the frame has been released."""
+        """The payload: read-only uint8 (n,). Every view of it refers to this same array; the
+        attribute is deleted when the frame is released."""
         self.position = position
-        """Where the frame before it ended, in bytes since the channel was opened."""
+        """The end of the frame before, in bytes since the channel was opened."""
         self.end = end
-        """Where this frame ends; it claims everything in between, skipped bytes included."""
+        """The end of this frame; it claims everything in between, skipped bytes included."""
         self.view: weakref.ref[Bytes] | None = None
         """After the release: the array, as long as any view keeps it alive; only for channels."""
 
@@ -68,11 +67,11 @@ class Frame:
 
     @property
     def released(self) -> bool:
-        """Whether the frame was given back; views of it may still be alive."""
+        """Whether the frame was released; views of it may still be alive."""
         return self.view is not None
 
     def release(self) -> None:
-        """Give up the channel's claim; called by the channel, once: ValueError after that."""
+        """End the frame's claim; called by the channel, once: ValueError after that."""
         if self.view is not None:
             msg = f"the frame at position {self.position} was already released"
             raise ValueError(msg)
@@ -95,10 +94,10 @@ class ChannelStatistics:
     capacity_bytes: int
     """Size of the channel's memory, 0 if it has none of its own."""
     lag_bytes: tuple[int | None, ...]
-    """Bytes sent but not given back: of each receiver in order, None if it has closed (sender);
-    this receiver's alone (receiver)."""
+    """Bytes sent but not released: of each receiver in order, None if it has closed (sender); of
+    this receiver alone (receiver)."""
     held_bytes: int
-    """Bytes that were released but are still pinned by living views (receiver)."""
+    """Bytes that were released but are still held by living views (receiver)."""
 
     @property
     def slowest(self) -> int | None:
@@ -108,22 +107,22 @@ class ChannelStatistics:
 
 
 class Channel(ABC):
-    """One end of a channel. See the module for what all implementations promise."""
+    """One end of a channel. See the module for the contract of all implementations."""
 
     @abstractmethod
     def open(self) -> None:
-        """Get ready; must precede everything else. A second call does nothing."""
+        """Open the end, before any other call. A second call does nothing."""
 
     @abstractmethod
     def ready_to_send(self, nbytes: int) -> Outcome:
-        """Return what `put` would answer for `nbytes`; SENT means that it would be sent.
+        """Return the outcome that `put` would have for `nbytes`; SENT if there is room.
 
         After BACK_PRESSURED the sender's doorbell rings when there is room.
         """
 
     @abstractmethod
     def put(self, nbytes: int, encode: Encode) -> Outcome:
-        """Reserve `nbytes`, let `encode` write into them, and send what it says it used.
+        """Reserve `nbytes`, let `encode` write into them, and send as many as it returns.
 
         `encode` is called only if there is room; if it raises, nothing is sent and the channel
         is as before. It must not keep the array. Raises ValueError if it returns more than
@@ -132,19 +131,19 @@ class Channel(ABC):
 
     @abstractmethod
     def available(self) -> bool:
-        """Return whether `get` would find a frame. Also gives back what views have let go."""
+        """Return whether `get` would find a frame. Also releases memory whose views are gone."""
 
     @abstractmethod
     def get(self) -> Frame | None:
         """Return the next frame, None if there is none now (or any more).
 
-        Raises HeldViewsError if too much of the channel's memory is pinned by views, and
+        Raises HeldViewsError if too much of the channel's memory is held by views, and
         CorruptedMessageError if the memory does not hold frames.
         """
 
     @abstractmethod
     def release_buffer(self, frame: Frame) -> None:
-        """Give a frame back, in any order, once; views of it keep its memory (see the module)."""
+        """Release a frame, in any order, once; views of it keep its memory (see the module)."""
 
     @abstractmethod
     def statistics(self) -> ChannelStatistics:
@@ -152,12 +151,12 @@ class Channel(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End this side: receivers still get every frame sent. A second call does nothing."""
+        """Close this end: receivers still get every frame sent. A second call does nothing."""
 
     @property
     @abstractmethod
     def closed_by_peer(self) -> bool:
-        """Whether the other side is over.
+        """Whether the other side has ended.
 
         Sender: every receiver has closed. Receiver: the sender has closed, or is known to be
         dead, and every frame has been received.
@@ -165,7 +164,7 @@ class Channel(ABC):
 
 
 def held_views_error(held_bytes: int, capacity_bytes: int, memory: str) -> HeldViewsError:
-    """Return the error for views that hold too much of a channel's memory, called so."""
+    """Return the error for views that hold too much of a channel's `memory`, its name."""
     msg = (
         f"keeps views of received batches, {held_bytes:,} of the {capacity_bytes:,} bytes of "
         f"their {memory}; copy them (batch.copy())"

@@ -10,10 +10,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of whale-ray may ask about time."""
+    """The interface by which all other modules get the time."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds that never go backwards; only differences have a meaning."""
+        """Return nanoseconds that never go backwards; only differences are meaningful."""
         ...
 
     def wall_ns(self) -> int:
@@ -43,7 +43,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told: sleeping returns at once, that much later."""
+    """A clock that only `advance` and `sleep_ns` move; sleeping returns at once."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self._now_ns = start_ns

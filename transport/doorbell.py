@@ -1,8 +1,8 @@
-"""Where workers sleep, and where sources publish their watermarks.
+"""Doorbells, on which workers sleep, and the watermarks that sources publish.
 
-A worker that finds nothing to do sleeps on one doorbell, whatever it waits for: frames in its
-inbound rings, room in an outbound one, a word from its control thread. Whoever changes one of
-these rings the doorbell, which costs a load as long as its owner is awake.
+A worker that finds nothing to do sleeps on one doorbell for all that it waits for: frames in its
+inbound rings, room in an outbound one, a command from its control thread. A process or thread that
+changes one of these rings the doorbell; while the owner is awake, that costs one load.
 
 One board per job and attempt, made by one worker and attached by the others::
 
@@ -16,11 +16,11 @@ One board per job and attempt, made by one worker and attached by the others::
 
 Each line is 128 bytes: two cache lines of 64, which processors fetch in pairs, or one of 128.
 
-No ring is lost: the sleeper reads the count, says that it sleeps, then looks once more whether
-there is work; the ringer publishes its work, then looks whether somebody sleeps. With a full
-fence between the two steps on both sides, at least one of them sees the other. The kernel puts
-the sleeper to sleep only if the count is still the one it read. A ringer that is killed between
-clearing the flag and waking delays the sleeper until its timeout, no longer.
+No ring is lost: the sleeper reads the count, sets its sleeping flag, then checks once more for
+work; the ringer publishes its work, then checks the flag. With a full fence between the two steps
+on both sides, at least one of them sees the other. The kernel puts the sleeper to sleep only if
+the count is still the one it read. A ringer that is killed between clearing the flag and waking
+delays the sleeper until its timeout, no longer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .segment import SEGMENT_HEADER_BYTES, Segment, SegmentKind, Words
 
 LINE_BYTES: Final = 128
 NO_WATERMARK_NS: Final = -(1 << 63)
-"""The watermark of a source that has not said anything yet."""
+"""The watermark of a source that has not published one yet."""
 LAST_WATERMARK_NS: Final = (1 << 63) - 1
 """The watermark of a source that has ended."""
 
@@ -81,7 +81,7 @@ def _announce_sleep(line: int) -> int:
 
 @kernel("boolean(int64, int64, int64)", releases_gil=True)
 def _sleep(line: int, count: int, timeout_ns: int) -> bool:
-    """Sleep; return whether somebody rang: who rang for an earlier sleep may wake this one."""
+    """Sleep; return whether the doorbell was rung, possibly for an earlier sleep."""
     woken = futex_wait(line + _COUNT, count, timeout_ns) == 0
     return woken or load_acquire(line + _COUNT) != count
 
@@ -125,7 +125,7 @@ def _minimum(first_line: int, count: int) -> int:
 
 
 class Doorbell:
-    """One worker's place to sleep. Anybody may ring, one thread at a time may wait."""
+    """One worker's doorbell. Any thread may ring, one at a time may wait."""
 
     __slots__ = ("_words", "line", "spin_pauses")
 
@@ -150,10 +150,10 @@ class Doorbell:
     def wait(self, timeout_ns: int, ready: Callable[[], bool]) -> bool:
         """Sleep until rung, for at most `timeout_ns`; return True unless the time was up.
 
-        Returns at once while `ready()` is true: it must look at everything whose change would
-        ring this doorbell. Spins for at most `spin_pauses` before it sleeps; without, it looks
-        once, and not again when the time is up: looking is what a sleeper who is woken often pays
-        for. The GIL is free meanwhile; a signal ends the sleep as the timeout does.
+        Returns at once while `ready()` is true: it must check everything whose change rings this
+        doorbell. Spins for at most `spin_pauses` before it sleeps; without spinning, it checks
+        once, and not again when the time is up: these checks are the main cost of frequent
+        wake-ups. The GIL is released meanwhile; a signal ends the sleep as the timeout does.
         """
         if self.spin_pauses > 0:
             if ready():
@@ -172,9 +172,9 @@ class Doorbell:
     def rest(self, turn: Callable[[], int]) -> None:
         """Take a turn, then sleep until rung, for at most the ns that `turn` returns; 0: do not.
 
-        The sleep is announced before the turn: what is rung for while it is taken ends the sleep at
-        once. So a turn that has left nothing undone need not look again. Spins for at most
-        `spin_pauses` before it sleeps. The GIL is free meanwhile; a signal ends the sleep, too.
+        The sleep is announced before the turn: a ring during the turn ends the sleep at once. So a
+        turn that has done all its work need not check again. Spins for at most `spin_pauses` before
+        it sleeps. The GIL is released meanwhile; a signal ends the sleep, too.
         """
         count = _announce_sleep(self.line)
         try:

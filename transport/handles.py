@@ -1,6 +1,6 @@
-"""What tells other processes of a host where a ring or a board is; picklable.
+"""Handles by which other processes of a host attach a ring or a board; picklable.
 
-Whoever only passes one on, as a driver does, loads nothing that is compiled.
+A process that only passes handles on, as a driver does, loads no compiled code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two ends of a ring as channels; the segment decides who can share it.
+"""The two ends of a ring as channels; the kind of segment decides which processes share it.
 
 The producer owns the segment. Each consumer is one of its readers, known by an index.
 """
@@ -47,7 +47,7 @@ _frombuffer: Final = np.frombuffer
 _POSITION_WORD: Final = kernels.POSITION // 8
 _NOT_OPEN: Final = "the channel is not open: call open() first"
 
-# What is called for every frame, without numba's look at the arguments' types.
+# Called for every frame, without numba's check of the arguments' types.
 _reserve: Final = direct(kernels.reserve)
 _commit: Final = direct(kernels.commit)
 _next_frame: Final = direct(kernels.next_frame)
@@ -56,7 +56,7 @@ _release: Final = direct(kernels.release)
 
 
 class RingProducer(SendingEnd):
-    """The sending end of a ring. Nobody else may write to its segment's data and head."""
+    """The sending end of a ring, the only writer of its segment's data and head."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class RingProducer(SendingEnd):
         *,
         poison_released: bool = False,
     ) -> None:
-        """Make `segment`, fresh and of `layout.total_bytes`, a ring that this object owns.
+        """Make `segment`, zeroed and of `layout.total_bytes`, a ring that this object owns.
 
         `doorbells` are rung when a frame was sent: those of the readers, each once, in any
-        order. With `poison_released` bytes are overwritten as soon as all readers gave them back.
+        order. With `poison_released` bytes are overwritten as soon as all readers released them.
         """
         layout.write(segment)
         self._segment = segment
@@ -79,7 +79,7 @@ class RingProducer(SendingEnd):
         self._data: Bytes = segment.buffer[layout.data_offset :]
         self._lag_at_close: tuple[int | None, ...] = ()
         self._closed = False
-        # No frame is so small after `close`: one comparison serves both.
+        # -1 after `close`: one comparison checks for frames too large and for a closed end.
         self._limit = layout.max_frame_bytes
         self._state = self._new_state(poison_released)
         # The kernels take an address; as a Python int it is made once.
@@ -116,7 +116,7 @@ class RingProducer(SendingEnd):
 
     @property
     def state_address(self) -> int:
-        """What the functions of ring_kernels take, for compiled senders.
+        """The argument `state` of the functions of ring_kernels, for compiled senders.
 
         Valid as long as this object lives and is not closed.
         """
@@ -156,8 +156,8 @@ class RingProducer(SendingEnd):
     def put_many(self, payloads: Bytes) -> tuple[Outcome, int]:
         """Send each row of `payloads`, contiguous uint8 (n, m), as a frame of m bytes.
 
-        Return what became of the first row that was not sent (SENT if all were), and how many
-        were. The rows become visible together.
+        Return the outcome of the first row that was not sent (SENT if all were), and how many
+        were sent. The rows become visible together.
         """
         count, nbytes = payloads.shape
         if nbytes > self._limit:
@@ -206,7 +206,7 @@ class RingProducer(SendingEnd):
         return not self._closed and kernels.open_readers(self._state_address) == 0
 
     def close(self) -> None:
-        """Tell the readers that no frame follows, and give the segment back.
+        """End the stream, and release the segment.
 
         Readers that have attached keep it mapped; others can no longer attach.
         """
@@ -248,7 +248,7 @@ class RingConsumer(ReceivingEnd):
         self._ready = False  # open, and not closed
         start = self._layout.data_offset
         # An array made of this memoryview has it as its base, not another array: it is the root
-        # of all views of the frame, and its life tells whether any of them is left.
+        # of all views of the frame, and alive as long as any of them.
         self._memory = segment.memory(start, segment.handle.size).toreadonly()
         # Oldest first; a frame takes at least FRAME_ALIGNMENT bytes, so it can never overflow.
         self._frames: deque[Frame] = deque(maxlen=self._layout.capacity // FRAME_ALIGNMENT)
@@ -276,7 +276,7 @@ class RingConsumer(ReceivingEnd):
 
     @property
     def state_address(self) -> int:
-        """What the functions of ring_kernels take, for compiled receivers.
+        """The argument `state` of the functions of ring_kernels, for compiled receivers.
 
         Valid as long as this object lives and is not closed. Such a receiver must not mix its
         own `next_frame` with `get`.
@@ -301,8 +301,8 @@ class RingConsumer(ReceivingEnd):
             return False
         if self._frames:
             self._reclaim()
-        # Too much held may leave no room for a frame ever to come: `get` then says so.
-        # The same goes for an evicted reader.
+        # If too much is held, there may never be room for a frame: `get` then raises. It also
+        # raises for an evicted reader.
         return self._held_bytes > self._held_limit or bool(_has_frame(self._state_address))
 
     def get(self) -> Frame | None:
@@ -332,7 +332,7 @@ class RingConsumer(ReceivingEnd):
         frame.release()
         view, frames = frame.view, self._frames
         if len(frames) == 1 and frames[0] is frame and view is not None and view() is None:
-            # The usual case, in short: nothing else is held.
+            # The usual case, made fast: no other frame is held.
             frames.popleft()
             _release(self._state_address, frame.end)
             return
@@ -344,7 +344,7 @@ class RingConsumer(ReceivingEnd):
             raise RuntimeError(_NOT_OPEN)
 
     def _reclaim(self) -> None:
-        """Move the tail over the oldest frames that nobody holds any more."""
+        """Move the tail over the oldest frames of which no view is alive."""
         frames = self._frames
         tail = -1
         while frames:
@@ -396,11 +396,11 @@ class RingConsumer(ReceivingEnd):
         return result
 
     def _refusal(self, result: int) -> Exception:
-        """Return the error for what a kernel answers instead of a frame."""
+        """Return the error for a negative result of a kernel."""
         if result == kernels.OTHER_SIZE:
             return ValueError("the next frame does not have the size of the target")
         ring = f"ring {self._segment.handle.path!r}"
-        # Who was evicted may also have met bytes of later frames.
+        # An evicted reader may also have read bytes of later frames.
         if result == kernels.EVICTED or self.evicted:
             msg = f"reader {self._reader} of {ring} was evicted: it had been taken for dead"
             return ResourceError(msg)
@@ -411,13 +411,13 @@ class RingConsumer(ReceivingEnd):
     def evicted(self) -> bool:
         """Whether the producer dropped this reader although it lives; `get` then raises.
 
-        False after the bytes of a frame were read means that they were the frame's. Otherwise
-        the producer may have overwritten them meanwhile: discard what was made of them.
+        If it is False after the bytes of a frame were read, they were the frame's. Otherwise the
+        producer may have overwritten them meanwhile: discard the results.
         """
         return self._ready and bool(kernels.is_evicted(self._state_address))
 
     def peer_died(self) -> None:
-        """Take note that the producer is dead; callable from any thread.
+        """Handle that the producer is dead; callable from any thread.
 
         The frames that it committed can still be received; `closed_by_peer` is true after them.
         """
@@ -425,7 +425,7 @@ class RingConsumer(ReceivingEnd):
 
     @property
     def closed_by_peer(self) -> bool:
-        """Whether the producer is over and every frame of it has been received."""
+        """Whether the producer has closed, or is dead, and every frame was received."""
         if self._closed:
             return False
         if self._peer_dead:

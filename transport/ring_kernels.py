@@ -1,8 +1,8 @@
 """The algorithms of the ring, compiled: one call moves one frame, or many.
 
 Each end of a ring keeps a private block of words, described by the constants below: its own
-position, its last look at the other side, and its counters. All functions take the address of
-such a block, which makes a call from Python as cheap as it gets, and may be called from other
+position, the last position seen of the other side, and its counters. All functions take the address
+of such a block, which is the cheapest argument of a call from Python, and may be called from other
 compiled code: a compiled source or sink runs its whole loop without Python.
 
 Memory order: the head is stored with release after the bytes of the frame, and loaded with
@@ -49,7 +49,7 @@ from .segment import Bytes, Words
 
 POISON: Final = 0xDB
 
-# What the kernels answer where no offset or count is due.
+# Results of the kernels in place of an offset or count.
 NO_ROOM: Final = -1
 ALL_CLOSED: Final = -2
 EMPTY: Final = -1
@@ -85,11 +85,11 @@ DOORBELL: Final = 72  # the producer's, or 0
 
 STATE_BYTES: Final = 128
 LENGTH_SHIFT: Final = 32
-"""`next_frame` answers offset | length << LENGTH_SHIFT; both are below 2**30."""
+"""`next_frame` returns offset | length << LENGTH_SHIFT; both are below 2**30."""
 
-# What readers read in the time of a wake-up, some 30 µs, is a part of such a ring.
+# Readers cannot empty a ring of this size in the time of a wake-up, some 30 µs.
 _LARGE_RING_BYTES = 1 << 18
-# While no reader is open nothing fits, so that every reservation looks at the readers again.
+# While no reader is open nothing fits, so that every reservation checks the readers again.
 _NEVER_FITS = -(1 << 62)
 
 # Read-only arrays would not match the plain type.
@@ -137,9 +137,9 @@ def _poison(state: int, start: int, stop: int) -> None:
 
 
 @inner
-def _look_at_readers(state: int) -> int:
+def _refresh_readers(state: int) -> int:
     """Refresh the producer's view of the readers; return the lowest tail."""
-    # Closings first: a reader that closes in between is noticed at the next look.
+    # Closings first: a reader that closes in between is noticed at the next refresh.
     store(state + CLOSINGS_SEEN, load_acquire(load(state + RING) + CLOSINGS))
     tail = _lowest_tail(state)
     if load(state + POISONS) != 0 and tail != _NEVER_FITS:
@@ -152,10 +152,10 @@ def _look_at_readers(state: int) -> int:
 def _wanted_tail(state: int, end: int) -> int:
     """Return the lowest tail at which a producer that waits for room up to `end` is woken.
 
-    In a large ring a quarter must be free: woken for each frame, it would sleep after each, and
-    every wake-up costs the reader more than a slice. A reader that has read everything always
-    gets there, since it may keep no more than half of the ring. A small ring would run dry while
-    the producer wakes up.
+    In a large ring a quarter must be free: a producer woken for each frame would sleep again after
+    each, and every wake-up costs the reader more than a slice. A reader that has read everything
+    always reaches that tail, since it may hold no more than half of the ring. A small ring is not
+    left to empty that far: the readers would have nothing to read while the producer wakes up.
     """
     capacity = load(state + CAPACITY)
     wanted = end - capacity
@@ -169,13 +169,13 @@ def _make_room(state: int, end: int) -> int:
     """Find room up to position `end`: 0, NO_ROOM (and ask to be woken) or ALL_CLOSED."""
     ring = load(state + RING)
     capacity = load(state + CAPACITY)
-    tail = _look_at_readers(state)
+    tail = _refresh_readers(state)
     if tail != _NEVER_FITS and end - tail > capacity:
         store(ring + WANTED_TAIL, _wanted_tail(state, end))
-        # Either this look sees the tail of a reader that moves now, or that reader, which fences
-        # between its tail and its look at the wanted tail, sees that it must ring.
+        # Either this refresh sees the tail of a reader that moves now, or that reader, which fences
+        # between storing its tail and loading the wanted tail, sees that it must ring.
         fence()
-        tail = _look_at_readers(state)
+        tail = _refresh_readers(state)
         if tail != _NEVER_FITS and end - tail > capacity:
             store(state + BACK_PRESSURED, load(state + BACK_PRESSURED) + 1)
             return NO_ROOM
@@ -189,7 +189,7 @@ def reserve(state: int, nbytes: int) -> int:
     """Find room for a frame: the offset of its payload in the data, NO_ROOM or ALL_CLOSED.
 
     `nbytes` must not exceed the layout's `max_frame_bytes`. Nothing is visible before `commit`;
-    a reservation that is not committed is forgotten by the next one.
+    the next reservation replaces one that is not committed.
     """
     capacity = load(state + CAPACITY)
     head = load(state + OWN_HEAD)
@@ -211,7 +211,7 @@ def reserve(state: int, nbytes: int) -> int:
 
 @inner
 def _append(state: int, nbytes: int) -> None:
-    """Put the reserved frame, `nbytes` of which are used, before the producer's own head."""
+    """Complete the reserved frame, `nbytes` of which are used, and move the producer's own head."""
     data = load(state + DATA)
     mask = load(state + CAPACITY) - 1
     head = load(state + OWN_HEAD)
@@ -243,8 +243,8 @@ def _publish(state: int) -> None:
 
 
 @inner
-def _fetch_ahead(state: int) -> None:
-    """Take the first lines of the next frame from the readers' caches while the caller goes on."""
+def _prefetch_next(state: int) -> None:
+    """Prefetch the first cache lines of the next frame, which are in the readers' caches."""
     offset = load(state + OWN_HEAD) & (load(state + CAPACITY) - 1)
     line = load(state + DATA) + offset
     prefetch_to_write(line)
@@ -256,7 +256,7 @@ def commit(state: int, nbytes: int) -> None:
     """Publish the reserved frame with the first `nbytes` of its payload."""
     _append(state, nbytes)
     _publish(state)
-    _fetch_ahead(state)
+    _prefetch_next(state)
 
 
 @kernel(types.int64(types.int64, _BYTES_IN))
@@ -296,7 +296,7 @@ def put_many(state: int, payloads: Bytes) -> int:
 
 @kernel("void(int64)")
 def close_producer(state: int) -> None:
-    """Tell the readers that no frame will follow."""
+    """End the stream: mark the producer as closed, and wake the readers."""
     store_release(load(state + RING) + PRODUCER_CLOSED, 1)
     fence()
     _ring_readers(state)
@@ -360,7 +360,7 @@ def next_frame(state: int) -> int:
         position -= length
         offset = 0
         length = load(data)
-    # Checked although only a broken producer could be wrong: what follows trusts these numbers.
+    # Checked although only a faulty producer writes others: the code after this relies on them.
     end = position + frame_bytes(length)
     if length < 0 or length > capacity // 4 or end > head:
         return NOT_A_FRAME
@@ -376,7 +376,7 @@ def is_evicted(state: int) -> bool:
 
     If not, every byte read so far was still the reader's own.
     """
-    # What was read comes before the look; on the other side the overwriting comes after the mark.
+    # The reads come before this load; on the other side the overwriting comes after the mark.
     fence()
     return load_acquire(load(state + TAIL) + READER_STATE) == CLOSED
 
@@ -402,7 +402,7 @@ def is_drained(state: int) -> bool:
 
 @kernel("void(int64, int64)")
 def release(state: int, tail: int) -> None:
-    """Give everything before position `tail` back to the producer, and wake it if it waits."""
+    """Release everything before position `tail` to the producer, and wake it if it waits."""
     before = load(state + OWN_TAIL)
     store(state + OWN_TAIL, tail)
     store_release(load(state + TAIL), tail)

@@ -1,4 +1,4 @@
-"""Where the words and the bytes of a ring lie: fixed offsets, so that a remote reader finds them.
+"""The memory layout of a ring: fixed offsets, the same for local and for remote readers.
 
 One process writes, every reader reads every frame. The same structure serves readers that map it
 (this host) and readers that fetch it with one-sided RDMA and write their tail back (others)::
@@ -15,7 +15,7 @@ One process writes, every reader reads every frame. The same structure serves re
 
 Words are little-endian int64; each line has 128 bytes, so that no two processes write the same
 pair of cache lines. Head and tails are positions: they count bytes since the ring was created and
-never wrap; position & (capacity - 1) is the place in the data. The bytes from the lowest tail of
+never wrap; position & (capacity - 1) is the offset in the data. The bytes from the lowest tail of
 an open reader up to the head belong to the readers, the others to the producer.
 
 A frame is 64-byte aligned and contiguous::
@@ -25,15 +25,15 @@ A frame is 64-byte aligned and contiguous::
     +--------------+---------------------------------------+- - - - - - - - - - - - +
 
 Where a frame would not fit before the end of the data, the rest is a padding frame, whose length
-word is minus its whole size. Padding is committed together with the frame behind it, so a ring
+word is minus its whole size. Padding is committed together with the frame after it, so a ring
 never holds padding alone. Frames become visible when the head moves past them.
 
-- *received*: how far a mirror (mirror.py) has come, which is where another writer goes on if this
-  one dies; 0 in a ring that its producer fills.
+- *received*: the position up to which a mirror (mirror.py) has received, where another writer goes
+  on if this one dies; 0 in a ring that its producer fills.
 - *wanted tail*: 0, or the position that the lowest tail must reach before a waiting producer can
-  go on; a reader that crosses it rings the producer's doorbell.
+  go on; a reader that reaches it rings the producer's doorbell.
 - *producer closed*: 1 once no frame will follow.
-- *closings*: counts changes of reader states, so that the producer looks at them only then.
+- *closings*: counts changes of reader states, so that the producer reads these only then.
 - *state*: 0 expected (not attached yet, but counted, so that it misses nothing), 1 open, 2 closed.
 """
 
@@ -58,7 +58,7 @@ PRODUCER_CLOSED: Final = 392
 CLOSINGS: Final = 400
 READERS: Final = 512
 READER_STATE: Final = 8
-"""Offset of a reader's state behind its tail."""
+"""Offset of a reader's state from its tail."""
 
 EXPECTED: Final = 0
 OPEN: Final = 1
@@ -104,7 +104,7 @@ class RingLayout:
 
     @property
     def data_offset(self) -> int:
-        """Where the data begins: on a page of its own."""
+        """Offset of the data, on a page of its own."""
         end = READERS + self.readers * LINE_BYTES
         return -(-end // PAGE_BYTES) * PAGE_BYTES
 
@@ -122,7 +122,7 @@ class RingLayout:
         return max_frame_bytes_of(self.capacity)
 
     def reader_offset(self, reader: int) -> int:
-        """Where a reader's line begins."""
+        """Return the offset of a reader's line."""
         if not 0 <= reader < self.readers:
             msg = f"reader {reader}: the ring has readers 0 to {self.readers - 1}"
             raise IndexError(msg)
@@ -135,7 +135,7 @@ class RingLayout:
 
     @classmethod
     def read(cls, segment: Segment) -> RingLayout:
-        """Return the layout of an attached ring; ResourceError if it is none of this version."""
+        """Return the layout of an attached ring; ResourceError if it is not of this version."""
         version, capacity, readers, data_offset = (
             int(word) for word in segment.words(CONSTANTS, CONSTANTS + 32)
         )

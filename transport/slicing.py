@@ -1,4 +1,4 @@
-"""Stream slicing: how many rows travel together.
+"""Stream slicing: how many rows are sent together.
 
 A transfer buffer is sent when it holds MMS bytes, for throughput, or when its oldest rows have
 waited WTL, for latency. Nothing else cuts a slice.
@@ -13,7 +13,7 @@ class StreamSlicer:
     """The transfer buffer of one producer and edge; pure, the time is passed in.
 
     Not bounded by itself: its owner calls `take` as soon as `ready`, and calls no operator that
-    feeds it while what was taken finds no room.
+    adds rows while the slice taken last has not found room in a channel.
     """
 
     def __init__(self, mms_bytes: int, wtl_ns: int) -> None:
@@ -24,9 +24,7 @@ class StreamSlicer:
         self._first_ns = 0
         self._not_owned_from = 0
         self.pending_bytes = 0
-        """Bytes of the rows that wait."""
-        self.pending_rows = 0
-        """Number of the rows that wait."""
+        """Bytes of the waiting rows."""
 
     def add(self, batch: Batch, now_ns: int) -> None:
         """Append rows; they may be views of received memory until the next `own`."""
@@ -36,10 +34,9 @@ class StreamSlicer:
             self._first_ns = now_ns
         self._pending.append(batch)
         self.pending_bytes += batch.nbytes
-        self.pending_rows += batch.num_rows
 
     def own(self) -> None:
-        """Copy what is a view of received memory, before that memory is given back."""
+        """Copy rows that are views of received memory, before that memory is released."""
         for index in range(self._not_owned_from, len(self._pending)):
             if not self._pending[index].owned:
                 self._pending[index] = self._pending[index].copy()
@@ -58,12 +55,11 @@ class StreamSlicer:
         return self._first_ns + self._wtl_ns if self._pending else None
 
     def take(self) -> Batch | None:
-        """Return all rows that wait as one batch, in order; None if there are none."""
+        """Return all waiting rows as one batch, in order; None if there are none."""
         pending = self._pending
         if not pending:
             return None
         self._pending = []
         self._not_owned_from = 0
         self.pending_bytes = 0
-        self.pending_rows = 0
         return pending[0] if len(pending) == 1 else Batch.concat(pending)

@@ -8,28 +8,28 @@ from collections.abc import Iterator
 import pytest
 
 from tests.transport.conformance import RING_BYTES, ChannelConformance, Ends, Make, fill, receive
-from tests.transport.unix_pairs import context, unix_transport
+from tests.transport.unix_transport import context, unix_transport
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.channel import Frame
 from whale_ray.transport.custom.operators import Transport
-from whale_ray.transport.custom.receiving import FanInEnd
-from whale_ray.transport.custom.sending import PairSendingEnd
+from whale_ray.transport.custom.receiving import CustomReceivingEnd
+from whale_ray.transport.custom.sending import CustomSendingEnd
 
 MESSAGE_BYTES = 256
 MAX_FRAME_BYTES = 1016
 
 
-class LingeringSender(PairSendingEnd):
+class LingeringSender(CustomSendingEnd):
     """Whose end waits for room, as at the end of a worker's loop."""
 
     def close(self) -> None:
         self.finish()
 
 
-class TurningReceiver(FanInEnd):
+class TurningReceiver(CustomReceivingEnd):
     """Which lets its senders send what waits, as their loops would."""
 
-    senders: tuple[PairSendingEnd, ...] = ()
+    senders: tuple[CustomSendingEnd, ...] = ()
 
     def available(self) -> bool:
         self._turn()
@@ -69,7 +69,7 @@ def make_pairs(
             MAX_FRAME_BYTES,
             clock=VirtualClock(),
         )
-        stack.callback(PairSendingEnd.close, sender)
+        stack.callback(CustomSendingEnd.close, sender)
         sender.connect(address)
         made.append(sender)
     receiver.senders = tuple(made)

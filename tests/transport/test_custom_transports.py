@@ -13,8 +13,14 @@ from typing import Any
 import pytest
 
 from tests.transport.conformance import payload, receive, receive_all, send
-from tests.transport.queue_pairs import MAX_FRAME_BYTES, QueueReceiver, QueueSender, pair, transport
-from tests.transport.unix_pairs import context
+from tests.transport.queue_transport import (
+    MAX_FRAME_BYTES,
+    QueueReceiver,
+    QueueSender,
+    connected,
+    transport,
+)
+from tests.transport.unix_transport import context
 from whale_ray.configs.errors import (
     HeldViewsError,
     TopologyError,
@@ -23,8 +29,8 @@ from whale_ray.configs.errors import (
 )
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.channel import Outcome
-from whale_ray.transport.custom.receiving import FanInEnd
-from whale_ray.transport.custom.sending import PairSendingEnd
+from whale_ray.transport.custom.receiving import CustomReceivingEnd
+from whale_ray.transport.custom.sending import CustomSendingEnd
 from whale_ray.transports import Receiver, Sender, Transport
 
 HEADER_BYTES = 32
@@ -33,7 +39,7 @@ HEADER_BYTES = 32
 def test_one_receiver_puts_the_frames_of_many_senders_together():
     """Their fragments mix in one queue that is shorter than most frames."""
     chance = random.Random(5)
-    senders, receiver = pair(transport(queue_length=7), 4)
+    senders, receiver = connected(transport(queue_length=7), 4)
     sizes = [[chance.randrange(1500) for _ in range(60)] for _ in senders]
     left = [list(enumerate(each)) for each in sizes]
     received: list[list[bytes]] = [[] for _ in senders]
@@ -77,7 +83,7 @@ def test_not_now_is_no_error_wherever_it_is_said():
                 raise BlockingIOError
             return super().get() if chance.random() < 0.5 and self.queue else None
 
-    (sender,), receiver = pair(transport(Reluctant, Hesitant, queue_length=3))
+    (sender,), receiver = connected(transport(Reluctant, Hesitant, queue_length=3))
     sent, received = [], []
     while len(received) < 100:
         content = payload(len(sent), len(sent) * 13 % 700)
@@ -142,7 +148,7 @@ RECEIVER = "transport 'queue', receiver of 'a' → 'b' in worker 1"
     ids=["loses", "repeats", "cuts", "adds", "short", "foreign", "misleads", "length"],
 )
 def test_a_transport_that_lies_is_found_out(change: Any, told: str):
-    (sender,), receiver = pair(transport(once(change)))
+    (sender,), receiver = connected(transport(once(change)))
     send(sender, payload(0, 400))
     with pytest.raises(TransportError) as caught:
         receive_all(receiver)
@@ -151,14 +157,16 @@ def test_a_transport_that_lies_is_found_out(change: Any, told: str):
 
 def test_messages_of_an_earlier_attempt_are_dropped_and_counted():
     plugged = transport()
-    (sender,), receiver = pair(plugged)
+    (sender,), receiver = connected(plugged)
     later = replace(context(plugged, None), attempt=1)
-    again = FanInEnd(plugged, later, {0: (0, None)}, MAX_FRAME_BYTES, clock=VirtualClock())
+    again = CustomReceivingEnd(
+        plugged, later, {0: (0, None)}, MAX_FRAME_BYTES, clock=VirtualClock()
+    )
     queue = again.listen()
     send(sender, b"old")
     queue.extend(receiver._operator.queue)
     assert again.get() is None
-    assert again.strays == 1
+    assert again.stale == 1
     assert not queue and not again._operator.out, "and given back"
 
 
@@ -181,7 +189,7 @@ def broken(call: str) -> tuple[type[Sender], type[Receiver]]:
 
 @pytest.mark.parametrize("call", ["ready_to_send", "put", "available", "get", "release_buffer"])
 def test_what_an_operator_raises_is_told_with_its_traceback_and_its_name(call: str):
-    (sender,), receiver = pair(transport(*broken(call)))
+    (sender,), receiver = connected(transport(*broken(call)))
 
     def send_and_receive():
         send(sender, b"x")
@@ -206,17 +214,17 @@ def test_opening_and_closing_may_fail_by_name_too(caplog):
         raise AttributeError("no socket")
 
     with pytest.raises(TransportGoneError) as caught:
-        pair(transport(type("S", (QueueSender,), {"open": refuse})))
+        connected(transport(type("S", (QueueSender,), {"open": refuse})))
     assert str(caught.value) == (
         f"{SENDER}: its other side is gone: ConnectionRefusedError('nobody listens')"
     )
     with pytest.raises(TransportError) as caught:
-        pair(transport(receiver=type("R", (QueueReceiver,), {"open": hesitate})))
+        connected(transport(receiver=type("R", (QueueReceiver,), {"open": hesitate})))
     assert str(caught.value) == f"{RECEIVER} raised BlockingIOError('later') where it must not"
-    (sender,), _ = pair(transport(type("S", (QueueSender,), {"close": refuse})))
+    (sender,), _ = connected(transport(type("S", (QueueSender,), {"close": refuse})))
     sender.close()
     for wrong in (hesitate, explode):
-        (sender,), _ = pair(transport(type("S", (QueueSender,), {"close": wrong})))
+        (sender,), _ = connected(transport(type("S", (QueueSender,), {"close": wrong})))
         caplog.clear()
         sender.close()
         (record,) = caplog.records
@@ -233,7 +241,9 @@ def test_a_close_that_fails_hides_no_open_that_failed(caplog):
         raise AttributeError("no socket")
 
     plugged = transport(type("S", (QueueSender,), {"open": refuse, "close": explode}))
-    sender = PairSendingEnd(plugged, context(plugged, 0), 0, MAX_FRAME_BYTES, clock=VirtualClock())
+    sender = CustomSendingEnd(
+        plugged, context(plugged, 0), 0, MAX_FRAME_BYTES, clock=VirtualClock()
+    )
     with pytest.raises(TransportGoneError, match="nobody listens"):
         sender.connect(deque())
     sender.close()
@@ -252,7 +262,7 @@ def test_answers_that_make_no_sense_are_told(sender, receiver, said):
     plugged = transport(type("S", (QueueSender,), sender), type("R", (QueueReceiver,), receiver))
 
     def send_and_receive():
-        (sending,), receiving = pair(plugged)
+        (sending,), receiving = connected(plugged)
         send(sending, b"x")
         receive_all(receiving)
 
@@ -275,7 +285,7 @@ def test_the_time_spent_in_an_operator_is_counted_whatever_it_does():
     plugged = transport(
         type("S", (QueueSender,), {"put": slowly}), type("R", (QueueReceiver,), {"get": never})
     )
-    (sender,), receiver = pair(plugged, clock=clock)
+    (sender,), receiver = connected(plugged, clock=clock)
     clock.advance(70_000_000)
     send(sender, bytes(90))
     assert sender.messages == 1
@@ -285,7 +295,7 @@ def test_the_time_spent_in_an_operator_is_counted_whatever_it_does():
 
 def test_counters_must_be_a_mapping():
     odd = {"statistics": lambda self: ["sent", 3]}
-    (sender,), _ = pair(transport(type("S", (QueueSender,), odd)))
+    (sender,), _ = connected(transport(type("S", (QueueSender,), odd)))
     with pytest.raises(TransportError) as caught:
         sender.operator_statistics()
     assert str(caught.value) == (
@@ -297,7 +307,7 @@ def test_a_sender_that_has_left_needs_no_room():
     def hang_up(self, buffer):
         raise BrokenPipeError
 
-    (sender,), receiver = pair(
+    (sender,), receiver = connected(
         transport(receiver=type("R", (QueueReceiver,), {"release_buffer": hang_up}))
     )
     send(sender, b"x")
@@ -308,13 +318,13 @@ def test_a_sender_that_has_left_needs_no_room():
 
 def test_what_is_no_operator_or_no_message_is_told():
     with pytest.raises(TransportError) as caught:
-        pair(transport(sender=lambda: 5))
+        connected(transport(sender=lambda: 5))
     assert str(caught.value) == f"{SENDER} is 5: derive it from whale.transports.Sender"
     with pytest.raises(TransportError) as caught:
-        pair(transport(receiver=lambda: 5))
+        connected(transport(receiver=lambda: 5))
     assert str(caught.value) == f"{RECEIVER} is 5: derive it from whale.transports.Receiver"
     numbers = type("R", (QueueReceiver,), {"get": lambda self: 5})
-    (sender,), receiver = pair(transport(receiver=numbers))
+    (sender,), receiver = connected(transport(receiver=numbers))
     send(sender, b"x")
     with pytest.raises(TransportError, match=r"get\(\) that returns int: return bytes"):
         receiver.get()
@@ -327,7 +337,7 @@ def test_a_sender_whose_other_side_is_gone_is_closed():
                 raise ConnectionResetError("hung up")
             super().put(message)
 
-    (sender,), _ = pair(transport(Dying))
+    (sender,), _ = connected(transport(Dying))
     assert send(sender, b"1") is send(sender, b"2") is Outcome.SENT
     assert not sender.closed_by_peer
     send(sender, b"3")
@@ -346,14 +356,14 @@ def test_a_receiver_whose_other_side_is_gone_says_so():
     def hang_up(self):
         raise ConnectionAbortedError("gone")
 
-    _, receiver = pair(transport(receiver=type("R", (QueueReceiver,), {"available": hang_up})))
+    _, receiver = connected(transport(receiver=type("R", (QueueReceiver,), {"available": hang_up})))
     with pytest.raises(TransportGoneError, match="its other side is gone: ConnectionAborted"):
         receiver.available()
 
 
 def test_a_kept_view_holds_up_what_comes_behind_it_until_that_is_told():
     """Also messages that were copied: the operator gets them back in order."""
-    (sender,), receiver = pair(transport(queue_length=8))
+    (sender,), receiver = connected(transport(queue_length=8))
     send(sender, payload(0, 60))
     frame = receiver.get()
     assert frame is not None
@@ -386,7 +396,7 @@ def test_the_mutex_keeps_other_threads_out_of_an_operator():
 
     for mutex in (True, False):
         seen: list[int] = []
-        (sender,), _ = pair(transport(Nosy, mutex=mutex))
+        (sender,), _ = connected(transport(Nosy, mutex=mutex))
         asking = threading.Thread(
             target=lambda end, into: into.append(end.operator_statistics()["busy"]),
             args=(sender, seen),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 
 from tests.transport.conformance import payload, receive, receive_all, send, writer
+from tests.transport.push_ends import create_inproc_push
 from whale_ray.configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
 from whale_ray.configs.settings import TransportSettings
 from whale_ray.transport.channel import Outcome
@@ -20,7 +21,6 @@ from whale_ray.transport.doorbell import Doorbell
 from whale_ray.transport.push.channel import (
     PushSendingEnd,
     attach_push,
-    create_inproc_push,
     create_push,
 )
 from whale_ray.transport.push.layout import PushLayout

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from tests.transport.conformance import ChannelConformance, Ends, Make
+from tests.transport.push_ends import create_inproc_push
 from whale_ray.configs.errors import ResourceError
-from whale_ray.transport.push.channel import attach_push, create_inproc_push, create_push
+from whale_ray.transport.push.channel import attach_push, create_push
 from whale_ray.transport.segment import SegmentKind
 
 SLOT_BYTES = 256

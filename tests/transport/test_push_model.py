@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 )
 
 from tests.transport.conformance import payload, writer
+from tests.transport.push_ends import create_inproc_push
 from whale_ray.configs.errors import HeldViewsError
 from whale_ray.transport.channel import Frame, Outcome
-from whale_ray.transport.push.channel import create_inproc_push
 
 SLOT_BYTES = 128
 ROOM = SLOT_BYTES - 32

@@ -29,7 +29,7 @@ def test_nothing_waits_at_first():
     assert slicer.deadline_ns is None
     assert not slicer.ready(1 << 62)
     assert slicer.take() is None
-    assert (slicer.pending_bytes, slicer.pending_rows) == (0, 0)
+    assert slicer.pending_bytes == 0
 
 
 def test_a_full_slice_is_due_at_once():
@@ -101,7 +101,7 @@ def test_views_are_copied_once_and_only_views():
     assert slicer._pending == [*view.copies, own, *late.copies]
     assert (len(view.copies), len(own.copies), len(late.copies)) == (1, 0, 1)
     assert slicer._pending[1] is own
-    assert (slicer.pending_bytes, slicer.pending_rows) == (24, 3)
+    assert slicer.pending_bytes == 24
 
 
 @given(
@@ -123,7 +123,7 @@ def test_like_the_model(steps: list[tuple[int, int, bool]]):
         next_row += count
         due = bool(waiting) and (8 * len(waiting) >= MMS_BYTES or now_ns - oldest_ns >= WTL_NS)
         assert slicer.ready(now_ns) == due
-        assert slicer.pending_rows == len(waiting)
+        assert slicer.pending_bytes == 8 * len(waiting)
         assert slicer.deadline_ns == (oldest_ns + WTL_NS if waiting else None)
         if due or take_anyway:
             assert numbers(slicer.take()) == waiting

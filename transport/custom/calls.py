@@ -1,4 +1,4 @@
-"""Calling a user's operator: one thread at a time, timed, and by name where it raises."""
+"""Calls a user's operator: one thread at a time, timed, its errors with the operator's name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class OperatorCalls:
-    """The way into one operator; `name` is what messages call it."""
+    """Makes all calls of one operator; `name` is its name in messages."""
 
     def __init__(self, context: TransportContext, clock: Clock, *, mutex: bool) -> None:
         self.name = context.describe()
@@ -48,7 +48,7 @@ class OperatorCalls:
             raise TransportError(msg) from error
 
     def outside_of_the_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method that has no "not now", such as `open`.
+        """Call a method that may not raise BlockingIOError, such as `open`.
 
         Raises:
             TransportGoneError: it raised ConnectionError.
@@ -69,21 +69,21 @@ class OperatorCalls:
         return dict(counters)
 
     def answer(self, name: str, function: Callable[[], bool]) -> bool:
-        """Ask `ready_to_send` or `available`, by name; raises as a call does."""
+        """Call `ready_to_send` or `available`, `name` in messages; raises as a call does."""
         answer = self(function)
         if answer is None:
             self.blame(f"has {name}() that returns None: return True or False")
         return bool(answer)
 
     def close(self, operator: Sender | Receiver) -> None:
-        """Close the operator. What it raises is told and ends nothing.
+        """Close the operator. An error is logged and ends nothing.
 
-        By then everything was delivered, or something else has failed, which matters more.
+        By then everything was delivered, or something else has failed, which is more important.
         """
         try:
             self(operator.close)
         except ConnectionError:
-            return  # which may be why it closes
+            return  # the other side is gone, which may be the reason for closing
         except (BlockingIOError, TransportError) as error:
             _log.warning("an operator could not be closed: %s", error)
 

@@ -1,4 +1,4 @@
-"""What stands before every message of a user's transport, so that no fault of it stays hidden.
+"""The header of every message of a custom transport, which shows any fault of the transport.
 
 ::
 
@@ -7,9 +7,9 @@
          | magic | stream | attempt | length | number          | frame  | offset | bytes
          +-------+--------+---------+--------+--------+--------+--------+--------+-----
 
-All little-endian and unsigned. `length` counts the bytes behind; `number` the stream's messages,
-from 0; they are the bytes from `offset` on of a frame of `frame` bytes. The last message of a
-stream has none, and `offset` is 0xFFFFFFFF.
+All little-endian and unsigned. `length` counts the bytes after the header, which are those from
+`offset` on of a frame of `frame` bytes; `number` counts the stream's messages, from 0. The last
+message of a stream has no bytes, and `offset` is 0xFFFFFFFF.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADER_BYTES: Final = _LAYOUT.size
 
 
 class MessageHeader(NamedTuple):
-    """The 32 bytes before a message's own."""
+    """The 32 bytes before a message's bytes."""
 
     stream: int
     attempt: int
@@ -50,7 +50,7 @@ def last_header(stream: int, attempt: int, number: int) -> MessageHeader:
 
 
 def read_header(data: memoryview) -> MessageHeader | None:
-    """Return the header of a message; None if no sender made these bytes."""
+    """Return the header of a message; None if the bytes are no message of a sender."""
     if data.nbytes < HEADER_BYTES:
         return None
     magic, *fields = _LAYOUT.unpack_from(data)

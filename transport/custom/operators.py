@@ -1,9 +1,9 @@
-"""What a user writes to plug in a transport: a sender and a receiver operator (Vega III, IV).
+"""The interface of custom transports: a sender and a receiver operator (Vega III, IV).
 
-Rows that leave a process are cut into *messages*, bytes that mean nothing to the transport. A
-`Sender` carries them from one process to one `Receiver`, which takes those of all senders of its
+Rows that leave a process are cut into *messages*, whose content the transport does not interpret. A
+`Sender` sends them from one process to one `Receiver`, which receives those of all senders of its
 edge: several outputs joined to one input are polled by one operator. Both have Vega's calls, which
-never wait:
+never block:
 
 =================  ==========================================================================
 sender             ``ready_to_send()``: is there room for a message? ``put(message)``: send it
@@ -12,15 +12,15 @@ receiver           ``available()``: has one come? ``get()``: take it, in place i
 =================  ==========================================================================
 
 A transport must deliver every message whole and once, those of one sender in order; the messages of
-several senders may mix. What it loses, repeats, reorders or cuts is found out and ends the job with
+several senders may mix. Messages lost, repeated, reordered or cut are detected and end the job with
 an error that names the transport. Back-pressure, fragments, watermarks and the end of a stream are
-whale-ray's affair.
+handled by whale-ray.
 
-What an operator raises ends the job, with three exceptions: BlockingIOError of `put` or `get` means
-"not now", and nothing was sent or taken; ConnectionError of any call means that the other side is
-gone, and the job restarts if it may, as after the death of a worker; what `close` raises is told as
-a warning, and ends nothing. What a message says is not looked at, unless `transport.checksum` is
-set: bytes that were changed on the way may pass unseen.
+An exception of an operator ends the job, with three exceptions: BlockingIOError of `put` or `get`
+means "not now", and nothing was sent or taken; ConnectionError of any call means that the other
+side is gone, and the job restarts if it may, as after the death of a worker; one of `close` is
+logged as a warning. The content of messages is not checked unless `transport.checksum` is set:
+without it, changed bytes may remain undetected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 QUEUE_LENGTH_MAX: Final = 65_536
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Received bytes; anything contiguous with Python's buffer interface will do."""
+"""Received bytes: any contiguous object with Python's buffer interface."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class TransportContext:
 
     Attributes:
         transport: the transport's name.
-        job_id: unique for the job, and fit for a file name.
-        attempt: 0 at the first start of the job, one more after each restart; what an earlier
-            attempt left in the transport need not be delivered, and is dropped if it is.
+        job_id: unique for the job, and usable as a file name.
+        attempt: 0 at the first start of the job, one more after each restart; messages that an
+            earlier attempt left in the transport need not be delivered, and are dropped otherwise.
         edge: the number of the edge, as `explain` shows it.
         source_operator: the id of the operator that the sender is fused with.
         target_operator: the id of the operator that the receiver is fused with.
@@ -72,7 +72,7 @@ class TransportContext:
     queue_length: int
 
     def describe(self) -> str:
-        """Return what messages call the operator."""
+        """Return the operator's name in messages."""
         edge = f"{self.source_operator!r} → {self.target_operator!r}"
         if self.sender is None:
             return f"transport {self.transport!r}, receiver of {edge} in worker {self.receiver}"
@@ -85,7 +85,7 @@ class Sender(ABC):
 
     @abstractmethod
     def open(self, context: TransportContext, address: Any) -> None:
-        """Connect to the receiver, which is open and has told its `address`."""
+        """Connect to the receiver, which is open; `address` is what its `open` returned."""
 
     @abstractmethod
     def ready_to_send(self) -> bool:
@@ -95,7 +95,7 @@ class Sender(ABC):
     def put(self, message: memoryview) -> None:
         """Send a message, of up to `context.message_bytes`; called only when there was room.
 
-        The memory belongs to whale-ray and is written again after the call.
+        The memory belongs to whale-ray and is overwritten after the call.
         """
 
     def statistics(self) -> Mapping[str, int]:
@@ -103,9 +103,9 @@ class Sender(ABC):
         return {}
 
     def close(self) -> None:
-        """Give everything back; messages that were put still arrive.
+        """Release everything; messages that were put still arrive.
 
-        Called once, also where `open` has failed.
+        Called once, also if `open` has failed.
         """
 
 
@@ -114,7 +114,7 @@ class Receiver(ABC):
 
     @abstractmethod
     def open(self, context: TransportContext) -> Any:
-        """Get ready to receive; return the address that senders are opened with (picklable)."""
+        """Prepare to receive; return the address to open senders with (picklable)."""
 
     @abstractmethod
     def available(self) -> bool:
@@ -129,9 +129,9 @@ class Receiver(ABC):
 
     @abstractmethod
     def release_buffer(self, buffer: Buffer) -> None:
-        """Take back what `get` returned, the very object; in the order of `get`, each once.
+        """Release a buffer, the same object that `get` returned; in the order of `get`, each once.
 
-        Several may be out at a time, as an operator may keep views. The sender may have left.
+        Several may be unreleased at a time, as operators may keep views. The sender may be closed.
         """
 
     def statistics(self) -> Mapping[str, int]:
@@ -139,30 +139,30 @@ class Receiver(ABC):
         return {}
 
     def close(self) -> None:
-        """Give everything back. Called once, also where `open` has failed."""
+        """Release everything. Called once, also if `open` has failed."""
 
 
 @dataclass(frozen=True)
 class Transport:
-    """A transport of the user's: a pair of operators and Vega's tunables.
+    """A custom transport: its two operators and Vega's tunables.
 
-    The planner puts a sender and a receiver on every edge that it is given for, wherever rows go
-    from one process to another; within a process rows need no transport.
+    The planner puts a sender and a receiver on every edge that has this transport, between any two
+    processes that exchange rows; within a process rows need no transport.
 
     Attributes:
-        name: what messages, metrics and `explain` call it.
+        name: its name in messages, metrics and `explain`.
         sender: a class derived from `Sender`, or a function without arguments that makes one.
         receiver: the same for `Receiver`.
-        message_bytes: the largest message in bytes, from 64 to 16 MiB; what is larger travels as
-            several, put together again by the receiver.
+        message_bytes: the largest message in bytes, from 64 to 16 MiB; larger frames are sent as
+            several messages, which the receiver puts together again.
         queue_length: how many messages may wait between a sender and its receiver, from 2 to
-            65,536; both operators are told, and the sender answers for it.
-        mutex: whether no two threads may be inside an operator at once. The worker's loop makes all
-            calls but `statistics`, which comes from another thread; without the mutex, the operator
-            must stand that.
+            65,536; both operators get it in their context, and the sender must keep to it.
+        mutex: whether calls of one operator exclude each other. The worker's loop makes all calls
+            except `statistics`, which another thread makes; without the mutex, the operator must
+            be safe for that.
 
     Raises:
-        TopologyError: something does not fit.
+        TopologyError: an argument is invalid.
     """
 
     name: str

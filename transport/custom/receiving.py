@@ -1,9 +1,9 @@
-"""The receiving end of a user's transport, as a channel: one for all senders of an edge.
+"""The receiving end of a custom transport, as a channel: one for all senders of an edge.
 
-It is a channel with many senders: the frames of each come in order, those of several in the order
-in which they were completed. `stream` tells whose the last one is. A frame of one message is read
-in place: the operator gets the message back when the last view of it is gone. A larger one is put
-together in memory of its own, which holds nothing.
+A channel with many senders: the frames of each come in order, those of several in the order in
+which they were completed. `stream` is that of the last frame. A frame of one message is read in
+place: the message is released to the operator when the last view of it is gone. A larger frame is
+put together in memory of its own, and its messages are released at once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _NO_VIEW: Final[weakref.ref[Bytes]] = weakref.ref(np.empty(0, np.uint8))
 
 @dataclass
 class _Incoming:
-    """What has come of one stream.
+    """What was received of one stream.
 
     Attributes:
         sender: its sender's worker.
-        doorbell: the sender's, rung when a message of it was given back; None on another host.
+        doorbell: the sender's, rung when a message of it was released; None if on another host.
         number: of the next message.
         parts: the frame that is being put together; empty between frames.
         filled: bytes of it so far.
-        ended: whether the sender said that nothing follows.
+        ended: whether the stream's last message was received.
     """
 
     sender: int
@@ -51,7 +51,7 @@ class _Incoming:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A message that the operator has not got back; its frame, unless that is a copy."""
+    """A message that is not released yet; its frame, unless that is a copy."""
 
     buffer: Buffer
     doorbell: Doorbell | None
@@ -59,13 +59,13 @@ class _Taken:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses it any more."""
+        """Whether no view of it is alive."""
         if self.frame is None:
             return True
         return self.frame.view is not None and self.frame.view() is None
 
 
-class FanInEnd(ReceivingEnd):
+class CustomReceivingEnd(ReceivingEnd):
     """One receiver operator; `senders` are the worker, and the doorbell, behind each stream."""
 
     def __init__(
@@ -87,7 +87,7 @@ class FanInEnd(ReceivingEnd):
         self._max_frame_bytes = max_frame_bytes
         self._capacity = context.queue_length * context.message_bytes
         self._held_limit = int(held_fraction * self._capacity)
-        # Oldest first. A sender never has more messages out than its queue holds, or is at fault.
+        # Oldest first. A sender has at most as many messages under way as its queue holds.
         self._taken: deque[_Taken] = deque(maxlen=len(senders) * context.queue_length)
         self._next: Frame | None = None
         self._next_stream = -1
@@ -96,12 +96,12 @@ class FanInEnd(ReceivingEnd):
         self._opened = self._closed = False
         self.stream = -1
         """The stream of the frame that `get` returned last."""
-        self.strays = 0
+        self.stale = 0
         """Messages of earlier attempts, which were dropped."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self._call.name
 
     def open(self) -> None:
@@ -117,14 +117,14 @@ class FanInEnd(ReceivingEnd):
         if self._closed:
             return False
         self._reclaim()
-        return self._held_bytes > self._held_limit or self._look()
+        return self._held_bytes > self._held_limit or self._receive_frame()
 
     def get(self) -> Frame | None:
-        """See `Channel.get`; also raises TransportError for what no sender sent."""
+        """See `Channel.get`; also raises TransportError for bytes that no sender sent."""
         if self._closed:
             return None
         self._check_held()
-        if not self._look():
+        if not self._receive_frame():
             return None
         frame, self._next, self.stream = self._next, None, self._next_stream
         assert frame is not None
@@ -140,8 +140,8 @@ class FanInEnd(ReceivingEnd):
         self._held_bytes += frame.size
         self._reclaim()
 
-    def _look(self) -> bool:
-        """Let the next frame be at hand; return whether there is one."""
+    def _receive_frame(self) -> bool:
+        """Receive messages until the next frame is complete; return whether it is."""
         for _ in range(self._context.queue_length):
             if self._next is not None:
                 return True
@@ -166,11 +166,11 @@ class FanInEnd(ReceivingEnd):
         memory = self._bytes_of(buffer)
         header = read_header(memory)
         if header is not None and header.attempt < self._context.attempt:
-            self.strays += 1
+            self.stale += 1
             taken = _Taken(buffer, None, None)
         else:
             header, incoming = self._checked(header, len(memory))
-            taken = _Taken(buffer, incoming.doorbell, self._carry_on(incoming, header, memory))
+            taken = _Taken(buffer, incoming.doorbell, self._add_message(incoming, header, memory))
         self._taken.append(taken)
         if taken.frame is None:
             self._held_bytes += self._context.message_bytes
@@ -187,7 +187,7 @@ class FanInEnd(ReceivingEnd):
     def _checked(
         self, header: MessageHeader | None, nbytes: int
     ) -> tuple[MessageHeader, _Incoming]:
-        """Return the header, and what has come of its stream, if that is what follows in it."""
+        """Return the header and its stream, if the message is the stream's next one."""
         if header is None or header.attempt != self._context.attempt:
             self._call.blame(f"got {nbytes:,} bytes that no sender of this job sent")
         incoming = self._streams.get(header.stream)
@@ -206,10 +206,10 @@ class FanInEnd(ReceivingEnd):
             )
         return header, incoming
 
-    def _carry_on(
+    def _add_message(
         self, incoming: _Incoming, header: MessageHeader, memory: memoryview
     ) -> Frame | None:
-        """Take a message's bytes; return the frame that is to be read in place, if it is one."""
+        """Add a message's bytes to its frame; return the frame if it is this one message."""
         incoming.number += 1
         if header.is_last:
             incoming.ended = True
@@ -233,14 +233,14 @@ class FanInEnd(ReceivingEnd):
         return None
 
     def _complete(self, header: MessageHeader, data: Bytes, claims: int) -> Frame:
-        """Let a frame be the next one; it claims that many bytes of the queue."""
+        """Make a frame the next one to `get`; it claims that many bytes of the queue."""
         position = self._position
         self._position += claims
         self._next, self._next_stream = Frame(data, position, self._position), header.stream
         return self._next
 
     def _reclaim(self) -> None:
-        """Give the operator the oldest messages back, as far as nobody uses them any more."""
+        """Release the oldest messages of which no view is alive."""
         taken = self._taken
         while taken and taken[0].is_free:
             oldest = taken.popleft()
@@ -264,9 +264,9 @@ class FanInEnd(ReceivingEnd):
         return not self._closed and ended and self._next is None
 
     def missing(self, sent: Mapping[int, int]) -> tuple[int, int, int] | None:
-        """Return the first sender that sent more than has come, by messages of each stream.
+        """Return the first sender that sent more messages than were received; `sent` by stream.
 
-        As (worker, messages sent, messages received); None if everything has come.
+        As (worker, messages sent, messages received); None if all were received.
         """
         for stream, count in sent.items():
             incoming = self._streams.get(stream)
@@ -276,7 +276,7 @@ class FanInEnd(ReceivingEnd):
 
     @property
     def messages(self) -> int:
-        """How many messages of this attempt came."""
+        """How many messages of this attempt were received."""
         return sum(incoming.number for incoming in self._streams.values())
 
     def statistics(self) -> ChannelStatistics:
@@ -301,7 +301,7 @@ class FanInEnd(ReceivingEnd):
         return self._call.statistics(self._operator)
 
     def close(self) -> None:
-        """Close the operator; what it has not got back by then is its own to free."""
+        """Close the operator, which then frees the messages that were not released."""
         if self._closed:
             return
         self._closed = True

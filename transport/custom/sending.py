@@ -1,4 +1,4 @@
-"""The sending end of a user's transport, as a channel: cuts frames into the sender's messages."""
+"""The sending end of a custom transport, as a channel: cuts frames into the sender's messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .operators import Sender, Transport, TransportContext
 _NOT_CONNECTED: Final = "the sender is not connected: call connect() first"
 
 
-class PairSendingEnd(SendingEnd):
+class CustomSendingEnd(SendingEnd):
     """One sender operator, as stream number `stream`.
 
-    A frame that takes several messages is accepted as a whole: what the operator has no room for
-    waits here, before anything that follows, until `pump` finds room. `doorbell` is the receiver's,
-    rung for every message, where it is on the same host.
+    A frame that takes several messages is accepted as a whole: messages that the operator has no
+    room for wait here, and later frames after them, until `pump` finds room. `doorbell` is the
+    receiver's, rung for every message; None if that is on another host.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class PairSendingEnd(SendingEnd):
         self._stream = stream
         self._doorbell = doorbell
         self._room = context.message_bytes - HEADER_BYTES
-        # A frame's messages one behind the other: each header takes the place of bytes of the
-        # message before, which is gone by then.
+        # A frame, with room for a header before it. The header of each message overwrites the last
+        # bytes of the message before, which has been sent by then.
         self._memory: Bytes = np.empty(context.message_bytes, np.uint8)
         self._size = self._offset = 0
         self._waiting = False
@@ -97,7 +97,7 @@ class PairSendingEnd(SendingEnd):
         return Outcome.SENT
 
     def pump(self) -> bool:
-        """Send what waits, as far as there is room; return whether anything was sent."""
+        """Send waiting messages while there is room; return whether any was sent."""
         sent = self._number
         while self._waiting and self._has_room():
             if not self._put_next():
@@ -121,7 +121,7 @@ class PairSendingEnd(SendingEnd):
             return False
 
     def _put_next(self) -> bool:
-        """Send the next message of the frame that waits."""
+        """Send the next message of the waiting frame."""
         begin = self._offset
         length = min(self._room, self._size - begin)
         header = MessageHeader(
@@ -134,7 +134,7 @@ class PairSendingEnd(SendingEnd):
         return True
 
     def _put_message(self, header: MessageHeader, at: int) -> bool:
-        """Send a message whose own bytes stand behind its place for the header, at byte `at`."""
+        """Send a message whose header is to be written at byte `at`, before the message's bytes."""
         header.pack_into(self._memory.data, at)
         end = at + HEADER_BYTES + header.length
         try:
@@ -154,41 +154,41 @@ class PairSendingEnd(SendingEnd):
         self._waiting = False
 
     def check_alive(self) -> None:
-        """Raise TransportGoneError if the operator said that its other side is gone."""
+        """Raise TransportGoneError if the operator reported that its other side is gone."""
         if self._gone is not None:
             raise self._gone
 
     @property
     def waits(self) -> bool:
-        """Whether something waits here for room."""
+        """Whether messages wait here for room."""
         return self._gone is None and (self._waiting or (self._finished and not self._ended))
 
     @property
     def ended(self) -> bool:
-        """Whether the receiver was told that nothing follows."""
+        """Whether the last message, which ends the stream, was sent."""
         return self._ended
 
     @property
     def messages(self) -> int:
-        """How many messages the operator took."""
+        """How many messages the operator accepted."""
         return self._number
 
     @property
     def closed_by_peer(self) -> bool:
-        """Whether the operator says that its other side is gone."""
+        """Whether the operator reports that its other side is gone."""
         if self._closed or self._gone is not None:
             return self._gone is not None and not self._closed
         self._has_room()
         return self._gone is not None
 
     def finish(self) -> None:
-        """Let no frame follow; the receiver is told, by `pump` if there is no room now."""
+        """End the stream: send the last message, or let `pump` do so if there is no room now."""
         self._finished = True
         if self._connected:
             self.pump()
 
     def statistics(self) -> ChannelStatistics:
-        """See `Channel.statistics`; what the receiver has not given back is not known here."""
+        """See `Channel.statistics`; messages that the receiver holds are not known here."""
         waiting = self._size - self._offset if self._waiting else 0
         return ChannelStatistics(
             frames=self._frames,
@@ -210,7 +210,7 @@ class PairSendingEnd(SendingEnd):
         return self._call.statistics(self._operator)
 
     def close(self) -> None:
-        """Close the operator; what `finish` and `pump` have not sent by now is not sent."""
+        """Close the operator; messages that `finish` and `pump` have not sent are dropped."""
         if self._closed:
             return
         self._closed = self._finished = True

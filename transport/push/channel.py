@@ -2,9 +2,9 @@
 
 For streams from one sender to one receiver, such as state deltas. The receiver creates the
 channel, c slots of m bytes (layout.py), and hands its `PushHandle` to the sender. A message
-that fits one slot is received in place; as long as views of it live, its slot and those behind it
-are not given back. A larger one takes several slots and is received as a copy of its own, which
-holds nothing once released; beyond `max_frame_bytes` it is TOO_LARGE.
+that fits one slot is received in place; while views of it are alive, the credits of its slot and of
+later ones are not returned. A larger message takes several slots and is received as a copy, whose
+views hold no slot; beyond `max_frame_bytes` it is TOO_LARGE.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NEXT_WORD: Final = kernels.NEXT // 8
 _NOT_OPEN: Final = "the channel is not open: call open() first"
 _NO_VIEW: Final[weakref.ref[Bytes]] = weakref.ref(np.empty(0, np.uint8))
 
-# What is called for every message, without numba's look at the arguments' types.
+# Called for every message, without numba's check of the arguments' types.
 _reserve: Final = direct(kernels.reserve)
 _commit: Final = direct(kernels.commit)
 _next_message: Final = direct(kernels.next_message)
@@ -71,7 +71,7 @@ def new_end_state(segment: Segment, layout: PushLayout, doorbell: Doorbell | Non
 
 
 class PushSendingEnd(SendingEnd):
-    """The sending end. Nobody else may write to the slots."""
+    """The sending end, the only writer of the slots."""
 
     def __init__(self, segment: Segment, doorbell: Doorbell | None = None) -> None:
         """Take over an attached segment, closed with this end; `open` begins.
@@ -86,7 +86,6 @@ class PushSendingEnd(SendingEnd):
         self._last_lag: int | None = None
         self._ready = False  # open, and not closed
         self._closed = False
-        # After `close` no message is so small: one comparison serves both.
         self._limit = self._layout.max_frame_bytes
         self._state = new_end_state(segment, self._layout, doorbell)
         self._state_address = int(self._state.ctypes.data)
@@ -103,7 +102,7 @@ class PushSendingEnd(SendingEnd):
 
     @property
     def state_address(self) -> int:
-        """What the functions of kernels.py take, for compiled senders.
+        """The argument `state` of the functions of kernels.py, for compiled senders.
 
         Valid as long as this object lives and is not closed.
         """
@@ -158,7 +157,7 @@ class PushSendingEnd(SendingEnd):
         return _SENT if result >= 0 else _REFUSALS[result]
 
     def _cannot(self) -> Outcome:
-        """Say why nothing of this size can be sent by this end as it is."""
+        """Return why this end cannot send a message of this size."""
         if self._closed:
             return Outcome.CLOSED
         if not self._ready:
@@ -166,7 +165,7 @@ class PushSendingEnd(SendingEnd):
         return Outcome.TOO_LARGE
 
     def peer_died(self) -> None:
-        """Take note that the receiver is dead; callable from any thread."""
+        """Handle that the receiver is dead; callable from any thread."""
         # The view keeps the memory mapped if another thread closes this end meanwhile.
         mapped = self._segment.buffer
         if mapped.size > 0:
@@ -196,7 +195,7 @@ class PushSendingEnd(SendingEnd):
         return int(kernels.uses_out(self._state_address)) * self._layout.slot_bytes
 
     def close(self) -> None:
-        """Tell the receiver that nothing follows: it still gets every message sent."""
+        """End the stream: the receiver still gets every message sent."""
         if self._closed:
             return
         self._last_lag = self._lag()
@@ -231,7 +230,7 @@ class PushReceivingEnd(ReceivingEnd):
         """Make `segment`, fresh and of `layout.total_bytes`, a push channel that this end owns.
 
         `doorbell` is the sender's, rung when it waits for credits. With `poison_released`
-        payloads are overwritten as soon as they are given back.
+        payloads are overwritten as soon as they are released.
         """
         layout.write(segment)
         self._segment = segment
@@ -265,7 +264,7 @@ class PushReceivingEnd(ReceivingEnd):
 
     @property
     def state_address(self) -> int:
-        """What the functions of kernels.py take, for compiled receivers.
+        """The argument `state` of the functions of kernels.py, for compiled receivers.
 
         Valid as long as this object lives and is not closed. Such a receiver must not mix its own
         `next_message` with `get`.
@@ -281,7 +280,7 @@ class PushReceivingEnd(ReceivingEnd):
             return False
         if self._frames:
             self._reclaim()
-        # Too much held may leave no credit for a message ever to come: `get` then says so.
+        # If too much is held, no message may ever come for want of credits: `get` then raises.
         return self._held_bytes > self._held_limit or bool(_has_message(self._state_address))
 
     def get(self) -> Frame | None:
@@ -315,12 +314,12 @@ class PushReceivingEnd(ReceivingEnd):
             return
         frame.release()
         if frame.size > self._layout.slot_bytes:
-            frame.view = _NO_VIEW  # a copy: whoever keeps it keeps no slot
+            frame.view = _NO_VIEW  # a copy: views of it hold no slot
         self._held_bytes += frame.size
         self._reclaim()
 
     def _reclaim(self) -> None:
-        """Return the credits of the oldest messages that nobody holds any more."""
+        """Return the credits of the oldest messages of which no view is alive."""
         frames = self._frames
         end = -1
         while frames:
@@ -346,7 +345,7 @@ class PushReceivingEnd(ReceivingEnd):
         return CorruptedMessageError(msg)
 
     def peer_died(self) -> None:
-        """Take note that the sender is dead; callable from any thread.
+        """Handle that the sender is dead; callable from any thread.
 
         The messages that it sent can still be received; `closed_by_peer` is true after them.
         """
@@ -354,7 +353,7 @@ class PushReceivingEnd(ReceivingEnd):
 
     @property
     def closed_by_peer(self) -> bool:
-        """Whether the sender is over and every message of it has been received."""
+        """Whether the sender has closed, or is dead, and every message was received."""
         if self._closed:
             return False
         if self._peer_dead:
@@ -377,7 +376,7 @@ class PushReceivingEnd(ReceivingEnd):
         )
 
     def close(self) -> None:
-        """Stop receiving, and give the memory back: the sender is told that nobody receives."""
+        """Stop receiving, and release the memory; the sender sees that the receiver has closed."""
         if self._closed:
             return
         self.statistics()
@@ -423,39 +422,9 @@ def attach_push(handle: PushHandle, receiver_doorbell: Doorbell | None = None) -
     `receiver_doorbell` is rung when a message was sent. Raises ResourceError if the channel has
     vanished, is another one, or has a sender already.
     """
-    return _opened(Segment.attach(handle.segment), receiver_doorbell)
-
-
-def create_inproc_push(
-    label: str,
-    receiver_doorbell: Doorbell | None = None,
-    sender_doorbell: Doorbell | None = None,
-    *,
-    slots: int,
-    slot_bytes: int,
-    poison_released: bool = False,
-    held_fraction: float = 0.5,
-) -> tuple[PushSendingEnd, PushReceivingEnd]:
-    """Create a push channel within this process; return both ends, open.
-
-    A loop that runs both needs no doorbells.
-    """
-    receiver, _handle = create_push(
-        "inproc",
-        label,
-        sender_doorbell,
-        slots=slots,
-        slot_bytes=slot_bytes,
-        kind="private",
-        poison_released=poison_released,
-        held_fraction=held_fraction,
-    )
-    return _opened(receiver.segment.share(), receiver_doorbell), receiver
-
-
-def _opened(segment: Segment, doorbell: Doorbell | None) -> PushSendingEnd:
+    segment = Segment.attach(handle.segment)
     try:
-        sender = PushSendingEnd(segment, doorbell)
+        sender = PushSendingEnd(segment, receiver_doorbell)
         sender.open()
     except BaseException:
         segment.close()

@@ -43,7 +43,7 @@ from .layout import (
     WANTED,
 )
 
-# What the kernels answer where no offset or count is due.
+# Results of the kernels in place of an offset or count.
 NO_ROOM: Final = -1
 ALL_CLOSED: Final = -2
 EMPTY: Final = -1
@@ -69,8 +69,8 @@ BACK_PRESSURED: Final = 80
 # The receiver's end.
 NEXT: Final = 56  # use
 OWN_RETURNED: Final = 64
-POISONS: Final = 72  # 1: overwrite payloads that are given back
-FOUND_SLOTS: Final = 80  # of the fragmented message that is there
+POISONS: Final = 72  # 1: overwrite payloads that are released
+FOUND_SLOTS: Final = 80  # of the fragmented message that was found
 FOUND_BYTES: Final = 88
 
 _LAPS = 255
@@ -217,7 +217,7 @@ def take_place(state: int) -> int:
 
 @kernel("void(int64)")
 def close_sender(state: int) -> None:
-    """Tell the receiver that nothing follows."""
+    """End the stream: the receiver sees that nothing follows."""
     channel = load(state + CHANNEL)
     store(channel + SENDER_STATE, CLOSED)
     store_release(channel + CLOSED_AT, load(state + SENT) + 1)
@@ -245,7 +245,7 @@ def uses_out(state: int) -> int:
 @inner
 def _extent(state: int, use: int, left: int) -> int:
     """Return the extent word of a slot that is there, NOT_A_FRAME if it cannot be right."""
-    # Checked although only a broken sender could be wrong: what follows trusts these numbers.
+    # Checked although only a faulty sender could write others: the code after this relies on them.
     end = _slot_end(state, use)
     extent = load(end - EXTENT_BACK)
     stop = (extent & _EXTENT_MASK) + (extent >> LENGTH_SHIFT)
@@ -260,7 +260,7 @@ def _find(state: int) -> int:
     """Return how many slots the next message takes, 0 if it is not there as a whole."""
     first = load(state + NEXT)
     slots = load(state + SLOTS)
-    # A slot that was not given back still shows the lap before, so it is not taken twice.
+    # A slot that was not released still has the lap before, so it is not taken twice.
     if not _is_there(state, first):
         return 0
     left = load(_slot_end(state, first) - LEFT_BACK)
@@ -335,7 +335,7 @@ def is_drained(state: int) -> bool:
 
 @kernel("int64(int64)")
 def uses_in(state: int) -> int:
-    """Return how many uses have arrived and were not given back."""
+    """Return how many uses have arrived and were not released."""
     use = load(state + NEXT)
     returned = load(state + OWN_RETURNED)
     while use - returned < load(state + SLOTS) and _is_there(state, use):
@@ -370,7 +370,7 @@ def give_back(state: int, returned: int) -> None:
 
 @kernel("void(int64)")
 def close_receiver(state: int) -> None:
-    """Tell the sender that nobody receives any more, and wake it if it waits."""
+    """Mark the receiver as closed, and wake the sender if it waits."""
     channel = load(state + CHANNEL)
     store_release(channel + RECEIVER_STATE, CLOSED)
     doorbell = load(state + DOORBELL)
@@ -380,12 +380,12 @@ def close_receiver(state: int) -> None:
             ring_line(doorbell)
 
 
-# --- what a link carries (wire.py) -----------------------------------------------------
+# --- between hosts (wire.py) -------------------------------------------------------------------
 
 
 @kernel("int64(int64)")
 def step_over_arrived(state: int) -> int:
-    """Step over all uses that are there, whole messages or not; return the next one."""
+    """Step over all uses that have arrived, whole messages or not; return the next one."""
     use = load(state + NEXT)
     while use - load(state + OWN_RETURNED) < load(state + SLOTS) and _is_there(state, use):
         use += 1
@@ -395,7 +395,7 @@ def step_over_arrived(state: int) -> int:
 
 @kernel("int64(int64, int64)")
 def start_of(state: int, use: int) -> int:
-    """Return where the payload of a use that is there starts in its slot, or NOT_A_FRAME."""
+    """Return the offset of an arrived use's payload in its slot, or NOT_A_FRAME."""
     end = _slot_end(state, use)
     extent = _extent(state, use, load(end - LEFT_BACK))
     return NOT_A_FRAME if extent < 0 else extent & _EXTENT_MASK
@@ -417,7 +417,7 @@ def publish_arrived(state: int, use: int) -> bool:
 
 @kernel("void(int64, int64)")
 def close_at(state: int, uses: int) -> None:
-    """Tell the receiver that nothing follows the first `uses` uses."""
+    """End the stream after the first `uses` uses."""
     store(state + SENT, uses)
     close_sender(state)
 
@@ -430,5 +430,5 @@ def closed_at(state: int) -> int:
 
 @kernel("int64(int64)")
 def returned_by_receiver(state: int) -> int:
-    """Return how many uses the receiver has given back."""
+    """Return how many uses the receiver has released."""
     return load_acquire(load(state + CHANNEL) + RETURNED)

@@ -1,8 +1,7 @@
-"""Where the words and bytes of a push channel lie (Slash 4.5.3, Figure 4.5).
+"""The memory layout of a push channel (Slash 4.5.3, Figure 4.5).
 
-The receiver owns c slots of m bytes; one sender writes into them. The same structure serves a
-sender that maps it (this host), one whose slots a link carries over (wire.py), and later one
-that writes with RDMA::
+The receiver owns c slots of m bytes; one sender writes into them: a sender of this host that maps
+the memory, or a sender of another host whose slots a link copies over (wire.py), by TCP or RDMA::
 
     byte 0      segment header                                        see segment.py
        128      "PUSH", layout version | slots c | slot bytes m | data offset  constant
@@ -12,7 +11,7 @@ that writes with RDMA::
     data offset slot 0, slot 1, … slot c - 1
 
 Words are little-endian int64. Slots are used in turn: *use* u, counted from 0, takes slot u mod c.
-*Returned* counts the uses that the receiver has given back, always the oldest: the sender has
+*Returned* counts the uses whose slots the receiver has released, always the oldest: the sender has
 c - (uses sent - returned) credits.
 
 One slot. The payload stands against the footer, so that both are one contiguous write, and starts
@@ -27,12 +26,12 @@ on a multiple of 64 bytes::
 - *start, length*: 4 bytes each. *Left*: how many slots of the same message follow; a message that
   does not fit one slot is cut into as few as possible, all but the last of them full.
 - *lap*, the slot's **last byte**, is what the receiver polls: u div c mod 255 + 1, so it differs
-  from what the use before left there, and from 0. It is written last, by a release store of the
-  last word, as an RDMA WRITE fills memory from low to high addresses. A message is there when all
-  its slots are: a sender that dies in between has sent nothing.
+  from the value of the use before, and from 0. It is written last, by a release store of the last
+  word, as an RDMA WRITE fills memory from low to high addresses. A message is complete when all its
+  slots are: a sender that dies in between has sent nothing.
 
-- *wanted*: 0, or the count of returned uses that a waiting sender needs; a receiver that crosses
-  it rings the sender's doorbell.
+- *wanted*: 0, or the count of returned uses that a waiting sender needs; a receiver that reaches it
+  rings the sender's doorbell.
 - *closed at*: 0, or one more than the uses sent when the sender closed.
 - *receiver state*, *sender state*: 0 expected, 1 open, 2 closed, as in ring_layout.py.
 """
@@ -111,7 +110,7 @@ class PushLayout:
     def fragments_max(self) -> int:
         """Slots that one message may take.
 
-        Half of them, so that it finds room while views hold the other half.
+        Half of them, so that there is room for it while views hold the other half.
         """
         return self.slots // 2
 
@@ -121,14 +120,14 @@ class PushLayout:
         return self.fragments_max * self.room
 
     def write(self, segment: Segment) -> None:
-        """Make a zeroed segment a push channel, with its receiver open."""
+        """Initialise a zeroed segment as a push channel, with its receiver open."""
         words = segment.words(CONSTANTS, CONSTANTS + 32)
         words[:] = (_MARK, self.slots, self.slot_bytes, DATA_OFFSET)
         segment.words(RECEIVER_STATE, RECEIVER_STATE + 8)[0] = OPEN
 
     @classmethod
     def read(cls, segment: Segment) -> PushLayout:
-        """Return the layout of an attached channel; ResourceError if it is none of ours."""
+        """Return the layout of an attached channel; ResourceError if it is not of this version."""
         mark, slots, slot_bytes, data_offset = (
             int(word) for word in segment.words(CONSTANTS, CONSTANTS + 32)
         )

@@ -1,22 +1,21 @@
-"""A push channel whose two ends share no memory: what to send, what to take, when to forget.
+"""The protocol of a push channel whose two ends share no memory.
 
 Pure state machines without memory, clock or socket; wire.py joins them to slots and a link, a
 simulator to a wire of its own. Both sides have c slots, and use u takes slot u mod c on both: the
-sender's copy stays in its slot until the credit for it comes back, so whatever the wire loses can
-be sent again.
+sender's copy stays in its slot until the credit for it is returned, so that it can be sent again.
 
-Two kinds of messages carry one word each::
+Two kinds of messages, with one word each::
 
-    PUSH    use * 2            and what stands in the slot
-            uses * 2 + 1       the end: that many uses in all
-    CREDIT  returned * 2       uses before `returned` are given back
-            returned * 2 + 1   and nothing more is wanted: all is received, or the receiver closed
+    PUSH    use * 2            with the content of the slot
+            uses * 2 + 1       the end of the stream, after that many uses
+    CREDIT  returned * 2       the slots of uses before `returned` are free
+            returned * 2 + 1   the same, and it wants no more: all is received, or it has closed
 
-Both kinds can be repeated, reordered or lost and sent again without harm: a use is taken once,
-credits only grow, and what the sender must repeat (`PushSender.reconnected`) is what has not come
-back. A link says when: after each new connection. On a wire without connections both sides repeat
-themselves after a while: the sender calls `reconnected`, the receiver sends `credit_word` again.
-What no honest peer can have sent is a ProtocolError.
+Both kinds can be repeated, reordered or lost and sent again: a use is accepted once, credits only
+grow, and the sender repeats the uses whose credits were not returned (`PushSender.reconnected`). A
+link does so after each new connection. On a wire without connections both sides repeat after a
+timeout: the sender calls `reconnected`, the receiver sends `credit_word` again. A word that no
+correct peer can send is a ProtocolError.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ _END: Final = 1
 
 
 class PushSender:
-    """Spends credits: what it has written goes out, in order, and again where it got lost."""
+    """The sender's side: sends written slots in order, and again where they were lost."""
 
     def __init__(self, slots: int) -> None:
         """Begin with `slots` credits."""
         self.slots: Final = slots
         self.written = 0
-        """Uses that have something in their slot."""
+        """Uses whose slots were written."""
         self.sent = 0
         """Uses that were sent, since the last reconnection at the latest."""
         self.returned = 0
-        """Uses that were given back: their slots are free."""
+        """Uses whose credits were returned: their slots are free."""
         self.closed = False
         """Whether nothing more will be written."""
         self.peer_closed = False
-        """Whether the receiver wants nothing more."""
-        self._told_end = False
+        """Whether the receiver wants no more messages."""
+        self._sent_end = False
 
     @property
     def credits(self) -> int:
@@ -53,44 +52,36 @@ class PushSender:
 
     @property
     def delivered(self) -> bool:
-        """Whether the receiver has got, and given back, everything up to the end."""
+        """Whether the receiver has received, and returned the credits of, everything."""
         return self.closed and self.peer_closed and self.returned == self.written
 
     def slot(self, use: int) -> int:
         """Return the slot of a use."""
         return use % self.slots
 
-    def spend(self, count: int = 1) -> int | None:
-        """Take `count` credits: return the first use, None if there are too few or it is over."""
-        if count > self.credits or self.closed or self.peer_closed:
-            return None
-        first = self.written
-        self.written += count
-        return first
-
     def close(self) -> None:
-        """Let the end follow what has been written."""
+        """End the stream after the slots written so far."""
         self.closed = True
 
     def next_word(self) -> int | None:
-        """Return the next word to send, None if there is none; what was sent may get lost."""
+        """Return the next word to send, None if there is none; it may be lost on the wire."""
         if self.peer_closed:
             return None
         if self.sent < self.written:
             self.sent += 1
             return (self.sent - 1) << 1
-        if self.closed and not self._told_end:
-            self._told_end = True
+        if self.closed and not self._sent_end:
+            self._sent_end = True
             return self.written << 1 | _END
         return None
 
     def credited(self, word: int) -> bool:
-        """Take a CREDIT; return whether it said anything new.
+        """Handle a CREDIT; return whether it changed anything.
 
-        Raises ProtocolError if it gives back what was never sent.
+        Raises ProtocolError if it returns credits that were never spent.
         """
         returned, ends = word >> 1, bool(word & _END)
-        # What an earlier connection carried may come back on this one before it is sent again.
+        # Credits of uses sent over an earlier connection may come before these are sent again.
         if not 0 <= returned <= self.written:
             msg = f"{returned} slots of a push channel are given back, {self.written} were used"
             raise ProtocolError(msg)
@@ -101,13 +92,13 @@ class PushSender:
         return new
 
     def reconnected(self) -> None:
-        """Send again whatever has not come back: nobody knows what of it arrived."""
+        """Send again every use whose credit was not returned, as it may not have arrived."""
         self.sent = self.returned
-        self._told_end = False
+        self._sent_end = False
 
 
 class PushReceiver:
-    """Takes every use once, and gives credits back in order."""
+    """The receiver's side: accepts every use once, and returns credits in order."""
 
     def __init__(self, slots: int) -> None:
         """Expect use 0."""
@@ -115,15 +106,15 @@ class PushReceiver:
         self.received = 0
         """Uses that have arrived without a gap."""
         self.delivered = 0
-        """Uses that `next_message` has handed out."""
+        """Uses that `next_message` has returned."""
         self.returned = 0
-        """Uses that were given back."""
+        """Uses whose credits were returned."""
         self.end: int | None = None
         """How many uses there will be in all, once known."""
         self.closed = False
-        """Whether nothing more is wanted."""
+        """Whether further messages are dropped."""
         self.repeated = 0
-        """Messages that were here before."""
+        """Messages received more than once."""
         self._left: list[int | None] = [None] * slots  # per slot; None: nothing there
 
     @property
@@ -133,15 +124,14 @@ class PushReceiver:
 
     @property
     def credit_word(self) -> int:
-        """What a CREDIT says now; it should be sent whenever it has changed."""
+        """The word of a CREDIT, to be sent whenever it has changed."""
         over = self.closed or (self.end is not None and self.returned == self.end)
         return self.returned << 1 | over
 
     def slot_for(self, word: int) -> int | None:
-        """Return the slot into which the content of a PUSH goes; None if it is to be dropped.
+        """Return the slot for the content of a PUSH; None if it is to be dropped.
 
-        Counts what was there before. Raises ProtocolError for a use without a credit, or beyond
-        the end.
+        Counts repeated ones. Raises ProtocolError for a use without a credit, or after the end.
         """
         use, ends = word >> 1, bool(word & _END)
         if ends:
@@ -158,7 +148,7 @@ class PushReceiver:
         return use % self.slots
 
     def arrived(self, word: int, left: int = 0) -> None:
-        """Take note that the content of a PUSH that `slot_for` accepted is in its slot.
+        """Record that the content of a PUSH that `slot_for` accepted is in its slot.
 
         `left` slots of the same message follow this one. Raises ProtocolError for an impossible
         end.
@@ -184,7 +174,7 @@ class PushReceiver:
             raise ProtocolError(msg)
 
     def next_message(self) -> range | None:
-        """Hand out the uses of the next message, if it is there as a whole."""
+        """Return the uses of the next message, if all of it has arrived."""
         left = self._left[self.delivered % self.slots]
         if self.delivered >= self.received or left is None:
             return None
@@ -195,9 +185,9 @@ class PushReceiver:
         return message
 
     def give_back(self, returned: int) -> None:
-        """Free the slots of all uses before `returned`.
+        """Return the credits of all uses before `returned`.
 
-        Raises ProtocolError if they have not all arrived: somebody overwrote the count.
+        Raises ProtocolError if they have not all arrived: the count in memory was overwritten.
         """
         if returned > self.received:
             msg = f"{returned} slots of a push channel are given back, {self.received} have come"
@@ -208,5 +198,5 @@ class PushReceiver:
         self.delivered = max(self.delivered, self.returned)
 
     def close(self) -> None:
-        """Want nothing more: whatever comes is dropped."""
+        """Drop all further messages."""
         self.closed = True

@@ -1,8 +1,8 @@
-"""Both ends of a push channel between hosts, each of which keeps its endpoint going.
+"""Both ends of a push channel between hosts; each polls its endpoint.
 
-Where a relay polls the endpoint, its workers use the plain ends of channel.py, and never know that
-the other side is on another host. Here the ends themselves poll, so that bytes and credits flow
-while they are used; a side that makes no calls must poll by itself.
+If a relay polls the endpoint, its workers use the ends of channel.py, as within a host. Here the
+ends themselves poll with each call, so that bytes and credits move while they are used; a side that
+makes no calls must poll by itself.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .wire import PushInlet, PushOutlet
 
 
 class TcpPushSendingEnd(SendingEnd):
-    """The sending end: it writes into an outlet's slots, which a link empties.
+    """The sending end: it writes into the slots of an outlet, which a link sends.
 
-    The endpoint stays its owner's.
+    It does not close the endpoint.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TcpPushSendingEnd(SendingEnd):
         layout: PushLayout,
         doorbell: Doorbell | None = None,
     ) -> None:
-        """Be the sender of push channel `channel` to `host`, whose receiver has the same layout.
+        """Create the sender of push channel `channel` to `host`, with the receiver's layout.
 
         `doorbell` is rung when there are credits. Raises ResourceError without memory for slots.
         """
@@ -47,12 +47,12 @@ class TcpPushSendingEnd(SendingEnd):
 
     @property
     def delivered(self) -> bool:
-        """Whether the receiver has got everything, the end included, or wants nothing more."""
+        """Whether the receiver has received everything, the end included, or wants no more."""
         self._endpoint.poll()
         return self._outlet.delivered
 
     def open(self) -> None:
-        """Do nothing: what is sent before the link stands waits in the slots."""
+        """Do nothing: messages sent before the link is up wait in the slots."""
 
     def ready_to_send(self, nbytes: int) -> Outcome:
         """See `Channel.ready_to_send`."""
@@ -79,13 +79,13 @@ class TcpPushSendingEnd(SendingEnd):
         return self._sender.statistics()
 
     def close(self) -> None:
-        """Say that nothing follows; what has been sent goes on its way as long as links do."""
+        """End the stream; the link still sends the messages in the slots while it is polled."""
         self._sender.close()
         self._endpoint.poll()
 
 
 class TcpPushReceivingEnd(ReceivingEnd):
-    """The receiving end: a link fills its slots. The endpoint stays its owner's."""
+    """The receiving end: a link fills its slots. It does not close the endpoint."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class TcpPushReceivingEnd(ReceivingEnd):
         poison_released: bool = False,
         held_fraction: float = 0.5,
     ) -> None:
-        """Be the receiver of push channel `channel` from `host`; before the link to it stands.
+        """Create the receiver of push channel `channel` from `host`, before the link to it is up.
 
         `doorbell` is rung when a message has come. Raises ResourceError without memory for slots.
         """
@@ -111,7 +111,7 @@ class TcpPushReceivingEnd(ReceivingEnd):
         endpoint.push_sink(host, channel, self._inlet)
 
     def open(self) -> None:
-        """Do nothing: what comes before the first call waits in the slots."""
+        """Do nothing: messages received before the first call wait in the slots."""
 
     def available(self) -> bool:
         """See `Channel.available`."""
@@ -145,6 +145,6 @@ class TcpPushReceivingEnd(ReceivingEnd):
         return self._receiver.statistics()
 
     def close(self) -> None:
-        """Stop receiving: the sender learns it as long as links do."""
+        """Stop receiving; the link still reports that to the sender while it is polled."""
         self._receiver.close()
         self._endpoint.poll()

@@ -1,16 +1,16 @@
-"""A push channel between two hosts: its slots stand on both, and a link carries them over.
+"""A push channel between two hosts: both have its slots, and a link copies them.
 
 ::
 
     sender ── writes ──► slots of the outlet ══ PUSH ══► slots of the receiver ◄── polls ── receiver
            ◄─ credits ──                     ◄═ CREDIT ══ inlet                 ── credits ─►
 
-The `PushOutlet` takes the receiver's part on the sender's host: it owns slots as many and as large,
-into which the sender writes as into any push channel. The `PushInlet` takes the sender's part on
-the receiver's host. Use u has the same slot and the same bytes on both; a slot of the outlet is
-free again when the receiver has given back its own. A link sends a slot from where its payload
-starts up to its last word, straight from memory to memory; the last word, which the receiver
-polls, is written by the inlet once all others are there.
+The `PushOutlet` acts as the receiver on the sender's host: it owns as many slots of the same size,
+into which the sender writes as into any push channel. The `PushInlet` acts as the sender on the
+receiver's host. Use u has the same slot and the same bytes on both; a slot of the outlet is free
+again when the receiver has released its own. A link sends a slot from the start of its payload up
+to its last word, straight from memory to memory; the inlet writes the last word, which the receiver
+polls, when all others have arrived.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .channel import PushHandle, PushSendingEnd, new_end_state
 from .layout import DATA_OFFSET, FOOTER_BYTES, LAP_BACK, PushLayout
 from .protocol import PushReceiver, PushSender
 
-_END_CONTENT: Final = memoryview(b"\0")  # a link carries no empty message
+_END_CONTENT: Final = memoryview(b"\0")  # a link sends no empty message
 
 
 class PushOutlet:
-    """The sender's host: what is in the slots goes to the link. A `PushSource` of links/peer.py."""
+    """The sender's host: its slots are sent by the link. A `PushSource` of links/peer.py."""
 
     def __init__(
         self, segment: Segment, layout: PushLayout, sender_doorbell: Doorbell | None = None
     ) -> None:
-        """Make `segment`, fresh and of `layout.total_bytes`, the slots of a sender to come."""
+        """Make `segment`, zeroed and of `layout.total_bytes`, the slots of a sender."""
         layout.write(segment)
         self._segment = segment
         self._layout = self.layout = layout
@@ -57,7 +57,7 @@ class PushOutlet:
         sender_doorbell: Doorbell | None = None,
         kind: SegmentKind = "memfd",
     ) -> PushOutlet:
-        """Create the slots, too; raises ResourceError if there is no room for them."""
+        """Create the slots, too; raises ResourceError if there is no memory for them."""
         return cls(Segment.create(layout.total_bytes, label, job, kind), layout, sender_doorbell)
 
     @property
@@ -74,8 +74,8 @@ class PushOutlet:
     def next_message(self) -> tuple[int, memoryview] | None:
         """Return the next word and content to send, None if there is none now.
 
-        The content stays as it is until it is credited. Raises CorruptedMessageError if the slots
-        do not hold what a sender writes.
+        The content stays unchanged until its credit is returned. Raises CorruptedMessageError if
+        the slots were overwritten.
         """
         if self._closed:
             return None
@@ -100,7 +100,7 @@ class PushOutlet:
         return self._memory[begin + start : begin + self._layout.slot_bytes - LAP_BACK]
 
     def credited(self, credits_in_all: int) -> None:
-        """Take the word of a CREDIT; raises ProtocolError if it makes no sense."""
+        """Handle the word of a CREDIT; raises ProtocolError if it is impossible."""
         if self._closed or not self._protocol.credited(credits_in_all):
             return
         kernels.give_back(self._state_address, self._protocol.returned)
@@ -108,7 +108,7 @@ class PushOutlet:
             self.close()
 
     def reconnected(self) -> None:
-        """Take note that what is not known to have arrived must be sent again."""
+        """Send again everything that is not known to have arrived."""
         self._protocol.reconnected()
 
     @property
@@ -117,9 +117,9 @@ class PushOutlet:
         return self._protocol.peer_closed
 
     def close(self) -> None:
-        """Give the slots back; the sender, if there still is one, is told that nobody receives.
+        """Release the slots; the sender, if it is open, sees that the receiver has closed.
 
-        Happens by itself as soon as all is `delivered`.
+        Called automatically as soon as all is `delivered`.
         """
         if self._closed:
             return
@@ -130,7 +130,7 @@ class PushOutlet:
 
 
 class PushInlet:
-    """The receiver's host: what the link brings goes into slots. A `PushSink` of links/peer.py."""
+    """The receiver's host: the link writes into its slots. A `PushSink` of links/peer.py."""
 
     def __init__(self, segment: Segment, receiver_doorbell: Doorbell | None = None) -> None:
         """Take the sender's place in an attached channel, closed with this object.
@@ -163,12 +163,12 @@ class PushInlet:
             raise
 
     def writable(self, word: int, nbytes: int) -> memoryview | None:
-        """Return where the `nbytes` of a PUSH go; None to drop them.
+        """Return the memory for the `nbytes` of a PUSH; None to drop them.
 
-        Raises ProtocolError for a word or a size that makes no sense.
+        Raises ProtocolError for an impossible word or size.
         """
         if not self._closed:
-            self._look_at_receiver()
+            self._check_receiver()
         if self._closed:
             return None
         slot = self._protocol.slot_for(word)
@@ -187,11 +187,11 @@ class PushInlet:
         return self._memory[stop - nbytes : stop]
 
     def arrived(self, word: int, nbytes: int) -> None:
-        """Show the receiver what `writable` had a place for, and is now there.
+        """Make the content of a PUSH, now in the memory of `writable`, visible to the receiver.
 
-        Raises ProtocolError if it is not what belongs there.
+        Raises ProtocolError if it is not the content of this use.
         """
-        del nbytes  # the footer says it again, and the receiver checks that
+        del nbytes  # the footer has it as well, and the receiver checks that
         use = word >> 1
         ends = bool(word & 1)
         if not ends and not kernels.publish_arrived(self._state_address, use):
@@ -201,34 +201,34 @@ class PushInlet:
         if self._protocol.finished:
             kernels.close_at(self._state_address, self._protocol.received)
 
-    def _look_at_receiver(self) -> None:
+    def _check_receiver(self) -> None:
         self._protocol.give_back(kernels.returned_by_receiver(self._state_address))
         if kernels.receiver_closed(self._state_address):
             self._protocol.close()
-            self._let_go()
+            self._release_memory()
 
     @property
     def credits_in_all(self) -> int:
-        """What a CREDIT has to say now: a word of protocol.py."""
+        """The word of a CREDIT, see protocol.py."""
         if not self._closed:
-            self._look_at_receiver()
+            self._check_receiver()
         return self._protocol.credit_word
 
     @property
     def finished(self) -> bool:
-        """Whether everything up to the sender's end has come."""
+        """Whether everything up to the sender's end was received."""
         return self._protocol.finished
 
     def close(self) -> None:
-        """Stop: the receiver is not told that the channel ends, since it did not.
+        """Stop, without ending the stream for the receiver: it did not end.
 
-        Happens by itself as soon as the receiver has closed.
+        Called automatically as soon as the receiver has closed.
         """
         if not self._closed:
-            self._look_at_receiver()
-        self._let_go()
+            self._check_receiver()
+        self._release_memory()
 
-    def _let_go(self) -> None:
+    def _release_memory(self) -> None:
         self._closed = True
         self._memory = memoryview(b"")
         self._segment.close()

@@ -20,8 +20,8 @@ from ..plan.streams import CustomStream
 from ..tasks.stage_task import close_all
 from ..transport.clock import Clock
 from ..transport.custom.operators import Transport, TransportContext
-from ..transport.custom.receiving import FanInEnd
-from ..transport.custom.sending import PairSendingEnd
+from ..transport.custom.receiving import CustomReceivingEnd
+from ..transport.custom.sending import CustomSendingEnd
 from ..transport.doorbell import Doorbell
 from ..transport.ring_layout import max_frame_bytes_of
 from .boards import HostBoard
@@ -40,8 +40,8 @@ class CustomTransports:
         self._worker = worker
         self._attempt = attempt
         self._clock = clock
-        self.senders: list[tuple[CustomStream, PairSendingEnd]] = []
-        self.receivers: list[tuple[tuple[CustomStream, ...], FanInEnd]] = []
+        self.senders: list[tuple[CustomStream, CustomSendingEnd]] = []
+        self.receivers: list[tuple[tuple[CustomStream, ...], CustomReceivingEnd]] = []
         self._connected = False
 
     @property
@@ -49,11 +49,11 @@ class CustomTransports:
         """Whether a message may arrive, or room for one, without a ring of the doorbell."""
         return bool(self.receivers) or any(sender.waits for _, sender in self.senders)
 
-    def make_senders(self, board: HostBoard) -> Iterator[tuple[CustomStream, PairSendingEnd]]:
+    def make_senders(self, board: HostBoard) -> Iterator[tuple[CustomStream, CustomSendingEnd]]:
         """Make the senders; `connect` opens them."""
         for stream in self._plan.custom_streams:
             if stream.producer_worker == self._worker:
-                sender = PairSendingEnd(
+                sender = CustomSendingEnd(
                     self._transport(stream.edge),
                     self._context(stream.edge, stream.producer_worker, stream.consumer_worker),
                     stream.id,
@@ -80,7 +80,7 @@ class CustomTransports:
                 stream.id: (stream.producer_worker, self._doorbell(board, stream.producer_worker))
                 for stream in streams
             }
-            receiver = FanInEnd(
+            receiver = CustomReceivingEnd(
                 self._transport(edge.id),
                 context,
                 producers,

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from ..configs.errors import HeldViewsError, TransportError
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.edge_writer import EdgeWriter
-from ..transport.custom.receiving import FanInEnd
-from ..transport.custom.sending import PairSendingEnd
+from ..transport.custom.receiving import CustomReceivingEnd
+from ..transport.custom.sending import CustomSendingEnd
 
 
 class SenderOperator:
     """A sender in the worker's loop; its stream ends when all `writers` that feed it are done."""
 
-    def __init__(self, channel: PairSendingEnd, writers: Sequence[EdgeWriter]) -> None:
+    def __init__(self, channel: CustomSendingEnd, writers: Sequence[EdgeWriter]) -> None:
         self._channel = channel
         self._writers = tuple(writers)
 
@@ -48,7 +48,7 @@ class ReceiverOperator:
     """
 
     def __init__(
-        self, channel: FanInEnd, readers: Mapping[int, EdgeReader], silence_ns: int
+        self, channel: CustomReceivingEnd, readers: Mapping[int, EdgeReader], silence_ns: int
     ) -> None:
         self._channel = channel
         self._readers = dict(readers)

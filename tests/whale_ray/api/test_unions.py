@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.transport.unix_pairs import unix_transport
+from tests.transport.unix_transport import unix_transport
 from whale_ray.api.submission import run, submit
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.planner import lay_out

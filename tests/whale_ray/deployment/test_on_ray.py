@@ -19,7 +19,7 @@ import pytest
 
 import whale_ray as whale
 from tests.runs import living
-from tests.transport.unix_pairs import unix_transport
+from tests.transport.unix_transport import unix_transport
 from whale_ray.operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from whale_ray.transport.segment import SHM_DIRECTORY
 

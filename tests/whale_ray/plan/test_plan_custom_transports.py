@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
-from tests.transport.unix_pairs import unix_transport
+from tests.transport.unix_transport import unix_transport
 from whale_ray.configs.settings import Settings
 from whale_ray.operators.process import Process
 from whale_ray.plan.explain import explain

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
-from tests.transport.unix_pairs import UnixReceiver, UnixSender, unix_transport
+from tests.transport.unix_transport import UnixReceiver, UnixSender, unix_transport
 from whale_ray.api.job import Job
 from whale_ray.api.submission import submit
 from whale_ray.transports import Transport, TransportContext

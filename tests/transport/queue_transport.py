@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tests.transport.unix_pairs import context
+from tests.transport.unix_transport import context
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.clock import Clock
-from whale_ray.transport.custom.receiving import FanInEnd
-from whale_ray.transport.custom.sending import PairSendingEnd
+from whale_ray.transport.custom.receiving import CustomReceivingEnd
+from whale_ray.transport.custom.sending import CustomSendingEnd
 from whale_ray.transports import Receiver, Sender, Transport
 
 MAX_FRAME_BYTES = 4096
@@ -53,13 +53,13 @@ def transport(sender: Any = QueueSender, receiver: Any = QueueReceiver, **option
     return Transport("queue", sender, receiver, **{"message_bytes": 128, **options})
 
 
-def pair(
+def connected(
     plugged: Transport, senders: int = 1, clock: Clock | None = None, **options
-) -> tuple[list[PairSendingEnd], FanInEnd]:
+) -> tuple[list[CustomSendingEnd], CustomReceivingEnd]:
     """Return connected senders as streams 0, 1 … and their receiver."""
     clock = clock or VirtualClock()
     streams = {number: (number, None) for number in range(senders)}
-    receiver = FanInEnd(
+    receiver = CustomReceivingEnd(
         plugged,
         context(plugged, None, senders),
         streams,
@@ -69,7 +69,7 @@ def pair(
     )
     address = receiver.listen()
     made = [
-        PairSendingEnd(
+        CustomSendingEnd(
             plugged, context(plugged, number, senders), number, MAX_FRAME_BYTES, clock=clock
         )
         for number in range(senders)
