@@ -341,6 +341,19 @@ def mapped() -> list[str]:
     return found
 
 
+def test_every_function_on_a_batchs_way_is_where_the_walk_says():
+    walk = blocks(section("The life of a tuple", ARCHITECTURE), "text")[-1]
+    steps = re.findall(r"^  (\w+(?:\.\w+)?) +(\S+\.py)", walk.body, re.MULTILINE)
+    assert len(steps) > 30
+    for name, path in steps:
+        part, *rest = path.removesuffix(".py").split("/")
+        module = ".".join(["whale_ray", *([] if part == "whale_ray" else [part]), *rest])
+        found: Any = importlib.import_module(module)
+        for attribute in name.split("."):
+            found = getattr(found, attribute)
+        assert found.__module__ == module, f"{name} is not defined in {path}"
+
+
 def test_the_map_lists_every_module_once_and_no_other():
     listed = mapped()
     assert sorted(listed) == sorted(set(listed))
