@@ -1,4 +1,4 @@
-"""A submitted job, as its user holds it: status, metrics, wait, results, stop."""
+"""The handle of a submitted job: status, metrics, wait, results, stop."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ _INSTEAD = {
     **dict.fromkeys(("isActive", "is_running", "done"), "job.state"),
     "lastProgress": "job.metrics()",
 }
-"""What to write for what a job has not."""
+"""What to write instead of an attribute that a job does not have, by its name."""
 
 
 class JobRunner(ABC):
-    """What carries a job out somewhere else, and answers questions about it."""
+    """Runs a job, in this process or elsewhere, and reports about it."""
 
     @abstractmethod
     def state(self) -> str:
-        """Return what it does (`supervisor.ALIVE`), or how it ended."""
+        """Return the job's state: one of `supervisor.ALIVE`, or how it ended."""
 
     @abstractmethod
     def metrics(self) -> JobMetrics:
@@ -67,25 +67,25 @@ class JobRunner(ABC):
 
     @abstractmethod
     def stop(self, drain: bool) -> None:
-        """Ask for the end."""
+        """Request the end of the job; with `drain`, after all rows read so far are processed."""
 
     @abstractmethod
-    def wish(self, wish: ReconfigurationRequest) -> None:
-        """Ask for other multicast trees or another addressing, if the job still runs."""
+    def reconfigure(self, request: ReconfigurationRequest) -> None:
+        """Request other multicast trees or another addressing, if the job still runs."""
 
     @abstractmethod
     def join(self, timeout_s: float) -> JobOutcome | None:
-        """Wait for the end; return how it ended, or None if it has not within `timeout_s`."""
+        """Wait for the end and return the outcome, or None if the job runs after `timeout_s`."""
 
 
 class Job:
-    """A job that runs, or has run. Made by `submit` and `run`.
+    """The handle of a running or ended job. `submit` and `run` return it.
 
     Attributes:
-        id: its unique id.
-        name: its topology's name.
-        logs: one line that tells where the output of its workers is kept; "" without Ray.
-        dashboard_url: that of Ray's dashboard, "" if there is none.
+        id: the unique id of the job.
+        name: the name of its topology.
+        logs: one line that says where the output of its workers is stored; "" without Ray.
+        dashboard_url: the URL of Ray's dashboard; "" if there is none.
     """
 
     def __init__(
@@ -108,24 +108,27 @@ class Job:
 
     @property
     def state(self) -> str:
-        """What the job does, then how it ended.
+        """The state of the job.
 
-        queued (it waits for room on Ray), starting, running, draining, finishing, restarting or
-        failing; then finished, drained, cancelled or failed.
+        While it is alive: queued (it waits for resources of the Ray cluster), starting, running,
+        draining, finishing, restarting or failing. After its end: finished, drained, cancelled or
+        failed.
         """
         return self._runner.state() if self._outcome is None else self._outcome.state
 
     def status(self) -> str:
-        """Return the state and one line on what every operator does."""
-        return self._told(self.metrics())
+        """Return one line: the state, and the rate, lag and backpressure of every operator."""
+        return self._status_line(self.metrics())
 
-    def _told(self, metrics: JobMetrics, line: Callable[[JobMetrics], str] | None = None) -> str:
+    def _status_line(
+        self, metrics: JobMetrics, line: Callable[[JobMetrics], str] | None = None
+    ) -> str:
         text = metrics.watch_line() if line is None else line(metrics)
         took = "" if self._outcome is None else f" in {self._outcome.seconds:,.1f} s"
         return " | ".join(part for part in (f"{self.name}: {self.state}{took}", text) if part)
 
     def metrics(self) -> JobMetrics:
-        """Return rate, lag, busiest instance and back-pressure, per operator."""
+        """Return rate, lag, busiest instance and backpressure of every operator."""
         return self._runner.metrics() if self._outcome is None else self._outcome.metrics
 
     def wait(
@@ -136,17 +139,23 @@ class Job:
         line: Callable[[JobMetrics], str] | None = None,
         interval_s: float = 1.0,
     ) -> Job:
-        """Wait for the end and return the job itself.
+        """Wait for the end of the job and return the job itself.
 
-        Ctrl-C (and SIGTERM) drain the job: its sources end, what was read comes out. A second
-        one cancels it. With `watch` (a stream such as `sys.stderr`), print a line every
-        `interval_s` and one at the end: the state, and what `line` makes of the metrics, by default
-        rate, lag and back-pressure of every operator; on a stream that is no terminal only what has
-        changed. Lines of their own tell when the job drains or begins anew.
+        Ctrl-C (and SIGTERM) drain the job: its sources end, and all rows read so far are processed.
+        A second Ctrl-C cancels it.
+
+        Args:
+            timeout_s: how long to wait, in seconds; None: without limit.
+            watch: a stream such as `sys.stderr`, on which to print progress lines: one every
+                `interval_s`, one at the end, and one when the job drains or restarts. On a stream
+                that is not a terminal, lines that repeat the last one are left out.
+            line: returns the text of a progress line for the metrics; by default rate, lag and
+                backpressure of every operator.
+            interval_s: the time between two lines, in seconds.
 
         Raises:
-            WhaleError: what the job failed with.
-            TimeoutError: it has not ended within `timeout_s`; it goes on.
+            WhaleError: the error with which the job failed.
+            TimeoutError: the job has not ended within `timeout_s`; it continues to run.
         """
         waited_s = 0.0
         lines = Watch(self.name, watch, interval_s)
@@ -154,35 +163,41 @@ class Job:
             while (outcome := self._join(_POLL_S)) is None:
                 waited_s += _POLL_S
                 if lines.due(waited_s):
-                    self.look(lines, line)
+                    self.report_progress(lines, line)
                 if timeout_s is not None and waited_s >= timeout_s:
                     msg = f"job {self.name!r} has not ended within {timeout_s:g} s; it goes on"
                     raise TimeoutError(msg)
             if outcome.error is None:
-                self.look(lines, line)
+                self.report_progress(lines, line)
             else:
-                lines.tell_restarts(outcome.restarts)
+                lines.report_restarts(outcome.restarts)
         if outcome.error is not None:
-            # How it travelled through the runtime says nothing to whoever waits for the job.
+            # The traceback shows only the inside of the runtime, which does not help the user.
             raise outcome.error.with_traceback(None)
         return self
 
-    def look(self, watch: Watch, line: Callable[[JobMetrics], str] | None = None) -> None:
-        """Let a watch tell how far the job is; `line` as in `wait`."""
+    def report_progress(
+        self, watch: Watch, line: Callable[[JobMetrics], str] | None = None
+    ) -> None:
+        """Print the current progress on a watch; `line` as in `wait`."""
         from ..control.supervisor import ALIVE
 
         state, metrics = self.state, self.metrics()
         if state not in ALIVE and self._outcome is None:
-            return  # it has ended this moment; the last line will tell how
-        watch.tell_restarts(metrics.attempt)
-        watch.show(state, self._told(metrics, line))
+            return  # it has just ended; the last line reports the outcome
+        watch.report_restarts(metrics.attempt)
+        watch.show(state, self._status_line(metrics, line))
 
     def results(self, sink_id: str | None = None) -> SinkResult:
-        """Wait, and return what a sink published; the id may be left out if there is one sink.
+        """Wait for the end of the job and return what a sink published.
+
+        Args:
+            sink_id: the id of the sink; may be left out if there is only one sink.
 
         Raises:
-            UsageError: there is no such sink, or several to choose from.
-            WhaleError: what the job failed with, or that it was cancelled.
+            UsageError: there is no such sink, there are several and none is named, or the job is
+                unbounded.
+            WhaleError: the error with which the job failed, or that it was cancelled.
         """
         published = self.outcome().results
         if not self.outcome().bounded:
@@ -204,64 +219,80 @@ class Job:
         return published[sink_id]
 
     def outcome(self) -> JobOutcome:
-        """Wait, and return how the job ended; raises what it failed with."""
+        """Wait for the end of the job and return its outcome.
+
+        Raises:
+            WhaleError: the error with which the job failed, or that it was cancelled.
+        """
         self.wait()
         assert self._outcome is not None
         if self._outcome.state == "cancelled":
-            left = "it published nothing" if self._outcome.bounded else "published parts stay"
+            left = "it published nothing" if self._outcome.bounded else "published parts remain"
             msg = f"job {self.name!r} was cancelled; {left}"
             raise JobCancelledError(msg)
         return self._outcome
 
     def stop(self, drain: bool = True, timeout_s: float | None = None) -> Job:
-        """End the job and wait for it; with `drain`, after everything that was read has come out.
+        """End the job, wait for its end and return the job itself.
 
-        Raises WhaleError if the job fails meanwhile; TimeoutError as `wait`.
+        Args:
+            drain: whether to process and publish all rows read so far; else the job is cancelled.
+            timeout_s: how long to wait, in seconds; None: without limit.
+
+        Raises:
+            WhaleError: the job failed before it ended.
+            TimeoutError: the job has not ended within `timeout_s`.
         """
         if self._outcome is None:
             self._runner.stop(drain)
         return self.wait(timeout_s)
 
     def set_route(self, route: Route, out_degree: int = 0) -> None:
-        """Have all streams for several hosts travel along other trees, while the job runs.
+        """Change the multicast trees of all streams for several hosts, while the job runs.
 
-        Every tree is switched at a position in its stream, so nothing is lost or doubled. Returns
-        at once; `metrics().switches` tells what has become of it.
+        Every tree is switched at a position in its stream, so no row is lost or duplicated. The
+        method returns at once; `metrics().switches` has the progress of the switches.
 
         Args:
-            route: non-blocking, star, chain or binomial.
-            out_degree: most children of a host in a non-blocking tree; 0 computes it from the load.
+            route: "non-blocking", "star", "chain" or "binomial".
+            out_degree: the largest number of children of a host in a non-blocking tree; 0: computed
+                from the load.
 
         Raises:
-            UsageError: there is no such route, or it has no such out-degree.
+            UsageError: the route is not known, or does not take this out-degree.
         """
         from ..multicast.tree_state import (
             Goal,
             check_goal,
         )
 
-        self._wish(check_goal(Goal(route, out_degree)))
+        self._reconfigure(check_goal(Goal(route, out_degree)))
 
     def set_addressing(self, addressing: Addressing) -> None:
-        """Serialize all-grouped rows once ("worker-oriented"), or once per instance, from now on.
+        """Change how rows of the all grouping are serialized, while the job runs.
 
-        Only a job that began with `runtime.addressing=instance-oriented` has what the latter needs.
-        Raises UsageError for one that did not, and for any other name.
+        Args:
+            addressing: "worker-oriented": once; "instance-oriented": once per instance, which is
+                possible only if the job was started with
+                `runtime.addressing=instance-oriented`.
+
+        Raises:
+            UsageError: the name is not known, or the job was not started for this addressing.
         """
         from ..multicast.tree_messages import SetAddressing, check_addressing
 
-        self._wish(SetAddressing(check_addressing(addressing)))
+        self._reconfigure(SetAddressing(check_addressing(addressing)))
 
-    def _wish(self, wish: ReconfigurationRequest) -> None:
+    def _reconfigure(self, request: ReconfigurationRequest) -> None:
         if self._outcome is None:
-            self._runner.wish(wish)
+            self._runner.reconfigure(request)
 
     def stop_from_signal(self, drain: bool) -> None:
-        """Ask for the end without waiting; fit for a signal handler."""
+        """Request the end without waiting; safe in a signal handler."""
         self._runner.stop(drain)
 
     def abandon(self, timeout_s: float = 10.0) -> None:
-        """Cancel the job and wait a moment for its end, whatever it is."""
+        """Cancel the job and wait up to `timeout_s` seconds for its end; ignores its outcome."""
         self._runner.stop(False)
         self._join(timeout_s)
 
@@ -280,20 +311,20 @@ class Job:
         return f"<Job {self.name!r} {self.id} {self.state}>"
 
     def _repr_html_(self) -> str:
-        """Return tables of the operators, what joins them, and relays' links, for notebooks."""
+        """Return HTML tables of the operators, edges and relays' links, for notebooks."""
         title = f"<b>{escape(self.name)}</b> <code>{escape(self.id)}</code>: {self.state}"
         metrics = self.metrics()
         tables = metrics_html(metrics.operators, metrics.edges, metrics.relays)
         return f"<div>{title}{tables}</div>"
 
     def _ipython_display_(self) -> None:
-        """Show the tables, anew every second while the job runs."""
-        from .notebook import show_while_it_runs
+        """Show the tables and update them every second while the job runs."""
+        from .notebook import show_live
 
-        if not show_while_it_runs(self):
-            raise NotImplementedError  # IPython then takes the representations above
+        if not show_live(self):
+            raise NotImplementedError  # IPython then uses the representations above
 
-    if not TYPE_CHECKING:  # a type checker knows what is missing; everybody else is told the fix
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report a missing attribute
 
         def __getattr__(self, name: str) -> Any:
             hint = f": write {_INSTEAD[name]}" if name in _INSTEAD else ""
@@ -311,9 +342,9 @@ class ThreadRunner(JobRunner):
         state: Callable[[], str],
         metrics: Callable[[], JobMetrics],
         stop: Callable[[bool], None],
-        wish: Callable[[ReconfigurationRequest], None],
+        reconfigure: Callable[[ReconfigurationRequest], None],
     ) -> None:
-        self._wish = wish
+        self._reconfigure = reconfigure
         self._run = run
         self._state = state
         self._metrics = metrics
@@ -341,9 +372,9 @@ class ThreadRunner(JobRunner):
         """See `JobRunner.stop`."""
         self._stop(drain)
 
-    def wish(self, wish: ReconfigurationRequest) -> None:
-        """See `JobRunner.wish`."""
-        self._wish(wish)
+    def reconfigure(self, request: ReconfigurationRequest) -> None:
+        """See `JobRunner.reconfigure`."""
+        self._reconfigure(request)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`."""

@@ -1,23 +1,31 @@
-"""A job's tables in a notebook, which live while it runs."""
+"""A job's tables in a notebook, updated while the job runs."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..control.supervisor import ALIVE
-
-if TYPE_CHECKING:
-    from .job import Job
 
 _INTERVAL_S = 1.0
 
 
-class _Tables:
-    """What is shown: HTML where it can be, else a line."""
+class _ShownJob(Protocol):
+    """The parts of a `Job` that are shown."""
 
-    def __init__(self, job: Job) -> None:
+    name: str
+
+    @property
+    def state(self) -> str: ...
+
+    def _repr_html_(self) -> str: ...
+
+
+class _Tables:
+    """A snapshot of a job for display: HTML, or one line where HTML is not possible."""
+
+    def __init__(self, job: _ShownJob) -> None:
         self._html = job._repr_html_()
         self._text = repr(job)
 
@@ -28,17 +36,17 @@ class _Tables:
         return self._html
 
 
-def show_while_it_runs(job: Job) -> bool:
-    """Show a job that runs and keep what is shown up to date; return whether it does.
+def show_live(job: _ShownJob) -> bool:
+    """Show a running job in a notebook and update the display until the job ends.
 
-    It does not for a job that has ended, nor outside of a notebook, where what is shown stays.
+    Returns False, and shows nothing, if the job has ended or this is not a notebook.
     """
     if "ipykernel" not in sys.modules or job.state not in ALIVE:
         return False
     from IPython.display import display
 
     shown = display(_Tables(job), display_id=True)
-    pause = threading.Event()  # nobody sets it
+    pause = threading.Event()  # never set: only its timeout is used
 
     def keep_up_to_date() -> None:
         runs = True

@@ -1,4 +1,4 @@
-"""Submits a job to Ray, and follows it to its end."""
+"""Submit a job to Ray, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RayOptions:
-    """What `api.submit` is told of Ray alone; see there."""
+    """The arguments of `submit` that are only for Ray; see there."""
 
     address: str | None = None
     detach: bool = False
@@ -72,12 +72,14 @@ def submit_to_ray(
     assign: Assign,
     release: Callable[[Assignment], None],
 ) -> Job:
-    """Start a job's actors and return its handle; see `api.submit`."""
+    """Create a job's actors on Ray and return its handle; see `submit`."""
     detach = options.detach
     if detach:
         check_outlives_process(options.address)
     with ExitStack() as undo:
-        session = undo.enter_context(connect_ray(options.address, dashboard=_lasts(topology)))
+        session = undo.enter_context(
+            connect_ray(options.address, dashboard=_is_unbounded(topology))
+        )
         check_runtime_env(options.runtime_env)
         nodes = cluster_nodes()
         settings = spread_over(nodes, settings, workers)
@@ -85,7 +87,7 @@ def submit_to_ray(
         assignment = assign(topology, settings, workers, places)
         undo.callback(release, assignment)
         if detach:
-            _check_outlives(assignment)
+            _check_detachable(assignment)
         plan, job_id = assignment.plan, assignment.job_id
         follows = not detach and not ray_prints_output()
         keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))
@@ -115,14 +117,18 @@ def submit_to_ray(
     )
 
 
-def _lasts(topology: Topology) -> bool:
-    """Tell whether a job will run until it is stopped."""
+def _is_unbounded(topology: Topology) -> bool:
+    """Return whether a job will run until it is stopped."""
     sources = topology.logical_plan().of_kind(OperatorKind.SOURCE)
     return not all(getattr(node.payload, "bounded", True) for node in sources)
 
 
 def check_runtime_env(runtime_env: Mapping[str, Any] | None) -> None:
-    """Raise UsageError for what Ray does not take as a runtime environment."""
+    """Check that Ray accepts a runtime environment.
+
+    Raises:
+        UsageError: Ray rejects it.
+    """
     if runtime_env is None:
         return
     try:
@@ -137,7 +143,7 @@ def _sealed(
 ) -> Envelope:
     envelope = seal(assignment, forward_output=follows)
     if runtime_env is not None and "working_dir" in runtime_env:
-        return replace(envelope, working_directory="")  # workers stay in the one that Ray made
+        return replace(envelope, working_directory="")  # workers keep the one that Ray created
     return envelope
 
 
@@ -162,7 +168,7 @@ def _create_controller(
     )
 
 
-def _check_outlives(assignment: Assignment) -> None:
+def _check_detachable(assignment: Assignment) -> None:
     logical = assignment.plan.logical
     for kind in (OperatorKind.SOURCE, OperatorKind.SINK):
         for node in logical.of_kind(kind):
@@ -175,9 +181,9 @@ def _check_outlives(assignment: Assignment) -> None:
 
 
 class RayRunner(JobRunner):
-    """A job that a controller actor leads, and that dies with this process.
+    """A job that runs under a controller actor and ends with this process.
 
-    A thread waits for its end, so that no actor stays even if nobody asks how the job ended.
+    A thread waits for the end of the job and then removes its actors, even if no method is called.
     """
 
     def __init__(
@@ -211,7 +217,7 @@ class RayRunner(JobRunner):
         except RuntimeEnvSetupError as error:
             refused = ResourceError(f"Ray cannot set the runtime_env up: {_reason(error)}")
             outcome = JobOutcome("failed", {}, _NO_METRICS, 0.0, 0, self._workers, refused)
-        except Exception as error:  # noqa: BLE001  # whoever waits must learn of the end
+        except Exception as error:  # noqa: BLE001  # every failure must end `join`
             lost = WorkerDiedError(
                 f"the job's controller is gone, and the job with it: {_reason(error)}"
             )
@@ -222,9 +228,9 @@ class RayRunner(JobRunner):
         try:
             if ray.is_initialized():
                 kill_all([*self._members, self._controller])
-                forget(self._job_id)  # the controller did, unless it died
+                forget(self._job_id)  # the controller did this already, unless it died
                 self._room.release()
-        except Exception as error:  # noqa: BLE001  # Ray may go at any moment
+        except Exception as error:  # noqa: BLE001  # Ray may be shut down at any moment
             _log.warning("job %s may have left entries in Ray: %s", self._job_id, error)
         finally:
             self._outcome = outcome
@@ -233,7 +239,7 @@ class RayRunner(JobRunner):
         """See `JobRunner.state`."""
         if self._outcome is not None:
             return self._outcome.state
-        if not ray.is_initialized():  # asking would start another Ray
+        if not ray.is_initialized():  # a remote call would start another Ray
             return "finishing"
         try:
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
@@ -253,9 +259,9 @@ class RayRunner(JobRunner):
         if ray.is_initialized():  # else Ray has ended the job
             self._controller.stop.remote(drain)
 
-    def wish(self, wish: ReconfigurationRequest) -> None:
-        """See `JobRunner.wish`."""
-        _wish(self._controller, wish)
+    def reconfigure(self, request: ReconfigurationRequest) -> None:
+        """See `JobRunner.reconfigure`."""
+        _reconfigure(self._controller, request)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
@@ -266,7 +272,7 @@ class RayRunner(JobRunner):
 
 
 class DetachedRunner(JobRunner):
-    """A job that goes on without this process; what it published tells how it ended."""
+    """A job that outlives this process; its outcome is not reported, only its output remains."""
 
     def __init__(self, job_id: str, controller: ActorHandle[Any]) -> None:
         self._job_id = job_id
@@ -282,26 +288,26 @@ class DetachedRunner(JobRunner):
             raise ResourceError(msg) from error
 
     def state(self) -> str:
-        """Return its state, or "gone" when it has ended."""
+        """Return the job's state, or "gone" after its end."""
         try:
             return str(ray.get(self._controller.state.remote(), timeout=_ANSWER_TIMEOUT_S))
         except RayError:
             return "gone"
 
     def metrics(self) -> JobMetrics:
-        """Return the newest counters, none when it has ended."""
+        """Return the newest counters; empty after the end of the job."""
         return _metrics_of(self._controller)
 
     def stop(self, drain: bool) -> None:
-        """Ask for the end."""
+        """See `JobRunner.stop`."""
         self._controller.stop.remote(drain)
 
-    def wish(self, wish: ReconfigurationRequest) -> None:
-        """See `JobRunner.wish`."""
-        _wish(self._controller, wish)
+    def reconfigure(self, request: ReconfigurationRequest) -> None:
+        """See `JobRunner.reconfigure`."""
+        _reconfigure(self._controller, request)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
-        """Refuse: nobody waits for a detached job."""
+        """Raise UsageError: a detached job cannot be waited for."""
         msg = (
             f"job {self._job_id!r} is detached; see `whale-ray list`, end it with "
             f"`whale-ray stop {self._job_id}`, and find its output where its sinks publish"
@@ -314,8 +320,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
-    """Return the newest counters of a job, none if its controller does not answer."""
-    if not ray.is_initialized():  # asking would start another Ray
+    """Return the newest counters of a job; empty if its controller does not answer."""
+    if not ray.is_initialized():  # a remote call would start another Ray
         return _NO_METRICS
     try:
         packed = ray.get(controller.metrics.remote(), timeout=_ANSWER_TIMEOUT_S)
@@ -326,10 +332,14 @@ def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
     return metrics
 
 
-def _wish(controller: ActorHandle[Any], wish: ReconfigurationRequest) -> None:
-    """Ask a job's controller; raises UsageError for what it refuses, and if it has ended."""
+def _reconfigure(controller: ActorHandle[Any], request: ReconfigurationRequest) -> None:
+    """Send a request to a job's controller.
+
+    Raises:
+        UsageError: the controller refuses the request, or the job has ended.
+    """
     try:
-        ray.get(controller.reconfigure.remote(pickle.dumps(wish)), timeout=_ANSWER_TIMEOUT_S)
+        ray.get(controller.reconfigure.remote(pickle.dumps(request)), timeout=_ANSWER_TIMEOUT_S)
     except RayTaskError as error:
         if isinstance(error.cause, WhaleError):
             raise error.cause from None

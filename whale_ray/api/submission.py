@@ -1,4 +1,4 @@
-"""`run` and `submit`: how a topology becomes a job."""
+"""`run` and `submit`: plan a topology and start it as a job."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 _WATCH_S = 1.0
 
 _active: dict[str, Job] = {}
-"""Jobs that end with this process, by id. Held until their end is known: a notebook's cell may
-submit a job and keep nothing of it."""
+"""Jobs that end with this process, by id. They are kept here until their end, since a notebook cell
+may submit a job without assigning it to a variable."""
 
 
 def run(
@@ -61,34 +61,40 @@ def run(
 ) -> Job:
     """Run a topology to its end in the calling thread, without Ray or Java, and return the job.
 
-    The quickest way to try and to test. All instances share one worker. Ctrl-C drains: the
-    sources end, what was read comes out. With a virtual clock waiting takes no time.
+    This is the quickest way to try and to test a topology. All instances share one worker. Ctrl-C
+    drains the job: its sources end, and all rows read so far are processed.
 
     Args:
-        topology: what to run.
+        topology: the topology to run.
         settings: settings, or a mapping of overrides.
-        clock: where time comes from; the system's if left out.
-        watch: a stream such as `sys.stderr`; lines on it tell how far the job is, as in `Job.wait`.
-        line: makes these lines of the metrics; by default they tell of every operator.
+        clock: the source of time; by default the system's. With a virtual clock, waiting takes no
+            time.
+        watch: a stream such as `sys.stderr`, on which to print progress lines, as in `Job.wait`.
+        line: returns the text of a progress line for the metrics; by default rate, lag and
+            backpressure of every operator.
 
     Raises:
-        WhaleError: what the job failed with.
-        KeyboardInterrupt: a second Ctrl-C, at once; nothing is published.
+        WhaleError: the error with which the job failed.
+        KeyboardInterrupt: a second Ctrl-C, which ends the job at once; nothing is published.
     """
     resolved = _settings(settings).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
     assignment = _assign(topology, resolved, 1, needs_cluster=False)
     from ..deployment.local_fleet import (
-        LocalFleet,  # all that a worker needs, which `submit` does not
+        LocalFleet,  # imports all modules of a worker, which `submit` does not need
     )
 
-    here = _Here(Supervisor(assignment, LocalFleet(clock), clock))
-    job = Job(assignment.job_id, topology.name, here, lambda: release(assignment))
+    runner = CallingThreadRunner(Supervisor(assignment, LocalFleet(clock), clock))
+    job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
     lines = Watch(topology.name, watch, _WATCH_S)
-    looking = nullcontext() if watch is None else watching(lines, lambda: job.look(lines, line))
+    reporting = (
+        nullcontext()
+        if watch is None
+        else watching(lines, lambda: job.report_progress(lines, line))
+    )
     try:
-        with draining_signals(here.stop, interrupt=True), closing(lines), looking:
-            here.run()
+        with draining_signals(runner.stop, interrupt=True), closing(lines), reporting:
+            runner.run()
     except BaseException:
         release(assignment)
         raise
@@ -107,25 +113,29 @@ def submit(
     queue: bool = False,
     runtime_env: Mapping[str, Any] | None = None,
 ) -> Job:
-    """Start a topology and return at once.
+    """Start a topology and return its job at once.
 
     Args:
-        topology: what to run.
-        on: Ray actors, or plain processes of this host.
-        address: of a running Ray ("auto" finds it); None joins the one this process is connected
-            to or finds, else starts one. Ray is neither stopped nor reconfigured.
-        workers: worker processes; None leaves it to the settings.
+        topology: the topology to run.
+        on: "ray": the workers are Ray actors; "processes": they are processes of this machine.
+        address: the address of a running Ray cluster ("auto" finds it). None: the cluster that this
+            process is connected to or finds, else a new one. A running cluster is neither stopped
+            nor reconfigured.
+        workers: the number of worker processes; None: as in the settings.
         settings: settings, or a mapping of overrides.
-        places: with on="processes", one for each of `runtime.hosts`: where it lives. Without it all
-            are logical hosts of this machine.
+        places: with on="processes", the location of each of the `runtime.hosts` hosts. By default
+            all are logical hosts of this machine.
         detach: let the job outlive this process (Ray only); see `whale-ray list` and `stop`.
-        queue: where others hold the room that the workers need, wait for it as long as it takes
-            (Ray only). Otherwise the job is refused after five seconds; both say who holds it.
-        runtime_env: of the job's actors, as Ray takes it: env_vars, pip, working_dir, … (Ray only).
+        queue: if other jobs hold the resources that the workers need, wait for them without limit
+            (Ray only). Otherwise the job is refused after five seconds. In both cases a message
+            names the jobs that hold the resources.
+        runtime_env: Ray's runtime environment of the job's actors: env_vars, pip, working_dir, …
+            (Ray only).
 
     Raises:
         UsageError: the topology cannot be planned or sent to workers.
-        ResourceError: there is no room for its rings or its workers, or no Ray.
+        ResourceError: there is not enough memory for the rings, the cluster lacks resources for the
+            workers, or no cluster was found.
     """
     resolved = _settings(settings)
     if on == "processes":
@@ -134,7 +144,7 @@ def submit(
             raise UsageError(msg)
         if queue or runtime_env is not None:
             named = "queue" if queue else "runtime_env"
-            msg = f"{named}= means something on Ray alone; leave it out, or on='processes'"
+            msg = f"{named}= has an effect only on Ray; leave it out, or on='processes'"
             raise UsageError(msg)
         return _submit_to_processes(topology, resolved, workers, places)
     if places:
@@ -145,7 +155,7 @@ def submit(
         raise UsageError(msg)
     from .ray_submission import RayOptions, submit_to_ray
 
-    _replace_earlier(topology.name)
+    _stop_earlier_job(topology.name)
     options = RayOptions(address, detach, queue, runtime_env)
     job = submit_to_ray(topology, resolved, workers, options, assign, release)
     if not detach:
@@ -165,7 +175,7 @@ def _submit_to_processes(
             raise UsageError(msg)
         settings = settings.with_overrides({"runtime.hosts": hosts})
     assignment = _assign(topology, settings, workers, needs_cluster=False)
-    _replace_earlier(topology.name)
+    _stop_earlier_job(topology.name)
     supervisor = Supervisor(assignment, ProcessFleet(places), SystemClock())
     runner = ThreadRunner(
         topology.name,
@@ -183,12 +193,12 @@ def _submit_to_processes(
 def assign(
     topology: Topology, settings: Settings, workers: int | None, nodes: Sequence[ClusterNode]
 ) -> Assignment:
-    """Plan a topology for a cluster, `nodes` has one of each host; its sources may use Ray."""
+    """Plan a topology for a Ray cluster; `nodes` has the node of each host."""
     return _assign(topology, settings, workers, nodes, needs_cluster=True)
 
 
 def release(assignment: Assignment) -> None:
-    """Forget a job that has ended, and give back what its sources made for it."""
+    """Forget a job that has ended, and release the resources that its sources hold for it."""
     _active.pop(assignment.job_id, None)
     for node in assignment.plan.logical.of_kind(OperatorKind.SOURCE):
         cast(Source, node.payload).release()
@@ -202,17 +212,17 @@ def _assign(
     *,
     needs_cluster: bool,
 ) -> Assignment:
-    written = topology.logical_plan()
-    preflight(written)
+    unprepared = topology.logical_plan()
+    preflight(unprepared)
     if not needs_cluster:
-        _tell_of_requests(written)
-    logical = _prepare(written, settings, needs_cluster)
+        _warn_of_requests(unprepared)
+    logical = _prepare(unprepared, settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
     return Assignment(new_job_id(topology.name), physical, settings)
 
 
 def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> LogicalPlan:
-    """Let sources turn what only the driver has into what travels, and sinks take the settings."""
+    """Make sources serializable (they may refer to objects of the driver), and configure sinks."""
     nodes = []
     for node in logical.nodes:
         payload = node.payload
@@ -224,19 +234,19 @@ def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> Logical
     return replace(logical, nodes=tuple(nodes))
 
 
-def _tell_of_requests(logical: LogicalPlan) -> None:
-    """Say that what operators ask Ray for means nothing here."""
-    asking = [f"{node.id!r} ({node.request.describe()})" for node in logical.nodes if node.request]
-    if asking:
+def _warn_of_requests(logical: LogicalPlan) -> None:
+    """Log a warning if operators request Ray resources, which have no effect without Ray."""
+    named = [f"{node.id!r} ({node.request.describe()})" for node in logical.nodes if node.request]
+    if named:
         _log.warning(
-            "topology %r: what %s asks Ray for means nothing without Ray",
+            "topology %r: what %s asks Ray for has no effect without Ray",
             logical.name,
-            ", ".join(asking),
+            ", ".join(named),
         )
 
 
 def new_job_id(name: str) -> str:
-    """Return a unique id, fit for the name of a file or an actor."""
+    """Return a unique id, usable as the name of a file or an actor."""
     return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:40]}-{secrets.token_hex(4)}"
 
 
@@ -246,36 +256,36 @@ def _settings(settings: SettingsLike) -> Settings:
     return load_settings(overrides=settings)
 
 
-def _replace_earlier(name: str) -> None:
-    """In a notebook or an interactive session, end the job that an earlier run of a cell left."""
+def _stop_earlier_job(name: str) -> None:
+    """In an interactive session, cancel the job of the same name from an earlier run of a cell."""
     if not hasattr(sys, "ps1") and "ipykernel" not in sys.modules:
         return
     for job in list(_active.values()):
         if job.state not in ALIVE:
             del _active[job.id]
         elif job.name == name:
-            with suppress(WhaleError):  # how the earlier one ends is not the new one's matter
+            with suppress(WhaleError):  # an error of the earlier job does not concern the new one
                 job.stop(drain=False)
 
 
 @atexit.register
-def _end_with_the_driver() -> None:
-    """End what still runs: a job that was not detached dies with its driver."""
+def _cancel_jobs_at_exit() -> None:
+    """Cancel jobs that still run: a job that is not detached ends with its driver."""
     for job in list(_active.values()):
-        with suppress(Exception):  # what led it may be gone, and nobody is left to be told
+        with suppress(Exception):  # its controller may be gone, and the process ends anyway
             if job.state in ALIVE:
                 job.abandon()
 
 
-class _Here(JobRunner):
-    """A job that runs in the calling thread; other threads may ask how far it is."""
+class CallingThreadRunner(JobRunner):
+    """Runs a job's supervisor in the calling thread; other threads may call its other methods."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._outcome: JobOutcome | None = None
 
     def run(self) -> None:
-        """Run it to its end."""
+        """Run the job to its end."""
         self._outcome = self._supervisor.run()
 
     def state(self) -> str:
@@ -290,10 +300,10 @@ class _Here(JobRunner):
         """See `JobRunner.stop`."""
         self._supervisor.stop(drain)
 
-    def wish(self, wish: ReconfigurationRequest) -> None:
-        """See `JobRunner.wish`."""
-        self._supervisor.reconfigure(wish)
+    def reconfigure(self, request: ReconfigurationRequest) -> None:
+        """See `JobRunner.reconfigure`."""
+        self._supervisor.reconfigure(request)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
-        """Return how it ended; nobody else waits for it."""
+        """Return the outcome at once; None while `run` has not returned."""
         return self._outcome

@@ -1,7 +1,7 @@
-"""Lines that tell how far a job is.
+"""Progress lines of a job.
 
-On a terminal each is written over the one before. Elsewhere, such as in a file, every line stays:
-then nothing is told twice, and of a state in which numbers say little only that it has begun.
+On a terminal each line overwrites the one before. Elsewhere, such as in a file, all lines remain:
+then a line that repeats the last one is left out, and every state but "running" gets only one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-_LOOK_S = 0.2
-_DRAINING = "the sources end, what was read comes out; one more signal cancels it"
+_CHECK_INTERVAL_S = 0.2
+_DRAINING = "the sources end, all rows read are processed; one more signal cancels it"
 
 
 class Watch:
-    """Tells of one job on `stream`, every `interval_s`; without a stream it tells nothing."""
+    """Prints progress lines of one job on `stream`, every `interval_s` seconds; None: no lines."""
 
     def __init__(self, name: str, stream: TextIO | None, interval_s: float) -> None:
         self._name = name
@@ -27,30 +27,30 @@ class Watch:
         self._unfinished = False
         self._restarts = 0
         self._last = ("", "")
-        self._drains = False
+        self._reported_draining = False
 
     def due(self, waited_s: float) -> bool:
-        """Tell whether it is time for the next line."""
+        """Return whether it is time for the next line, after `waited_s` seconds in all."""
         if self._stream is None or waited_s < self._next_s:
             return False
         self._next_s += self._interval_s
         return True
 
-    def tell_restarts(self, restarts: int) -> None:
-        """Write a line that stays if the job began anew since the last call."""
+    def report_restarts(self, restarts: int) -> None:
+        """Print a permanent line if the job has restarted since the last call."""
         if restarts <= self._restarts:
             return
         self._restarts = restarts
-        self._tell(
+        self._print_permanently(
             f"{self._name}: restart {restarts}: a worker or host was lost; "
             "the sources are read again from their start"
         )
 
     def show(self, state: str, line: str) -> None:
-        """Write a line, unless it is empty or, where all lines stay, tells nothing new."""
-        if state == "draining" and not self._drains:
-            self._drains = True
-            self._tell(f"{self._name}: draining: {_DRAINING}")
+        """Print a line, unless it is empty or, on a stream that is not a terminal, repeats."""
+        if state == "draining" and not self._reported_draining:
+            self._reported_draining = True
+            self._print_permanently(f"{self._name}: draining: {_DRAINING}")
             self._last = (state, "")
         if not line or self._stream is None:
             return
@@ -62,17 +62,17 @@ class Watch:
             return
         before, last = self._last
         if line != last and (state == "running" or state != before):
-            self._tell(line)
+            self._print_permanently(line)
             self._last = (state, line)
 
     def close(self) -> None:
-        """Leave the last line standing."""
+        """End the last line, so that it is not overwritten."""
         if self._unfinished and self._stream is not None:
             self._stream.write("\n")
             self._stream.flush()
             self._unfinished = False
 
-    def _tell(self, text: str) -> None:
+    def _print_permanently(self, text: str) -> None:
         if self._stream is None:
             return
         over = "\r\033[K" if self._unfinished else ""
@@ -82,16 +82,16 @@ class Watch:
 
 
 @contextmanager
-def watching(watch: Watch, look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` whenever a line is due, in a thread, while the block runs in this one."""
+def watching(watch: Watch, report: Callable[[], None]) -> Iterator[None]:
+    """Call `report` in another thread whenever a line is due, while the block runs in this one."""
     ended = threading.Event()
 
     def run() -> None:
         waited_s = 0.0
-        while not ended.wait(_LOOK_S):
-            waited_s += _LOOK_S
+        while not ended.wait(_CHECK_INTERVAL_S):
+            waited_s += _CHECK_INTERVAL_S
             if watch.due(waited_s):
-                look()
+                report()
 
     thread = threading.Thread(target=run, name="watch", daemon=True)
     thread.start()

@@ -1,1 +1,1 @@
-"""From what the user wrote to what each worker runs: logical plan, physical plan, explanation."""
+"""Planning: the logical plan of a topology, its physical plan, and the explanation of both."""

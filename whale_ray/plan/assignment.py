@@ -1,4 +1,4 @@
-"""What the members of a job are told once: the plan, the settings, and a secret."""
+"""What the driver sends to each member of a job at its start: plan, settings and a secret."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class Assignment:
-    """What every worker is told once.
+    """What every worker receives once, before its first attempt.
 
     Attributes:
-        job_id: the job's unique id, fit for a file name.
+        job_id: the job's unique id, usable as a file name.
         plan: the physical plan.
         settings: all settings.
-        secret: what relays prove to each other that they know. Workers are not told.
+        secret: the key with which relays authenticate each other. Workers do not receive it.
     """
 
     job_id: str
@@ -32,14 +32,14 @@ class Assignment:
 
 @dataclass(frozen=True)
 class RelayAssignment:
-    """What a relay is told: no part of it comes from the user.
+    """What a relay receives. It contains no code or object of the user's.
 
     Attributes:
         job_id: the job's unique id.
-        streams: the rings, and who writes and reads them.
-        slot_hosts: the host of each source instance that shows a watermark, by its slot.
+        streams: the rings, with their writers and readers.
+        slot_hosts: the host of each source instance with a watermark, by its slot on the boards.
         settings: all settings.
-        secret: what relays prove to each other that they know.
+        secret: the key with which relays authenticate each other.
     """
 
     job_id: str
@@ -50,11 +50,11 @@ class RelayAssignment:
 
 
 def attempt_token(job_id: str, attempt: int) -> str:
-    """Return the name under which an attempt's unpublished output goes."""
+    """Return the name of an attempt's unpublished output."""
     return f"{job_id}-{attempt}"
 
 
 def job_is_bounded(assignment: Assignment) -> bool:
-    """Tell whether all sources of a job end by themselves."""
+    """Return whether all sources of a job are bounded: they end by themselves."""
     sources = assignment.plan.logical.of_kind(OperatorKind.SOURCE)
     return all(getattr(node.payload, "bounded", True) for node in sources)

@@ -1,8 +1,8 @@
 """The columns of every operator's output, as far as they are known.
 
-Before a job starts they follow from what the sources tell, through transforms that compute them. At
-its end the operators have made rows and know more: an output without rows then has columns all the
-same.
+Before a job starts they are derived from the schemas of the sources, through the transforms. At the
+end of the job the schemas of the rows that operators produced are known too, so that an output
+without rows still gets its columns.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ if TYPE_CHECKING:
     from ..operators.transforms import Transform
     from ..transport.wire.types import Schema
 
-_NOTHING: Mapping[str, Schema] = MappingProxyType({})
+_NO_SCHEMAS: Mapping[str, Schema] = MappingProxyType({})
 
 
 def known_columns(
-    logical: LogicalPlan, learnt: Mapping[str, Schema] = _NOTHING
+    logical: LogicalPlan, learnt: Mapping[str, Schema] = _NO_SCHEMAS
 ) -> dict[str, Schema | None]:
-    """Return the columns that leave each operator, by id; a sink's are those that it is given.
+    """Return the schema of each operator's output, by id; for a sink, that of its input.
+
+    None stands for a schema that is not known.
 
     Args:
         logical: the topology.
-        learnt: what operators made while running, by id.
+        learnt: the schemas of the rows that operators produced while running, by id.
 
     Raises:
         TopologyError: an expression does not fit the columns that its operator reads, or streams
-            of a union differ in theirs.
-        InputError: a source cannot tell its columns.
+            of a union have different columns.
+        InputError: a source cannot determine its columns.
     """
     known: dict[str, Schema | None] = {}
     for node in logical.nodes:
@@ -47,17 +49,19 @@ def _columns(node: OperatorNode, known: Mapping[str, Schema | None]) -> Schema |
     if node.kind is OperatorKind.SOURCE:
         return cast("Source", node.payload).schema()
     if node.kind is OperatorKind.UNION:
-        return _united(node, known)
-    given = known[node.inputs[0].upstream]
+        return _union_columns(node, known)
+    input_schema = known[node.inputs[0].upstream]
     if node.kind is OperatorKind.SINK:
-        return given
+        return input_schema
     if node.kind is not OperatorKind.TRANSFORM:
-        return None  # what a process declares is known once it is made
+        return None  # a process declares its columns when an instance of it is created
     transform = cast("Transform", node.payload)
-    return transform.declared if given is None else _made(node.id, transform, given)
+    if input_schema is None:
+        return transform.declared
+    return _transform_columns(node.id, transform, input_schema)
 
 
-def _made(operator_id: str, transform: Transform, schema: Schema) -> Schema | None:
+def _transform_columns(operator_id: str, transform: Transform, schema: Schema) -> Schema | None:
     try:
         return transform.output_schema(schema)
     except ExpressionError as error:
@@ -65,7 +69,7 @@ def _made(operator_id: str, transform: Transform, schema: Schema) -> Schema | No
         raise TopologyError(msg) from error
 
 
-def _united(union: OperatorNode, schemas: Mapping[str, Schema | None]) -> Schema | None:
+def _union_columns(union: OperatorNode, schemas: Mapping[str, Schema | None]) -> Schema | None:
     first: tuple[str, Schema] | None = None
     for feed in union.inputs:
         schema = schemas[feed.upstream]

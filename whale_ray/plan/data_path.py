@@ -1,13 +1,13 @@
-"""What carries rows from each operator to the next.
+"""The data path of each edge: by what means rows get from one operator to the next.
 
 ::
 
     fused                    a function call
-    memory of each worker    rings that a worker writes and reads itself
+    memory of each worker    rings that one worker both writes and reads
     shared memory            rings inside a host
     links between hosts      RDMA verbs or tcp, chosen link by link (transport/verbs/carriers.py)
 
-A user's transport (custom_transports.py) is called by its name.
+A user's transport (custom_transports.py) is shown by its name.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ FUSED = "fused"
 
 @dataclass(frozen=True)
 class DataPath:
-    """How rows get from one operator to the next."""
+    """By what means rows get from one operator to the next."""
 
     source: str
-    """The operator's id."""
+    """The id of the producing operator."""
     target: str
+    """The id of the consuming operator."""
     edge: int | None
-    """The edge's number; None where both are fused."""
+    """The edge's id; None if both operators are fused."""
     inside: str
-    """What carries rows inside a host."""
+    """The means inside a host, in words."""
     links: tuple[tuple[int, int], ...] = ()
-    """The pairs of hosts, sender first, between which rows travel; ascending."""
+    """The pairs of hosts (sender, receiver) between which rows travel; ascending."""
 
-    def carried_by(self, between: str) -> str:
-        """Return in words what carries the rows; `between` is what does between hosts."""
+    def describe(self, between_hosts: str) -> str:
+        """Return the whole path in words; `between_hosts` names the means between hosts."""
         if not self.links:
             return self.inside
-        return f"{self.inside}; between hosts {between}"
+        return f"{self.inside}; between hosts {between_hosts}"
 
 
 def data_paths(plan: PhysicalPlan, trees: Mapping[int, Tree] | None = None) -> tuple[DataPath, ...]:
-    """Return all of a plan, by stage and operator.
+    """Return the data paths of a plan, ordered by stage and operator.
 
-    `trees` has the trees of streams, by ring, as far as they are no longer what they began with.
+    Args:
+        plan: the physical plan.
+        trees: the current multicast tree of each ring whose tree has changed, by ring id.
     """
     found = []
     for stage in plan.stages:
@@ -57,11 +60,11 @@ def data_paths(plan: PhysicalPlan, trees: Mapping[int, Tree] | None = None) -> t
                 if isinstance(after, str):
                     found.append(DataPath(operator, after, None, FUSED))
                 else:
-                    found.append(_along(plan, after, trees or {}))
+                    found.append(_path_of_edge(plan, after, trees or {}))
     return tuple(found)
 
 
-def _along(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> DataPath:
+def _path_of_edge(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> DataPath:
     edge, rings = plan.edges[number], plan.rings_of_edge(number)
     inside = "shared memory"
     if all(ring.consumer_workers == (ring.producer_worker,) for ring in rings):
@@ -79,13 +82,14 @@ def _along(plan: PhysicalPlan, number: int, trees: Mapping[int, Tree]) -> DataPa
 
 @dataclass(frozen=True)
 class Devices:
-    """The RDMA devices of a machine that can serve, as the settings would have it."""
+    """The RDMA devices of this machine that are usable with the settings."""
 
     names: tuple[str, ...]
     why_none: str = ""
+    """Why there is none; empty if there are some."""
 
 
-def look_for_devices(transport: TransportSettings) -> Devices:
+def probe_devices(transport: TransportSettings) -> Devices:
     """Open this machine's RDMA devices, as a relay would, and close them again."""
     import dataclasses
 
@@ -98,24 +102,24 @@ def look_for_devices(transport: TransportSettings) -> Devices:
         carriers.close()
 
 
-def choice_of(transport: TransportSettings, here: Devices) -> str:
-    """Return in a few words what a link from this machine to another host is of."""
+def describe_link(transport: TransportSettings, devices: Devices) -> str:
+    """Return in a few words the transport of a link from this machine to another host."""
     verbs = f"verbs {transport.verbs_data.upper()}"
     if transport.between_hosts == "verbs":
         return verbs
-    if transport.between_hosts == "tcp" or not here.names:
+    if transport.between_hosts == "tcp" or not devices.names:
         return "tcp"
     return f"{verbs}, or tcp to hosts without a device"
 
 
-def why_so(transport: TransportSettings, here: Devices) -> str:
-    """Say by what rule links are of verbs or tcp, and what follows from it on this machine."""
+def describe_link_rule(transport: TransportSettings, devices: Devices) -> str:
+    """Return by which rule a link uses verbs or tcp, and the outcome on this machine."""
     if transport.between_hosts == "tcp":
         return "links between hosts: tcp, as transport.between_hosts says"
     verbs = f"RDMA verbs, data by {transport.verbs_data.upper()}"
     rule = f"links between hosts: {verbs}"
     if transport.between_hosts == "auto":
         rule += ", where both have a usable device, else tcp"
-    if here.names:
-        return f"{rule}; this machine has {', '.join(here.names)}"
-    return f"{rule}; not from this machine: {here.why_none}"
+    if devices.names:
+        return f"{rule}; this machine has {', '.join(devices.names)}"
+    return f"{rule}; not from this machine: {devices.why_none}"

@@ -1,7 +1,7 @@
 """Draw the stages of a physical plan as boxes, left to right, joined by arrows: one small SVG.
 
-A stage stands one column right of the last stage that feeds it. Colours are the page's own
-(`currentColor`), so that the drawing suits light and dark notebooks.
+A stage is drawn one column to the right of the last stage that feeds it. All parts have the colour
+of the surrounding text (`currentColor`), so that the diagram suits light and dark notebooks.
 """
 
 from __future__ import annotations

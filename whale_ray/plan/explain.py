@@ -1,7 +1,7 @@
-"""Explain a topology before it runs: what the user wrote, and what would run where.
+"""Explain a topology before it runs: its logical plan, and which stage would run on which worker.
 
-Nothing is started and no ring is made; a job that would be refused for want of memory is explained
-all the same, with the refusal in place of the sum.
+Nothing is started and no ring is created. A job whose rings do not fit into memory is explained
+too; the error message then takes the place of the memory total.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from ..configs.errors import ResourceError
 from ..operators.groupings import Forward
 from .custom_transports import custom_transport_tables
-from .data_path import Devices, choice_of, data_paths, look_for_devices, why_so
+from .data_path import Devices, data_paths, describe_link, describe_link_rule, probe_devices
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
 from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
-from .memory import Memory, memory_for_rings
+from .memory import FreeMemory, memory_for_rings
 from .physical import Edge, PhysicalPlan, Stage
-from .planner import lay_out
+from .planner import plan_unsized
 from .requests import CPU, Cluster, describe_amounts, host_demands, worker_demands
 from .rings import size_rings
 
@@ -36,49 +36,49 @@ def explain(
     workers: int | None = None,
     *,
     cluster: Cluster | None = None,
-    memory: Callable[[Settings], Memory] = memory_for_rings,
-    devices: Callable[[TransportSettings], Devices] = look_for_devices,
+    memory: Callable[[Settings], FreeMemory] = memory_for_rings,
+    devices: Callable[[TransportSettings], Devices] = probe_devices,
 ) -> Explanation:
     """Return the logical plan, the physical plan and the rings with their memory.
 
     Args:
-        logical: what the user wrote.
+        logical: the topology.
         settings: as for `plan`.
         workers: as for `plan`.
-        cluster: the Ray that would run it; without it, a machine is assumed.
-        memory: tells how much memory is free for rings.
-        devices: tells which RDMA devices this machine has; asked if there are several hosts.
+        cluster: the Ray cluster that would run it; None: this machine alone.
+        memory: returns how much memory is free for rings.
+        devices: returns the RDMA devices of this machine; called only if there are several hosts.
 
     Raises:
-        TopologyError: as `plan`, though a lack of memory is told, not raised.
+        TopologyError: as `plan`; a lack of memory is part of the explanation and not raised.
     """
     free = memory(settings)
-    laid_out = lay_out(logical, settings, workers, () if cluster is None else cluster.places)
+    physical = plan_unsized(logical, settings, workers, () if cluster is None else cluster.places)
     refusal = ""
     try:
-        laid_out = size_rings(laid_out, settings, free)
+        physical = size_rings(physical, settings, free)
     except ResourceError as error:
         refusal = str(error)
     transport = settings.transport
     share = transport.memory_budget_fraction
-    here = devices(transport) if laid_out.relays else Devices(())
+    found = devices(transport) if physical.relays else Devices(())
     return Explanation(
         title=f"topology {logical.name}",
         tables=(
             _logical_table(logical),
-            _stage_table(laid_out),
-            _edge_table(laid_out, choice_of(transport, here)),
-            *custom_transport_tables(laid_out),
-            *(() if cluster is None else (_ray_table(laid_out, cluster),)),
-            *_host_tables(laid_out, why_so(transport, here)),
-            _ring_table(laid_out, refusal or _budget_line(laid_out, free, share)),
+            _stage_table(physical),
+            _edge_table(physical, describe_link(transport, found)),
+            *custom_transport_tables(physical),
+            *(() if cluster is None else (_ray_table(physical, cluster),)),
+            *_host_tables(physical, describe_link_rule(transport, found)),
+            _ring_table(physical, refusal or _budget_line(physical, free, share)),
         ),
-        diagram_svg=draw(laid_out),
+        diagram_svg=draw(physical),
     )
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes in the largest binary unit that keeps it at 1 or more."""
+    """Return a number of bytes as text, in the largest binary unit in which it is at least 1."""
     unit = 0
     while count >= 1024 and unit < len(_BINARY_UNITS) - 1:
         count /= 1024
@@ -152,7 +152,7 @@ def _describe_request(node: OperatorNode) -> str:
 
 
 def _ray_table(plan: PhysicalPlan, cluster: Cluster) -> Table:
-    """Return a table of what the workers of each host reserve of its node."""
+    """Return a table of the resources that the workers of each host reserve on its node."""
     demands = worker_demands(plan, cluster.worker_cpus)
     rows = []
     for host, (node, demand) in enumerate(
@@ -202,15 +202,15 @@ def _describe_workers(workers: Iterable[int]) -> str:
     return f"worker{'' if ranges.isdecimal() else 's'} {ranges}"
 
 
-def _edge_table(plan: PhysicalPlan, between: str) -> Table:
-    carried = {passage.edge: passage.carried_by(between) for passage in data_paths(plan)}
+def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
+    described = {path.edge: path.describe(between_hosts) for path in data_paths(plan)}
     rows = tuple(
         (
             str(edge.id),
             f"{edge.source_operator} → {edge.target_operator}{_describe_port(plan, edge)}",
             edge.grouping.describe(),
             ("event-time order" if edge.ordered else "times") if edge.carries_time else "",
-            carried[edge.id],
+            described[edge.id],
             edge.reason,
         )
         for edge in plan.edges
@@ -229,7 +229,7 @@ def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:
 
 
 def _host_tables(plan: PhysicalPlan, note: str) -> tuple[Table, ...]:
-    """Return a table of the hosts, or nothing where there is one."""
+    """Return a table of the hosts; () if there is only one."""
     if not plan.relays:
         return ()
     rows = []
@@ -289,7 +289,7 @@ def _copies(plan: PhysicalPlan, rings: Iterable[RingSpec]) -> int:
     return sum(1 + plan.mirrors_of(ring) for ring in rings)
 
 
-def _budget_line(plan: PhysicalPlan, free: Memory, share: float) -> str:
+def _budget_line(plan: PhysicalPlan, free: FreeMemory, share: float) -> str:
     place, lesser = "memory", free.memory_free_bytes
     if free.shm_free_bytes is not None and free.shm_free_bytes < lesser:
         place, lesser = "/dev/shm", free.shm_free_bytes

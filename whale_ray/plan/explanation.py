@@ -1,6 +1,6 @@
 """An explanation: a diagram and some tables, shown as text or as HTML.
 
-It knows nothing of plans (`explain` fills it) and needs nothing but Python.
+This module is independent of plans: `explain` fills in the tables.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Table:
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    """As many cells as headers, each."""
+    """Each row has as many cells as there are headers."""
     note: str = ""
     """A line under the table."""
 
     def to_text(self) -> str:
-        """Return the table, columns aligned by spaces; columns without any text are left out."""
+        """Return the table as text, columns aligned by spaces; empty columns are left out."""
         used = self._used_columns()
         lines = [[row[column] for column in used] for row in (self.headers, *self.rows)]
         widths = [max(len(line[place]) for line in lines) for place in range(len(used))]
@@ -76,12 +76,15 @@ class Table:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a topology is, and what would run where. `print` it, or leave it last in a cell."""
+    """The plans of a topology as tables and a diagram.
+
+    `print` it, or make it the last expression of a notebook cell.
+    """
 
     title: str
     tables: tuple[Table, ...]
     diagram_svg: str = ""
-    """Shown in notebooks alone."""
+    """Shown only in notebooks."""
 
     def __str__(self) -> str:
         return "\n\n".join([self.title, *(table.to_text() for table in self.tables)])

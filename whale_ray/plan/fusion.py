@@ -1,14 +1,15 @@
-"""Cut a logical plan into stages: decide how often each operator runs and which run as one.
+"""Operator fusion: cut a logical plan into stages, and resolve the parallelism of each operator.
 
-The rule is one sentence: **an operator joins the stage of the one before it when the user put no
-grouping between them and both run equally often**, for then every row stays with its instance. One
-operator may be followed by several fused ones (a tree). Everything else is an edge, and says why.
+The rule: **an operator joins the stage of its upstream operator if there is no grouping between
+them and both have the same parallelism**, since every row then stays with its instance. Several
+operators may be fused behind one (a tree). Every other connection is an edge, with its reason.
 
-A process always follows a grouping, so it is always the head of its stage; what is fused behind a
-per-worker process takes rows of all local instances at once, which only stateless operators and
-sinks ever do.
+A process always follows a grouping, so it is always the head of its stage. An operator that is
+fused behind a per-worker process takes the rows of all local instances at once; only stateless
+operators and sinks are ever fused there.
 
-What reads a union reads several streams, over an edge each, so it is the head of its stage, too.
+An operator that reads a union reads several streams, over one edge each, so it is the head of its
+stage, too.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from .physical import Edge
 from .unions import streams_of, united_streams
 
 DEFAULT_SOURCE_PARALLELISM = 1
-"""One reader keeps the order of its input; more must be asked for."""
+"""One reader keeps the order of its input; the user must ask for more."""
 
-_WHERE_ROWS_GO: Mapping[type[Grouping], str] = {
+_REASONS: Mapping[type[Grouping], str] = {
     Key: "each row goes to the instance of its key",
     All: "every row goes to every instance",
     Shuffle: "rows are spread over all instances",
-    LocalOrShuffle: "rows are spread over the instances at hand",
+    LocalOrShuffle: "rows are spread over the local instances",
     Global: "all rows go to one instance",
-    Direct: "each row names its instance",
-    Custom: "a function names each row's instance",
+    Direct: "a column names each row's instance",
+    Custom: "a function chooses each row's instance",
 }
 
 
 @dataclass(frozen=True)
-class Fused:
-    """Operators that run as one, before they are placed."""
+class FusedOperators:
+    """The operators of a stage, before its instances are placed."""
 
     operators: tuple[str, ...]
     parallelism: int
@@ -56,21 +57,21 @@ class Fused:
 
 @dataclass(frozen=True)
 class StageGraph:
-    """The stages and the edges between them; `Edge.source_stage` counts in `stages`."""
+    """The stages and the edges between them; `Edge.source_stage` is an index into `stages`."""
 
-    stages: tuple[Fused, ...]
+    stages: tuple[FusedOperators, ...]
     edges: tuple[Edge, ...]
     links: tuple[dict[str, tuple[str | int, ...]], ...]
-    """For each stage what follows each of its operators, see `Stage.links`."""
+    """For each stage: what follows each of its operators, see `Stage.links`."""
 
 
 def resolve_parallelism(logical: LogicalPlan, workers: int) -> dict[str, int]:
-    """Return how often each operator runs, by operator id.
+    """Return the parallelism (number of instances) of each operator, by operator id.
 
-    What the user wrote comes first. Else: a source runs once, whatever follows `global_()` once,
-    a process once per worker, a sink and everything ungrouped as often as what feeds it, and a
-    stateless operator behind a grouping once per worker. A union counts as often as the most
-    parallel of its streams runs.
+    A parallelism that the user set is kept. The defaults are: 1 for a source and for an operator
+    behind `global_()`; the number of workers for a process and for a stateless operator behind a
+    grouping; that of the upstream operator for a sink and for an ungrouped operator; the largest of
+    its streams' for a union.
     """
     resolved: dict[str, int] = {}
     for node in logical.nodes:
@@ -94,16 +95,17 @@ def _default_parallelism(node: OperatorNode, resolved: dict[str, int], workers: 
 
 @dataclass(frozen=True)
 class _Feed:
-    """A stream that an operator reads, and how its rows get there."""
+    """A stream that an operator reads, with the grouping that distributes its rows."""
 
     stream: Input
     grouping: Grouping
-    """The one that rows really take."""
+    """The effective one, which may differ from the user's."""
     reason: str
-    """Why they cannot stay where they are; empty if they can."""
+    """Why the two operators cannot be fused; empty if they can."""
     first_source: int
+    """See `Edge.first_source`."""
     timed: bool
-    """Whether the rows have event times there."""
+    """Whether the rows have event times."""
 
 
 def _feeds(
@@ -111,11 +113,16 @@ def _feeds(
     node: OperatorNode,
     parallelism: Mapping[str, int],
     united: Mapping[str, tuple[Input, ...]],
-    at_once: Set[str],
+    per_worker: Set[str],
 ) -> tuple[_Feed, ...]:
-    """Return what an operator reads, each stream of a union by itself.
+    """Return the streams that an operator reads, each stream of a union separately.
 
-    Operators in `at_once` send the rows of all of a worker's instances as one.
+    Args:
+        logical: the plan as the user wrote it.
+        node: the operator.
+        parallelism: the number of instances of each operator, by id.
+        united: the streams of each union, by its id.
+        per_worker: the operators that send the rows of all of a worker's instances together.
     """
     feeds = []
     for feed in node.inputs:
@@ -124,8 +131,8 @@ def _feeds(
         first_source = 0
         for stream in streams_of(feed, united):
             count = parallelism[stream.upstream]
-            grouping, reason = _grouping_on_the_way(stream, count, parallelism[node.id])
-            if union and isinstance(grouping, Forward) and stream.upstream in at_once:
+            grouping, reason = _effective_grouping(stream, count, parallelism[node.id])
+            if union and isinstance(grouping, Forward) and stream.upstream in per_worker:
                 grouping = LocalOrShuffle()
             if union:
                 reason = reason or "several streams come together"
@@ -135,29 +142,29 @@ def _feeds(
     return tuple(feeds)
 
 
-def _grouping_on_the_way(
+def _effective_grouping(
     feed: Input, source_parallelism: int, target_parallelism: int
 ) -> tuple[Grouping, str]:
-    """Return the grouping that rows really take, and why they cannot stay where they are.
+    """Return the effective grouping of an input, and why its operators cannot be fused.
 
     The reason is empty if they can.
     """
     if not isinstance(feed.grouping, Forward):
-        return feed.grouping, _WHERE_ROWS_GO[type(feed.grouping)]
+        return feed.grouping, _REASONS[type(feed.grouping)]
     if source_parallelism == target_parallelism:
         return feed.grouping, ""
     change = f"parallelism changes from {source_parallelism} to {target_parallelism}"
     return LocalOrShuffle(), change
 
 
-def operators_that_see_time(logical: LogicalPlan) -> frozenset[str]:
-    """Return the operators whose rows need event times: processes, and all that lead to one."""
-    seeing: set[str] = set()
+def operators_needing_time(logical: LogicalPlan) -> frozenset[str]:
+    """Return the operators whose rows need event times: processes, and all upstream of one."""
+    needing: set[str] = set()
     for node in reversed(logical.nodes):
-        if node.kind.is_stateful or node.id in seeing:
-            seeing.add(node.id)
-            seeing.update(feed.upstream for feed in node.inputs)
-    return frozenset(seeing)
+        if node.kind.is_stateful or node.id in needing:
+            needing.add(node.id)
+            needing.update(feed.upstream for feed in node.inputs)
+    return frozenset(needing)
 
 
 def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
@@ -165,19 +172,19 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
 
     Args:
         logical: the plan as the user wrote it.
-        parallelism: how often each operator runs, by operator id.
+        parallelism: the number of instances of each operator, by operator id.
     """
     stage_of: dict[str, int] = {}
     members: list[list[str]] = []
     links: list[dict[str, list[str | int]]] = []
     edges: list[Edge] = []
-    seeing = operators_that_see_time(logical)
+    needing_time = operators_needing_time(logical)
     united = united_streams(logical)
-    at_once: set[str] = set()
+    per_worker: set[str] = set()
     for node in logical.nodes:
         if node.id in united:
             continue
-        feeds = _feeds(logical, node, parallelism, united, at_once)
+        feeds = _feeds(logical, node, parallelism, united, per_worker)
         if feeds and not any(feed.reason for feed in feeds):
             stage = stage_of[node.inputs[0].upstream]
             links[stage][node.inputs[0].upstream].append(node.id)
@@ -188,7 +195,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
             links.append({})
         stage_of[node.id] = stage
         if logical.node(members[stage][0]).per_worker:
-            at_once.add(node.id)
+            per_worker.add(node.id)
         links[stage][node.id] = []
         for feed in feeds:
             if not feed.reason:
@@ -204,7 +211,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     target_stage=stage,
                     port=feed.stream.port,
                     grouping=feed.grouping,
-                    carries_time=feed.timed and node.id in seeing,
+                    carries_time=feed.timed and node.id in needing_time,
                     ordered=node.event_time_order,
                     on_null_key=feed.stream.on_null_key,
                     reason=feed.reason,
@@ -214,7 +221,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
             )
     return StageGraph(
         stages=tuple(
-            Fused(tuple(ids), parallelism[ids[0]], logical.node(ids[0]).per_worker)
+            FusedOperators(tuple(ids), parallelism[ids[0]], logical.node(ids[0]).per_worker)
             for ids in members
         ),
         edges=tuple(edges),

@@ -1,4 +1,4 @@
-"""On which logical host each worker lives, and by which way a stream gets to other hosts.
+"""The logical host of each worker, and the tree along which a stream reaches other hosts.
 
 A *stream* is a ring of the plan. On the host of its producer, workers read that ring in place;
 every other host with readers of it has a mirror of the ring, which its relay fills. The bytes
@@ -19,14 +19,14 @@ from ..multicast.trees import Route, Tree, binomial_tree, chain, non_blocking_tr
 
 @dataclass(frozen=True)
 class HostLayout:
-    """The logical hosts of a job; one alone has no relay."""
+    """The logical hosts of a job; a single host has no relay."""
 
     of_worker: tuple[int, ...]
     """The host of each worker, ascending."""
     route: Route
-    """The shape of every stream's tree of hosts, with which it begins."""
+    """The initial shape of every stream's tree of hosts."""
     degree: int = 0
-    """The out-degree of a non-blocking tree; 0: that of a binomial one, until the load is known."""
+    """The out-degree of a non-blocking tree; 0: that of a binomial tree until the load is known."""
 
     @property
     def count(self) -> int:
@@ -35,7 +35,7 @@ class HostLayout:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The hosts' names, their whole identity."""
+        """The unique names of the hosts, by number."""
         return tuple(host_name(host) for host in range(self.count))
 
     def workers_on(self, host: int) -> tuple[int, ...]:
@@ -47,9 +47,9 @@ class HostLayout:
         return tuple(sorted({self.of_worker[worker] for worker in workers}))
 
     def tree(self, root: int, readers: Iterable[int]) -> Tree:
-        """Return the tree along which a stream of host `root` first gets to the hosts `readers`.
+        """Return the initial tree along which a stream of host `root` reaches the hosts `readers`.
 
-        They join in the order of the hosts, beginning after the root.
+        Hosts join it in ascending order, beginning after the root and wrapping around.
         """
         remote = sorted((host for host in readers if host != root), key=lambda host: host < root)
         return shape_tree(self.route, self.degree, root, tuple(remote))
@@ -57,7 +57,14 @@ class HostLayout:
 
 @functools.lru_cache(maxsize=4096)
 def shape_tree(route: Route, degree: int, root: int, remote: tuple[int, ...]) -> Tree:
-    """Return the tree of a shape; `degree` is that of a non-blocking one, 0 the binomial one's."""
+    """Return a tree of the given shape.
+
+    Args:
+        route: the shape.
+        degree: the out-degree of a non-blocking tree; 0: that of a binomial tree.
+        root: the host at which the stream begins.
+        remote: the other hosts, in the order in which they join.
+    """
     if route == "star":
         return star(root, remote)
     if route == "chain":
@@ -75,14 +82,14 @@ def host_name(host: int) -> str:
 def assign_hosts(
     hosts: int, workers: int, route: Route, weights: Sequence[int] = (), degree: int = 0
 ) -> HostLayout:
-    """Spread `workers` workers over hosts, in blocks, and at least one on each.
+    """Assign workers to hosts in contiguous blocks, at least one to each host.
 
     Args:
-        hosts: how many; 0 means a single one.
-        workers: how many.
-        route: the shape of every stream's tree.
-        weights: of each host, such as its processors; without them all are alike. No host gets
-            more workers than its weight as long as the weights suffice.
+        hosts: the number of hosts; 0 means a single one.
+        workers: the number of workers.
+        route: the initial shape of every stream's tree.
+        weights: the weight of each host, such as its processors; by default all are equal. No host
+            gets more workers than its weight as long as the weights suffice.
         degree: see `HostLayout.degree`.
 
     Raises:
@@ -100,8 +107,11 @@ def assign_hosts(
 
 
 def _share_out(workers: int, weights: Sequence[int]) -> list[int]:
-    """Share by largest remainder; hosts that would get less than one worker get one beforehand."""
-    if not any(weights):  # nothing to go by
+    """Return the workers of each host by the largest-remainder method.
+
+    A host whose quota is less than one worker gets one before the others share the rest.
+    """
+    if not any(weights):  # all weights are 0: share evenly
         weights = [1] * len(weights)
     shares = [1] * len(weights)
     rest, heavy = workers, list(range(len(weights)))

@@ -1,7 +1,7 @@
-"""The logical plan: what the user wrote, checked, in topological order, and nothing more.
+"""The logical plan: the operators of a topology, checked and in topological order.
 
-It knows neither workers nor rings. A `Topology` makes it, the planner turns it into a
-`PhysicalPlan`. A node only names operators that exist already, so there can be no cycle.
+It contains neither workers nor rings. A `Topology` builds it, the planner turns it into a
+`PhysicalPlan`. A node refers only to operators that exist already, so there can be no cycle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..operators.sources.base import Source
     from ..operators.transforms import Transform
     from ..transport.custom.operators import Transport
-    from .requests import Request
+    from .requests import ResourceRequest
 
     Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink | "Union"
 
@@ -34,50 +34,50 @@ RIGHT = 1
 
 
 class OperatorKind(StrEnum):
-    """What an operator's payload is."""
+    """The kind of an operator, which determines the type of its payload."""
 
     SOURCE = "source"
     """Payload: a `Source`."""
     TRANSFORM = "transform"
     """Payload: a stateless `Transform`."""
     PROCESS = "process"
-    """Payload: a class or function without arguments that makes a `Process`."""
+    """Payload: a class or function without arguments that returns a `Process`."""
     CO_PROCESS = "co-process"
-    """Payload: a class or function without arguments that makes a `CoProcess`."""
+    """Payload: a class or function without arguments that returns a `CoProcess`."""
     UNION = "union"
-    """Payload: a `Union`. It runs nowhere: what reads it reads its inputs (unions.py)."""
+    """Payload: a `Union`. It is not executed: its consumers read its inputs (unions.py)."""
     SINK = "sink"
     """Payload: a `Sink`."""
 
     @property
     def is_stateful(self) -> bool:
-        """Tell whether instances keep state of the user's (both kinds of process)."""
+        """Whether instances keep state (both kinds of process)."""
         return self in (OperatorKind.PROCESS, OperatorKind.CO_PROCESS)
 
 
 @dataclass(frozen=True)
 class Union:
-    """All rows of several streams of equal columns; there is nothing to do."""
+    """The payload of a union; it has no parameters."""
 
     def describe(self) -> str:
-        """Return the few words that `explain` prints."""
+        """Return the description that `explain` prints."""
         return "all rows of each"
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input of an operator: from which operator, to which port, and spread how."""
+    """One input of an operator: the upstream operator, the port and the grouping."""
 
     upstream: str
     """The id of the operator whose output is read."""
     port: int
     """`LEFT` or `RIGHT`."""
     grouping: Grouping
-    """`Forward()` when the user grouped nothing."""
+    """`Forward()` if the user wrote no grouping."""
     on_null_key: OnBadRows = "fail"
-    """What becomes of a row whose key is null: the job fails, or the row is dropped and counted."""
+    """For a row whose key is null: the job fails, or the row is dropped and counted."""
     transport: Transport | None = None
-    """The user's own, for rows that go from one process to another; None: whale-ray's."""
+    """The user's transport for rows between processes; None: whale-ray's own."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class OperatorNode:
     """One operator as the user wrote it."""
 
     id: str
-    """Unique within the topology; everything the user sees is named by it."""
+    """Unique within the topology; messages, metrics and tables name the operator by it."""
     kind: OperatorKind
     payload: Payload
     """See `OperatorKind`."""
@@ -93,21 +93,21 @@ class OperatorNode:
     """Empty for a source; two for a `CO_PROCESS`; two or more, ungrouped, for a `UNION`; one for
     everything else."""
     verb: str = ""
-    """The method that made it, such as "map"."""
+    """The method that created it, such as "map"."""
     parallelism: int | None = None
-    """As the user wrote it; None leaves it to the planner."""
+    """As the user set it; None: the planner chooses."""
     event_time: EventTime | None = None
     """For a source that assigns event times."""
     has_event_time: bool = False
     """Whether the rows that leave this operator have event times."""
     event_time_order: bool = False
-    """For a process: whether its rows are handed over in the order of their event times."""
+    """For a process: whether it receives its rows in the order of their event times."""
     per_worker: bool = False
     """For a process: one object serves all instances of a worker."""
     location: str = ""
     """Where the user wrote it: "file.py:12"."""
-    request: Request | None = None
-    """For a process: what each instance asks Ray for."""
+    request: ResourceRequest | None = None
+    """For a process: the Ray resources of each instance."""
 
 
 @dataclass(frozen=True)

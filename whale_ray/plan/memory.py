@@ -1,7 +1,7 @@
-"""What memory this machine has free, as the kernel says it.
+"""The free memory of this machine, as the kernel reports it.
 
-Rings live in anonymous shared memory (memfd), which only the machine's available memory limits and
-the memory limit of the control group (container) that we run in, of which the former does not know.
+Rings are in anonymous shared memory (memfd). It is limited by the machine's available memory and by
+the memory limit of this process' control group (container), which /proc/meminfo does not include.
 Where rings must be named files instead, the free space of `/dev/shm` limits them too; containers
 often have no more than 64 MiB of it.
 """
@@ -22,13 +22,13 @@ SHM = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
-class Memory:
+class FreeMemory:
     """Free memory in bytes."""
 
     shm_free_bytes: int | None
-    """What `/dev/shm` still takes; None if rings are no files there."""
+    """The free space of `/dev/shm`; None if rings are not files there."""
     memory_free_bytes: int
-    """What can be allocated before the machine swaps or the control group kills."""
+    """How much can be allocated before the machine swaps or the control group kills a process."""
 
 
 def probe_memory(
@@ -37,23 +37,23 @@ def probe_memory(
     proc: Path = PROC,
     cgroup: Path = CGROUP,
     shm: Path = SHM,
-) -> Memory:
+) -> FreeMemory:
     """Read the free memory of this machine, within the limits of this process' control group.
 
     Args:
         named_segments: whether rings will be named files in /dev/shm.
-        proc: where the kernel tells of the machine.
-        cgroup: where the kernel tells of control groups.
-        shm: where named segments lie.
+        proc: the proc file system.
+        cgroup: the file system of control groups.
+        shm: the folder of named segments.
     """
     free = _available_bytes(proc / "meminfo")
     for group in _group_folders(proc / "self" / "cgroup", cgroup):
         free = min(free, _group_free_bytes(group, free))
-    return Memory(_shm_free_bytes(shm) if named_segments else None, free)
+    return FreeMemory(_shm_free_bytes(shm) if named_segments else None, free)
 
 
-def memory_for_rings(settings: Settings) -> Memory:
-    """Read the free memory, and that of /dev/shm where the settings put rings there."""
+def memory_for_rings(settings: Settings) -> FreeMemory:
+    """Read the free memory, and the free space of /dev/shm if the settings put rings there."""
     return probe_memory(named_segments=settings.transport.segment_kind == "named")
 
 
@@ -68,7 +68,7 @@ def _shm_free_bytes(shm: Path) -> int:
 def _available_bytes(meminfo: Path) -> int:
     try:
         text = meminfo.read_text(encoding="ascii")
-    except FileNotFoundError:  # not Linux: all that POSIX tells is the size of the machine
+    except FileNotFoundError:  # not Linux: POSIX reports only the total memory
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for line in text.splitlines():
         name, _, value = line.partition(":")
@@ -117,7 +117,7 @@ def _group_free_bytes(group: Path, otherwise: int) -> int:
 
 
 def _number_in(path: Path) -> int | None:
-    """Return the number that a file holds, None for "max" or no such file."""
+    """Return the number in a file; None for "max" or a missing file."""
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""The physical plan: which stage runs on which worker, and through which rings its rows travel.
+"""The physical plan: the stages with the worker of each instance, the edges and their rings.
 
 A *stage* is a tree of operators fused into one call chain: its head reads from rings (or is a
-source), all others take their input straight from the operator before them. An *edge* joins two
-stages and is spread by a grouping; it travels through one or more *rings*. Plans are values: they
-are frozen, and travel to workers by cloudpickle.
+source), all others are called by the operator before them. An *edge* connects two stages; its
+grouping distributes the rows, which travel through one or more *rings*. Plans are immutable values
+and are sent to workers by cloudpickle.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """Operators that run as one, `parallelism` times."""
+    """Fused operators, which run as `parallelism` instances."""
 
     id: int
     operators: tuple[str, ...]
-    """Operator ids: the head first, each after the one that feeds it."""
+    """Operator ids: the head first, each after its upstream operator."""
     parallelism: int
     instance_worker: tuple[int, ...]
-    """The worker of each instance, ascending except in a stage of one instance."""
+    """The worker of each instance, ascending."""
     per_worker: bool
-    """One object serves all of a worker's instances. Such a stage then acts, towards everything
-    downstream, as one producer per worker: the first of the worker's instances."""
+    """Whether one object serves all of a worker's instances. For everything downstream, such a
+    stage is one producer per worker: the first of the worker's instances."""
     links: Mapping[str, tuple[str | int, ...]] = field(hash=False)
     """What follows each operator: the id (str) of a fused operator or the id (int) of an edge."""
 
     @property
     def head(self) -> str:
-        """The id of the operator that reads from the stage's rings, or is its source."""
+        """The id of the operator that reads from the stage's rings, or of its source."""
         return self.operators[0]
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """The workers that host instances of it, ascending."""
+        """The workers that run instances of the stage, ascending."""
         return tuple(sorted(set(self.instance_worker)))
 
 
@@ -60,34 +60,35 @@ class Edge:
     port: int
     """`LEFT` or `RIGHT` of the target operator."""
     grouping: Grouping
-    """`Forward()` only from a stream of a union: all others are fused, or `LocalOrShuffle()`."""
+    """`Forward()` only for a stream of a union; elsewhere such operators are fused, or the grouping
+    is `LocalOrShuffle()`."""
     carries_time: bool
-    """Whether the rows travel with their event times: a process downstream can see them."""
+    """Whether rows are sent with their event times, since a process downstream can read them."""
     ordered: bool
-    """Whether the target takes the rows in the order of their event times."""
+    """Whether the target receives the rows in the order of their event times."""
     on_null_key: OnBadRows = "fail"
-    """What becomes of a row whose key is null."""
+    """For a row whose key is null: the job fails, or the row is dropped and counted."""
     reason: str = ""
     """Why the two operators are not fused."""
     transport: Transport | None = None
-    """The user's own, for rows that go from one worker to another (custom_transports.py)."""
+    """The user's transport for rows between workers (custom_transports.py)."""
     first_source: int = 0
-    """The number of its instance 0 among all that feed the port: rows of equal time come in this
-    order. It is 0 but for the later streams of a union."""
+    """The number of its first instance among all instances that feed the port, by which rows of
+    equal time are ordered. It differs from 0 only for the later streams of a union."""
 
 
 @dataclass(frozen=True)
 class PhysicalPlan(StreamPlan):
-    """All that the workers need in order to run a topology."""
+    """Everything that workers need to run a topology."""
 
     name: str
     stages: tuple[Stage, ...]
-    """`stages[i].id == i`; every stage after those that feed it."""
+    """`stages[i].id == i`; every stage comes after the stages that feed it."""
     edges: tuple[Edge, ...]
     """`edges[i].id == i`."""
     logical: LogicalPlan
     custom_streams: tuple[CustomStream, ...] = ()
-    """What users' transports carry; numbered on from the rings."""
+    """The streams of users' transports; their ids follow those of the rings."""
 
     def __getstate__(self) -> dict[str, object]:
         """Leave caches out of pickles."""
@@ -95,7 +96,7 @@ class PhysicalPlan(StreamPlan):
 
     @property
     def streams(self) -> StreamPlan:
-        """The part of it that relays need."""
+        """The part of the plan that relays need."""
         return StreamPlan(self.workers, self.rings, self.hosts)
 
     def operator(self, operator_id: str) -> OperatorNode:
@@ -129,14 +130,14 @@ class PhysicalPlan(StreamPlan):
         return tuple(edge for edge in self.edges if edge.source_stage == stage_id)
 
     def is_united(self, edge: Edge) -> bool:
-        """Tell whether other edges feed the same port: the streams of a union."""
+        """Return whether other edges feed the same port: the streams of a union."""
         beside = self.in_edges(edge.target_stage)
         return sum(other.port == edge.port for other in beside) > 1
 
     def source_ids(self, stage_id: int, worker: int) -> tuple[int, ...]:
         """Return the producer ids under which a stage sends from `worker`.
 
-        Its local instances; of a per-worker stage only the first of them.
+        These are its local instances; for a per-worker stage, only the first of them.
         """
         local = self.instances_on(stage_id, worker)
         return local[:1] if self.stages[stage_id].per_worker else local
@@ -144,8 +145,8 @@ class PhysicalPlan(StreamPlan):
     def producers_of(self, edge_id: int, worker: int) -> tuple[int, ...]:
         """Return the ids of all producers whose rows of an edge can reach `worker`.
 
-        The event time of the edge at that worker is the least of their watermarks, and the edge
-        has ended there when each of them has ended.
+        The edge's watermark at that worker is the minimum of their watermarks, and the edge has
+        ended there when each of them has ended.
         """
         stage = self.edges[edge_id].source_stage
         producing = [
@@ -163,12 +164,15 @@ class PhysicalPlan(StreamPlan):
         )
 
     def custom_streams_of_edge(self, edge_id: int) -> tuple[CustomStream, ...]:
-        """Return the streams of an edge that a user's transport carries."""
+        """Return the streams of an edge that travel by a user's transport."""
         return tuple(stream for stream in self.custom_streams if stream.edge == edge_id)
 
 
 def watermark_slots(plan: PhysicalPlan) -> dict[tuple[str, int], int]:
-    """Return the slot on the boards of every instance of a source with event time."""
+    """Return the slot on the boards of each instance of a source with event time.
+
+    The key is (operator id, instance).
+    """
     timed = [
         (node.id, instance)
         for node in plan.logical.of_kind(OperatorKind.SOURCE)

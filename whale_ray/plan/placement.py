@@ -1,14 +1,15 @@
 """Place the instances of each stage on the workers.
 
 Instance `i` of `n` goes to worker `⌊i·W/n⌋`: neighbours share a worker, so a worker serves one
-contiguous range of virtual nodes, and no worker has more than one instance above another. A stage
-of one instance would always land on worker 0 by this rule; such stages take the workers in turn.
+contiguous range of virtual nodes, and the numbers of instances of two workers differ by at most
+one. By this rule a stage of one instance would always be placed on worker 0; such stages are placed
+on the workers in turn.
 
-With `runtime.source_workers` the first workers run sources (and what is fused to them) and nothing
-else, and all other stages share the rest. With a worker per host, so are hosts.
+With `runtime.source_workers` the first workers run only sources (and operators fused to them), and
+all other stages share the remaining workers. With one worker per host this separates hosts, too.
 
-Instances that ask Ray for something go where it is: to each host as many as by that rule, but no
-more than its node has room for; the others to hosts that have room left.
+Instances with a resource request are placed on hosts that have the resources: on each host as many
+as by the rule above, but no more than fit on its node; the others on hosts with resources left.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..configs.errors import ResourceError, SettingsError
-from .requests import ClusterNode, Request
+from .requests import ClusterNode, ResourceRequest
 
 
 def place(
@@ -32,8 +33,8 @@ def place(
     Args:
         parallelisms: the number of instances of each stage.
         workers: the number of workers, at least 1.
-        sources: of each stage, whether it begins with a source; matters with `source_workers`.
-        source_workers: how many workers are for sources alone; 0: none.
+        sources: for each stage whether it begins with a source; used only with `source_workers`.
+        source_workers: the number of workers that run only sources; 0: none.
 
     Raises:
         SettingsError: no worker would be left for the other stages.
@@ -72,42 +73,42 @@ def _spread(parallelisms: Sequence[int], first: int, workers: int) -> tuple[tupl
 
 
 @dataclass(frozen=True)
-class Asking:
-    """A stage whose instances ask Ray for something.
+class StageRequest:
+    """The resource request of a stage.
 
     Attributes:
-        operator_id: its head.
-        stage: its number.
-        request: what each instance asks for.
+        operator_id: the head of the stage.
+        stage: the number of the stage.
+        request: the resources of each instance.
     """
 
     operator_id: str
     stage: int
-    request: Request
+    request: ResourceRequest
 
 
 def fit_requests(
     placed: tuple[tuple[int, ...], ...],
-    asking: Sequence[Asking],
+    requests: Sequence[StageRequest],
     host_of_worker: Sequence[int],
     nodes: Sequence[ClusterNode],
     workers: Sequence[int],
 ) -> tuple[tuple[int, ...], ...]:
-    """Move instances that ask for something to hosts whose nodes have it.
+    """Move instances with a resource request to hosts whose nodes have these resources.
 
     Args:
         placed: the worker of every instance of every stage, as `place` returns it.
-        asking: the stages that ask for something, in the order in which they are served.
+        requests: the requests of stages, in the order in which they are satisfied.
         host_of_worker: the host of each worker, ascending.
-        nodes: of each host; hosts may share one.
-        workers: those that may run the stages in `asking`.
+        nodes: the node of each host; hosts may share one.
+        workers: the workers that may run the stages in `requests`.
 
     Raises:
-        ResourceError: the nodes have not as much as the instances of a stage ask for.
+        ResourceError: the nodes have fewer resources than the instances of a stage request.
     """
     left = {node.id: dict(node.resources) for node in nodes}
     result = list(placed)
-    for stage in asking:
+    for stage in requests:
         wanted = Counter(host_of_worker[worker] for worker in placed[stage.stage])
         hosts = sorted({host_of_worker[worker] for worker in workers})
         shares = _share(stage, wanted, hosts, nodes, left)
@@ -123,19 +124,19 @@ def fit_requests(
 
 
 def _share(
-    stage: Asking,
+    stage: StageRequest,
     wanted: Counter[int],
     hosts: Sequence[int],
     nodes: Sequence[ClusterNode],
     left: dict[str, dict[str, float]],
 ) -> Counter[int]:
-    """Return how many instances each host gets, and take what they need from what is left."""
+    """Return how many instances each host gets, and subtract their resources from `left`."""
     shares: Counter[int] = Counter()
     rest = wanted.total()
     for limits in (wanted, Counter(dict.fromkeys(hosts, rest))):
         for host in hosts:
             node = left[nodes[host].id]
-            more = min(limits[host] - shares[host], _room(stage.request, node), rest)
+            more = min(limits[host] - shares[host], _instances_fitting(stage.request, node), rest)
             shares[host] += more
             rest -= more
             for name, amount in stage.request.amounts:
@@ -150,8 +151,8 @@ def _share(
     return shares
 
 
-def _room(request: Request, node: dict[str, float]) -> int:
-    """Return how many instances a node has room for."""
+def _instances_fitting(request: ResourceRequest, node: dict[str, float]) -> int:
+    """Return how many instances a node has resources for."""
     counts = [
         int(node.get(name, 0.0) / amount + 1e-9) for name, amount in request.amounts if amount
     ]

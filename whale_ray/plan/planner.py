@@ -1,4 +1,4 @@
-"""Turn a logical plan into a physical one: fuse, place, lay the rings, fit them into memory."""
+"""Turn a logical plan into a physical one: fuse, place, plan the rings, fit them into memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .custom_transports import plan_custom_streams
 from .fusion import fuse, resolve_parallelism
 from .hosts import assign_hosts
 from .logical import LogicalPlan, OperatorKind
-from .memory import Memory, memory_for_rings
+from .memory import FreeMemory, memory_for_rings
 from .physical import PhysicalPlan, Stage
-from .placement import Asking, fit_requests, place
+from .placement import StageRequest, fit_requests, place
 from .requests import ClusterNode
 from .rings import plan_rings, size_rings
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def worker_count(settings: Settings, workers: int | None = None) -> int:
-    """Return how many workers a job gets: as asked for, else as the settings say, else the cores.
+    """Return the number of workers of a job: the argument, else the setting, else one per core.
 
     Raises:
-        SettingsError: the number lies outside the range of the setting runtime.workers.
+        SettingsError: the number is outside the range of the setting runtime.workers.
     """
     if workers is not None:
         settings = settings.with_overrides({"runtime.workers": workers})
@@ -36,10 +36,10 @@ def worker_count(settings: Settings, workers: int | None = None) -> int:
 
 
 def check_workers(settings: Settings, workers: int | None = None) -> None:
-    """Look whether there are enough workers for the hosts, and for more than sources.
+    """Check that there is a worker for each host, and one that runs more than sources.
 
     Raises:
-        SettingsError: there are not.
+        SettingsError: there are too few workers.
     """
     runtime = settings.runtime
     count = worker_count(settings, workers)
@@ -53,38 +53,39 @@ def plan(
     workers: int | None = None,
     *,
     nodes: Sequence[ClusterNode] = (),
-    memory: Callable[[Settings], Memory] = memory_for_rings,
+    memory: Callable[[Settings], FreeMemory] = memory_for_rings,
 ) -> PhysicalPlan:
     """Return the physical plan of a topology, ready to run.
 
     Args:
-        logical: what the user wrote.
+        logical: the topology.
         settings: the budget and size of rings, the number of virtual nodes and of workers.
-        workers: how many workers; None leaves it to the settings, 0 means one per core.
-        nodes: of a Ray cluster, the one of each host; without them all get as many workers, and
-            what operators ask Ray for has no bearing.
-        memory: tells how much memory is free for rings.
+        workers: the number of workers; None: as in the settings, 0: one per core.
+        nodes: the Ray node of each host; without them all hosts get equally many workers, and
+            resource requests of operators are ignored.
+        memory: returns how much memory is free for rings.
 
     Raises:
-        TopologyError: an operator is more parallel than there are virtual nodes.
-        SettingsError: there are fewer workers than hosts, or none but for sources.
-        ResourceError: the rings do not fit into the memory budget, or Ray has not what operators
-            ask for.
+        TopologyError: the parallelism of an operator exceeds the number of virtual nodes.
+        SettingsError: there are fewer workers than hosts, or all workers are for sources.
+        ResourceError: the rings do not fit into the memory budget, or Ray lacks resources that
+            operators request.
     """
-    return size_rings(lay_out(logical, settings, workers, nodes), settings, memory(settings))
+    return size_rings(plan_unsized(logical, settings, workers, nodes), settings, memory(settings))
 
 
-def lay_out(
+def plan_unsized(
     logical: LogicalPlan,
     settings: Settings,
     workers: int | None = None,
     nodes: Sequence[ClusterNode] = (),
 ) -> PhysicalPlan:
-    """Return the physical plan with rings that are not sized yet; needs no memory. See `plan`.
+    """Return the physical plan with rings that are not sized yet. Arguments as for `plan`.
 
     Raises:
-        TopologyError: an operator is more parallel than there are virtual nodes.
-        SettingsError: there are fewer workers than hosts, or none but for sources.
+        TopologyError: the parallelism of an operator exceeds the number of virtual nodes.
+        SettingsError: there are fewer workers than hosts, or all workers are for sources.
+        ResourceError: Ray lacks resources that operators request.
     """
     count = worker_count(settings, workers)
     runtime = settings.runtime
@@ -102,14 +103,14 @@ def lay_out(
         runtime.source_workers,
     )
     if nodes:
-        asking = [
-            Asking(fused.operators[0], number, request)
+        requests = [
+            StageRequest(fused.operators[0], number, request)
             for number, fused in enumerate(graph.stages)
             for request in [logical.node(fused.operators[0]).request]
             if request is not None
         ]
-        free = range(runtime.source_workers, count)
-        placed = fit_requests(placed, asking, hosts.of_worker, nodes, free)
+        eligible = range(runtime.source_workers, count)
+        placed = fit_requests(placed, requests, hosts.of_worker, nodes, eligible)
     stages = tuple(
         Stage(
             id=number,

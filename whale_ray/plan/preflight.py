@@ -1,9 +1,9 @@
-"""The last look before a job starts: mistakes that only evaluating an expression can show.
+"""Checks in the driver just before a job starts.
 
-Building stays light and computes nothing, so it knows the names of columns but not the type of
-`col("name") + 1`. Here every transform whose input is known makes the columns of no rows at all:
-what does not fit is told in the driver, by operator id, not by a worker.
-Sinks look at their outputs.
+Building a topology evaluates no expression, so it knows the names of columns but not the type of
+`col("name") + 1`. Here every transform whose input schema is known is applied to a batch without
+rows: an expression that does not fit is reported by the driver with the operator's id, before any
+worker starts. Sinks check their outputs.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ def preflight(logical: LogicalPlan) -> None:
 
     Raises:
         TopologyError: an expression does not fit the columns that its operator reads, or streams
-            of a union differ in theirs.
-        OutputError: an output exists already or cannot be written, or a sink that publishes at the
-            end is to serve a source without one.
+            of a union have different columns.
+        OutputError: an output exists already or cannot be written, or a sink that publishes only
+            at the end reads from an unbounded source.
     """
     known_columns(logical)
-    endless = [
+    unbounded = [
         node.id
         for node in logical.of_kind(OperatorKind.SOURCE)
         if not getattr(node.payload, "bounded", True)
     ]
     for node in logical.of_kind(OperatorKind.SINK):
         sink = cast("Sink", node.payload)
-        if endless and not sink.publishes_parts:
+        if unbounded and not sink.publishes_parts:
             msg = (
-                f"sink {node.id!r} ({sink.describe()}) publishes once, at the end, and source "
-                f"{endless[0]!r} has none: write to files (parquet, csv, json_lines); a sink of "
-                "your own that can says publishes_parts = True"
+                f"sink {node.id!r} ({sink.describe()}) publishes once, at the end, but source "
+                f"{unbounded[0]!r} is unbounded: write to files (parquet, csv, json_lines), or set "
+                "publishes_parts = True on a sink of your own that publishes in parts"
             )
             raise OutputError(msg)
         sink.check()

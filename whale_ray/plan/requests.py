@@ -1,7 +1,7 @@
-"""What the instances of an operator ask Ray for, and what that comes to for the workers.
+"""Ray resources that instances of operators request, and the sums that workers reserve.
 
-Instances share worker actors, so an actor reserves the sum of what its instances ask for. Ray gives
-out such things as whole GPUs only beyond one, so sums of those are rounded up.
+Instances share worker actors, so an actor reserves the sum of its instances' requests. Ray accepts
+fractions of a GPU (or a similar device) only below one, so larger sums are rounded up.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Request:
-    """What one instance asks for, by Ray's names: "CPU", "GPU", custom ones."""
+class ResourceRequest:
+    """The resources of one instance, by Ray's names: "CPU", "GPU" or custom ones."""
 
     amounts: tuple[tuple[str, float], ...]
 
@@ -35,12 +35,12 @@ class Request:
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node of the Ray cluster that can run workers, or a host's part of one.
+    """A node of the Ray cluster that can run workers, or the part of a node that is one host's.
 
     Attributes:
-        id: Ray's.
-        cpus: its processors; of a host's part of a node, those that are the host's.
-        resources: all that the node has, by name.
+        id: Ray's id of the node.
+        cpus: its processors, or the host's part of them.
+        resources: the total resources of the node, by name.
         address: its IP address.
     """
 
@@ -52,12 +52,12 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster, to explain what a job would take of it.
+    """A Ray cluster, to explain which of its resources a job would reserve.
 
     Attributes:
-        places: of each host, its node.
-        worker_cpus: what a worker reserves whose instances do not say.
-        free: of each node, what is free of its resources.
+        places: the node of each host.
+        worker_cpus: the processors that a worker reserves if no instance requests any.
+        free: the free resources of each node, by its id.
     """
 
     places: tuple[ClusterNode, ...]
@@ -66,7 +66,7 @@ class Cluster:
 
 
 def describe_amounts(amounts: Mapping[str, float]) -> str:
-    """Return amounts as text, those of nothing left out; "nothing" if that is all."""
+    """Return amounts as text, without those that are 0; "nothing" if all are 0."""
     found = [f"{amount:g} {name}" for name, amount in amounts.items() if amount]
     return ", ".join(found) or "nothing"
 
@@ -81,11 +81,11 @@ def add_up(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def worker_demands(plan: PhysicalPlan, default_cpus: float) -> list[dict[str, float]]:
-    """Return what each worker's actor reserves.
+    """Return the resources that each worker's actor reserves.
 
     Args:
-        plan: the plan; operators without a request ask for nothing.
-        default_cpus: of a worker none of whose instances says how many processors it wants.
+        plan: the physical plan.
+        default_cpus: the processors of a worker if none of its instances requests any.
     """
     demands = []
     for worker in range(plan.workers):
@@ -104,7 +104,7 @@ def worker_demands(plan: PhysicalPlan, default_cpus: float) -> list[dict[str, fl
 
 
 def host_demands(plan: PhysicalPlan, demands: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Return what the workers of each host reserve together."""
+    """Return the total resources that the workers of each host reserve."""
     return [
         add_up(demands[worker] for worker in plan.hosts.workers_on(host))
         for host in range(plan.hosts.count)
@@ -114,7 +114,7 @@ def host_demands(plan: PhysicalPlan, demands: list[dict[str, float]]) -> list[di
 def node_demands(
     plan: PhysicalPlan, demands: list[dict[str, float]], nodes: Iterable[ClusterNode]
 ) -> dict[str, dict[str, float]]:
-    """Return what each node's workers reserve together, by its id; `nodes` has one of each host."""
+    """Return the total resources of each node's workers, by its id; `nodes[host]` is its node."""
     by_node: dict[str, dict[str, float]] = {}
     for node, demand in zip(nodes, host_demands(plan, demands), strict=True):
         by_node[node.id] = add_up([by_node.get(node.id, {}), demand])

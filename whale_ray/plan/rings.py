@@ -1,4 +1,4 @@
-"""Which rings exist, and how large they are.
+"""The rings of each edge, and their size.
 
 ====================  =====================================================================
 edge's grouping       rings
@@ -12,12 +12,12 @@ forward               one from each producing worker to each that hosts an insta
 any other             one per pair of producing and consuming worker
 ====================  =====================================================================
 
-Where a user's transport carries an edge (custom_transports.py), only the rows of a worker to itself
-go through a ring.
+On an edge with a user's transport (custom_transports.py), only rows that stay within a worker go
+through a ring.
 
-A worker's ring to itself is a ring like any other: its rows wait, are counted and press back there.
-All rings have the same size, the largest power of two with which their sum, mirrors on other hosts
-included, fits the budget: logical hosts may share one machine.
+A worker's ring to itself is a ring like any other, with the same metrics and backpressure.
+All rings have the same size: the largest power of two with which their sum fits the budget. The sum
+includes mirrors on other hosts, since logical hosts may share one machine.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.groupings import All
-from .custom_transports import reached
+from .custom_transports import consumer_workers
 from .physical import Edge, PhysicalPlan, Stage
 from .streams import RingSpec
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings
-    from .memory import Memory
+    from .memory import FreeMemory
 
 
 def plan_rings(
@@ -41,23 +41,24 @@ def plan_rings(
 ) -> tuple[RingSpec, ...]:
     """Return the rings of all edges, not sized yet, ordered by edge and producing worker.
 
-    With `per_instance` an all-grouped edge gets the rings of either addressing, so that a running
-    job can change it.
+    With `per_instance` an all-grouped edge gets the rings of both kinds of addressing, so that a
+    running job can switch between them.
     """
     rings: list[RingSpec] = []
     for edge in edges:
-        for producer, readers, by_instance in _pairs(edge, stages, per_instance):
+        for producer, readers, by_instance in _ring_ends(edge, stages, per_instance):
             rings.append(RingSpec(len(rings), edge.id, producer, readers, 0, by_instance))
     return tuple(rings)
 
 
-def _pairs(
+def _ring_ends(
     edge: Edge, stages: tuple[Stage, ...], per_instance: bool
 ) -> Iterator[tuple[int, tuple[int, ...], bool]]:
+    """Yield the producing worker and the readers of each ring, and `RingSpec.per_instance`."""
     consumers = stages[edge.target_stage].workers
     for producer in stages[edge.source_stage].workers:
         to_all = isinstance(edge.grouping, All)
-        readers = reached(edge, producer, stages)
+        readers = consumer_workers(edge, producer, stages)
         if edge.transport is not None:
             if producer in readers:
                 yield producer, (producer,), False
@@ -69,7 +70,7 @@ def _pairs(
                 yield producer, (consumer,), to_all
 
 
-def size_rings(plan: PhysicalPlan, settings: Settings, memory: Memory) -> PhysicalPlan:
+def size_rings(plan: PhysicalPlan, settings: Settings, memory: FreeMemory) -> PhysicalPlan:
     """Return the plan with its rings sized to fit the budget.
 
     Raises:

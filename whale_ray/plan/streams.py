@@ -1,6 +1,6 @@
-"""Through which rings rows travel, between which workers and hosts: all that moving bytes needs.
+"""The streams of a plan: its rings with their writers, readers and hosts.
 
-A relay is given this part of the plan alone: nothing in it comes from the user.
+A relay receives only this part of the plan, which contains no code or object of the user's.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from .hosts import HostLayout
 
 @dataclass(frozen=True)
 class RingSpec:
-    """One ring: written by one worker, read by one or (all grouping) several, itself included.
+    """One ring: written by one worker, read by one or (all grouping) several workers.
 
     Readers on other hosts read a mirror of it (hosts.py).
     """
 
     id: int
-    """The number of the stream, in the header of each of its messages."""
+    """The number of the stream in the header of each of its messages."""
     edge: int
     producer_worker: int
     consumer_workers: tuple[int, ...]
     capacity_bytes: int
     """0 until the rings are sized."""
     per_instance: bool = False
-    """Whether it carries an all-grouped edge's messages of instance-oriented addressing: one for
-    each instance, while those for all instances at once travel through a ring beside it."""
+    """Whether it is for the messages of an all-grouped edge that are addressed to one instance
+    each. Messages to all instances travel through another ring."""
 
 
 @dataclass(frozen=True)
 class CustomStream:
-    """A stream that a user's transport carries: one sender, and the receiver that it sends to."""
+    """A stream by a user's transport: one sender, and the receiver that it sends to."""
 
     id: int
-    """The number of the stream, in the header of each of its messages; rings have others."""
+    """The number of the stream in the header of each of its messages; no ring has it."""
     edge: int
     producer_worker: int
     consumer_worker: int
@@ -43,10 +43,10 @@ class CustomStream:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The rings of a job, and who writes and reads them.
+    """The rings of a job, with their writers and readers.
 
-    *Members* are the processes that take the steps of an attempt: the workers, then the relays of
-    the hosts, if there are several.
+    *Members* are the processes that execute the steps of an attempt: the workers, then the relays
+    of the hosts, if there are several hosts.
     """
 
     workers: int
@@ -61,7 +61,7 @@ class StreamPlan:
 
     @property
     def relays(self) -> int:
-        """How many relays there are: one per host, none on a single one."""
+        """How many relays there are: one per host, none if there is a single host."""
         return self.hosts.count if self.hosts.count > 1 else 0
 
     @property
@@ -78,13 +78,13 @@ class StreamPlan:
         return self.hosts.of_worker[member] if member < self.workers else member - self.workers
 
     def member_name(self, member: int) -> str:
-        """Return what messages call a worker or relay."""
+        """Return the name of a worker or relay in messages."""
         if member < self.workers:
             return f"worker {member}"
         return f"relay of {self.hosts.names[member - self.workers]}"
 
     def rings_of_edge(self, edge_id: int) -> tuple[RingSpec, ...]:
-        """Return the rings that an edge travels through."""
+        """Return the rings of an edge."""
         return tuple(ring for ring in self.rings if ring.edge == edge_id)
 
     def rings_of_producer(self, worker: int) -> tuple[RingSpec, ...]:
@@ -101,36 +101,36 @@ class StreamPlan:
 
     def writer_on(self, ring: RingSpec, host: int) -> int:
         """Return the member that writes a ring on a host: its producer, else the host's relay."""
-        at_home = self.origin_of(ring) == host
-        return ring.producer_worker if at_home else self.relay_of(host)
+        is_origin = self.origin_of(ring) == host
+        return ring.producer_worker if is_origin else self.relay_of(host)
 
     def owner_on(self, ring: RingSpec, host: int) -> int:
         """Return the worker whose memory holds a ring on a host: its producer, or the host's first.
 
-        A relay owns none, so that a new one can take the place of one that died.
+        Relays own no rings, so that a relay that died can be replaced.
         """
-        at_home = self.origin_of(ring) == host
-        return ring.producer_worker if at_home else self.hosts.workers_on(host)[0]
+        is_origin = self.origin_of(ring) == host
+        return ring.producer_worker if is_origin else self.hosts.workers_on(host)[0]
 
     def mirrors_on(self, host: int) -> tuple[RingSpec, ...]:
         """Return the rings of other hosts that workers of this one read."""
         return tuple(ring for ring in self.rings if host in self.tree_of(ring).parents)
 
     def members_reading(self, ring: RingSpec, host: int) -> tuple[int, ...]:
-        """Return who reads a ring, or its mirror, on a host; the place is the reader's index.
+        """Return the members that read a ring, or its mirror, on a host, by reader index.
 
-        First its workers, ascending, then the relay if it may forward the stream to other hosts.
+        Workers come first, ascending, then the relay if it may forward the stream to other hosts.
         """
         local = tuple(w for w in ring.consumer_workers if self.hosts.of_worker[w] == host)
         forwards = self.is_multicast(ring) or bool(self.children_of(ring, host))
         return (*local, self.relay_of(host)) if forwards else local
 
     def is_multicast(self, ring: RingSpec) -> bool:
-        """Tell whether a ring's bytes travel along a tree that may change: to several hosts."""
+        """Return whether a ring's bytes go to several hosts, along a tree that may change."""
         return len(self.tree_of(ring).joined) > 1
 
     def tree_of(self, ring: RingSpec) -> Tree:
-        """Return the tree of hosts along which a ring's bytes first travel."""
+        """Return the initial tree of hosts along which a ring's bytes travel."""
         return self.hosts.tree(self.origin_of(ring), self.hosts.hosts_of(ring.consumer_workers))
 
     def parents_of(self, ring: RingSpec) -> dict[int, int]:
@@ -138,7 +138,7 @@ class StreamPlan:
         return {int(child): int(parent) for child, parent in self.tree_of(ring).parents.items()}
 
     def children_of(self, ring: RingSpec, host: int) -> tuple[int, ...]:
-        """Return the hosts to which the relay of `host` first forwards a ring's bytes."""
+        """Return the hosts to which the relay of `host` initially forwards a ring's bytes."""
         return tuple(map(int, self.tree_of(ring).children.get(host, ())))
 
     def mirrors_of(self, ring: RingSpec) -> int:

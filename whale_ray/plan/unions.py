@@ -1,8 +1,8 @@
 """Unions: streams of equal columns that are read as one.
 
-A union runs nowhere. What reads it reads each of its streams, over an edge of its own and on the
-same port, so that no row takes a step more than without it, and the watermark of the reader is the
-least of all streams'.
+A union is not executed. Its consumer reads each of its streams over an edge of its own, on the same
+port. So a union adds no step for any row, and the consumer's watermark is the minimum of the
+streams' watermarks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Columns: TypeAlias = "Mapping[str, DataType | None]"
 
 
 def united_streams(logical: LogicalPlan) -> Mapping[str, tuple[Input, ...]]:
-    """Return the streams of every union by its id, those of unions in unions included, in order."""
+    """Return the streams of every union, by its id, in order; nested unions are flattened."""
     united: dict[str, tuple[Input, ...]] = {}
     for node in logical.nodes:
         if node.kind is OperatorKind.UNION:
@@ -31,9 +31,9 @@ def united_streams(logical: LogicalPlan) -> Mapping[str, tuple[Input, ...]]:
 
 
 def streams_of(feed: Input, united: Mapping[str, tuple[Input, ...]]) -> tuple[Input, ...]:
-    """Return what an input reads: one stream, or those of a union, each spread as the input is.
+    """Return the streams that an input reads: one, or those of a union with the input's grouping.
 
-    A transport of the user's that a stream was given before the union is kept.
+    A transport that the user set on a stream before the union is kept.
     """
     if feed.upstream not in united:
         return (feed,)
@@ -49,9 +49,9 @@ def columns_of_schema(schema: Schema) -> Columns:
 
 
 def difference(one: str, columns: Columns, other: str, others: Columns) -> str:
-    """Say how the columns of two streams, named by their operators, differ; "" if they do not.
+    """Return a message that says how the columns of two streams differ; "" if they are equal.
 
-    A type of None is not known, and equals any.
+    The streams are named by their operators. A type of None is not known and equals any.
     """
     needs = "union takes streams of equal columns, but"
     for (name, own), (lacking, theirs) in (

@@ -26,7 +26,7 @@ from whale_ray.configs.loading import load_settings
 from whale_ray.operators.groupings import All
 from whale_ray.plan.explain import explain
 from whale_ray.plan.physical import Edge
-from whale_ray.plan.planner import lay_out
+from whale_ray.plan.planner import plan_unsized
 from whale_ray.state.watermarks import WATERMARK_END
 from whale_ray.tasks.addressing import WorkerOriented
 from whale_ray.tasks.edge_writer import EdgeWriter, Stamp
@@ -431,7 +431,7 @@ def test_the_rings_of_a_job_that_may_change_its_addressing() -> None:
 
     def rings(addressing: str) -> list[tuple[int, tuple[int, ...], bool]]:
         settings = load_settings(overrides={"runtime.addressing": addressing, "runtime.hosts": 3})
-        laid = lay_out(topology.logical_plan(), settings, 3)
+        laid = plan_unsized(topology.logical_plan(), settings, 3)
         return [(r.producer_worker, r.consumer_workers, r.per_instance) for r in laid.rings]
 
     shared = [(0, (0, 1, 2), False)]

@@ -107,7 +107,7 @@ def test_a_job_whose_ray_is_gone_is_quiet_at_the_drivers_end(
     runner._thread = SimpleNamespace(join=lambda _timeout_s: None)
     job = Job("job-1", "job", runner)
     monkeypatch.setattr(api, "_active", {job.id: job})
-    api._end_with_the_driver()
+    api._cancel_jobs_at_exit()
     if is_connected:
         with pytest.raises(RuntimeError, match="Failed to submit task state"):
             assert job.state

@@ -184,9 +184,9 @@ def test_a_sink_that_publishes_at_the_end_is_refused_for_a_source_without_one(si
         with pytest.raises(whale.errors.OutputError) as caught:
             start(endless(sink))
         assert str(caught.value) == (
-            "sink 'out' (collect) publishes once, at the end, and source 'rows' has none: write to "
-            "files (parquet, csv, json_lines); a sink of your own that can says "
-            "publishes_parts = True"
+            "sink 'out' (collect) publishes once, at the end, but source 'rows' is unbounded: "
+            "write to files (parquet, csv, json_lines), or set publishes_parts = True on a sink of "
+            "your own that publishes in parts"
         )
 
 

@@ -18,7 +18,7 @@ import whale_ray as whale
 from tests.transport.unix_transport import unix_transport
 from whale_ray.api.submission import run, submit
 from whale_ray.configs.settings import Settings
-from whale_ray.plan.planner import lay_out
+from whale_ray.plan.planner import plan_unsized
 
 Row = tuple[int, int, int]
 """k, v, t."""
@@ -299,7 +299,7 @@ def test_a_transport_of_a_stream_stays_with_it_in_a_union() -> None:
     a.via(mine).union(b).shuffle().filter(lambda row: True, id="f").sink(
         whale.sinks.collect(), id="out"
     )
-    edges = lay_out(topology.logical_plan(), Settings(), 2).edges
+    edges = plan_unsized(topology.logical_plan(), Settings(), 2).edges
     carried = [(e.source_operator, e.transport) for e in edges if e.target_operator == "f"]
     assert carried == [("a", mine), ("b", whole)]
 

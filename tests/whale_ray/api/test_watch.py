@@ -43,7 +43,7 @@ def test_a_state_in_which_it_ends_is_told_once_whatever_the_numbers() -> None:
     looks += [("finishing", f"finishing {rows}") for rows in range(9)] + [("drained", "9 rows")]
     assert told(looks, io.StringIO()) == (
         "7 rows\n"
-        "fares: draining: the sources end, what was read comes out; one more signal cancels it\n"
+        "fares: draining: the sources end, all rows read are processed; one more signal cancels it\n"
         "finishing 0\n9 rows\n"
     )
 
@@ -52,8 +52,8 @@ def test_on_a_terminal_each_line_is_written_over_the_one_before() -> None:
     looks = [("running", "1 row"), ("running", "2 rows"), ("draining", "3 rows"), ("drained", "4")]
     assert told(looks, Terminal()) == (
         "\r\033[K1 row\r\033[K2 rows"
-        "\r\033[Kfares: draining: the sources end, what was read comes out; one more signal cancels"
-        " it\n\r\033[K3 rows\r\033[K4\n"
+        "\r\033[Kfares: draining: the sources end, all rows read are processed; one more signal"
+        " cancels it\n\r\033[K3 rows\r\033[K4\n"
     )
 
 
@@ -89,7 +89,7 @@ class Short(JobRunner):
     def stop(self, drain: bool) -> None:
         raise NotImplementedError
 
-    def wish(self, wish: Any) -> None:
+    def reconfigure(self, request: Any) -> None:
         raise NotImplementedError
 
     def join(self, timeout_s: float) -> JobOutcome:

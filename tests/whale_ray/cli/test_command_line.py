@@ -309,7 +309,7 @@ def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:
         def metrics(self) -> JobMetrics:
             return next(told)
 
-        def wish(self, wish: object) -> None:
+        def reconfigure(self, request: object) -> None:
             raise AssertionError
 
         def stop(self, drain: bool) -> None:

@@ -22,7 +22,7 @@ from whale_ray.deployment.on_ray.ray_fleet import RayFleet
 from whale_ray.plan.assignment import (
     Assignment,
 )
-from whale_ray.plan.planner import lay_out
+from whale_ray.plan.planner import plan_unsized
 from whale_ray.transport.clock import VirtualClock
 
 GONE = (
@@ -89,7 +89,7 @@ def assignment() -> Assignment:
     rows = topology.source(whale.sources.iterable([{"k": 1}]), id="rows")
     rows.sink(whale.sinks.collect(), id="out")
     settings = Settings().with_overrides({"runtime.hosts": 2})
-    return Assignment("rows-1", lay_out(topology.logical_plan(), settings, 4), settings)
+    return Assignment("rows-1", plan_unsized(topology.logical_plan(), settings, 4), settings)
 
 
 def new_fleet(ray: StandIn) -> RayFleet:

@@ -14,7 +14,7 @@ from whale_ray.metrics.relay_metrics import RelayMetrics, describe_links
 from whale_ray.multicast.trees import chain
 from whale_ray.plan.data_path import data_paths
 from whale_ray.plan.physical import PhysicalPlan
-from whale_ray.plan.planner import lay_out
+from whale_ray.plan.planner import plan_unsized
 from whale_ray.transport.links.statistics import LinkStatistics
 
 VERBS = "verbs READ on rxe0"
@@ -36,7 +36,7 @@ def plan_of(hosts: int, route: str = "star") -> PhysicalPlan:
         whale.sinks.collect(), id="out"
     )
     settings = Settings().with_overrides({"runtime.hosts": hosts, "runtime.route": route})
-    return lay_out(topology.logical_plan(), settings, hosts)
+    return plan_unsized(topology.logical_plan(), settings, hosts)
 
 
 def link(host: str, way: str, **changes: object) -> LinkStatistics:

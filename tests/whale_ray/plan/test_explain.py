@@ -24,7 +24,7 @@ from whale_ray.plan.data_path import Devices
 from whale_ray.plan.explain import explain, format_bytes
 from whale_ray.plan.explanation import Explanation, Table
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
-from whale_ray.plan.memory import Memory
+from whale_ray.plan.memory import FreeMemory
 
 GIB = 1024**3
 
@@ -89,7 +89,7 @@ PLAN = LogicalPlan(
 
 
 def explained(plan: LogicalPlan = PLAN, free_bytes: int = 8 * GIB) -> Explanation:
-    return explain(plan, Settings(), 3, memory=lambda _settings: Memory(None, free_bytes))
+    return explain(plan, Settings(), 3, memory=lambda _settings: FreeMemory(None, free_bytes))
 
 
 def test_the_text_in_full() -> None:
@@ -139,7 +139,7 @@ def test_scattered_instances_are_listed() -> None:
             node("d", "sink", Described("d"), ("c", Forward())),
         ),
     )
-    text = str(explain(plan, Settings(), 8, memory=lambda _settings: Memory(None, GIB)))
+    text = str(explain(plan, Settings(), 8, memory=lambda _settings: FreeMemory(None, GIB)))
     assert "1 on each of workers 0, 4" in text
     assert "c → d" in text
     assert "worker 1" in text
@@ -269,7 +269,7 @@ def test_each_edge_tells_what_is_to_carry_it(
         plan,
         settings,
         2,
-        memory=lambda _settings: Memory(None, GIB),
+        memory=lambda _settings: FreeMemory(None, GIB),
         devices=lambda _transport: here,
     )
     edges, hosts = (
@@ -288,4 +288,4 @@ def test_devices_are_looked_for_only_where_there_are_several_hosts() -> None:
     def fail(_transport: TransportSettings) -> Devices:
         raise AssertionError("nobody asked")
 
-    explain(PLAN, Settings(), 3, memory=lambda _settings: Memory(None, GIB), devices=fail)
+    explain(PLAN, Settings(), 3, memory=lambda _settings: FreeMemory(None, GIB), devices=fail)

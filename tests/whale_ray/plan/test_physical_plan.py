@@ -24,9 +24,9 @@ from whale_ray.operators.groupings import (
 from whale_ray.plan import memory
 from whale_ray.plan.explain import explain
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
-from whale_ray.plan.memory import Memory
+from whale_ray.plan.memory import FreeMemory
 from whale_ray.plan.physical import Edge, PhysicalPlan
-from whale_ray.plan.planner import lay_out, plan, worker_count
+from whale_ray.plan.planner import plan, plan_unsized, worker_count
 
 GIB = 1024**3
 
@@ -41,8 +41,8 @@ class Stub:
         return self.name
 
 
-def roomy(_settings: Settings) -> Memory:
-    return Memory(None, 64 * GIB)
+def roomy(_settings: Settings) -> FreeMemory:
+    return FreeMemory(None, 64 * GIB)
 
 
 def node(
@@ -120,7 +120,7 @@ def test_the_ride_hailing_plan_in_full() -> None:
 
 
 def test_what_a_worker_asks_its_plan() -> None:
-    laid = lay_out(ride_hailing(), Settings(), 2)
+    laid = plan_unsized(ride_hailing(), Settings(), 2)
     assert [stage.id for stage in laid.local_stages(1)] == [1, 2, 3]
     assert laid.instances_on(2, 1) == tuple(range(8, 16))
     assert laid.instances_on(0, 1) == ()
@@ -135,7 +135,7 @@ def test_what_a_worker_asks_its_plan() -> None:
 
 
 def test_a_per_worker_stage_sends_as_its_first_local_instance() -> None:
-    laid = lay_out(ride_hailing(per_worker=True), Settings(), 2)
+    laid = plan_unsized(ride_hailing(per_worker=True), Settings(), 2)
     assert laid.stages[2].per_worker
     assert laid.source_ids(2, 1) == (8,)
     assert laid.producers_of(2, 0) == (0, 8)
@@ -153,7 +153,7 @@ def test_event_times_travel_only_where_a_process_can_see_them() -> None:
             node("rows", SINK, ("plain", Forward())),
         ),
     )
-    laid = lay_out(shuffled, Settings(), 2)
+    laid = plan_unsized(shuffled, Settings(), 2)
     assert {(e.target_operator, e.carries_time, e.ordered) for e in laid.edges} == {
         ("spread", True, False),
         ("count", True, True),
@@ -170,11 +170,11 @@ def test_without_event_times_none_travel() -> None:
             node("out", SINK, ("count", Forward()), timed=False),
         ),
     )
-    assert not lay_out(untimed, Settings(), 2).edges[0].carries_time
+    assert not plan_unsized(untimed, Settings(), 2).edges[0].carries_time
 
 
 def test_default_parallelism() -> None:
-    laid = lay_out(
+    laid = plan_unsized(
         LogicalPlan(
             "defaults",
             (
@@ -203,7 +203,7 @@ def test_default_parallelism() -> None:
 
 
 def test_a_change_of_parallelism_becomes_an_edge_that_says_so() -> None:
-    laid = lay_out(
+    laid = plan_unsized(
         LogicalPlan(
             "wider",
             (
@@ -222,7 +222,7 @@ def test_a_change_of_parallelism_becomes_an_edge_that_says_so() -> None:
 
 
 def test_local_or_shuffle_reaches_everybody_where_nobody_is_local() -> None:
-    laid = lay_out(
+    laid = plan_unsized(
         LogicalPlan(
             "remote",
             (
@@ -238,7 +238,7 @@ def test_local_or_shuffle_reaches_everybody_where_nobody_is_local() -> None:
     )
     assert laid.stages[3].instance_worker == (0, 2)
     assert [r.consumer_workers for r in laid.rings if r.producer_worker == 2] == [(2,)]
-    moved = lay_out(laid.logical, Settings(), 3)
+    moved = plan_unsized(laid.logical, Settings(), 3)
     assert moved.stages[3].instance_worker == (0, 1)
     assert [r.consumer_workers for r in moved.rings if r.producer_worker == 2] == [(0,), (1,)]
 
@@ -255,7 +255,7 @@ def test_more_instances_than_virtual_nodes_are_refused() -> None:
 
 def test_rings_that_do_not_fit_are_refused_before_the_start() -> None:
     with pytest.raises(ResourceError, match=r"budget|memory"):
-        plan(ride_hailing(), Settings(), 2, memory=lambda _settings: Memory(1024**2, 64 * GIB))
+        plan(ride_hailing(), Settings(), 2, memory=lambda _settings: FreeMemory(1024**2, 64 * GIB))
 
 
 def test_named_rings_must_fit_into_dev_shm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_named_rings_must_fit_into_dev_shm(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_rings_shrink_until_they_fit() -> None:
     laid = plan(
-        ride_hailing(), Settings(), 2, memory=lambda _settings: Memory(32 * 1024**2, 64 * GIB)
+        ride_hailing(), Settings(), 2, memory=lambda _settings: FreeMemory(32 * 1024**2, 64 * GIB)
     )
     capacity = laid.rings[0].capacity_bytes
     assert capacity < Settings().transport.ring_bytes
@@ -288,7 +288,7 @@ def test_worker_count() -> None:
 
 
 def test_plans_survive_pickling() -> None:
-    laid = lay_out(ride_hailing(), Settings(), 2)
+    laid = plan_unsized(ride_hailing(), Settings(), 2)
     laid.stage_of("match")  # fills a cache, which must not travel
     again = cloudpickle.loads(cloudpickle.dumps(laid))
     assert again == laid
@@ -333,7 +333,7 @@ def logical_plans(draw: st.DrawFn) -> LogicalPlan:
 @settings(max_examples=150, deadline=None)
 @given(logical_plans(), st.integers(1, 6))
 def test_random_plans_hold_what_was_written(logical: LogicalPlan, workers: int) -> None:
-    laid = lay_out(logical, Settings(), workers)
+    laid = plan_unsized(logical, Settings(), workers)
     check_operators_run_once(laid)
     check_links_equal_inputs(laid)
     check_placement(laid)

@@ -14,7 +14,7 @@ from whale_ray.configs.settings import Settings
 from whale_ray.operators.process import Process
 from whale_ray.plan.explain import explain
 from whale_ray.plan.physical import PhysicalPlan
-from whale_ray.plan.planner import lay_out
+from whale_ray.plan.planner import plan_unsized
 
 SETTINGS = Settings()
 
@@ -38,7 +38,7 @@ def topology(
 
 def planned(made: whale.Topology, workers: int = 4, **overrides: object) -> PhysicalPlan:
     settings = SETTINGS.with_overrides({k.replace("__", "."): v for k, v in overrides.items()})
-    return lay_out(made.logical_plan(), settings, workers)
+    return plan_unsized(made.logical_plan(), settings, workers)
 
 
 def ends(plan: PhysicalPlan) -> list[tuple[int, int]]:
@@ -129,7 +129,7 @@ def test_explain_shows_pairs_fusion_and_fan_in() -> None:
     begin = text.index("Transport operators")
     lines = text[begin : text.index("\n\n", begin)].splitlines()
     assert [re.split("  +", line.strip()) for line in lines[1:3]] == [
-        ["edge", "transport", "fused", "fused", "worker ← workers", "of"],
+        ["edge", "transport", "fused", "fused", "worker ← workers", "configuration"],
         [
             "0",
             "unix-sockets",
@@ -140,8 +140,8 @@ def test_explain_shows_pairs_fusion_and_fan_in() -> None:
         ],
     ]
     assert [lines[0], lines[-1].strip()] == [
-        "Transport operators: 6 to send, 3 to receive",
-        "one to send for each pair of workers; one to receive polls for all of its edge",
+        "Transport operators: 6 send, 3 receive",
+        "one sender per pair of workers; one receiver per edge and consuming worker",
     ]
 
 

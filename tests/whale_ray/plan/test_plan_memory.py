@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whale_ray.plan.memory import Memory, probe_memory
+from whale_ray.plan.memory import FreeMemory, probe_memory
 
 MIB = 1024**2
 
@@ -71,7 +71,7 @@ def test_a_group_above_its_limit_has_nothing_left(tmp_path: Path) -> None:
 
 def test_this_machine() -> None:
     found = probe_memory()
-    assert isinstance(found, Memory)
+    assert isinstance(found, FreeMemory)
     assert found.memory_free_bytes > 0
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from whale_ray.configs.settings import Settings
 from whale_ray.plan.explain import explain
-from whale_ray.plan.placement import Asking, fit_requests, place
-from whale_ray.plan.planner import lay_out
-from whale_ray.plan.requests import Cluster, ClusterNode, Request, worker_demands
+from whale_ray.plan.placement import StageRequest, fit_requests, place
+from whale_ray.plan.planner import plan_unsized
+from whale_ray.plan.requests import Cluster, ClusterNode, ResourceRequest, worker_demands
 
 
 class Keep(whale.Process):
@@ -39,20 +39,20 @@ def two_hosts() -> Settings:
 
 
 def test_instances_go_where_the_gpus_are() -> None:
-    plan = lay_out(topology(num_gpus=1).logical_plan(), two_hosts(), 4, [PLAIN, WITH_GPUS])
+    plan = plan_unsized(topology(num_gpus=1).logical_plan(), two_hosts(), 4, [PLAIN, WITH_GPUS])
     assert plan.stage_of("keep").instance_worker == (2, 2, 3, 3)
-    unasked = lay_out(topology().logical_plan(), two_hosts(), 4, [PLAIN, WITH_GPUS])
+    unasked = plan_unsized(topology().logical_plan(), two_hosts(), 4, [PLAIN, WITH_GPUS])
     assert unasked.stage_of("keep").instance_worker == (0, 1, 2, 3)
 
 
 def test_a_worker_reserves_what_its_instances_ask_for_together() -> None:
     asked = topology(num_gpus=0.4, num_cpus=0.5, resources={"scanner": 0.3})
-    plan = lay_out(asked.logical_plan(), Settings(), 1)
+    plan = plan_unsized(asked.logical_plan(), Settings(), 1)
     assert worker_demands(plan, 1.0) == [{"CPU": 2.0, "GPU": 2.0, "scanner": 1.2}]
-    plan = lay_out(topology(num_gpus=0.25).logical_plan(), Settings(), 2)
+    plan = plan_unsized(topology(num_gpus=0.25).logical_plan(), Settings(), 2)
     assert worker_demands(plan, 1.0) == [{"CPU": 1.0, "GPU": 0.5}] * 2
     assert worker_demands(plan, 0.0) == [{"CPU": 0.0, "GPU": 0.5}] * 2
-    plan = lay_out(topology(num_cpus=0).logical_plan(), Settings(), 5)
+    plan = plan_unsized(topology(num_cpus=0).logical_plan(), Settings(), 5)
     assert sorted(demand["CPU"] for demand in worker_demands(plan, 1.0)) == [0.0] * 4 + [1.0]
 
 
@@ -74,7 +74,7 @@ def test_what_is_asked_of_ray_is_told_to_mean_nothing_elsewhere(
 ) -> None:
     whale.run(topology(num_gpus=1, resources={"scanner": 0.5}))
     assert caplog.messages == [
-        "topology 'asking': what 'keep' (1 GPU, 0.5 scanner) asks Ray for means nothing without Ray"
+        "topology 'asking': what 'keep' (1 GPU, 0.5 scanner) asks Ray for has no effect without Ray"
     ]
 
 
@@ -109,15 +109,15 @@ def test_no_node_gets_more_than_it_has_and_all_is_placed_if_it_fits(data: st.Dat
     host_of = [host for host, count in enumerate(workers_each) for _ in range(count)]
     nodes = [ClusterNode(str(host), 1, {"GPU": float(count)}) for host, count in enumerate(has)]
     placed = place(parallelisms, len(host_of))
-    asking = [
-        Asking(f"stage-{stage}", stage, Request((("GPU", 1.0),)))
+    requests = [
+        StageRequest(f"stage-{stage}", stage, ResourceRequest((("GPU", 1.0),)))
         for stage in range(len(parallelisms))
     ]
     if sum(parallelisms) > sum(has):
         with pytest.raises(whale.errors.ResourceError, match="asks Ray for 1 GPU"):
-            fit_requests(placed, asking, host_of, nodes, range(len(host_of)))
+            fit_requests(placed, requests, host_of, nodes, range(len(host_of)))
         return
-    fitted = fit_requests(placed, asking, host_of, nodes, range(len(host_of)))
+    fitted = fit_requests(placed, requests, host_of, nodes, range(len(host_of)))
     used = Counter(host_of[worker] for stage in fitted for worker in stage)
     assert all(used[host] <= count for host, count in enumerate(has))
     assert [len(stage) for stage in fitted] == parallelisms

@@ -335,6 +335,6 @@ def test_instances_are_not_addressed_one_by_one_over_a_transport() -> None:
     with pytest.raises(whale.errors.SettingsError) as caught:
         run(topology, runtime__addressing="instance-oriented")
     assert str(caught.value) == (
-        "runtime.addressing is 'instance-oriented', but transport 'unix-sockets' carries 'rows' →"
-        " 'tag' once per process: leave the setting at 'worker-oriented', or the transport out"
+        "runtime.addressing is 'instance-oriented', but transport 'unix-sockets' sends 'rows' →"
+        " 'tag' once per process: leave the setting at 'worker-oriented', or omit the transport"
     )

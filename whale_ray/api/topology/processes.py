@@ -11,7 +11,7 @@ from typing import Any
 from ...operators.groupings import Key
 from ...operators.process import CoProcess, Process, instead_of_returning
 from ...plan.logical import Input, OperatorKind, OperatorNode
-from ...plan.requests import CPU, GPU, Request
+from ...plan.requests import CPU, GPU, ResourceRequest
 from .checks import accepts, describe_value, mistake, name_of
 from .known import kind_of_key
 from .locations import caller_location
@@ -35,7 +35,7 @@ class WantedResources:
     resources: object
 
 
-def request_of(operator_id: str, wanted: WantedResources) -> Request | None:
+def request_of(operator_id: str, wanted: WantedResources) -> ResourceRequest | None:
     """Return what each instance asks Ray for, None if the user said nothing.
 
     Raises:
@@ -64,7 +64,7 @@ def request_of(operator_id: str, wanted: WantedResources) -> Request | None:
                     " num_gpus= for CPU and GPU",
                 )
             amounts[name] = _amount(operator_id, f"resources[{name!r}]", given)
-    return Request(tuple(amounts.items())) if amounts else None
+    return ResourceRequest(tuple(amounts.items())) if amounts else None
 
 
 def _amount(operator_id: str, parameter: str, given: object) -> float:

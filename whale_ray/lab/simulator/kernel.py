@@ -157,7 +157,7 @@ def spread(
 
 
 @njit(cache=True, nogil=True)
-def lay_out(
+def plan_unsized(
     parents: Ints, ranks: Ints, hosts: int, order: Ints, child_from: Ints, children: Ints
 ) -> None:
     """Write down a tree as `forward` wants it.

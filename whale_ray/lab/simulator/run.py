@@ -72,12 +72,12 @@ class _Playing:
         self._order = np.zeros(hosts, np.int64)
         self._child_from = np.zeros(hosts + 2, np.int64)
         self._children = np.zeros(hosts - 1, np.int64)
-        self.lay_out(parents_of(tree), siblings_of(tree))
+        self.plan_unsized(parents_of(tree), siblings_of(tree))
 
-    def lay_out(self, parents: kernel.Ints, siblings: kernel.Ints) -> None:
-        """Let slices travel along another tree from now on; see `kernel.lay_out`."""
+    def plan_unsized(self, parents: kernel.Ints, siblings: kernel.Ints) -> None:
+        """Let slices travel along another tree from now on; see `kernel.plan_unsized`."""
         hosts = self._order.size
-        kernel.lay_out(parents, siblings, hosts, self._order, self._child_from, self._children)
+        kernel.plan_unsized(parents, siblings, hosts, self._order, self._child_from, self._children)
 
     def advance(self, until_s: float, stop: int | None = None) -> None:
         """Play what enters the queue by `until_s`, no slice from number `stop` on."""
@@ -224,13 +224,13 @@ class _Adjusting:
                 before[int(vertex)] = after[int(vertex)]
             if changing or playing.next == switch.cut:
                 waiting = [v for v in waiting if v not in passages]
-                playing.lay_out(before, siblings)
+                playing.plan_unsized(before, siblings)
             if waiting:
                 playing.advance(math.inf, playing.next + 1)
         for vertex in waiting:  # no slice came after they had heard
             has_s = playing.hosts[kernel.HAS]
             passages[vertex] = _passage(switch, playing.next, has_s, at_cut_s, vertex)
-        playing.lay_out(after, siblings)
+        playing.plan_unsized(after, siblings)
         return passages
 
 
