@@ -177,7 +177,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "a source's function": (
         lambda rig: rig.topology.source(whale.sources.parquet, id="m"),
-        "operator 'm': source takes what a function makes: call it, parquet(…)",
+        "operator 'm': source takes what a function returns: call it, parquet(…)",
     ),
     "a sink for a source": (
         lambda rig: rig.topology.source(Nowhere(), id="m"),
@@ -213,7 +213,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "disorder without event time": (
         lambda rig: rig.topology.source(Fixes(), id="m", max_out_of_order_ms=5),
-        "operator 'm': max_out_of_order_ms says nothing without event times: add"
+        "operator 'm': max_out_of_order_ms has no effect without event times: add"
         " event_time='column'",
     ),
     "an unknown policy": (
@@ -246,7 +246,7 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "a generator in map": (
         lambda rig: rig.fixes.map(several, id="m"),
-        "operator 'm': several is a generator, which makes any number of rows: use flat_map",
+        "operator 'm': several is a generator, which yields any number of rows: use flat_map",
     ),
     "columns of two arguments": (
         lambda rig: whale.columns(two),  # type: ignore[arg-type] # the mistake under test
@@ -394,8 +394,8 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "a factory that makes something else": (
         lambda rig: rig.fixes.shuffle().process(lambda: Count, id="m"),
-        "operator 'm': lambda() makes the class Count: it must return an object of a class derived"
-        " from whale.Process",
+        "operator 'm': lambda() returns the class Count: it must return an object of a class"
+        " derived from whale.Process",
     ),
     "a factory that fails": (
         lambda rig: rig.fixes.shuffle().process(broken_factory, id="m"),

@@ -43,7 +43,8 @@ def test_a_state_in_which_it_ends_is_told_once_whatever_the_numbers() -> None:
     looks += [("finishing", f"finishing {rows}") for rows in range(9)] + [("drained", "9 rows")]
     assert told(looks, io.StringIO()) == (
         "7 rows\n"
-        "fares: draining: the sources end, all rows read are processed; one more signal cancels it\n"
+        "fares: draining: the sources end, all rows read are processed; "
+        "one more signal cancels it\n"
         "finishing 0\n9 rows\n"
     )
 

@@ -141,7 +141,7 @@ def test_a_notebook_shows_what_carries_edges_and_links() -> None:
         def metrics(self) -> JobMetrics:
             return metrics_with(relay(0, FALLEN))
 
-        stop = wish = join = lambda *_: None  # type: ignore[assignment]  # nobody calls them
+        stop = reconfigure = join = lambda *_: None  # type: ignore[assignment]  # not called
 
     shown = Job("id", "carried", Running())._repr_html_()
     assert "<td>shared memory; between hosts tcp (1 link)</td>" in shown

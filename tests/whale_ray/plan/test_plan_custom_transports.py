@@ -109,9 +109,9 @@ def test_a_transport_that_nothing_reads_is_a_mistake() -> None:
     with pytest.raises(whale.errors.TopologyError) as caught:
         made.logical_plan()
     assert re.fullmatch(
-        r"operator .more.: via at test_plan_custom_transports\.py:\d+ carries nothing: "
-        r"it changes no stream "
-        r"but returns one, and nothing reads that; read it, or remove the call",
+        r"operator .more.: via at test_plan_custom_transports\.py:\d+ has no effect: "
+        r"it changes no stream but returns a new one, which no operator reads; use that one, or "
+        r"remove the call",
         str(caught.value),
     )
 

@@ -1,8 +1,9 @@
-"""The builder: a topology, its streams, and what a user may pass to them.
+"""The builder: `Topology` and its streams.
 
-`builder` is where it begins and `streams` are the verbs; both keep their operators in `registry`.
-The other modules each find the mistakes of one kind of argument: `endpoints` (sources and sinks),
-`transforms` (functions and expressions), `processes`; `misuse` words a method called out of place.
+`builder` has `Topology`, and `streams` the methods that add operators; both store the operators in
+a `registry`. The other modules each check one kind of argument: `endpoints` (sources and sinks),
+`transforms` (functions and expressions), `processes`. `misuse` has the messages for methods that
+are called on an object that does not have them.
 """
 
 from .builder import Topology

@@ -1,4 +1,4 @@
-"""`Topology`: where a user begins."""
+"""`Topology`: the graph of operators that a user builds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLICIES = ("fail", "drop")
 
 
 class Topology:
-    """A graph of operators, from sources to sinks, that can be explained and run.
+    """A graph of operators, from sources to sinks, that `explain` shows and `run` executes.
 
     ::
 
@@ -38,16 +38,16 @@ class Topology:
         print(topology.explain())
         whale.run(topology)
 
-    Building it runs nothing and reads no row. Every operator has an id that all messages, metrics
-    and results name it by; one that is not given is chosen: the verb and its number, "filter-1".
+    Building a topology runs nothing and reads no row. Every operator has an id, by which messages,
+    metrics and results name it. By default it is the method and a number: "filter-1".
 
     Args:
-        name: names the job; letters, digits, '-', '_' and '.'.
-        transport: your own, a `whale.transports.Transport`, for all rows that go from one process
-            to another; `Stream.via` chooses one for a single stream.
+        name: the name of the job; letters, digits, '-', '_' and '.'.
+        transport: a `whale.transports.Transport` of your own, for all rows that are sent from one
+            process to another; `Stream.via` sets one for a single stream.
 
     Raises:
-        TopologyError: the name is not fit, or the transport is none.
+        TopologyError: the name is not valid, or `transport` is not a transport.
     """
 
     def __init__(self, name: str, *, transport: Transport | None = None) -> None:
@@ -56,14 +56,14 @@ class Topology:
             check_transport(f"topology {name!r}: transport=", transport)
         self._registry = Registry(name, transport)
 
-    if not TYPE_CHECKING:  # a type checker knows what is missing; everybody else is told the fix
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report a missing attribute
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(misuse.on_topology(name))
 
     @property
     def name(self) -> str:
-        """The name given at the start."""
+        """The name of the topology."""
         return self._registry.name
 
     def __repr__(self) -> str:
@@ -81,21 +81,22 @@ class Topology:
         on_bad_rows: OnBadRows = "fail",
         parallelism: int | None = None,
     ) -> Stream:
-        """Read an input.
+        """Add a source, which reads an input.
 
         Args:
             source: one of `whale.sources`.
-            id: a name for the operator; chosen if left out.
-            event_time: the column that says when a row happened.
-            event_time_unit: "s", "ms", "us" or "ns", where that column holds integers.
-            max_out_of_order_ms: by how much a row may be earlier than one read before it.
-            on_late: for rows that are earlier than that: "fail" or "drop" (and count).
+            id: the id of the operator; by default "source-1", "source-2" and so on.
+            event_time: the column with the event time of each row.
+            event_time_unit: "s", "ms", "us" or "ns", if that column holds integers.
+            max_out_of_order_ms: by how many milliseconds a row may be earlier than a row read
+                before it.
+            on_late: for rows that are earlier than that: "fail" the job, or "drop" and count them.
             on_bad_rows: for rows that cannot be read or have no event time: "fail" or "drop".
-            parallelism: number of instances that share the input; one, which keeps its order, if
-                left out.
+            parallelism: the number of instances that share the input; by default 1, which keeps the
+                order of the input.
 
         Raises:
-            TopologyError: what was passed does not fit, and how to mend it.
+            TopologyError: an argument is not valid; the message says how to correct it.
             InputError: the input is missing, or lacks a column.
         """
         operator_id = self._registry.choose_id("source", id)
@@ -128,10 +129,10 @@ class Topology:
         return Stream(self._registry, operator_id)
 
     def logical_plan(self) -> LogicalPlan:
-        """Return what was built so far, checked as a whole.
+        """Return the operators added so far, checked as a whole.
 
         Raises:
-            TopologyError: there is no source or no sink, or an operator that leads to none.
+            TopologyError: there is no source or no sink, or the output of an operator is not used.
         """
         return self._registry.logical_plan()
 
@@ -145,20 +146,21 @@ class Topology:
     ) -> Explanation:
         """Return the logical and the physical plan, with all rings and their memory.
 
-        Starts nothing. `print` it, or leave it last in a notebook's cell.
+        It starts nothing. `print` the result, or make it the last expression of a notebook cell.
 
         Args:
-            workers: number of workers; one per core if left out.
-            settings: as for the run; the defaults and the environment's if left out.
-            on: "ray" shows what would run on which node of the Ray that `submit` would join, what
-                the workers reserve there, and what is free.
-            address: of that Ray, as for `submit`.
+            workers: the number of workers; by default as in the settings, else one per core.
+            settings: as for `run`; by default those of the environment.
+            on: "ray" also shows on which node of the Ray cluster that `submit` would join each
+                worker would run, which resources it would reserve there, and which are free.
+            address: the address of that cluster, as for `submit`.
 
         Raises:
-            UsageError: there is no other place than "ray", or the address is not one.
-            ResourceError: no Ray answers there, or it has not what operators ask for.
-            TopologyError: as `logical_plan`, or an operator is more parallel than can be.
-            SettingsError: the environment holds a wrong setting, or there are too many workers.
+            UsageError: `on` is not "ray", or the address is not valid.
+            ResourceError: no Ray answers there, or it lacks resources that operators request.
+            TopologyError: as `logical_plan`, or the parallelism of an operator exceeds the number
+                of virtual nodes.
+            SettingsError: the environment has an invalid setting, or there are too many workers.
         """
         from ...configs.loading import load_settings
         from ...configs.settings import Settings
@@ -223,5 +225,5 @@ def _refuse_without_event_time(
     ):
         if given:
             raise mistake(
-                operator_id, f"{name} says nothing without event times: add event_time='column'"
+                operator_id, f"{name} has no effect without event times: add event_time='column'"
             )

@@ -1,7 +1,7 @@
-"""Find mistakes in what a user passes while building, and word them: what is wrong, then the fix.
+"""Checks of arguments that users pass while they build a topology.
 
-Every function here either returns quietly or raises a `TopologyError` that begins with the operator
-it concerns. Nothing here knows how a topology is stored.
+A failed check raises a `TopologyError` whose message names the operator, the mistake and the
+remedy. This module is independent of how a topology is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME_LENGTH_MAX = 64
 """Names become parts of file names, thread names and labels."""
 
 PARALLELISM_MAX = 65_536
-"""More instances than the largest number of virtual nodes; a larger number is a slip."""
+"""Larger than the largest number of virtual nodes; a larger number is a mistake."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -28,7 +28,11 @@ def mistake(operator_id: str, text: str) -> TopologyError:
 
 
 def check_name(name: object, what: Literal["topology name", "operator id"]) -> str:
-    """Return a name that is fit for files, labels and the command line."""
+    """Return `name` if it is usable in file names, labels and on the command line.
+
+    Raises:
+        TopologyError: it is not.
+    """
     if not isinstance(name, str):
         msg = f"{what} is {_shorten(name)}: pass a text such as 'ride-hailing'"
         raise TopologyError(msg)
@@ -42,7 +46,7 @@ def check_name(name: object, what: Literal["topology name", "operator id"]) -> s
 
 
 def check_parallelism(operator_id: str, parallelism: object) -> None:
-    """Refuse a parallelism that is not a whole number from 1 to `PARALLELISM_MAX`; None is left."""
+    """Refuse a parallelism that is neither None nor an integer from 1 to `PARALLELISM_MAX`."""
     if parallelism is None:
         return
     if isinstance(parallelism, bool) or not isinstance(parallelism, int):
@@ -68,14 +72,17 @@ def check_choice(operator_id: str, name: str, value: object, choices: tuple[str,
 def check_function(
     operator_id: str, verb: str, function: object, takes: tuple[str, ...], makes: str
 ) -> None:
-    """Refuse anything that cannot be called with `takes`.
+    """Refuse an object that cannot be called with the arguments `takes`.
 
     Args:
         operator_id: the operator that would call it.
-        verb: the method it was passed to.
-        function: what the user passed.
-        takes: what it will be called with, in words: ("the row",).
-        makes: what it must return, in words.
+        verb: the method that it was passed to.
+        function: the user's argument.
+        takes: the arguments with which it will be called, in words: ("row",).
+        makes: the value that it must return, in words.
+
+    Raises:
+        TopologyError: it is not a plain function that takes as many arguments.
     """
     arguments = ", ".join(takes)
     if not callable(function):
@@ -97,10 +104,10 @@ def check_function(
 
 
 def accepts(function: Callable[..., Any], arguments: int) -> bool:
-    """Tell whether a callable can be called with that many positional arguments."""
+    """Return whether a callable can be called with that many positional arguments."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins do not tell; calling will
+    except (TypeError, ValueError):  # some builtins have no signature; the call will show
         return True
     try:
         signature.bind(*range(arguments))
@@ -110,7 +117,7 @@ def accepts(function: Callable[..., Any], arguments: int) -> bool:
 
 
 def name_of(function: object) -> str:
-    """Return what to call a function, a class or a callable object in a message."""
+    """Return the name of a function, a class or a callable object for a message."""
     inner = getattr(function, "func", function)  # functools.partial
     name = getattr(inner, "__name__", None)
     if name == "<lambda>":
@@ -119,7 +126,7 @@ def name_of(function: object) -> str:
 
 
 def describe_value(value: object) -> str:
-    """Return a value in a few words: its type, and itself where that is short."""
+    """Return a short description of a value: a plain value itself, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if _is_plain(value):

@@ -1,4 +1,4 @@
-"""What `source` and `sink` accept, and what to pass instead of the rest."""
+"""Checks of the arguments of `source`, `sink` and `via`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BY_PACKAGE = {"pandas": "pandas", "pyarrow": "arrow", "pyspark": "spark", "ray"
 
 
 def check_source(operator_id: str, source: object) -> None:
-    """Refuse anything but a `Source`, naming the function that makes one of it."""
+    """Refuse anything but a `Source`; the message names the function that returns a fitting one."""
     if not isinstance(source, Source):
         raise mistake(operator_id, _instead(source, "source", _source_for(source)))
 
 
 def check_sink(operator_id: str, sink: object, earlier: Iterable[OperatorNode]) -> None:
-    """Refuse anything but a `Sink` that writes where no earlier operator does."""
+    """Refuse anything but a `Sink`, and a sink into a folder of an earlier operator's."""
     if not isinstance(sink, Sink):
         raise mistake(operator_id, _instead(sink, "sink", _path_call(sink)))
     output = _output_path(sink)
@@ -40,19 +40,19 @@ def check_sink(operator_id: str, sink: object, earlier: Iterable[OperatorNode]) 
 
 
 def check_transport(where: str, transport: object) -> None:
-    """Refuse anything but a `Transport`; `where` says what it was passed to."""
+    """Refuse anything but a `Transport`; `where` names the parameter in the message."""
     if not isinstance(transport, Transport):
         msg = f"{where} takes a whale.transports.Transport, not {describe_value(transport)}"
         raise TopologyError(msg)
 
 
 def _output_path(payload: object) -> str | None:
-    """Return the folder that a sink writes, None for one that writes no files."""
+    """Return the folder into which a sink writes; None if it writes no files."""
     return payload.folder.path if isinstance(payload, FileSink) else None
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether two folders are the same, or one lies in the other."""
+    """Return whether two folders are the same, or one is inside the other."""
     return os.path.commonpath((one, other)) in (one, other)
 
 
@@ -66,7 +66,7 @@ def _instead(passed: object, wanted: str, call: str) -> str:
         call = "print()" if passed is print else f"each({name_of(passed)})"
         return f"sink takes a sink, not the function {name_of(passed)}: pass whale.sinks.{call}"
     if inspect.isroutine(passed):
-        return f"{wanted} takes what a function makes: call it, {name_of(passed)}(…)"
+        return f"{wanted} takes what a function returns: call it, {name_of(passed)}(…)"
     fix = f"whale.{wanted}s.{call}" if call else f"one of whale.{wanted}s"
     return f"{wanted} takes a {wanted}, not {describe_value(passed)}: pass {fix}"
 
@@ -76,7 +76,7 @@ def _is_ours(function: object) -> bool:
 
 
 def _path_call(value: object) -> str:
-    """Return the call for a path, "" for anything else."""
+    """Return the call that reads or writes a path; "" for anything but a path."""
     if not isinstance(value, (str, PurePath)):
         return ""
     return f"{_BY_SUFFIX.get(PurePath(value).suffix, 'parquet')}({str(value)!r})"

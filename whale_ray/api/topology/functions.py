@@ -1,8 +1,8 @@
-"""How a user's function is called: with one row, or with the columns of many.
+"""The two kinds of user functions: those of one row, and those of a batch.
 
-There is one way to say it. A plain function takes **one row**: the simplest to write, always
-allowed, the slowest. A function marked with :func:`columns` takes **a batch** and works on whole
-columns, with numpy or whatever the user likes. A column expression needs no function at all.
+A plain function takes **one row**: it is the simplest to write and the slowest to run. A function
+marked with :func:`columns` takes **a batch** and computes whole columns, with numpy or any other
+library. A column expression needs no function at all.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True)
 class ColumnFunction(Generic[R_co]):
-    """A function that takes a `Batch` instead of one row; made by `columns`.
+    """A function that takes a `Batch` instead of one row; `columns` returns it.
 
     Attributes:
-        function: what the user wrote.
+        function: the user's function.
     """
 
     function: Callable[[Batch], R_co]
@@ -40,7 +40,7 @@ class ColumnFunction(Generic[R_co]):
 
 
 def columns(function: Callable[[Batch], R_co]) -> ColumnFunction[R_co]:
-    """Mark a function as one on columns: it is given a `Batch`, not one row.
+    """Mark a function as a function of columns: it takes a `Batch`, not one row.
 
     ::
 
@@ -51,8 +51,8 @@ def columns(function: Callable[[Batch], R_co]) -> ColumnFunction[R_co]:
         trips.map(speed)
         trips.filter(whale.columns(lambda batch: batch["seconds"] > 0))
 
-    For `map` and `flat_map` it returns a `Batch` or a mapping of column name → array, equally
-    long; for `filter` booleans, shape (num_rows,).
+    For `map` and `flat_map` it returns a `Batch`, or a mapping of column name → array in which all
+    arrays have the same length; for `filter` it returns booleans, shape (num_rows,).
 
     Raises:
         TopologyError: `function` cannot be called with one argument.

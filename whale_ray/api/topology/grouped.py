@@ -1,4 +1,4 @@
-"""Streams with a grouping, which says which instance of the next operator gets which row."""
+"""Streams with a grouping, which sends each row to instances of the next operator."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from ...plan.logical import LEFT, RIGHT
 from . import misuse
 from .checks import describe_value, mistake
 from .processes import WantedResources, add_process, check_same_key
-from .readable import Readable
+from .readable import ReadableStream
 
 if TYPE_CHECKING:
     from ...operators.process import CoProcess, Process
     from .streams import Stream
 
 
-class GroupedStream(Readable):
-    """A stream with a grouping: `process` it, `connect` it, or map it on other instances."""
+class GroupedStream(ReadableStream):
+    """A stream with a grouping: `process` it, `connect` it, or apply a stateless method."""
 
     def __repr__(self) -> str:
         grouping = self._grouping.describe()
         return f"GroupedStream({self.id!r} of topology {self._registry.name!r}, {grouping})"
 
     def connect(self, other: GroupedStream) -> ConnectedStream:
-        """Let one operator read two streams: this one is its left, `other` its right.
+        """Connect two streams as the inputs of one operator: this one left, `other` right.
 
         Raises:
-            TopologyError: `other` is no grouped stream of the same topology, or has another key.
+            TopologyError: `other` is not a grouped stream of the same topology, or the keys of the
+                two streams have different types.
         """
-        if isinstance(other, Readable) and not isinstance(other, GroupedStream):
+        if isinstance(other, ReadableStream) and not isinstance(other, GroupedStream):
             raise mistake(
                 self.id,
                 f"connect needs both streams grouped: call key_by('column') or broadcast() on"
@@ -62,22 +63,23 @@ class GroupedStream(Readable):
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> Stream:
-        """Run an operator with state of its own: one object of a `Process` class per instance.
+        """Add a stateful operator: each instance is an object of a `Process` class.
 
         Args:
-            operator: the class, or a function without arguments that makes an object of it.
-            id: a name for the operator; chosen if left out.
-            parallelism: number of instances; one per worker if left out.
-            event_time_order: hand rows over in the order of their event times; if left out, where
-                the stream has event times.
-            num_cpus: processors that an instance reserves on Ray. A worker reserves the sum of what
-                its instances ask for; without any, 1 on a Ray that others use, too.
-            num_gpus: the same for GPUs; Ray shows them to the worker (`ray.get_gpu_ids()`).
-            resources: the same for Ray's custom resources, by name. Elsewhere than on Ray all
-                three mean nothing, and that is told.
+            operator: the class, or a function without arguments that returns an object of it.
+            id: the id of the operator; by default "process-1" and so on.
+            parallelism: the number of instances; by default one per worker.
+            event_time_order: whether the operator receives rows in the order of their event times;
+                by default if the stream has event times.
+            num_cpus: the processors that an instance reserves on Ray. A worker reserves the sum of
+                its instances' requests; without any, 1 on a cluster that whale-ray has not started.
+            num_gpus: the GPUs that an instance reserves; a worker gets theirs by
+                `ray.get_gpu_ids()`.
+            resources: Ray's custom resources that an instance reserves, by name. Without Ray these
+                three have no effect, and a warning is logged.
 
         Raises:
-            TopologyError: what was passed does not fit, and how to mend it.
+            TopologyError: an argument is not valid; the message says how to correct it.
         """
         operator_id = add_process(
             self._registry,
@@ -93,7 +95,7 @@ class GroupedStream(Readable):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name.startswith("_"):  # such as what `copy` looks for before there is a grouping
+            if name.startswith("_"):  # such as those that `copy` looks up before `__init__` ran
                 raise AttributeError(misuse.other_name("GroupedStream", name))
             text = misuse.on_grouped(name, self._grouping.describe())
             if text:
@@ -102,7 +104,7 @@ class GroupedStream(Readable):
 
 
 class ConnectedStream:
-    """Two grouped streams that one operator reads: `process` them."""
+    """Two grouped streams, the inputs of one operator: `process` them."""
 
     def __init__(self, left: GroupedStream, right: GroupedStream) -> None:
         self._left = left
@@ -122,22 +124,23 @@ class ConnectedStream:
         num_gpus: float | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> Stream:
-        """Run an operator with two inputs: one object of a `CoProcess` class per instance.
+        """Add a stateful operator with two inputs: each instance is an object of a `CoProcess`.
 
         Args:
-            operator: the class, or a function without arguments that makes an object of it.
-            id: a name for the operator; chosen if left out.
-            parallelism: number of instances; one per worker if left out.
-            event_time_order: merge both streams by event time, left before right where equal; if
-                left out, where both have event times.
-            num_cpus: processors that an instance reserves on Ray. A worker reserves the sum of what
-                its instances ask for; without any, 1 on a Ray that others use, too.
-            num_gpus: the same for GPUs; Ray shows them to the worker (`ray.get_gpu_ids()`).
-            resources: the same for Ray's custom resources, by name. Elsewhere than on Ray all
-                three mean nothing, and that is told.
+            operator: the class, or a function without arguments that returns an object of it.
+            id: the id of the operator; by default "process-1" and so on.
+            parallelism: the number of instances; by default one per worker.
+            event_time_order: whether both streams are merged by event time, left before right if
+                equal; by default if the streams have event times.
+            num_cpus: the processors that an instance reserves on Ray. A worker reserves the sum of
+                its instances' requests; without any, 1 on a cluster that whale-ray has not started.
+            num_gpus: the GPUs that an instance reserves; a worker gets theirs by
+                `ray.get_gpu_ids()`.
+            resources: Ray's custom resources that an instance reserves, by name. Without Ray these
+                three have no effect, and a warning is logged.
 
         Raises:
-            TopologyError: what was passed does not fit, and how to mend it.
+            TopologyError: an argument is not valid; the message says how to correct it.
         """
         registry = self._left._registry
         inputs = (self._left._input(LEFT), self._right._input(RIGHT))

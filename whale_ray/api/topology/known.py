@@ -1,8 +1,8 @@
-"""What is known of a stream's columns before any row has been read.
+"""The columns of a stream, as far as they are known before any row has been read.
 
-A file or table tells its columns; a projection makes new ones from them, whose types are known once
-rows come; a user's function may make anything. So a stream's columns are a mapping of name → type,
-with None for a type that is not known, or None altogether.
+The columns of a file or table are known. Of a projection only the names are known, since the type
+of an expression depends on the rows. Of a user's function nothing is known. So the columns are a
+mapping of name → type, in which the type may be None, or None instead of a mapping.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def columns_of(schema: Schema | None) -> KnownColumns | None:
 
 
 def as_schema(operator_id: str, schema: object) -> Schema | None:
-    """Return the schema that a user wrote as one, or as {'column': 'int64'}; None is left.
+    """Return the schema that a user passed: a `Schema`, a mapping {'column': 'int64'}, or None.
 
     Raises:
-        TopologyError: it is neither, or names an unsupported type.
+        TopologyError: it is none of these, or names an unsupported type.
     """
     from ...configs.errors import InputError
     from ...transport.wire.types import Schema
@@ -51,7 +51,7 @@ def as_schema(operator_id: str, schema: object) -> Schema | None:
 def check_columns(
     operator_id: str, verb: str, names: tuple[str, ...], known: KnownColumns | None
 ) -> None:
-    """Refuse a column that the stream does not have, naming the nearest that it has."""
+    """Refuse a column that the stream does not have; the message names a similar one."""
     if known is None:
         return
     for name in names:
@@ -67,7 +67,7 @@ def check_columns(
 
 
 def kind_of_key(type_: DataType) -> str:
-    """Return the kind of values a type holds; keys of different kinds are never equal."""
+    """Return the kind of a type's values; keys of different kinds are never equal."""
     numpy_kind = type_.storage.kind
     if type_.family in ("string", "large_string", "binary", "large_binary", "fixed_size_binary"):
         return "bytes"

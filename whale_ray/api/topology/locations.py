@@ -1,4 +1,4 @@
-"""Where in the user's program an operator was written."""
+"""The place in the user's program at which an operator was added."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def caller_location() -> str:
 
 
 def _is_ours(module: str) -> bool:
-    """Applications count as users."""
+    """Return whether a module is whale-ray's; the applications count as users' programs."""
     if module.startswith(f"{_PACKAGE}.applications"):
         return False
     return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")

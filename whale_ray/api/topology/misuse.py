@@ -1,7 +1,7 @@
-"""What to say when a method is called where it does not exist.
+"""Messages for methods that are called on an object that does not have them.
 
-A type checker finds these mistakes from the classes alone. For everybody else, a stream that lacks
-a method looks it up here and answers with the fix, instead of a bare `AttributeError`.
+A type checker finds these mistakes by the classes. At runtime, the message of the `AttributeError`
+or `TopologyError` says what to write instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRANSFORMS = ("map", "filter", "flat_map", "select", "with_column")
 """The methods that need no state."""
 
 STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink", "union", "via"})
-"""All that can be called on some stream."""
+"""The methods of all kinds of streams."""
 
 OTHER_NAMES: Mapping[str, str] = {
     "withColumn": "with_column",
@@ -64,7 +64,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "writeStream": "sink",
     "write_parquet": "sink(whale.sinks.parquet('folder'))",
 }
-"""What the same thing is called in Spark, pandas, Flink, Bytewax, Ray and elsewhere."""
+"""Names of methods in Spark, pandas, Flink, Bytewax, Ray and others → the name in whale-ray."""
 
 _AGGREGATES = (
     "aggregates do not exist yet: write stream.key_by('column').process(Total), where Total derives"
@@ -133,13 +133,16 @@ INSTEAD: Mapping[str, str] = {
     "printSchema": "write print(topology.explain())",
     "explain": "write print(topology.explain())",
 }
-"""What to write where there is no such method."""
+"""What to write instead of a method that does not exist, by its name."""
 
 
 def other_name(kind: str, name: str, columns: Collection[str] = ()) -> str:
-    """Return the text of an `AttributeError` for a method that no stream has.
+    """Return the message of an `AttributeError` for a method that no stream has.
 
-    `columns` are those of the stream, as far as they are known.
+    Args:
+        kind: the class of the object.
+        name: the method's name.
+        columns: the columns of the stream, as far as they are known.
     """
     if name in INSTEAD:
         hint = f": {INSTEAD[name]}"
@@ -163,11 +166,11 @@ ON_TOPOLOGY: Mapping[str, str] = {
     ),
     "sink": "call .sink(…) on a stream, such as what topology.source(…) returns",
 }
-"""What to write for what a topology has not."""
+"""What to write instead of an attribute that a topology does not have, by its name."""
 
 
 def on_topology(name: str) -> str:
-    """Return the text of an `AttributeError` for a method that no topology has."""
+    """Return the message of an `AttributeError` for a method that a topology does not have."""
     hint = ""
     if name in ON_TOPOLOGY:
         hint = f": {ON_TOPOLOGY[name]}"
@@ -177,14 +180,14 @@ def on_topology(name: str) -> str:
 
 
 def subscript(key: object) -> str:
-    """Return what is wrong with `stream[key]`, and with a loop over a stream."""
+    """Return the message for `stream[key]`, and for a loop over a stream."""
     if isinstance(key, str):
         return f"a stream has no columns to take: write whale.col({key!r}) in an expression"
     return _ROWS
 
 
 def on_ungrouped(name: str) -> str | None:
-    """Return what is wrong with a method of a grouped stream on one that is not grouped."""
+    """Return the message for a grouped stream's method on a stream without grouping, or None."""
     if name == "process":
         return (
             "process needs to know which instance gets which row: group the stream right before it,"
@@ -199,7 +202,7 @@ def on_ungrouped(name: str) -> str | None:
 
 
 def on_grouped(name: str, grouping: str) -> str | None:
-    """Return what is wrong with a second grouping."""
+    """Return the message for a second grouping or a union of a grouped stream, or None."""
     if name == "union":
         return grouped_before_union("this one", grouping)
     if name not in GROUPINGS:
@@ -208,7 +211,7 @@ def on_grouped(name: str, grouping: str) -> str | None:
 
 
 def grouped_before_union(which: str, grouping: str) -> str:
-    """Return what is wrong with a grouped stream in a union."""
+    """Return the message for a grouped stream in a union."""
     return (
         f"union takes streams that are not grouped, and {which} is ({grouping}): group what union"
         " returns, a.union(b).key_by('column')"
@@ -216,7 +219,7 @@ def grouped_before_union(which: str, grouping: str) -> str:
 
 
 def on_connected(name: str) -> str | None:
-    """Return what is wrong with anything but process after connect."""
+    """Return the message for a method other than `process` on connected streams, or None."""
     if name not in STREAM_METHODS:
         return None
     return (
@@ -226,7 +229,7 @@ def on_connected(name: str) -> str | None:
 
 
 def on_sink(name: str) -> str | None:
-    """Return what is wrong with anything after a sink."""
+    """Return the message for a stream's method on a sink, or None."""
     if name not in STREAM_METHODS:
         return None
     return (

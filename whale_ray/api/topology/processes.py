@@ -1,4 +1,4 @@
-"""What `process` and `connect` accept, and what is wrong with the rest."""
+"""Checks of the arguments of `process` and `connect`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CALLED = (
     *("open", "on_batch", "on_row", "on_left", "on_right", "on_left_row", "on_right_row"),
     *("on_merged", "on_watermark", "close"),
 )
-"""The methods of a process that a worker calls, without a use for what they return."""
+"""The methods of a process that a worker calls; their return values are not used."""
 
 Factory = Callable[[], Process | CoProcess]
 
 
 @dataclass(frozen=True)
 class WantedResources:
-    """What the user wants Ray to reserve for each instance, as passed."""
+    """The arguments for Ray's resources of each instance, as the user passed them."""
 
     num_cpus: object
     num_gpus: object
@@ -36,11 +36,10 @@ class WantedResources:
 
 
 def request_of(operator_id: str, wanted: WantedResources) -> ResourceRequest | None:
-    """Return what each instance asks Ray for, None if the user said nothing.
+    """Return the resources that each instance requests of Ray; None if the user set none.
 
     Raises:
-        TopologyError: an amount is no number, or negative; or a resource has a name of its own
-            parameter.
+        TopologyError: an amount is not a number or is negative, or CPU or GPU is in `resources`.
     """
     amounts: dict[str, float] = {}
     for name, parameter, given in (
@@ -85,11 +84,11 @@ def add_process(
     event_time_order: bool | None,
     wanted: WantedResources,
 ) -> str:
-    """Add an operator with state of one or two inputs; return its id.
+    """Add a stateful operator with one or two inputs and return its id.
 
     Raises:
-        TopologyError: `operator` makes none with that number of inputs, or its rows cannot be put
-            in event-time order.
+        TopologyError: `operator` is not a class or function of an operator with that number of
+            inputs, or its rows cannot be put in event-time order.
     """
     operator_id = registry.choose_id("process", wanted_id)
     connected = len(inputs) == 2
@@ -149,16 +148,16 @@ def check_same_key(registry: Registry, left: Input, right: Input) -> None:
 def check_process(operator_id: str, operator: object, *, connected: bool) -> tuple[Factory, bool]:
     """Return the factory of an operator's instances, and whether one object serves a worker.
 
-    A factory that is neither a class nor a `functools.partial` of one is called once, to see what
-    it makes: set-up that costs belongs into `open`.
+    A factory that is neither a class nor a `functools.partial` of one is called once, to check the
+    object that it returns. Expensive set-up therefore belongs into `open`.
 
     Args:
         operator_id: the operator's id.
-        operator: what the user passed.
+        operator: the user's argument.
         connected: whether the operator has two inputs.
 
     Raises:
-        TopologyError: it makes no operator with that number of inputs.
+        TopologyError: it does not return an operator with that number of inputs.
     """
     if isinstance(operator, (Process, CoProcess)):
         name = type(operator).__name__
@@ -183,7 +182,7 @@ def check_process(operator_id: str, operator: object, *, connected: bool) -> tup
     if isinstance(made, type) or not isinstance(made, (Process, CoProcess)):
         raise mistake(
             operator_id,
-            f"{name_of(operator)}() makes {describe_value(made)}: it must return an object of a"
+            f"{name_of(operator)}() returns {describe_value(made)}: it must return an object of a"
             f" class derived from {_wanted(connected)}",
         )
     _check_class(operator_id, type(made), connected=connected)
@@ -220,7 +219,7 @@ def _check_class(operator_id: str, made_class: type, *, connected: bool) -> None
 
 
 def _check_called(operator_id: str, made_class: type, method: str) -> None:
-    """Refuse a method that would not run when it is called, but return something that would."""
+    """Refuse a generator or coroutine function: calling it would not run its body."""
     function = getattr(made_class, method, None)
     if inspect.isgeneratorfunction(function):
         wrong = "contains yield"

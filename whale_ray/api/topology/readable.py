@@ -1,4 +1,4 @@
-"""What can be done with the output of an operator, grouped or not: transform it, or end it."""
+"""The methods that streams with and without a grouping share: stateless ones, `sink` and `via`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     Made = Columns | tuple[Columns, npt.ArrayLike] | None
 
 
-class Readable:
-    """The output of an operator and how its rows are spread over the next one."""
+class ReadableStream:
+    """The output of an operator, with the grouping that distributes its rows."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class Readable:
         return self._upstream
 
     def via(self, transport: Transport) -> Self:
-        """Carry the rows by a transport of your own, where they go from one process to another.
+        """Return this stream with a transport of your own for rows between processes.
 
         Args:
-            transport: a `whale.transports.Transport`; it is used by what reads the stream that
-                this method returns, and nothing else.
+            transport: a `whale.transports.Transport`. It is used only by operators that read the
+                returned stream.
 
         Raises:
-            TopologyError: what was passed is not one; or, of the whole topology, nothing reads
-                that stream.
+            TopologyError: `transport` is not a transport. If no operator reads the returned stream,
+                the error is raised when the topology is planned.
         """
         check_transport(f"operator {self.id!r}: via", transport)
         self._registry.note_transport(self.id, transport, caller_location())
-        carried = object.__new__(type(self))
-        vars(carried).update(vars(self), _transport=transport)
-        return carried
+        stream = object.__new__(type(self))
+        vars(stream).update(vars(self), _transport=transport)
+        return stream
 
     def map(
         self,
@@ -90,14 +90,16 @@ class Readable:
         """Turn every row into one row.
 
         Args:
-            function: row → mapping of column name → value; or one marked with `whale.columns`:
-                batch → `Batch` or mapping of column name → array, with as many rows.
-            id: a name for the operator; chosen if left out.
-            schema: the columns it makes; else learnt from the first rows and then fixed.
-            parallelism: number of instances; as many as upstream if left out.
+            function: row → mapping of column name → value; or a function marked with
+                `whale.columns`: batch → `Batch` or mapping of column name → array, with as many
+                rows.
+            id: the id of the operator; by default "map-1" and so on.
+            schema: the columns of the output; by default inferred from its first rows.
+            parallelism: the number of instances; by default as many as upstream, and one per
+                worker behind a grouping.
 
         Raises:
-            TopologyError: what was passed does not fit, and how to mend it.
+            TopologyError: an argument is not valid; the message says how to correct it.
         """
         return self._transform(
             "map", id, parallelism, lambda own, _: map_transform(own, function, schema)
@@ -115,11 +117,12 @@ class Readable:
         Args:
             condition: an expression, `whale.col("lat_e5") > 0`; or row → bool; or a function
                 marked with `whale.columns`: batch → booleans, shape (num_rows,).
-            id: a name for the operator; chosen if left out.
-            parallelism: number of instances; as many as upstream if left out.
+            id: the id of the operator; by default "filter-1" and so on.
+            parallelism: the number of instances; by default as many as upstream, and one per
+                worker behind a grouping.
 
         Raises:
-            TopologyError: what was passed does not fit, and how to mend it.
+            TopologyError: an argument is not valid; the message says how to correct it.
         """
         return self._transform(
             "filter", id, parallelism, lambda own, known: filter_transform(own, condition, known)
@@ -133,18 +136,20 @@ class Readable:
         schema: SchemaLike | None = None,
         parallelism: int | None = None,
     ) -> Stream:
-        """Turn every row into any number of rows, each with its parent's event time.
+        """Turn every row into any number of rows, each with the event time of its input row.
 
         Args:
-            function: row → iterable of mappings, such as a generator, or None; or one marked with
-                `whale.columns`: batch → `Batch`, mapping of column name → array, a pair of either
-                and the number of each row's parent (int, shape (rows made,)), or None.
-            id: a name for the operator; chosen if left out.
-            schema: the columns it makes; else learnt from the first rows and then fixed.
-            parallelism: number of instances; as many as upstream if left out.
+            function: row → iterable of mappings, such as a generator, or None; or a function marked
+                with `whale.columns`: batch → `Batch`, mapping of column name → array, a pair of
+                either and the index of each output row's input row (integers, shape (output
+                rows,)), or None.
+            id: the id of the operator; by default "flat-map-1" and so on.
+            schema: the columns of the output; by default inferred from its first rows.
+            parallelism: the number of instances; by default as many as upstream, and one per
+                worker behind a grouping.
 
         Raises:
-            TopologyError: what was passed does not fit, and how to mend it.
+            TopologyError: an argument is not valid; the message says how to correct it.
         """
         return self._transform(
             "flat_map", id, parallelism, lambda own, _: flat_map_transform(own, function, schema)
@@ -188,19 +193,24 @@ class Readable:
     def sink(
         self, sink: Sink, *, id: str | None = None, parallelism: int | None = None
     ) -> SinkHandle:
-        """Write the stream: `sink(whale.sinks.parquet("out/"), id="out")`.
+        """Write the stream to a sink: `sink(whale.sinks.parquet("out/"), id="out")`.
 
-        The job's result of this sink is `job.results(id)`.
+        `job.results(id)` returns what the sink has published.
+
+        Args:
+            sink: one of `whale.sinks`.
+            id: the id of the operator; by default "sink-1" and so on.
+            parallelism: the number of instances; by default as many as upstream.
 
         Raises:
-            TopologyError: what was passed is not a sink.
+            TopologyError: `sink` is not a sink, or another sink writes to the same folder.
         """
         operator_id = self._registry.choose_id("sink", id)
         check_sink(operator_id, sink, self._registry.nodes)
         self._add(operator_id, "sink", OperatorKind.SINK, sink, parallelism, None)
         return SinkHandle(self._registry, operator_id)
 
-    if not TYPE_CHECKING:  # a type checker knows that a stream is no container
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report a wrong subscript
 
         def __getitem__(self, key: object) -> Any:
             raise mistake(self.id, misuse.subscript(key))
@@ -224,7 +234,7 @@ class Readable:
         return self._output_of(operator_id)
 
     def _output_of(self, operator_id: str) -> Stream:
-        from .streams import Stream  # a stream is readable, and what is read makes a stream
+        from .streams import Stream  # here, since a Stream is itself a ReadableStream
 
         return Stream(self._registry, operator_id)
 

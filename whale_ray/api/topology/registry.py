@@ -1,4 +1,4 @@
-"""The operators of one topology while it is built: ids, order, what is known of their columns."""
+"""The operators of one topology while it is built, with their ids and known columns."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from .known import KnownColumns
 
 OPERATORS_MAX = 10_000
-"""Operators of one topology; more come from a loop that does not end."""
+"""Operators of one topology; more are probably added by an endless loop."""
 
 
 class Registry:
-    """What a topology and its streams share. An operator is added whole or not at all."""
+    """The operators that a topology and its streams share."""
 
     def __init__(self, name: str, transport: Transport | None = None) -> None:
         self.name = name
         self.transport = transport
         self._nodes: dict[str, OperatorNode] = {}
         self._columns: dict[str, KnownColumns | None] = {}
-        self._carried: list[tuple[str, Transport, str]] = []
+        self._transports: list[tuple[str, Transport, str]] = []
 
     def choose_id(self, verb: str, wanted: str | None) -> str:
-        """Return the id of the next operator: as wanted, else the verb and its number.
+        """Return the id of the next operator: as wanted, else the method and its number.
 
-        "map-2" is the second operator of the topology that `map` makes: the same program gives the
-        same ids each time. An operator whose id must outlive changes of the program needs its own.
+        "map-2" is the second operator that `map` adds: the same program results in the same ids
+        each time. Only an id that the user sets is stable when the program changes.
         """
         if wanted is not None:
             self._check_free(check_name(wanted, "operator id"))
@@ -61,7 +61,11 @@ class Registry:
 
         Args:
             node: the operator; its id is free.
-            columns: what is known of the columns of its output.
+            columns: the columns of its output, as far as they are known.
+
+        Raises:
+            TopologyError: its parallelism is not possible, or there are too many operators. The
+                operator is then not added.
         """
         check_parallelism(node.id, node.parallelism)
         single = any(isinstance(feed.grouping, Global) for feed in node.inputs)
@@ -77,24 +81,24 @@ class Registry:
         self._columns[node.id] = columns
 
     def note_transport(self, upstream: str, transport: Transport, location: str) -> None:
-        """Remember that a stream of an operator was given a transport of its own."""
-        self._carried.append((upstream, transport, location))
+        """Record that the user set a transport for a stream of an operator."""
+        self._transports.append((upstream, transport, location))
 
     @property
     def nodes(self) -> tuple[OperatorNode, ...]:
-        """The operators so far, each after its inputs."""
+        """The operators added so far, each after its inputs."""
         return tuple(self._nodes.values())
 
     def node(self, operator_id: str) -> OperatorNode:
-        """Return an operator that was added."""
+        """Return the operator of that id."""
         return self._nodes[operator_id]
 
     def columns(self, operator_id: str) -> KnownColumns | None:
-        """Return what is known of the columns of an operator's output."""
+        """Return the columns of an operator's output, as far as they are known."""
         return self._columns[operator_id]
 
     def some_event_time(self, operator_id: str) -> bool:
-        """Tell whether an operator's rows, or (behind a union) some of them, have event times."""
+        """Return whether an operator's rows, or (behind a union) some of them, have event times."""
         waiting = [operator_id]
         while waiting:
             node = self._nodes[waiting.pop()]
@@ -116,8 +120,8 @@ class Registry:
         """Return the operators as a plan.
 
         Raises:
-            TopologyError: there is no source or no sink, or an operator that leads to none, or a
-                transport that carries nothing.
+            TopologyError: there is no source or no sink, or the output of an operator or a
+                transport is not used.
         """
         nodes = self.nodes
         if not nodes:
@@ -137,14 +141,15 @@ class Registry:
                     f"nothing reads its output ({node.verb} at {node.location}): end it with"
                     " .sink(whale.sinks.…), or remove it",
                 )
-        self._check_carried({(f.upstream, id(f.transport)) for node in nodes for f in node.inputs})
+        used = {(feed.upstream, id(feed.transport)) for node in nodes for feed in node.inputs}
+        self._check_transports(used)
         return LogicalPlan(self.name, nodes)
 
-    def _check_carried(self, used: set[tuple[str, int]]) -> None:
-        for upstream, transport, location in self._carried:
+    def _check_transports(self, used: set[tuple[str, int]]) -> None:
+        for upstream, transport, location in self._transports:
             if (upstream, id(transport)) not in used:
                 raise mistake(
                     upstream,
-                    f"via at {location} carries nothing: it changes no stream but returns one, and"
-                    " nothing reads that; read it, or remove the call",
+                    f"via at {location} has no effect: it changes no stream but returns a new one,"
+                    " which no operator reads; use that one, or remove the call",
                 )

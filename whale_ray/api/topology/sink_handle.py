@@ -1,4 +1,4 @@
-"""What `sink` returns: the end of a stream."""
+"""`SinkHandle`: the object that `sink` returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .registry import Registry
 
 
 class SinkHandle:
-    """The end of a stream; its `id` names the job's result."""
+    """A sink of a topology; `job.results(handle.id)` returns what it has published."""
 
     def __init__(self, registry: Registry, operator_id: str) -> None:
         self._registry = registry

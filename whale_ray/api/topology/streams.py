@@ -1,4 +1,4 @@
-"""Streams: what the methods of a topology return, and what they can do next.
+"""`Stream`: the output of an operator, and the groupings that can be applied to it.
 
 ::
 
@@ -7,8 +7,8 @@
                           │  └── map, filter, select, process … ────┘   │ connect
                           └───────────── process ── ConnectedStream ◀───┘
 
-A `Stream` is the output of one operator. Any number of operators may read it, so plans branch and
-meet again; each method adds an operator, or says how rows are spread, and returns a new value.
+Any number of operators may read a stream, so plans branch and merge again. Each method adds an
+operator or a grouping and returns a new stream; it does not change the stream that it is called on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from . import misuse
 from .checks import check_choice, check_function, mistake
 from .grouped import GroupedStream
 from .known import check_columns, kind_of_key
-from .readable import Readable
+from .readable import ReadableStream
 from .registry import Registry
 from .unions import add_union, no_stream
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
 
-class Stream(Readable):
-    """The output of an operator. Group it to say which instance gets which row."""
+class Stream(ReadableStream):
+    """The output of an operator. A grouping sends its rows to instances of the next operator."""
 
     def __init__(self, registry: Registry, operator_id: str) -> None:
         super().__init__(registry, operator_id, Forward())
@@ -53,21 +53,21 @@ class Stream(Readable):
         return f"Stream({self.id!r} of topology {self._registry.name!r})"
 
     def union(self, *others: Stream, id: str | None = None) -> Stream:
-        """Return all rows of this stream and of others with equal columns.
+        """Return a stream with all rows of this stream and of others with equal columns.
 
-        A union costs nothing by itself: what reads it reads each of its streams. The rows of one
-        stream stay in its order; between streams there is none but that of event times, and rows
-        of equal time come in the order in which the streams are named here. The watermark is the
-        least of all.
+        A union has no cost at runtime: an operator that reads it reads each of its streams. The
+        rows of one stream keep their order. Rows of different streams are ordered only by event
+        time; for equal times the order of the streams here decides. The watermark is the minimum of
+        the streams' watermarks.
 
         Args:
             others: streams of the same topology; their columns have the same names and types, in
                 the same order.
-            id: a name for the union; chosen if left out.
+            id: the id of the union; by default "union-1" and so on.
 
         Raises:
-            TopologyError: what was passed is no such stream, or columns differ, as far as they are
-                known; the others are compared while the job runs.
+            TopologyError: an argument is not such a stream, or the columns differ, as far as they
+                are known. Columns that are not known yet are compared while the job runs.
         """
         union_id = self._registry.choose_id("union", id)
         inputs = tuple(self._united(union_id, stream) for stream in (self, *others))
@@ -78,9 +78,9 @@ class Stream(Readable):
         """Send all rows of one key to one instance, in order.
 
         Args:
-            columns: the columns that make the key.
-            on_null: "fail" ends the job at a row whose key is null, "drop" leaves such rows out
-                and counts them.
+            columns: the columns of the key.
+            on_null: "fail": a row whose key is null fails the job; "drop": such rows are dropped
+                and counted.
 
         Raises:
             TopologyError: a column is missing, as far as the columns are known.
@@ -89,31 +89,31 @@ class Stream(Readable):
         return self._grouped(lambda: Key(columns), "key_by", columns, on_null)
 
     def shuffle(self) -> GroupedStream:
-        """Send every row to one instance, so that all get about the same share."""
+        """Send every row to one instance, and about equally many rows to each."""
         return self._grouped(Shuffle)
 
     def broadcast(self) -> GroupedStream:
-        """Send every row to **all** instances; it is encoded once, and read in place."""
+        """Send every row to **all** instances. It is serialized once, and read in place."""
         return self._grouped(All)
 
     def global_(self) -> GroupedStream:
-        """Send every row to the one instance of the next operator."""
+        """Send every row to one instance: the next operator has only one."""
         return self._grouped(Global)
 
     def local_or_shuffle(self) -> GroupedStream:
-        """Send rows to instances in the same worker where it has any, else shuffle them."""
+        """Send rows to instances in the same worker if there are any, else shuffle them."""
         return self._grouped(LocalOrShuffle)
 
     def direct(self, column: str, *, on_null: OnBadRows = "fail") -> GroupedStream:
-        """Send every row to the instance whose number (from 0) stands in an integer column.
+        """Send every row to the instance whose number (from 0) is in an integer column.
 
         Args:
             column: the column's name.
-            on_null: "fail" ends the job at a row with a null there, "drop" leaves such rows out
-                and counts them.
+            on_null: "fail": a row with a null there fails the job; "drop": such rows are dropped
+                and counted.
 
         Raises:
-            TopologyError: the column is missing or holds no integers, as far as that is known.
+            TopologyError: the column is missing or does not hold integers, as far as is known.
         """
         check_choice(self.id, "on_null", on_null, ("fail", "drop"))
         grouped = self._grouped(lambda: Direct(column), "direct", (column,), on_null)
@@ -123,7 +123,7 @@ class Stream(Readable):
         return grouped
 
     def partition_by(self, function: Callable[[Batch, int], npt.ArrayLike]) -> GroupedStream:
-        """Send every row to the instance that a function of the user's names.
+        """Send every row to the instance that a function of yours chooses.
 
         Args:
             function: (batch, parallelism) → instance numbers from 0, shape (num_rows,).
@@ -136,8 +136,12 @@ class Stream(Readable):
         return self._grouped(lambda: Custom(function))
 
     def _united(self, union_id: str, stream: object) -> Input:
-        """Return a stream as an input of a union, which spreads no rows itself."""
-        if not isinstance(stream, Readable):
+        """Return a stream as an input of a union, without a grouping.
+
+        Raises:
+            TopologyError: it is not an ungrouped stream of this topology.
+        """
+        if not isinstance(stream, ReadableStream):
             raise no_stream(union_id, stream)
         if not isinstance(stream, Stream):
             raise mistake(
@@ -167,7 +171,7 @@ class Stream(Readable):
         check_columns(self.id, verb, columns, self._columns())
         return GroupedStream(self._registry, self._upstream, grouping, on_null, self._transport)
 
-    if not TYPE_CHECKING:  # a type checker knows what is missing; everybody else is told the fix
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report a missing attribute
 
         def __getattr__(self, name: str) -> Any:
             text = misuse.on_ungrouped(name)

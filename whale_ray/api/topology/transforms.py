@@ -1,7 +1,7 @@
-"""What the stateless methods accept, and the transform that each makes of it.
+"""The transforms of the stateless methods, with checks of their arguments.
 
-Every function here takes the operator's id and what the user passed, and returns the transform with
-what is known of the columns that it makes.
+Every function here takes the operator's id and the user's arguments, and returns the transform with
+the columns of its output, as far as they are known.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def map_transform(operator_id: str, function: object, schema: object) -> Made:
     if inspect.isgeneratorfunction(called):
         raise mistake(
             operator_id,
-            f"{name_of(called)} is a generator, which makes any number of rows: use flat_map",
+            f"{name_of(called)} is a generator, which yields any number of rows: use flat_map",
         )
     return MapRows(called, declared), columns_of(declared)
 
@@ -129,7 +129,7 @@ def with_column_transform(
 
 
 def _type_of(expression: Expression, known: KnownColumns | None) -> Any:
-    """Return the type of a column that is passed on as it is; computing others needs a row."""
+    """Return the type of a column that is only renamed; None for a computed one."""
     from ...operators.expressions.expression import Alias, ColumnReference
 
     inner = expression.expression if isinstance(expression, Alias) else expression

@@ -1,4 +1,4 @@
-"""What `union` accepts, and what is wrong with the rest."""
+"""Checks of the arguments of `union`, and the operator that it adds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add_union(registry: Registry, union_id: str, inputs: tuple[Input, ...]) -> N
     """Add the union of streams.
 
     Raises:
-        TopologyError: there is one stream alone, or one has other columns, as far as known.
+        TopologyError: there is only one stream, or their columns differ, as far as is known.
     """
     if len(inputs) < 2:
         raise mistake(union_id, "union needs another stream: pass one or more, a.union(b, c)")
@@ -33,13 +33,13 @@ def add_union(registry: Registry, union_id: str, inputs: tuple[Input, ...]) -> N
 
 
 def no_stream(union_id: str, passed: object) -> TopologyError:
-    """Return what is wrong with anything but a stream."""
+    """Return the error for an argument of `union` that is not a stream."""
     hint = ": pass them one by one, a.union(*streams)" if isinstance(passed, (list, tuple)) else ""
     return mistake(union_id, f"union takes streams, not {describe_value(passed)}{hint}")
 
 
 def _equal_columns(registry: Registry, union_id: str, streams: list[str]) -> KnownColumns | None:
-    """Return the columns of all, as far as they are known."""
+    """Return the columns that all streams have, as far as they are known."""
     united: tuple[str, KnownColumns] | None = None
     for stream in streams:
         columns = registry.columns(stream)
