@@ -1,7 +1,7 @@
-"""Ray around a topology: joining or starting it, and Ray Datasets in and out.
+"""Connections to Ray clusters, and Ray Datasets as sources and sinks.
 
-Only sessions and data live here; the actors that run a job are in `whale_ray.control`. Nothing in
-here imports ray before it is used.
+The actors that run a job are in `whale_ray.deployment.on_ray`. Nothing in this package imports ray
+before it is used.
 """
 
 from .dataset import RayDatasetResult, ray_dataset_sink, ray_dataset_source, to_ray_dataset

@@ -1,7 +1,7 @@
-"""Finds out where a running Ray is, and whether anything answers there.
+"""Find the address of a running Ray cluster, and check that it answers.
 
-Ray itself tries a dead address for five minutes and then ends the process; a look at the port
-takes no time.
+Ray itself tries an unreachable address for five minutes and then ends the process; connecting to
+the port first detects this at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ANSWER_TIMEOUT_S = 5.0
 
 
 def resolve_address(address: str | None) -> str | None:
-    """Return `host:port` of the Ray to join, None to start a new one; see `session`.
+    """Return `host:port` of the cluster to join, or None to start a new one; see `session`.
 
     Raises:
         UsageError: the address is not `host:port`.
@@ -45,7 +45,7 @@ def resolve_address(address: str | None) -> str | None:
 
 
 def _found_here(*, must_find: bool) -> str | None:
-    """Return the Ray that runs on this machine, if any."""
+    """Return the address of the cluster that runs on this machine, or None."""
     recorded, running = _recorded_and_running()
     if recorded is not None and not _silence(*_split(recorded, "")):
         _enable_token()
@@ -67,7 +67,7 @@ def _found_here(*, must_find: bool) -> str | None:
 
 
 def _recorded_and_running() -> tuple[str | None, list[str]]:
-    """Return the address that `ray start` noted on this machine, and all that have processes."""
+    """Return the address that `ray start` recorded, and those of all running Ray processes."""
     from ray._private import services
 
     finder: Any = services
@@ -90,7 +90,7 @@ def _split(address: str, source: str) -> tuple[str, int]:
 
 
 def _silence(host: str, port: int) -> str:
-    """Return why nothing answers at a port, empty if something does."""
+    """Return why a port cannot be connected to; empty if it can."""
     try:
         with socket.create_connection((host, port), timeout=_ANSWER_TIMEOUT_S):
             return ""
@@ -101,7 +101,7 @@ def _silence(host: str, port: int) -> str:
 
 
 def _numeric(host: str) -> str:
-    """Return the address that Ray calls a host by: never loopback."""
+    """Return Ray's address of a host, which is never the loopback address."""
     if _is_loopback(host):
         from ray.util import get_node_ip_address
 
@@ -114,7 +114,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Tell whether a host is this machine: only then may its token be offered unasked."""
+    """Return whether a host is this machine; only then is its token sent without a request."""
     if _is_loopback(host):
         return True
     from ray.util import get_node_ip_address
@@ -123,9 +123,9 @@ def _is_here(host: str) -> bool:
 
 
 def _enable_token() -> None:
-    """Use this user's token for a Ray of this machine, unless RAY_AUTH_MODE says what to do.
+    """Use this user's token for a cluster of this machine, unless RAY_AUTH_MODE is set.
 
-    Ray 2.60 protects every new cluster with a token and offers it by itself only for "auto".
+    Ray 2.60 protects every new cluster with a token, and sends it by itself only for "auto".
     """
     from ray._private.authentication import authentication_token_setup
 

@@ -1,12 +1,12 @@
-"""Sources over rows that another system has handed over: Ray objects, or files.
+"""Sources for rows of Spark DataFrames and Ray Datasets: Ray objects, or files.
 
-A Spark DataFrame or a Ray Dataset exists in the driver alone. At submission it becomes one of
+A Spark DataFrame or a Ray Dataset exists only in the driver. At submission it becomes one of
 
 * `ObjectSource`: Arrow tables in Ray's object store, read in place by worker actors on the node;
-* `FileSource`: Parquet files, for workers that are not Ray actors, or rows that cannot get into the
-  object store exactly.
+* `FileSource`: Parquet files, for workers that are not Ray actors, or rows whose values the object
+  store cannot represent exactly.
 
-A block (an object, a file) is the unit that is dealt out to instances, in the order of the blocks.
+Blocks (objects or files) are assigned to instances round-robin, in their order.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from ..transport.wire.types import Schema
 
 _AHEAD = 2
-"""Blocks that a reader lets Ray fetch to its node beforehand."""
+"""How many blocks a reader prefetches to its node."""
 
 _POLL_NS = 1_000_000
 _BATCH_ROWS = 8192
 
 
 class ObjectRefs:
-    """References to Ray objects that survive any pickling.
+    """References to Ray objects that can be pickled by any pickler.
 
-    An ordinary pickle of a reference forgets who owns the object, and nobody can ever read it
-    again; Ray's own pickle keeps that. It is opened only where objects are read: the plan that
-    holds the references also passes through processes that do not.
+    An ordinary pickle of a reference loses the owner of the object, which can then not be read
+    again; Ray's own pickle keeps the owner. The references are unpickled only where objects are
+    read, since the plan also passes through processes without a connection to Ray.
     """
 
     def __init__(self, refs: Sequence[Any]) -> None:
@@ -61,16 +61,17 @@ class ObjectRefs:
         return self._refs
 
     def release(self) -> None:
-        """Let go of the objects, in the process that owns them.
+        """Release the references, in the process that owns the objects.
 
-        They go once nobody else refers to them: no reader, and no dataset of the user's.
+        Ray frees the objects when no other reference exists: no reader, and no dataset of the
+        user's.
         """
         import ray
 
         if self._packed and self._refs is not None and ray.is_initialized():
             worker: Any = ray._private.worker.global_worker
             for ref in self._refs:
-                # Ray's pickle takes a hold that it never gives back, for there might be readers.
+                # Ray's pickle adds a reference that it never removes, for possible readers.
                 worker.core_worker.remove_object_ref_reference(ref)
             self._packed = b""
         self._refs = ()
@@ -91,13 +92,13 @@ class ObjectRefs:
 class ObjectSource(Source):
     """Arrow tables in Ray's object store.
 
-    The process that submitted the job owns the objects: they can be read again, by a new attempt
-    too, for as long as it lives, and no longer. A detached job therefore cannot read them.
+    The process that submitted the job owns the objects: they can be read, also by a new attempt,
+    only while that process is alive. A detached job therefore cannot read them.
 
     Attributes:
-        refs: to `pyarrow.Table`s.
-        columns: what the source delivers; tables are cast to it.
-        origin: what the rows were, for messages.
+        refs: references to `pyarrow.Table`s.
+        columns: the columns of the source; tables are cast to it.
+        origin: the name of the DataFrame or dataset, for messages.
     """
 
     refs: ObjectRefs
@@ -117,23 +118,23 @@ class ObjectSource(Source):
         return _ObjectReader(self, [(number, refs[number]) for number in mine], context.clock)
 
     def describe(self) -> str:
-        """Return what the rows were."""
+        """Return the origin."""
         return self.origin
 
     def release(self) -> None:
-        """Let go of the objects, once the job has ended; see `ObjectRefs.release`."""
+        """Release the objects after the end of the job; see `ObjectRefs.release`."""
         self.refs.release()
 
 
 @dataclass(frozen=True)
 class FileSource(Source):
-    """Parquet files with the columns of `columns` by position, whatever they are called in them.
+    """Temporary Parquet files, whose columns are matched to `columns` by position.
 
     Attributes:
-        folder: where the files lie; removed with the process that submitted the job.
-        names: the files, in the order of the rows.
-        columns: what the source delivers.
-        origin: what the rows were, for messages.
+        folder: the folder of the files, which is removed at the end of the submitting process.
+        names: the names of the files, in the order of the rows.
+        columns: the columns of the source.
+        origin: the name of the DataFrame or dataset, for messages.
     """
 
     folder: str
@@ -153,11 +154,11 @@ class FileSource(Source):
         return ArrowReader(self._batches(mine))
 
     def describe(self) -> str:
-        """Return what the rows were."""
+        """Return the origin."""
         return self.origin
 
     def release(self) -> None:
-        """Remove the files; nobody may read them after."""
+        """Remove the files after the end of the job."""
         remove_folder(self.folder)
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -179,7 +180,7 @@ class FileSource(Source):
 
 
 class _ObjectReader(ArrowReader):
-    """Reads the objects of one instance, one after the other, without ever waiting for one."""
+    """Reads the objects of one instance in order, without blocking while one is fetched."""
 
     def __init__(
         self, source: ObjectSource, blocks: Sequence[tuple[int, Any]], clock: Clock
@@ -191,7 +192,7 @@ class _ObjectReader(ArrowReader):
         super().__init__(self._in_turn(blocks))
 
     def next_ready_ns(self) -> int | None:
-        """Return a moment from now while an object is on its way to this node."""
+        """Return when to read again, in ns, while an object is being fetched to this node."""
         return self._clock.monotonic_ns() + _POLL_NS if self._waiting else None
 
     def _in_turn(self, blocks: Sequence[tuple[int, Any]]) -> Iterator[pa.RecordBatch]:

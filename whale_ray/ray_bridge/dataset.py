@@ -1,7 +1,7 @@
-"""Ray Datasets in and out.
+"""Ray Datasets as sources and sinks.
 
-In: the dataset is executed once, at submission, and its Arrow blocks are read in place from Ray's
-object store. Out: a job's rows as a dataset whose blocks the calling process owns.
+Source: the dataset is executed once, at submission, and its Arrow blocks are read in place from
+Ray's object store. Sink: a job's rows become a dataset whose blocks the calling process owns.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ _BLOCK_BYTES = 64 << 20
 def ray_dataset_source(dataset: Dataset) -> Source:
     """Read a Ray Dataset.
 
-    It is executed at submission, unless it is materialized already, with its blocks kept in order.
-    Rows come in the order of the blocks; with several instances, blocks are dealt out in turn.
+    The dataset is executed at submission, unless it is materialized already, and keeps the order of
+    its blocks. Rows are read in this order; with several instances, blocks are assigned
+    round-robin.
 
     Raises:
-        InputError: a column has a type that is not supported; raised at submission if the
-            dataset's columns are known only then.
+        InputError: a column has a type that is not supported. If the dataset's columns are not
+            known before it is executed, the error is raised at submission.
     """
     return RayDatasetSource(dataset)
 
 
 @dataclass(frozen=True, eq=False)
 class RayDatasetSource(Source):
-    """A Ray Dataset, as long as only the driver knows it."""
+    """A Ray Dataset in the driver, before submission."""
 
     dataset: Dataset
 
@@ -59,13 +60,20 @@ class RayDatasetSource(Source):
         self.schema()
 
     def schema(self) -> Schema | None:
-        """Return the columns, None if only executing the dataset would tell them."""
+        """Return the columns; None if they are not known before the dataset is executed."""
         known = self.dataset.schema(fetch_if_missing=False)
         arrow = _arrow_schema(known)
         return None if arrow is None else _whale_schema(arrow)
 
     def materialize(self, *, cluster: bool) -> Source:
-        """Execute the dataset and return its blocks: Ray objects for a cluster, else files."""
+        """Execute the dataset and return a source of its blocks.
+
+        Args:
+            cluster: whether the workers are Ray actors: then Ray objects, else files.
+
+        Raises:
+            InputError: Ray cannot execute the dataset.
+        """
         import pyarrow as pa
         from ray.exceptions import RayError
 
@@ -91,7 +99,7 @@ class RayDatasetSource(Source):
         return schema or _schema_of_tables(refs), refs
 
     def open(self, context: InstanceContext) -> SourceReader:
-        """Refuse: only what `materialize` returns can be read."""
+        """Raise UsageError: only the source that `materialize` returns can be read."""
         _only_in_driver(self.describe())
 
     def __reduce__(self) -> NoReturn:
@@ -134,7 +142,7 @@ def _whale_schema(arrow: pa.Schema) -> Schema:
 
 @contextmanager
 def _blocks_in_order(dataset: Dataset) -> Iterator[None]:
-    """Let this execution keep the order of blocks, then leave the dataset's options as found."""
+    """Preserve the order of blocks in this execution, then restore the dataset's options."""
     options = dataset.context.execution_options
     before = options.preserve_order
     options.preserve_order = True
@@ -146,7 +154,7 @@ def _blocks_in_order(dataset: Dataset) -> Iterator[None]:
 
 @contextmanager
 def quiet_ray_data() -> Iterator[None]:
-    """Keep Ray Data from telling how it moves blocks; its failures come as exceptions."""
+    """Silence Ray Data's log and progress bars; its failures are raised as exceptions."""
     from ray.data import DataContext
 
     logger = logging.getLogger("ray.data")
@@ -176,7 +184,7 @@ def _as_files(refs: Sequence[Any], columns: Schema, origin: str) -> FileSource:
 
 @dataclass(frozen=True)
 class RayDatasetResult(SinkResult):
-    """What a job published through `sinks.ray_dataset`."""
+    """The rows that a job published through `sinks.ray_dataset`."""
 
     def to_ray_dataset(self) -> Dataset:
         """Return the rows as a Ray Dataset; see `ray_bridge.to_ray_dataset`."""
@@ -184,9 +192,10 @@ class RayDatasetResult(SinkResult):
 
 
 def to_ray_dataset(rows: SinkResult | pa.Table) -> Dataset:
-    """Return rows as a Ray Dataset, every type and value as it was, in order.
+    """Return rows as a Ray Dataset with the same types, values and order.
 
-    The rows pass through this process, which owns the blocks: the dataset lives as long as it.
+    The rows pass through this process, which owns the blocks: the dataset can be used while this
+    process is alive.
 
     Args:
         rows: a job's result, or an Arrow table.
@@ -207,7 +216,7 @@ def to_ray_dataset(rows: SinkResult | pa.Table) -> Dataset:
 
 
 def _pieces(table: pa.Table) -> list[pa.Table]:
-    """Cut a table into blocks of a size that Ray Data likes; at least one, for the schema."""
+    """Cut a table into blocks of about 64 MiB; at least one, for the schema."""
     count = max(1, -(-table.nbytes // _BLOCK_BYTES))
     rows = max(1, -(-table.num_rows // count))
     starts = range(0, max(1, table.num_rows), rows)
@@ -217,7 +226,7 @@ def _pieces(table: pa.Table) -> list[pa.Table]:
 def ray_dataset_sink() -> Sink:
     """Keep the rows for a Ray Dataset: `job.results("out").to_ray_dataset()`.
 
-    They wait in a temporary folder, which is removed when the submitting process ends.
+    They are stored in a temporary folder, which is removed when the submitting process ends.
 
     Raises:
         ResourceError: Ray Data, an extra, is not installed.
@@ -231,9 +240,9 @@ class HandoverSink(Sink):
     """Parquet files in a temporary folder of the submitting process.
 
     Attributes:
-        target: what becomes of the rows, for `explain`.
+        target: the kind of the result in words, for `explain`.
         result: the class of the result.
-        files: the sink that writes, once the folder is made.
+        files: the sink that writes the files; None before `configured`.
     """
 
     target: str
@@ -243,7 +252,7 @@ class HandoverSink(Sink):
     outlives_driver = False
 
     def configured(self, settings: Settings) -> HandoverSink:
-        """Make the folder: called by the submitting process."""
+        """Create the folder; called in the submitting process."""
         folder = os.path.join(new_folder("result"), "rows")
         files = replace(cast("FileSink", parquet(folder)), remedy=REMEDY)
         return type(self)(self.target, self.result, files.configured(settings))
@@ -268,11 +277,11 @@ class HandoverSink(Sink):
         return self.result(**{one.name: getattr(published, one.name) for one in fields(SinkResult)})
 
     def discard(self, token: str) -> None:
-        """Remove what an attempt staged."""
+        """Remove the staged files of an attempt."""
         self._files().discard(token)
 
     def describe(self) -> str:
-        """Return what becomes of the rows."""
+        """Return the kind of the result."""
         return self.target
 
     def _files(self) -> Sink:

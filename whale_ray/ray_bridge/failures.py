@@ -1,4 +1,4 @@
-"""Says in one line why Ray could not do something, and what to do."""
+"""One-line messages for failures of Ray, each with a remedy."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ _RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+$", re.MULTILINE)
 
 
 def root_of(error: BaseException) -> str:
-    """Return the line of an error that names what was raised first, in whatever process.
+    """Return the line of an error that names its first cause, in any process.
 
-    Errors of remote functions carry several tracebacks as text, the first cause on top.
+    The text of a remote function's error contains several tracebacks, the first cause on top.
     """
     match = _RAISED.search(str(error))
     return match[0] if match else _first_line(error)
 
 
 def explain_failure(what: str, error: BaseException) -> str:
-    """Return one line for the user, from whatever `ray.init` raised.
+    """Return a one-line message for an exception of `ray.init`.
 
-    `what` names the Ray, such as `the Ray at 10.0.0.1:6379` or `a new Ray`.
+    Args:
+        what: names the cluster, such as "the Ray at 10.0.0.1:6379" or "a new Ray".
+        error: the exception.
     """
-    told = "\n".join(f"{type(link).__name__}: {link}" for link in _chain(error))
-    if _TOKEN.search(told):
+    text = "\n".join(f"{type(link).__name__}: {link}" for link in _chain(error))
+    if _TOKEN.search(text):
         return (
             f"{what} refuses this process: it wants a token; set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH (or RAY_AUTH_TOKEN) to the cluster's before Python starts"
         )
-    if match := _VERSION.search(told):
+    if match := _VERSION.search(text):
         theirs, their_python, ours, our_python = match.groups()
         return (
             f"{what} is Ray {theirs} on Python {their_python}, this process is Ray {ours} on "
             f"Python {our_python}; use the cluster's versions, or start the cluster with these"
         )
-    if _PORT.search(told):
+    if _PORT.search(text):
         return (
             f"{what} cannot start, a port is in use: {_first_line(error)}; "
             "end what listens there, or join the running Ray with address='auto'"

@@ -1,8 +1,8 @@
-"""A process' temporary folder for rows on their way between Spark, Ray and whale-ray.
+"""A process' temporary folder for rows that Spark, Ray and whale-ray exchange by files.
 
-It lies in the system's temporary directory, is made when first used and removed when the process
-ends. The process holds it (`held_folders`): a folder that nobody holds belongs to a process that
-was killed, and the next one that needs a folder removes it.
+It is created in the system's temporary directory at first use, and removed when the process ends.
+The process locks it (`held_folders`): a folder without a lock belongs to a process that was killed,
+and the next process that needs a folder removes it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..operators.sinks.held_folders import FolderHold, remove_unless_held
 _PREFIX = "whale-ray-handover-"
 
 REMEDY = "make room there, or name another folder in the environment variable TMPDIR"
-"""What helps where the temporary directory cannot be written."""
+"""The remedy if the temporary directory cannot be written."""
 
 
 class _ProcessFolder:
-    """The folder, once there is one.
+    """The folder of this process, after its creation.
 
     Attributes:
-        lock: held while it is made.
-        owner: the process that made it; a forked child needs its own.
-        path: where it is.
-        hold: kept until the process ends.
+        lock: held while the folder is created.
+        owner: the id of the process that created it; a forked child needs its own.
+        path: its absolute path.
+        hold: the lock on the folder, kept until the process ends.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ _folder = _ProcessFolder()
 
 
 def new_folder(purpose: str) -> str:
-    """Make an empty folder for one hand-over and return its absolute path.
+    """Create an empty folder for one exchange of rows and return its absolute path.
 
     Raises:
         ResourceError: the temporary directory cannot be written.
@@ -55,16 +55,16 @@ def new_folder(purpose: str) -> str:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder made by `new_folder`; gone already is fine."""
+    """Remove a folder that `new_folder` returned, if it still exists."""
     shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
 def writing_there() -> Iterator[None]:
-    """Tell in one line what keeps the block from writing to the temporary directory.
+    """Turn an OSError of the block, which writes to the temporary directory, into one clear line.
 
     Raises:
-        ResourceError: instead of an OSError.
+        ResourceError: the block raised an OSError.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def _process_folder() -> str:
 
 
 def _make() -> tuple[str, FolderHold]:
-    """Make a folder that is ours: another process may sweep it before it is held."""
+    """Create a folder and lock it; try again if another process has removed it in between."""
     while True:
         path = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         hold = FolderHold.take(path)

@@ -1,7 +1,7 @@
-"""Notices a script without an `if __name__ == "__main__":` guard.
+"""Detect a script without an `if __name__ == "__main__":` guard.
 
-Worker processes import the script that started them, to find its functions. Without the guard such
-an import starts the job again, inside the worker, which starts workers of its own, and so on.
+Worker processes import the script that started them, to find its functions. Without the guard this
+import would start the job again inside the worker, which would start workers of its own, and so on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..configs.errors import UsageError
 
 _IMPORT_MACHINERY = "importlib._bootstrap"
 _WORKER_MAINS = ("default_worker", "pyspark.daemon", "pyspark.worker")
-"""Whose processes never start a job while importing: Ray's workers, Spark's Python workers."""
+"""Main modules of processes that must not start a job: Ray's workers, Spark's Python workers."""
 
 
 def refuse_while_importing(what: str) -> None:
@@ -45,5 +45,6 @@ def _importing_script(frame: FrameType | None) -> str | None:
 
 def _is_worker() -> bool:
     main = sys.modules.get("__main__")
-    told = f"{getattr(main, '__file__', '')} {getattr(getattr(main, '__spec__', None), 'name', '')}"
-    return any(name in told for name in _WORKER_MAINS)
+    spec = getattr(main, "__spec__", None)
+    names = f"{getattr(main, '__file__', '')} {getattr(spec, 'name', '')}"
+    return any(name in names for name in _WORKER_MAINS)

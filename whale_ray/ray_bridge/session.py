@@ -1,11 +1,11 @@
-"""Joins a running Ray, or starts a quiet local one; stops only what was started here.
+"""Join a running Ray cluster, or start a local one; only a cluster started here is stopped.
 
-Which Ray a job gets, first match:
+A job gets the first of these clusters:
 
-1. the one that this process is connected to already: neither reconfigured nor disconnected;
+1. the one that this process is connected to already; it is neither reconfigured nor disconnected;
 2. the one that `address` names ("auto": the one that runs on this machine);
 3. the one that RAY_ADDRESS names, as inside `ray job submit`;
-4. the one that `ray start` left running on this machine, if it answers;
+4. the one that `ray start` started on this machine, if it answers;
 5. a new one, which ends with the last session that uses it, at the latest with this process.
 """
 
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOGICAL_CPUS_MIN = 4
-"""A Ray of our own counts at least so many processors.
+"""The least number of logical processors of a cluster that whale-ray starts.
 
-Workers of such a Ray reserve none, but each Spark executor keeps as many as it has cores until
-Spark stops, and reading a DataFrame needs one more for a moment.
+Workers in such a cluster reserve none, but each Spark executor reserves its cores until Spark
+stops, and reading a DataFrame temporarily needs one more.
 """
 
 
 class _Connection:
-    """This process' connection to Ray, as far as whale-ray made it.
+    """The connection of this process to Ray, if whale-ray opened it.
 
     Attributes:
         lock: held while connecting and disconnecting.
-        holders: sessions that use the connection.
-        keepers: those who want it to stay between its uses.
-        started: whale-ray started that Ray.
-        name: of the connection, to know it from one that the user made since.
-        ended: set when Ray has been let go.
+        holders: the number of sessions that use the connection.
+        keepers: the number of `RayKeeper`s, which keep it open between its uses.
+        started: whether whale-ray started that cluster.
+        name: identifies the connection, since the user may have opened another one later.
+        ended: set when the connection has been closed.
     """
 
     def __init__(self) -> None:
@@ -63,15 +63,15 @@ class _Connection:
         self.ended = threading.Event()
 
     def is_ours(self) -> bool:
-        """Tell whether this process is connected to Ray, and by whale-ray."""
+        """Return whether this process is connected to Ray by whale-ray."""
         import ray
 
         if not (self.holders or self.keepers) or not ray.is_initialized():
             return False
         return _name_of_connection() == self.name
 
-    def let_go(self) -> None:
-        """End the connection, and the Ray that was started for it, unless somebody wants it."""
+    def close_if_unused(self) -> None:
+        """Close the connection, and stop a cluster started for it, unless it is still used."""
         import ray
 
         if not (self.holders or self.keepers):
@@ -80,7 +80,7 @@ class _Connection:
 
 
 def _name_of_connection() -> str:
-    """Return what no other connection is called: jobs are numbered anew by every Ray."""
+    """Return a unique name: job ids alone are unique only within a cluster."""
     import ray
 
     node = ray._private.worker.global_worker.node  # None if this process is a Ray client
@@ -93,13 +93,13 @@ _connection = _Connection()
 
 @dataclass
 class RaySession:
-    """A use of Ray, ended by `close` or by leaving its `with` block.
+    """A use of a Ray cluster, which ends with `close` or at the end of a `with` block.
 
     Attributes:
         address: `host:port` of the cluster.
-        started_here: whale-ray started this Ray, in this process.
-        namespace: that of this process' actors, unless they name another.
-        dashboard_url: of Ray's dashboard, "" if it has none.
+        started_here: whether whale-ray started this cluster, in this process.
+        namespace: the default namespace of this process' actors.
+        dashboard_url: the URL of Ray's dashboard; "" if there is none.
     """
 
     address: str
@@ -110,15 +110,15 @@ class RaySession:
 
     @property
     def worker_cpus(self) -> float:
-        """Processors that one worker actor reserves.
+        """The processors that one worker actor reserves.
 
-        None on a Ray of our own, which nobody shares: its workers sleep on doorbells when idle.
-        One on a Ray that others use too.
+        0 in a cluster that whale-ray started, which no other program uses: idle workers sleep. 1 in
+        any other cluster.
         """
         return 0.0 if self.started_here else 1.0
 
     def close(self) -> None:
-        """End this use; Ray stops, or is left, with its last use here. May be called twice."""
+        """End this use. The last one stops the cluster or disconnects. May be called twice."""
         name, self._connection_name = self._connection_name, ""
         if name:
             _release(name)
@@ -139,25 +139,25 @@ def connect_ray(
     dashboard: bool = False,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> RaySession:
-    """Join a running Ray, or start one; see the top of this module for which.
+    """Join a running Ray cluster, or start one; the top of this module says which.
 
     Args:
-        address: `"auto"`, `"host:port"` of a running Ray, `"local"` for a new one in any case, or
-            None.
-        num_cpus: logical processors of a new Ray; by default those of this machine, at least
-            `LOGICAL_CPUS_MIN`.
-        namespace: of this process' actors, one of its own if left out: RayDP gives its actors
-            plain names, so two Sparks in one namespace would meet. A process that is connected
-            already keeps what it has.
-        environment: variables that Ray's processes need beside those that they have, such as
-            JAVA_HOME; without effect if this process is connected already.
-        dashboard: a new Ray has one, if the extra `dashboard` is installed; it takes a few seconds
-            and some memory.
-        meanwhile: begins what goes on while Ray starts; called as soon as this process' environment
-            has all that a process needs in order to talk to that Ray.
+        address: `"auto"`, `"host:port"` of a running cluster, `"local"` for a new one in any case,
+            or None.
+        num_cpus: the logical processors of a new cluster; by default those of this machine, at
+            least `LOGICAL_CPUS_MIN`.
+        namespace: the namespace of this process' actors; by default a new one, since the names of
+            RayDP's actors are unique only within a namespace. Without effect if this process is
+            connected already.
+        environment: additional environment variables of Ray's processes, such as JAVA_HOME; without
+            effect if this process is connected already.
+        dashboard: whether a new cluster has a dashboard, if the extra `dashboard` is installed; it
+            takes a few seconds and some memory.
+        meanwhile: starts other work while Ray starts; called as soon as this process' environment
+            has the variables that a process needs to connect to that cluster.
 
     Raises:
-        UsageError: the address is not one, or this process is connected to another Ray; or a
+        UsageError: the address is not valid, this process is connected to another cluster, or a
             worker imports the script that calls this.
         ResourceError: no Ray answers there, it has another version or refuses the token, or a new
             one cannot start.
@@ -195,14 +195,14 @@ def connect_ray(
 
 
 def check_outlives_process(address: str | None) -> None:
-    """Refuse a detached job where its Ray would end with this process; starts nothing.
+    """Refuse a detached job if its cluster would end with this process; starts nothing.
 
     Args:
         address: as for `connect_ray`.
 
     Raises:
-        UsageError: no Ray runs there that could be joined, or whale-ray started it here; or the
-            address is not one.
+        UsageError: there is no running cluster to join, whale-ray started it in this process, or
+            the address is not valid.
         ResourceError: no Ray answers there.
     """
     import ray
@@ -221,7 +221,7 @@ def check_outlives_process(address: str | None) -> None:
 
 
 def _check_same(address: str | None, *, started: bool) -> None:
-    """Raise UsageError if this process is connected to another Ray than the one asked for."""
+    """Raise UsageError if this process is connected to another cluster than the requested one."""
     import ray
 
     if address in {None, "auto"} or (address == "local" and started):
@@ -236,7 +236,7 @@ def _check_same(address: str | None, *, started: bool) -> None:
 
 
 def _can_have_dashboard() -> bool:
-    """Tell whether the packages of Ray's dashboard are installed; warn if they are not."""
+    """Return whether the packages of Ray's dashboard are installed; warn if they are not."""
     lack = explain_lack("dashboard", "Ray's dashboard")
     if lack:
         _log.warning("%s; Ray starts without it", lack)
@@ -251,7 +251,7 @@ def _dashboard_url() -> str:
 
 
 def _prepare_environment(environment: Mapping[str, str]) -> None:
-    """Set what a new Ray's processes inherit."""
+    """Set the environment variables that the processes of a new cluster inherit."""
     os.environ.update(environment)
     provide_token()
     if compiled_folder.is_needed():  # once for all of Ray's processes
@@ -260,9 +260,9 @@ def _prepare_environment(environment: Mapping[str, str]) -> None:
 
 def _start(num_cpus: int | None, namespace: str | None, dashboard: bool) -> None:
     cpus = num_cpus or max(os.cpu_count() or 1, LOGICAL_CPUS_MIN)
-    _connection.ended.set()  # of one that the user has shut down
+    _connection.ended.set()  # of an earlier connection, which the user has shut down
     _connection.ended = ended = threading.Event()
-    _in_lasting_thread(
+    _in_permanent_thread(
         lambda: _initialize(
             "a new Ray",
             address="local",
@@ -274,11 +274,11 @@ def _start(num_cpus: int | None, namespace: str | None, dashboard: bool) -> None
     )
 
 
-def _in_lasting_thread(start: Callable[[], None], ended: threading.Event) -> None:
-    """Call what starts processes that Linux kills when the thread ends that has started them.
+def _in_permanent_thread(start: Callable[[], None], ended: threading.Event) -> None:
+    """Call `start` in a thread that runs until `ended` is set.
 
-    Ray asks for that. The main thread lasts; in the place of another, one does that waits until
-    Ray has `ended`.
+    Ray requests that Linux kills its processes when the thread that started them ends. The main
+    thread can call `start` itself; for any other thread a new thread does, which then waits.
     """
     if threading.current_thread() is threading.main_thread():
         start()
@@ -302,20 +302,20 @@ def _join(address: str, namespace: str | None, environment: Mapping[str, str]) -
     options: dict[str, Any] = {"address": address, "namespace": namespace}
     if environment:
         there = dict(environment)
-        if "PATH" in there:  # Ray's processes keep their own, behind the folder that comes first
+        if "PATH" in there:  # Ray's processes keep their own PATH, behind the first folder
             there["PATH"] = there["PATH"].partition(os.pathsep)[0] + os.pathsep + "${PATH}"
         options["runtime_env"] = {"env_vars": there}
     _initialize(f"the Ray at {address}", **options)
 
 
 def _initialize(what: str, **options: Any) -> None:
-    """Call `ray.init` so that it stays silent, and say in one line why it failed."""
+    """Call `ray.init` without output; a failure is raised as ResourceError with one line."""
     import psutil
     import ray
 
     before = set(psutil.Process().children())
     try:
-        with _sigterm_left_alone():
+        with _keeping_sigterm_handler():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except BaseException as error:
         ray.shutdown()
@@ -326,10 +326,10 @@ def _initialize(what: str, **options: Any) -> None:
 
 
 @contextmanager
-def _sigterm_left_alone() -> Iterator[None]:
-    """Keep `ray.init` from taking SIGTERM where somebody has a handler for it, also meanwhile.
+def _keeping_sigterm_handler() -> Iterator[None]:
+    """Prevent `ray.init` from replacing an existing handler of SIGTERM.
 
-    Ray's own handlers end the process, whatever else has been started.
+    Ray's own handlers end the process without stopping what else it has started.
     """
     import ray
 
@@ -344,33 +344,33 @@ def _sigterm_left_alone() -> Iterator[None]:
 
 
 def _kill_half_started(before: set[psutil.Process]) -> None:
-    """Kill the processes of a Ray whose start was interrupted: it does not know them yet.
+    """Kill the processes of a cluster whose start was interrupted: Ray has not recorded them yet.
 
-    They would end with this one, but for their own children that are just starting.
+    They would end with this process, but children that they are just starting would not.
     """
     import psutil
     import ray
 
     home = os.path.dirname(ray.__file__)
     for child in set(psutil.Process().children()) - before:
-        with suppress(psutil.Error):  # it has ended
+        with suppress(psutil.Error):  # the process has ended
             if any(word.startswith(home) for word in child.cmdline()):
                 for process in (*child.children(recursive=True), child):
                     process.kill()
 
 
 def _release(name: str) -> None:
-    """End a use of the connection of that name, unless it has ended already."""
+    """End one use of the connection of that name, unless the connection is closed already."""
     with _connection.lock:
         if name == _connection.name and _connection.is_ours():
             _connection.holders -= 1
-            _connection.let_go()
+            _connection.close_if_unused()
 
 
 class RayKeeper:
-    """Keeps a Ray that whale-ray starts or joins, here and from now on, until `close`.
+    """Keeps this process' connection to Ray open until `close`, also between its uses.
 
-    Without a keeper it goes with its last use. Nothing is started by this.
+    Without a keeper the connection is closed after its last use. A keeper itself starts nothing.
     """
 
     def __init__(self) -> None:
@@ -379,12 +379,12 @@ class RayKeeper:
             _connection.keepers += 1
 
     def close(self) -> None:
-        """Let Ray go, now or with its last use. May be called twice, from any thread."""
+        """Close the connection now or after its last use. May be called twice, in any thread."""
         with _connection.lock:
             if self._closed:
                 return
             self._closed = True
-            may_go = _connection.is_ours()
+            is_ours = _connection.is_ours()
             _connection.keepers -= 1
-            if may_go:
-                _connection.let_go()
+            if is_ours:
+                _connection.close_if_unused()

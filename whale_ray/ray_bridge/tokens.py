@@ -1,7 +1,7 @@
-"""The token of a Ray that is started here, for users without a home.
+"""The authentication token of a new Ray cluster, for users without a home directory.
 
-Ray 2.60 protects every new cluster with a token, which it writes into the user's home; without a
-home it does not start.
+Ray 2.60 protects every new cluster with a token, which it writes into the user's home directory;
+without one it does not start.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["provide_token"]
 
 
 def provide_token() -> None:
-    """Ask for a token as Ray does when it starts, so that processes started before it do, too.
+    """Enable Ray's token now, so that processes started before Ray use it, too.
 
-    Where Ray has none and could not keep a new one, there is one in the environment: only this
-    process and those that it starts can then use the Ray.
+    If Ray has no token and cannot store a new one, set one in the environment: then only this
+    process and its children can use the cluster.
     """
     from ray import _raylet
     from ray._private.authentication import authentication_token_setup
@@ -35,7 +35,7 @@ def provide_token() -> None:
         folder = Path.home() / ".ray"
         folder.mkdir(parents=True, exist_ok=True)
         has_place = os.access(folder, os.W_OK)
-    except (OSError, RuntimeError):  # RuntimeError: nobody knows the home of this user
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home directory
         has_place = False
     if not has_place:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
