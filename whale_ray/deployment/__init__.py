@@ -1,4 +1,4 @@
-"""Where workers and relays live: in the calling process, in plain processes, or as Ray actors.
+"""Where members run: in the calling process, in plain processes, or as Ray actors.
 
-Each way is a `Fleet` (control/fleet.py); the worker's loop and the controller are the same in all.
+Each of these is a `Fleet` (control/fleet.py); workers, relays and controller are the same in all.
 """

@@ -1,7 +1,7 @@
-"""How an assignment travels: pickled, in an envelope that tells what is needed to unpickle it.
+"""How an assignment is sent to members: pickled, with what is needed to unpickle it.
 
-Functions of the user's script or notebook travel by value (cloudpickle); those of the user's own
-modules by name, so the driver's module path has to be in force before the inside is opened.
+Functions of the user's script or notebook are pickled by value (cloudpickle), those of the user's
+own modules by name. So the driver's module path must be set before the assignment is unpickled.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from dataclasses import dataclass, field, replace
 import cloudpickle
 
 from ..configs.errors import JobError, UsageError
-from ..plan.assignment import (
-    Assignment,
-    RelayAssignment,
-)
+from ..plan.assignment import Assignment, RelayAssignment
 from ..plan.physical import watermark_slots
 from ..tasks.capture import log_levels
 
@@ -28,17 +25,17 @@ _COMPARED = ("whale-ray", "numpy", "numba", "pyarrow", "cloudpickle")
 
 @dataclass(frozen=True)
 class Envelope:
-    """An assignment on its way to a worker.
+    """A pickled assignment, as it is sent to members.
 
     Attributes:
-        versions: what the driver runs, by name; a worker refuses to differ.
-        working_directory: the driver's, since users give relative paths.
+        versions: of the driver's packages, by name; a member refuses to run others.
+        working_directory: the driver's, for relative paths of the user.
         module_path: the driver's `sys.path`.
         inside: the pickled assignment, for workers and the controller, without the secret.
-        workers: how many of the members are workers; those behind are relays.
-        for_relays: what relays are told instead, pickled: nothing of the user's.
-        kill_grace_ms: how long a member may take to end when its driver is gone.
-        output_lines_per_s: how many printed lines the driver takes of a worker; 0: none.
+        workers: how many of the members are workers; the others are relays.
+        for_relays: the pickled assignment for relays, without objects of the user.
+        kill_grace_ms: how long a member may take to end after its driver has.
+        output_lines_per_s: how many printed lines of a worker the driver prints; 0: none.
         log_levels: of the driver's loggers, by name.
     """
 
@@ -53,7 +50,7 @@ class Envelope:
     log_levels: Mapping[str, int] = field(default_factory=dict)
 
     def for_member(self, index: int) -> Envelope:
-        """Return it without what is not for that worker or relay."""
+        """Return a copy without what that worker or relay does not need."""
         if index < self.workers:
             return replace(self, for_relays=b"")
         return replace(self, inside=b"")
@@ -71,7 +68,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def seal(assignment: Assignment, *, forward_output: bool = True) -> Envelope:
-    """Pack an assignment; raises UsageError for a function or an object that cannot travel.
+    """Pickle an assignment; raises UsageError for a function or object that cannot be pickled.
 
     `forward_output`: whether the driver prints what workers print.
     """
@@ -100,7 +97,7 @@ def seal(assignment: Assignment, *, forward_output: bool = True) -> Envelope:
 
 
 def relay_assignment(assignment: Assignment) -> RelayAssignment:
-    """Return what a relay has to know of an assignment."""
+    """Return the part of an assignment that relays need."""
     plan = assignment.plan
     placed = [
         plan.stage_of(operator).instance_worker[instance]
@@ -116,9 +113,9 @@ def relay_assignment(assignment: Assignment) -> RelayAssignment:
 
 
 def unseal(envelope: Envelope) -> Assignment:
-    """Unpack an assignment on a worker, taking over the driver's directory and module path.
+    """Unpickle an assignment on a worker, after taking over the driver's directory and module path.
 
-    Raises JobError if the versions differ, a module is missing here or anything else is in the way.
+    Raises JobError if versions differ, a module is missing, or an object cannot be unpickled.
     """
     _compare_versions(envelope)
     if os.path.isdir(envelope.working_directory):
@@ -141,7 +138,7 @@ def unseal(envelope: Envelope) -> Assignment:
 
 
 def unseal_for_relay(envelope: Envelope) -> RelayAssignment:
-    """Unpack what a relay is told; no code of the user is loaded. JobError if versions differ."""
+    """Unpickle a relay's assignment, without code of the user. JobError if versions differ."""
     _compare_versions(envelope)
     assignment = pickle.loads(envelope.for_relays)  # noqa: S301  # from our own driver
     assert isinstance(assignment, RelayAssignment)
@@ -160,7 +157,7 @@ def _compare_versions(envelope: Envelope) -> None:
 
 
 def _culprit(assignment: Assignment) -> str:
-    """Name the operator whose payload does not pickle."""
+    """Return the name of the operator or transport that cannot be pickled."""
     for node in assignment.plan.logical.nodes:
         try:
             cloudpickle.dumps(node.payload)

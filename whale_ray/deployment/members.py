@@ -1,4 +1,4 @@
-"""Who takes the steps of an attempt: a worker, or the relay of a host."""
+"""The members of a job, which take the steps of an attempt: workers and relays."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from ..relay.relay import Tell
 
 LOCAL_ADDRESS = "127.0.0.1"
-"""Where a relay listens whose peers are all on its machine."""
+"""The address of a relay whose peers are all on its machine."""
 
 
 class Member(Protocol):
-    """What a fleet asks of a worker or relay; steps (`attempt_steps.STEPS`) are called by name."""
+    """What fleets need of a worker or relay; steps (`attempt_steps.STEPS`) are called by name."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
 
     @property
     def attempt(self) -> int:
         """The attempt that it is in; −1 before the first."""
 
     def abort(self, attempt: int) -> None:
-        """End the attempt as soon as the step under way gets its turn."""
+        """End the attempt at the next turn of the step under way."""
 
     def snapshot(self) -> WorkerSnapshot:
         """Return its counters."""
 
     def close(self) -> None:
-        """Give back everything."""
+        """Release everything."""
 
 
 def make_member(
@@ -45,14 +45,14 @@ def make_member(
 ) -> Member:
     """Return member `index` of the job in `envelope`; a relay listens at `address`.
 
-    `tell` takes what a relay has to say to the controller. Raises JobError if the envelope cannot
-    be opened here.
+    `tell` sends messages of a relay to the controller. Raises JobError if the envelope cannot be
+    unpickled here.
     """
     clock = clock or SystemClock()
     if index >= envelope.workers:
         from ..relay.relay import Relay
 
         return Relay(index, unseal_for_relay(envelope), clock, address, tell)
-    from ..worker.worker import Worker  # a relay does without all that operators need
+    from ..worker.worker import Worker  # relays do not load what operators need
 
     return Worker(index, unseal(envelope), clock)

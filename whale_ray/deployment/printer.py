@@ -1,4 +1,4 @@
-"""Prints in the driver what the functions in its workers have printed."""
+"""Prints in the driver what functions have printed in its workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..tasks.printed import PrintedLine, encodable
 
 _WAITING_MAX = 1024
 _ROWS_WAITING_MAX = 1 << 20
-"""More than all workers together have on their way (`printed.RowWindow`)."""
+"""More than all workers together send before they wait (`printed.RowWindow`)."""
 _ERASE = "\r\033[K"
-"""Takes the line of progress away that stands on a terminal; the next one is written below."""
+"""Erases the line of progress on a terminal; the next one is written below."""
 
 
 Done = Callable[[int | None], None]
@@ -22,22 +22,22 @@ _Batch = tuple[Sequence[PrintedLine], Done | None]
 
 
 class Printer:
-    """Prints lines in a thread of its own, which begins with the first of them.
+    """Prints lines in a thread of its own, which starts with the first line.
 
-    A terminal that is held, or a pager, so holds up neither the controller nor what functions
-    print: what of that it does not take is dropped in the end, and counted. Rows of sinks are never
-    dropped; they come no faster than they are confirmed.
+    So a stopped terminal, or a pager, delays neither the controller nor the functions that print.
+    Lines that the terminal does not take are dropped once too many wait, and counted. Rows of sinks
+    are never dropped: workers send no more than are confirmed.
     """
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[_Batch | None] = queue.Queue(_ROWS_WAITING_MAX)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._limited = 0  # batches that wait and are not rows
+        self._limited = 0  # waiting batches that may be dropped
         self._dropped = 0
 
     def take(self, lines: Sequence[PrintedLine]) -> None:
-        """Print lines soon, unless too many wait; from one thread."""
+        """Print lines soon, or drop them if too many wait; call it from one thread only."""
         if not lines:
             return
         with self._lock:
@@ -46,24 +46,26 @@ class Printer:
                 return
             self._limited += 1
         if self._dropped:
-            told = f"… {self._dropped:,} lines more, which were not taken in time"
-            lines = [PrintedLine("output", told, is_error=True), *lines]
+            note = f"… {self._dropped:,} lines more, which were not taken in time"
+            lines = [PrintedLine("output", note, is_error=True), *lines]
             self._dropped = 0
         self._put((lines, None))
 
     def take_rows(self, lines: Sequence[PrintedLine], done: Done) -> None:
         """Print lines, then call `done` in the printing thread.
 
-        It is passed the number of the system's error that kept them from being printed, or None.
+        `done` gets the errno of the error by which printing failed, or None.
         """
         self._put((lines, done))
 
     def close(self, timeout_s: float) -> None:
-        """Wait a while until all has been printed. May be called twice."""
+        """Wait until all lines are printed, for a limited time. May be called twice."""
         if self._thread is None:
             return
         self._waiting.put(None)
-        self._thread.join(timeout_s)  # longer, and the thread ends with the process
+        self._thread.join(
+            timeout_s
+        )  # the thread is a daemon and ends with the process at the latest
         self._thread = None
 
     def _put(self, batch: _Batch) -> None:

@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP while a job runs: the first drains it, the second cancels it.
 
-Whoever leads the job answers them; its other processes, which often get them too (Ctrl-C goes to
-all that a terminal has started, service managers and batch systems stop everything of a service),
-leave them to it.
+The process with the controller answers them. The job's other processes often get them, too: Ctrl-C
+goes to all processes of a terminal, and service managers and batch systems stop all processes of a
+service. They ignore these signals.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ..transport.clock import Clock, SystemClock
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_STOP_NS = 1_000_000_000
-"""Signals but Ctrl-C are one within this time: `timeout` sends each to a command and its group."""
+"""Signals within this time count as one, except Ctrl-C: `timeout` signals command and group."""
 
 
 def leave_stops_to_the_controller() -> None:
-    """Have this process, the main thread of which calls, live on after signals to stop.
+    """Ignore signals to stop in this process, which ends with its driver; for the main thread.
 
-    It ends with its driver. Programs that it starts, and processes that it forks, end as ever.
+    Programs that it starts, and processes that it forks, handle the signals as usual.
     """
     for number in _SIGNALS:
         # Not SIG_IGN, which programs started from here would inherit.
         signal.signal(number, _do_nothing)
-    os.register_at_fork(after_in_child=_end_as_ever)
+    os.register_at_fork(after_in_child=_restore_handlers)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 @contextmanager
 def stops_deferred() -> Iterator[None]:
-    """Start a process within the block that is not stopped before it can leave that to others.
+    """Start a process within the block whose signals to stop wait until it ignores them.
 
-    What it is sent waits until it has called `leave_stops_to_the_controller`.
+    They are blocked until it calls `leave_stops_to_the_controller`.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
@@ -49,11 +49,11 @@ def stops_deferred() -> Iterator[None]:
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Take a signal that the controller answers."""
+    """Ignore a signal that the controller answers."""
 
 
-def _end_as_ever() -> None:
-    """Give a forked process the usual handlers back, where it still has ours."""
+def _restore_handlers() -> None:
+    """Restore the usual handlers in a forked process, where it still has ours."""
     usual: dict[int, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
@@ -71,7 +71,7 @@ def draining_signals(
     """Within the block, answer signals to stop with `stop(drain)`.
 
     `drain` is true for the first signal and false for all others. With `interrupt`, the second one
-    gives the handlers back and raises Interrupted, a KeyboardInterrupt, where the block is: a
+    restores the handlers and raises Interrupted, a KeyboardInterrupt, in the block: a
     user's function that runs in this very thread may never return. Outside the main thread, where
     Python allows no handlers, the block runs without them.
     """
@@ -86,16 +86,16 @@ def draining_signals(
         seen, first_ns = seen + 1, first_ns if seen else now_ns
         stop(seen == 1)
         if interrupt and seen > 1:
-            give_back()
+            restore()
             raise Interrupted
 
-    with _handling(handle, _SIGNALS) as give_back:
+    with _handling(handle, _SIGNALS) as restore:
         yield
 
 
 @contextmanager
 def interrupting_signals() -> Iterator[None]:
-    """Within the block, answer SIGTERM and SIGHUP as Ctrl-C is: all is undone on the way out."""
+    """Within the block, raise KeyboardInterrupt for SIGTERM and SIGHUP, too."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -108,21 +108,21 @@ def interrupting_signals() -> Iterator[None]:
 def _handling(
     handler: Callable[[int, FrameType | None], None], numbers: Iterable[int]
 ) -> Iterator[Callable[[], None]]:
-    """Have the main thread answer signals; yield what gives the former handlers back before."""
+    """Handle signals within the block; yield a function that restores the handlers earlier."""
     before: dict[int, Any] = {}
 
-    def give_back() -> None:
+    def restore() -> None:
         while before:
             number, former = before.popitem()
-            if former is not None:  # else it was not installed from Python, and cannot be
+            if former is not None:  # else it was not installed by Python, and cannot be restored
                 signal.signal(number, former)
 
     try:
         if threading.current_thread() is threading.main_thread():
             for number in numbers:
-                # What `nohup` has switched off stays so.
+                # `nohup` has SIGHUP ignored, and so it stays.
                 if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, handler)
-        yield give_back
+        yield restore
     finally:
-        give_back()
+        restore()

@@ -1,9 +1,9 @@
-"""What the source must still be able to send again: acknowledgements with epochs, pinned floors.
+"""What the source must be able to send again: acknowledgements with epochs, and pinned floors.
 
-Two counters, apart: a reader's tail frees the ring of the relay that it reads from; the subtree
-acknowledgement, handed upward from relay to relay, frees the source's retention buffer (DESIGN 6).
-An acknowledgement carries the oldest tree epoch of all that it speaks for: one of the present epoch
-is known to include those that moved in that epoch's switch, an older one is not.
+There are two separate counters. A reader's tail frees the ring of the relay that it reads from. The
+acknowledgement of a subtree, passed upward from relay to relay, frees the source's retention buffer
+(DESIGN 6). An acknowledgement carries the oldest tree epoch of the vertices that it includes: one
+of the present epoch includes the vertices that moved in that epoch's switch, an older one may not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .trees import Tree, Vertex
 
 NEVER = -1
-"""Before any epoch: what the label of one that was not heard yet is."""
+"""The epoch, before any other, of a vertex that has not sent an acknowledgement yet."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Acknowledgement:
 
 
 class SubtreeAcknowledgements:
-    """A vertex's own position and those of the subtrees below it, as one."""
+    """Combines a vertex's own position and those of the subtrees below it."""
 
     def __init__(self, children: Iterable[Vertex], position: int) -> None:
-        """Begin where all of these children are known to have all before `position`."""
+        """Begin with children that have all bytes before `position`."""
         self._of = {child: Acknowledgement(NEVER, position) for child in children}
 
     def adopt(self, leave: Iterable[Vertex], enter: Mapping[Vertex, int]) -> None:
-        """Take over a new tree: who is no longer below, and who is now, from which position on.
+        """Take over a new tree: children that leave, and children that enter with their positions.
 
-        Those that stay keep their label of the older epoch until they speak again: below them, too,
-        the tree may have changed.
+        The other children keep their older epoch until their next acknowledgement, since the tree
+        below them may have changed, too.
         """
         for child in leave:
             self._of.pop(child, None)
@@ -44,16 +44,16 @@ class SubtreeAcknowledgements:
             self._of[child] = Acknowledgement(NEVER, position)
 
     def acknowledge(self, child: Vertex, acknowledgement: Acknowledgement) -> None:
-        """Take a child's acknowledgement, maybe late or twice; strangers' are ignored."""
+        """Take a child's acknowledgement, which may be late or repeated; others' are ignored."""
         known = self._of.get(child)
         if known is None or acknowledgement.epoch < known.epoch:
             return
-        # In a new epoch the subtree may include one that lags behind: the position may fall.
+        # In a new epoch the subtree may include a vertex that is behind, so the position may fall.
         is_newer = acknowledgement.epoch > known.epoch or acknowledgement.position > known.position
         self._of[child] = acknowledgement if is_newer else known
 
     def combined(self, epoch: int, received: int) -> Acknowledgement:
-        """Return the acknowledgement of a vertex that is in `epoch` and has all of `received`."""
+        """Return the acknowledgement of a vertex in `epoch` with all bytes before `received`."""
         below = self._of.values()
         return Acknowledgement(
             min([epoch, *(one.epoch for one in below)]),
@@ -62,29 +62,29 @@ class SubtreeAcknowledgements:
 
 
 class SourceFloors:
-    """The first byte that the source retains, and for whom.
+    """The floor of each vertex: the first byte that the source retains for it.
 
     A vertex that is to move, or has lost its parent, is *pinned*: only an acknowledgement of the
-    new epoch that includes it raises its floor again. So a gap between two parents, or behind a
-    dead one, can always be filled. A host that has died keeps its floor, too, until it comes back.
+    new epoch that includes it raises its floor again. So the gap between two parents, or after a
+    failed one, can always be filled. A failed host keeps its floor, too, until it comes back.
     """
 
     def __init__(
         self, tree: Tree, epoch: int, position: int, absent: Iterable[Vertex] = ()
     ) -> None:
-        """Begin with a tree in which all have every byte before `position`.
+        """Begin with a tree in which all vertices have every byte before `position`.
 
-        `absent`: hosts that have died, and are expected back.
+        `absent`: failed hosts that are expected back.
         """
         self._tree = tree
         self._epoch = epoch
         self._floors = dict.fromkeys((*tree.joined, *absent), position)
-        self._entering: dict[Vertex, int] = {}  # those who join with the switch that is prepared
+        self._entering: dict[Vertex, int] = {}  # those that join with the prepared switch
         self._pinned: dict[Vertex, int] = {}
         self._latest: dict[Vertex, Acknowledgement] = {}
 
     def floor(self, head: int) -> int:
-        """Return the first byte that may not be forgotten; `head` if nobody needs any before."""
+        """Return the first byte that must be kept; `head` if none before it is needed."""
         return min([head, *self._floors.values(), *self._entering.values()])
 
     def __contains__(self, vertex: Vertex) -> bool:
@@ -97,13 +97,13 @@ class SourceFloors:
 
     @property
     def pinned(self) -> frozenset[Vertex]:
-        """Whose floors wait for a new epoch."""
+        """The vertices whose floors wait for a new epoch."""
         return frozenset(self._pinned)
 
     def pin(self, positions: Mapping[Vertex, int], epoch: int) -> None:
-        """Hold the floors of these until an acknowledgement of `epoch` or later includes them.
+        """Hold the floors of vertices until an acknowledgement of `epoch` or later includes them.
 
-        Those who are new begin at their position; that of others is not looked at.
+        New vertices begin at their position; the positions of others are ignored.
         """
         for vertex, position in positions.items():
             if vertex in self._floors:
@@ -112,7 +112,7 @@ class SourceFloors:
                 self._entering[vertex] = position
 
     def abandon(self, epoch: int) -> None:
-        """Lift the pins of a switch that was aborted: the old tree's acknowledgements count."""
+        """Remove the pins of an aborted switch: acknowledgements of the old tree count again."""
         self._pinned = {vertex: at for vertex, at in self._pinned.items() if at != epoch}
         self._entering = {}
 
@@ -125,8 +125,8 @@ class SourceFloors:
     ) -> None:
         """Take over the tree of a switch that was decided.
 
-        Who joined unforeseen begins where `begins` says, or with the stream. Those `absent` are
-        no longer in it, but are expected back: their floors stay.
+        A vertex that was not prepared for begins at `begins`, or at byte 0. Vertices in `absent`
+        are no longer in the tree but are expected back, so their floors stay.
         """
         self._tree, self._epoch = tree, epoch
         known = {**(begins or {}), **self._entering, **self._floors}
@@ -143,10 +143,10 @@ class SourceFloors:
             self._apply(child)
 
     def acknowledge(self, child: Vertex, acknowledgement: Acknowledgement) -> None:
-        """Take the acknowledgement of a child of the root, maybe late, early or twice.
+        """Take the acknowledgement of a child of the root; it may be late, early or repeated.
 
-        One of another epoch than the tree's counts for nothing, as it speaks for others than are
-        below the child in this tree; that of the next epoch does as soon as it has come.
+        One of another epoch than the tree's is not applied, since it may include other vertices
+        than are below the child in this tree. One of the next epoch is applied with its tree.
         """
         if child not in self._floors and child not in self._entering:
             return
@@ -159,6 +159,7 @@ class SourceFloors:
         self._apply(child)
 
     def _apply(self, child: Vertex) -> None:
+        """Raise the floors below a child of the root to its newest acknowledgement."""
         acknowledgement = self._latest.get(child)
         if acknowledgement is None or acknowledgement.epoch != self._epoch:
             return

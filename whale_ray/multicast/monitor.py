@@ -1,15 +1,16 @@
-"""When the tree changes its out-degree, and to which: the monitors, the rules, the theorems.
+"""When the tree changes its out-degree, and to which: the monitor, the rules, the theorems.
 
-Every Δt the driver hands in what it counted. λ is smoothed, λ(t) = α·λ(t-1) + (1-α)·N(t), and so
-are t_s and t_d (Whale 4). The rules on the queue's length (Whale 3.3) say *when* to change; the
-model (out_degree.py) says *where to*, for a mean queue well below the waterline: with E(L) = Q the
-queue would stand above it, and the tree would flap (DESIGN 6). Four things keep it calm:
+Every Δt the caller passes in what it counted. λ is smoothed, λ(t) = α·λ(t-1) + (1-α)·N(t), and so
+are t_s and t_d (Whale 4). The rules on the queue's length (Whale 3.3) decide *when* to change the
+degree; the model (out_degree.py) decides *to which*, for a mean queue well below the waterline.
+With E(L) = Q the queue would stand above the waterline, and the degree would oscillate (DESIGN 6).
+Four rules prevent that:
 
-- a wider tree must be affordable also at λ·(1 + hysteresis), a narrower one is taken at λ itself;
-- below the waterline, switches keep a least distance in time;
-- a scale-up must pay for its own delay (Theorem 5);
-- a queue that is long although the model affords the degree is the work of children that press
-  back: it changes nothing.
+- a wider tree must also be affordable at λ·(1 + hysteresis); a narrower one is taken at λ itself;
+- below the waterline there is a least time between two switches;
+- a scale-up must make up for its own delay (Theorem 5);
+- a queue that is long although the model affords the degree changes nothing: it is caused by
+  back-pressure of the children.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Sample:
 
     now_ns: int
     arrived_slices: float
-    """Offered to the transfer queue, those that a throttle held back included: N(t)."""
+    """Offered to the transfer queue, including those that a throttle held back: N(t)."""
     queue_slices: float
     """Waiting now: l."""
     capacity_slices: float
@@ -59,10 +60,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a sender is to do until the next one."""
+    """The out-degree and the rate of a sender until its next decision."""
 
     degree: int
-    """The out-degree to have: another than now means a switch."""
+    """The wanted out-degree; if it is not the present one, a switch is due."""
     reason: Reason
     throttle_to_slices_per_s: float | None = None
     """Offer no more than this; None: no limit."""
@@ -140,7 +141,7 @@ def period_ns(capacity_slices: float, rate_slices_per_s: float) -> int:
 
 
 class Monitor:
-    """Watches one sender and decides on its out-degree; every relay has its own."""
+    """Decides on the out-degree of one sender; every relay has its own monitor."""
 
     def __init__(self, settings: MulticastSettings, degree: int, now_ns: int) -> None:
         """Start with a tree of out-degree `degree`. ValueError if that is below 1."""
@@ -152,7 +153,7 @@ class Monitor:
         self.rate_slices_per_s: float | None = None
         """λ, smoothed; None until something has arrived."""
         self.switch_s = settings.switch_prior_ms / 1e3
-        """T_switch: the longer of the last one and a fading memory of those before."""
+        """T_switch: the last switch's duration, or the smoothed one if that is longer."""
         self.switches = 0
         self._settings = settings
         self._serialize_s = 0.0
@@ -165,24 +166,24 @@ class Monitor:
 
     @property
     def period_ns(self) -> int:
-        """How long to wait for the next sample: Δt."""
+        """The time to the next sample: Δt."""
         return period_ns(self._capacity_slices, self.rate_slices_per_s or 0.0)
 
     @property
     def costs(self) -> Costs | None:
-        """What a slice costs, averaged; None until one was sent."""
+        """The mean costs of a slice; None until one was sent."""
         if self._send_s is None:
             return None
         return Costs(self._serialize_s, max(SEND_S_MIN, self._send_s))
 
     def began(self, now_ns: int) -> None:
-        """Take note that a switch has begun: nothing else is decided until it ends."""
+        """Record that a switch has begun; no other is decided until it ends."""
         self._began_ns = now_ns
 
     def ended(self, now_ns: int, degree: int) -> None:
-        """Take note that the switch ended with a tree of that degree: the old one, if aborted.
+        """Record that the switch ended with a tree of that degree, the old one if it was aborted.
 
-        Does nothing if none had begun (a repeated message).
+        Does nothing if no switch is under way (a repeated message).
         """
         if self._began_ns is None:
             return
@@ -232,7 +233,7 @@ class Monitor:
         elif measured > 0:
             self.rate_slices_per_s = measured
         if sample.serialize_s is not None:
-            # Before the first sending, what was measured is all there is.
+            # Before the first slice was sent there is no past value to smooth with.
             past = self._serialize_s if self._send_s is not None else sample.serialize_s
             self._serialize_s = self._smooth(past, sample.serialize_s)
         if sample.send_s is not None:
@@ -268,7 +269,7 @@ class Monitor:
             return Decision(self.degree, Reason.DWELL, limit)
         room, rate_out = sample.capacity_slices, costs.service_slices_per_s(self.degree)
         if not scale_down_fits(room, sample.queue_slices, rate_in, rate_out, self.switch_s):
-            # Until the cut the old tree must do: offer what it serves, and what there is room for.
+            # Until the cut, offer what the old tree serves and half of what fits the queue.
             spare = max(0.0, sample.capacity_slices - sample.queue_slices) / self.switch_s
             limit = min(limit or math.inf, rate_out + spare / 2)
         return Decision(target, Reason.SCALE_DOWN, limit)

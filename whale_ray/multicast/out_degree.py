@@ -17,7 +17,7 @@ from dataclasses import dataclass
 QUEUE_SLICES_MAX = 1024
 """Capacity of a transfer queue, in slices, however large its ring (the paper's Q)."""
 SEND_S_MIN = 1e-9
-"""A measured time per child below this is noise: no slice is passed on for nothing."""
+"""The lowest time per child that counts; a measured time below it is noise."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Affordable:
-    """The out-degree that a load allows, and whether even the least is too much."""
+    """The out-degree that a load allows, and whether even one child is too much."""
 
     degree: int
     """d*, within 1 and what a binomial tree would use."""
     rate_max_slices_per_s: float
     """The maximum affordable input rate M at that degree (Theorem 1)."""
     throttle: bool
-    """Even one child is more than this rate allows: the source must offer less."""
+    """Whether this rate is too high even for one child: the source must offer less."""
 
 
 def affordable_load(queue_slices: float) -> float:
@@ -69,13 +69,6 @@ def affordable_load(queue_slices: float) -> float:
         msg = f"a queue of {queue_slices} slices: its length must be finite and above 0"
         raise ValueError(msg)
     return 2.0 * queue_slices / (queue_slices + 1.0 + math.hypot(queue_slices, 1.0))
-
-
-def mean_queue_slices(load: float) -> float:
-    """Return E(L) of an M/D/1 queue at load ρ (Eq. 2); infinite from ρ = 1 on."""
-    if load >= 1.0:
-        return math.inf
-    return load + load * load / (2.0 * (1.0 - load))
 
 
 def binomial_degree(destinations: int) -> int:
@@ -104,17 +97,11 @@ def affordable_degree(
     load = affordable_load(queue_slices)
     degree = highest
     if rate_slices_per_s > 0:
-        # Compared as numbers first: a tiny rate affords more children than an integer should hold.
+        # Compared as floats first: a tiny rate affords more children than fit into an integer.
         room = (load / rate_slices_per_s - costs.serialize_s) / costs.send_s
         degree = highest if room >= highest else math.floor(room)
     within = max(1, degree)
     return Affordable(within, load * costs.service_slices_per_s(within), throttle=degree < 1)
-
-
-def rate_gain_over_binomial(destinations: int, degree: int) -> float:
-    """Return M_nonblock/M_binomial = ⌈log₂(n+1)⌉/d₀ (after Theorem 1, t_s = 0)."""
-    highest = binomial_degree(destinations)
-    return highest / min(max(1, degree), highest)
 
 
 # --- our units ------------------------------------------------------------------------------
@@ -126,28 +113,3 @@ def queue_capacity_slices(ring_bytes: int, mean_slice_bytes: float) -> float:
         msg = f"a ring of {ring_bytes} bytes for slices of {mean_slice_bytes} has no capacity"
         raise ValueError(msg)
     return min(float(QUEUE_SLICES_MAX), ring_bytes / mean_slice_bytes)
-
-
-def queue_length_slices(head_bytes: int, slowest_tail_bytes: int, mean_slice_bytes: float) -> float:
-    """Return l: the bytes between a ring's head and its slowest tail, in slices (DESIGN 6)."""
-    if slowest_tail_bytes > head_bytes or not mean_slice_bytes > 0:
-        msg = (
-            f"a tail at {slowest_tail_bytes}, a head at {head_bytes} and slices of "
-            f"{mean_slice_bytes} bytes give no length"
-        )
-        raise ValueError(msg)
-    return (head_bytes - slowest_tail_bytes) / mean_slice_bytes
-
-
-def send_time_s(
-    cpu_per_child_s: float, mean_slice_bytes: float, egress_bytes_per_s: float
-) -> float:
-    """Return t_d = max(CPU per child, slice bytes / egress bandwidth), above a floor (DESIGN 6).
-
-    A one-sided READ costs its server no processor, but the server's network card: the bandwidth
-    charges it. An unmeasured bandwidth is infinite. ValueError unless the bandwidth is above 0.
-    """
-    if not egress_bytes_per_s > 0:
-        msg = f"an egress bandwidth of {egress_bytes_per_s} bytes per second carries nothing"
-        raise ValueError(msg)
-    return max(SEND_S_MIN, cpu_per_child_s, mean_slice_bytes / egress_bytes_per_s)

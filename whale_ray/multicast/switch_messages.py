@@ -1,8 +1,8 @@
-"""What the coordinator of a switch and the vertices of a tree tell each other (DESIGN 6).
+"""The messages between the coordinator of a switch and the vertices of a tree (DESIGN 6).
 
-The tree's *epoch* is its number. Epochs only grow, also over switches that were aborted. Every
+The *epoch* of a tree is its number. Epochs only grow, also over switches that were aborted. Every
 message carries the coordinator's term and an epoch; receivers refuse older ones. The *cut* is the
-position in the stream from which on those that move read along the tree; COMMIT says it.
+position in the stream from which on vertices that move read along the new tree; COMMIT carries it.
 """
 
 from __future__ import annotations
@@ -14,55 +14,55 @@ from .trees import Tree, Vertex
 
 @dataclass(frozen=True)
 class PlannedMove:
-    """One vertex that gets another parent at the cut."""
+    """One vertex that changes its parent at the cut."""
 
     vertex: Vertex
     old_parent: Vertex | None
-    """None: it has none that could serve it up to the cut; it is new, or its parent has died."""
+    """None: no parent can serve it up to the cut, since it is new or its parent has failed."""
     new_parent: Vertex | None
     """None: it leaves the tree."""
     reserve_at: int
-    """From which byte on the new parent is to keep the stream for it; once it is decided, for one
-    with an old parent: the cut, the same for all; for others: what the new parent keeps."""
+    """The first byte that the new parent keeps for it. In a COMMIT: the cut, the same for all
+    vertices with an old parent; for others, the first byte that the new parent has reserved."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What all messages carry."""
+    """The fields of all messages."""
 
     term: int
-    """Of the coordinator; a vertex answers with that of the message."""
+    """Of the coordinator; an answer has the term of the message that it answers."""
     epoch: int
     """Of the tree that the message is about."""
 
 
 @dataclass(frozen=True)
 class StatusMessage(Message):
-    """To all: a switch begins (Whale 4)."""
+    """To all vertices: a switch begins (Whale 4)."""
 
     degree: int
 
 
 @dataclass(frozen=True)
 class Prepare(Message):
-    """To those that move, to their new parents and to the root: be ready for these moves."""
+    """To vertices that move, their new parents, and the root: prepare for these moves."""
 
     moves: tuple[PlannedMove, ...]
-    """Those in which the receiver has a part; all, if it is the root, which pins their floors."""
+    """The moves that concern the receiver; all, if it is the root, which pins their floors."""
 
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """A vertex can do its part; the ACK of PREPARE."""
+    """A vertex is prepared; the ACK of PREPARE."""
 
     vertex: Vertex
     reserved: tuple[tuple[Vertex, int], ...]
-    """From which byte on it keeps the stream for each of its new children."""
+    """The first byte that it keeps for each of its new children."""
 
 
 @dataclass(frozen=True)
 class Refused(Message):
-    """A vertex cannot do its part."""
+    """A vertex cannot prepare."""
 
     vertex: Vertex
     reason: str
@@ -70,33 +70,33 @@ class Refused(Message):
 
 @dataclass(frozen=True)
 class Commit(Message):
-    """To all: the tree of this epoch is the one."""
+    """To all vertices: the tree of this epoch is in force."""
 
     moves: tuple[PlannedMove, ...]
-    """All of them, with the cut."""
+    """All moves, with the cut."""
     gone: frozenset[Vertex]
-    """Hosts that have died: nobody waits for them."""
+    """Failed hosts; no vertex waits for them."""
     absent: frozenset[Vertex]
-    """Those of them that are expected back: the source keeps what they need."""
+    """The failed hosts that are expected back; the source keeps what they need."""
     tree: Tree
-    """The tree."""
+    """The new tree."""
 
 
 @dataclass(frozen=True)
 class Abort(Message):
-    """To those that were to prepare: the tree stays as it is."""
+    """To the vertices that were asked to prepare: the old tree stays in force."""
 
 
 @dataclass(frozen=True)
 class Gone(Message):
-    """To all: these hosts have died; keep nothing for them, and wait for none of them."""
+    """To all vertices: these hosts have failed; keep nothing for them, and wait for none."""
 
     gone: frozenset[Vertex]
 
 
 @dataclass(frozen=True)
 class Informed(Message):
-    """A vertex knows who has died."""
+    """A vertex has received the list of failed hosts; the answer to `Gone`."""
 
     vertex: Vertex
     gone: frozenset[Vertex]
@@ -104,28 +104,28 @@ class Informed(Message):
 
 @dataclass(frozen=True)
 class Done(Message):
-    """A vertex knows how the switch ended."""
+    """A vertex has received COMMIT or ABORT."""
 
     vertex: Vertex
     finished: bool
-    """It reads from its new parent, and its old one knows; True also for those that stay."""
+    """Whether it reads from its new parent and has left the old one; True if it does not move."""
 
 
 @dataclass(frozen=True)
 class Starved(Message):
-    """A vertex cannot serve another any more: what that needs next is held nowhere."""
+    """A vertex can no longer serve a child: the child's next byte is not held any more."""
 
     vertex: Vertex
     child: Vertex
     wanted: int
     """The child's next byte."""
     held_from: int
-    """The first byte that is still there."""
+    """The first byte that the vertex still holds."""
 
 
 @dataclass(frozen=True)
 class Fetch(Message):
-    """From a vertex to the root: I read from you, although I am no child of yours in the tree."""
+    """From a vertex to the root: serve me, although I am not your child in the tree."""
 
     vertex: Vertex
     position: int
@@ -134,23 +134,23 @@ class Fetch(Message):
 
 @dataclass(frozen=True)
 class Leave(Message):
-    """From a vertex to its former parent: keep nothing for me any more."""
+    """From a vertex to its former parent: keep nothing for me."""
 
     vertex: Vertex
     position: int
-    """If it asked for bytes before this one (`Fetch`), that is void."""
+    """Earlier requests (`Fetch`) for bytes before this one are void."""
 
 
 @dataclass(frozen=True)
 class Left(Message):
-    """The former parent's answer."""
+    """The former parent's answer to `Leave`."""
 
     parent: Vertex
 
 
 @dataclass(frozen=True)
 class AddressedMessage:
-    """A message to be sent."""
+    """A message and its receiver."""
 
     to: Vertex | None
     """None: to the coordinator."""

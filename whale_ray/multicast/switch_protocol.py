@@ -1,20 +1,20 @@
 """The coordinator of two-phase switches: from one tree to the next, or back (DESIGN 6).
 
-Pure; the driver hands in messages and ticks, and sends what is returned. ::
+A pure state machine: the caller passes in messages and ticks, and sends what is returned. ::
 
     STABLE ──begin──► PREPARING ──all are ready──► COMMITTING ──all have moved──► STABLE, new tree
-                          │ refused, too late, a host died
+                          │ refused, too late, a host failed
                           └──────────────────────► ABORTING ──all know──────────► STABLE, old tree
 
-Whatever is not answered is said again with every tick, and receivers take everything twice. The
-driver writes `record` down **before** it sends what a call returned: a successor with a higher term
+Unanswered messages are repeated with every tick, and receivers accept repetitions. The caller
+writes `record` down **before** it sends what a call returned: a successor with a higher term
 finishes from it what was decided, and aborts what was not. Writing must fail for an older term.
 
-A host that dies while a decided switch is carried out is not waited for. Then, and as long as a
-host is absent that is to come back, nobody is waited for longer than until all living hosts know
-the decision: some may starve until the next switch repairs the tree. A host whose relay was
-replaced joins again, from the byte on that its memory had come to. The root's own relay may be
-replaced, too: `root_restarted`.
+A host that fails while a decided switch is carried out is not waited for. In that case, and while a
+failed host is expected back, the switch ends as soon as all living hosts have received the
+decision, although some may not have moved: their parents may starve them until the next switch
+repairs the tree. A host whose relay was replaced joins again, from the first byte that its memory
+does not hold. The root's own relay may be replaced, too: `root_restarted`.
 
 The root takes part in every switch: it pins the floors of all that move before anybody moves.
 """
@@ -56,7 +56,7 @@ class SwitchPhase(enum.Enum):
 
 @dataclass(frozen=True)
 class SwitchRecord:
-    """What a coordinator's successor must know."""
+    """What a coordinator's successor needs."""
 
     tree: Tree
     """The tree in force: while COMMITTING, already the new one."""
@@ -72,22 +72,23 @@ class SwitchRecord:
     concerned: frozenset[Vertex] = frozenset()
     """The living hosts in the switch: those asked to prepare; while COMMITTING, all."""
     gone: frozenset[Vertex] = frozenset()
-    """Hosts that have died and did not come back."""
+    """Failed hosts that have not come back."""
     absent: frozenset[Vertex] = frozenset()
-    """Those of them that died in the tree and are expected back: their floors are kept."""
+    """Those that failed in the tree and are expected back; their floors are kept."""
     returning: frozenset[Vertex] = frozenset()
-    """Those of them that come back with the switch that is PREPARING."""
+    """Those that come back with the switch that is PREPARING."""
     leaving: frozenset[Vertex] = frozenset()
-    """Hosts that are no longer in the tree, but still serve some that could not move yet."""
+    """Hosts that are no longer in the tree but still serve vertices that have not moved yet."""
 
 
 class SwitchCoordinator:
     """Leads one stream's tree from epoch to epoch."""
 
     def __init__(self, term: int, record: SwitchRecord, patience_ticks: int) -> None:
-        """Begin, or go on from a predecessor's record: `tick` then says what is to be said.
+        """Begin, or continue from a predecessor's record: `tick` then returns what is to be sent.
 
-        Waits for `patience_ticks` ticks until all are ready. ValueError if that is below 1.
+        A switch is aborted if not all vertices are ready after `patience_ticks` ticks. ValueError
+        if that is below 1.
         """
         if patience_ticks < 1:
             msg = f"patience_ticks={patience_ticks}: it must be 1 or more"
@@ -95,9 +96,9 @@ class SwitchCoordinator:
         self.term = term
         self.record = record
         self.aborts: list[str] = []
-        """Why switches were aborted; the last few."""
+        """Why the last switches were aborted, at most ten."""
         self.failure = ""
-        """What some vertex needs is held nowhere any more, in words: the job cannot go on."""
+        """Which bytes that a vertex needs are lost; the attempt cannot continue. "" if none are."""
         self._patience_ticks = patience_ticks
         self._ticks = 0
         self._reserved: dict[Vertex, int] = {}
@@ -106,7 +107,7 @@ class SwitchCoordinator:
         self._lost_while_committing = bool(record.gone)
         self._uninformed = self._living() if record.gone else set()
         if record.phase is SwitchPhase.PREPARING:
-            self._decide_abort("its coordinator has died")
+            self._decide_abort("its coordinator has failed")
         self._end_if_all_done()
 
     @property
@@ -121,7 +122,7 @@ class SwitchCoordinator:
 
     @property
     def uninformed(self) -> frozenset[Vertex]:
-        """Who may not know yet of a host's death; until all do, no dead host may return."""
+        """Vertices that may not know of all failed hosts; until all do, no host may come back."""
         return frozenset(self._uninformed)
 
     def begin(
@@ -129,19 +130,19 @@ class SwitchCoordinator:
     ) -> list[AddressedMessage]:
         """Begin a switch, with a cut not before `cut`, a slice's boundary.
 
-        Where the cut lies is decided with COMMIT: at the first byte from which on all new parents
-        hold the stream. It is behind the source's head unless `cut` is ahead of it, so a source
-        that falls silent holds no switch up. The epoch is the next number, `cut` if that is higher.
+        COMMIT decides where the cut lies: at the first byte from which on all new parents hold the
+        stream. It is not beyond the source's head unless `cut` is, so a source that falls silent
+        does not delay the switch. The epoch is the next number, or `cut` if that is higher.
 
-        `floors` has, for every vertex without a living parent, the position from which on the new
-        one shall keep the stream: 0 for all that it still has (what is before comes from the
-        source), which is right for orphans and for hosts that come back; without it, `cut`. A
-        switch without moves sends nothing.
+        `floors` has, for every vertex without a living parent, the first byte that the new parent
+        keeps for it. 0 means all that the parent still holds (the source sends what is before),
+        and is right for orphans and for hosts that come back. The default is `cut`. A switch
+        without moves sends nothing.
 
         Raises ValueError if another switch is under way, if `switch` does not begin with the
-        present tree or has hosts that have died (unless they join anew, and all know that they had
-        died), and for moves that would close a circle before the cut (an orphan below a vertex that
-        reads on from the orphan's subtree): such a tree is to be repaired first.
+        present tree or includes failed hosts (unless they join again, and all vertices know of
+        their failure), and for moves that would close a circle before the cut (an orphan below a
+        vertex that still reads from the orphan's subtree): such a tree is to be repaired first.
         """
         epoch = max(cut, self.record.last_epoch + 1)
         if self.phase is not SwitchPhase.STABLE or switch.before != self.tree:
@@ -175,28 +176,28 @@ class SwitchCoordinator:
         )
         status = StatusMessage(self.term, epoch, switch.degree)
         out = [AddressedMessage(vertex, status) for vertex in switch.after.vertices]
-        return [*out, *self._say()]
+        return [*out, *self._pending_messages()]
 
     def _returning_with(self, switch: Switch, epoch: int) -> frozenset[Vertex]:
-        """Return which of the dead come back. ValueError if one cannot, or is dead yet."""
+        """Return the failed hosts that come back. ValueError if one cannot, or has not."""
         after, before = set(switch.after.vertices), set(switch.before.vertices)
         returning = self.record.gone & (after - before)
         if returning and self._uninformed:
-            msg = f"not all know yet of the death of {sorted(map(str, returning))}"
+            msg = f"not all know yet of the failure of {sorted(map(str, returning))}"
             raise ValueError(msg)
         if self.record.leaving & after:
             msg = f"{sorted(map(str, self.record.leaving & after))} have not left yet"
             raise ValueError(msg)
-        dead = (self.record.gone - returning) & after
-        if dead:
-            msg = f"epoch {epoch} cannot follow: {sorted(map(str, dead))} have died"
+        failed = (self.record.gone - returning) & after
+        if failed:
+            msg = f"epoch {epoch} cannot follow: {sorted(map(str, failed))} have failed"
             raise ValueError(msg)
         return returning
 
     def receive(self, message: Message) -> list[AddressedMessage]:
-        """Take an answer, maybe for the second time, and return what follows from it."""
+        """Take an answer, maybe repeated, and return the messages that follow from it."""
         if isinstance(message, Starved) and message.vertex == self.tree.root:
-            # Whatever its term: what the source has forgotten does not come back.
+            # Valid in any term: bytes that the source has dropped do not come back.
             self.failure = (
                 f"{message.child!r} needs the stream from {message.wanted:,} on, but "
                 f"{message.vertex!r} holds it from {message.held_from:,} on only"
@@ -210,7 +211,7 @@ class SwitchCoordinator:
                 return [] if self._waiting else self._decide_commit()
             case Refused() if self.phase is SwitchPhase.PREPARING:
                 self._decide_abort(f"{message.vertex!r}: {message.reason}")
-                return self._say()
+                return self._pending_messages()
             case Done() if self.phase in (SwitchPhase.COMMITTING, SwitchPhase.ABORTING):
                 self._waiting.discard(message.vertex)
                 if message.finished:
@@ -221,21 +222,21 @@ class SwitchCoordinator:
         return []
 
     def tick(self) -> list[AddressedMessage]:
-        """Say again what was not answered; abort a switch that some are not ready for in time."""
+        """Repeat unanswered messages; abort a switch that not all are ready for in time."""
         self._ticks += 1
         if self.phase is SwitchPhase.PREPARING and self._ticks >= self._patience_ticks:
             late = ", ".join(sorted(map(str, self._waiting)))
             self._decide_abort(f"not ready in time: {late}")
-        return self._say()
+        return self._pending_messages()
 
     def lost(self, vertex: Vertex) -> list[AddressedMessage]:
-        """Take note that a host has died; the tree is to be repaired once this switch has ended.
+        """Record that a host has failed; the tree is to be repaired once this switch has ended.
 
         Raises ValueError for the root: see `root_restarted`.
         """
         record = self.record
         if vertex == record.tree.root:
-            msg = f"{vertex!r} is the source's own host: no tree can do without it"
+            msg = f"{vertex!r} is the source's own host: every tree needs it"
             raise ValueError(msg)
         self.record = dataclasses.replace(
             record,
@@ -247,28 +248,28 @@ class SwitchCoordinator:
         )
         self._lost_while_committing = True
         if self.phase is SwitchPhase.PREPARING:
-            self._decide_abort(f"{vertex!r} has died")
+            self._decide_abort(f"{vertex!r} has failed")
         self._waiting.discard(vertex)
         self._unfinished.discard(vertex)
         self._uninformed = self._living()
         self._end_if_all_done()
-        return self._say()
+        return self._pending_messages()
 
     def root_restarted(self) -> list[AddressedMessage]:
-        """Take note that the root's vertex was made anew (`SwitchVertex.root_from` this record).
+        """Record that the root's vertex is a new one (`SwitchVertex.root_from` this record).
 
-        A switch that is prepared is aborted, one that was decided is told to the root again.
+        A switch that is prepared is aborted; one that was decided is sent to the root again.
         """
         root = self.tree.root
         if self.phase is SwitchPhase.PREPARING:
-            self._decide_abort("the relay of the source's host has died")
+            self._decide_abort("the relay of the source's host has failed")
         elif self.phase is not SwitchPhase.STABLE:
             self.record = dataclasses.replace(self.record, concerned=self.record.concerned | {root})
             self._waiting.add(root)
             self._unfinished.add(root)
         if self.record.gone:
             self._uninformed.add(root)
-        return self._say()
+        return self._pending_messages()
 
     def _living(self) -> set[Vertex]:
         members = {*self.tree.vertices, *self.record.concerned, *self.record.leaving}
@@ -301,7 +302,7 @@ class SwitchCoordinator:
         )
         self._waiting, self._unfinished = set(everybody), set(everybody)
         self._lost_while_committing = False
-        return self._say()
+        return self._pending_messages()
 
     def _decide_abort(self, reason: str) -> None:
         self.aborts = [*self.aborts[-9:], reason]
@@ -314,8 +315,8 @@ class SwitchCoordinator:
     def _end_if_all_done(self) -> None:
         if self.phase not in (SwitchPhase.COMMITTING, SwitchPhase.ABORTING):
             return
-        # What is kept for one who is absent may have filled ring and retention: the stream may not
-        # come to the cut before that one has joined again.
+        # What is kept for an absent host may have filled ring and retention. Then the stream cannot
+        # reach the cut before that host has joined again.
         is_urgent = self._lost_while_committing or self.record.absent
         if self._waiting or (self._unfinished and not is_urgent):
             return
@@ -326,8 +327,8 @@ class SwitchCoordinator:
             self.record, phase=SwitchPhase.STABLE, moves=(), concerned=frozenset(), leaving=leaving
         )
 
-    def _say(self) -> list[AddressedMessage]:
-        """Return what this phase has to say, to all that have not answered."""
+    def _pending_messages(self) -> list[AddressedMessage]:
+        """Return the messages of this phase to all vertices that have not answered."""
         term, epoch, record = self.term, self.record.last_epoch, self.record
         out: list[AddressedMessage] = []
         if record.phase is SwitchPhase.PREPARING:
@@ -350,24 +351,25 @@ class SwitchCoordinator:
 
 
 def _check_before_the_cut(after: Tree, moves: Collection[PlannedMove]) -> None:
-    """Raise ValueError if some could not come to the cut, as they would read in a circle.
+    """Raise ValueError if vertices could not reach the cut because they would read in a circle.
 
-    From the cut on all read along the new tree. Before it those that move read from their old
-    parents, but those without one already from the new. If both ways lead up to the root, nobody
-    starves: of those that have come least far, one is nearest to the root and can read on.
+    From the cut on, all vertices read along the new tree. Before it, vertices that move read from
+    their old parents, and those without one already from the new. If both paths lead to the root,
+    no vertex starves: of the vertices with the lowest position, the one nearest to the root can
+    always read on.
     """
     parents = dict(after.parents)
     for move in moves:
         if move.old_parent is not None:
             parents[move.vertex] = move.old_parent
-    well = {after.root}
+    connected = {after.root}
     for vertex in after.arrival_order:
         above, path = vertex, dict[Vertex, None]()
-        while above not in well:
+        while above not in connected:
             if above in path or above not in parents:
                 circle = ", ".join(map(str, path))
                 msg = f"before the cut no way would lead from the root to {circle}: repair first"
                 raise ValueError(msg)
             path[above] = None
             above = parents[above]
-        well.update(path)
+        connected.update(path)

@@ -1,24 +1,24 @@
-"""From a tree to the next one by as few moves as can be: another degree, a host more, a host less.
+"""From a tree to the next one by few moves: another out-degree, one host more, one host less.
 
 A move gives one vertex another parent; its own children stay with it. (Whale 3.4, Fig. 8. The
-published code grows the whole tree anew, and a step of one degree moves up to half of its edges.)
+published code builds the whole tree anew, and a step of one degree moves up to half of its edges.)
 
 - **Scale-down** (negative): every vertex beyond the new cap keeps the children that it connected
-  first, which have the largest subtrees. As many edges move as there are surplus children: fewer
-  cannot do.
+  first, which have the largest subtrees. One edge moves per surplus child, which is the minimum.
 - **Scale-up** (active): vertices move up until the tree is as shallow as Algorithm 1 would make it,
-  and no longer. These are the last-joined leaves; where a vertex takes others along that are too
-  deep as well (out of a chain, mostly), it moves instead of them, so that fewer edges do. From a
-  tree that Algorithm 1 made these are the fewest moves; from any other, one or two may be spared.
-- **A host joins** at the best place; **a host leaves or dies**, and each of its children moves: the
-  fewest moves again.
-- **Another shape**: a switch between any two trees of the same hosts; all that differs moves.
+  but not further. These are the leaves that joined last. A vertex whose descendants are too deep as
+  well (mostly in a chain) moves instead of them, so that fewer edges move. From a tree of
+  Algorithm 1 the number of moves is minimal; from any other tree it may be one or two higher.
+- **A host joins** at the best place. **A host leaves or fails**: each of its children moves, which
+  is the minimum again.
+- **Another shape**: a switch between any two trees of the same hosts moves all that differs.
 
-Some vertices may be capped lower than the rest, by their own queues: `caps`. Then a scale-up goes
-as far as free places allow: it moves nobody down to give a place to one that could serve more.
+Some vertices may have lower limits than the rest, because of their own queues: `caps`. Then a
+scale-up goes as far as free places allow: no vertex moves down to make place for one that could
+serve more children.
 
-All take the place that is reached first, among equals the one fewest hops from the source, among
-these the one that joined first.
+A moved vertex takes the place that is reached first; among equals, the one fewest hops from the
+source; among these, the one at the parent that joined first.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from .trees import (
 
 @dataclass(frozen=True)
 class Switch:
-    """A tree, the one that follows it, and the way from one to the other."""
+    """A tree, the one that follows it, and the moves from one to the other."""
 
     before: Tree
     after: Tree
     degree: int
-    """The cap that holds in `after`."""
+    """The highest out-degree in `after`."""
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """Who gets another parent, parents before children; those that leave come last."""
+        """The vertices that change parents, parents before children; those that leave come last."""
         return difference(self.before, self.after)
 
 
 def change_degree(tree: Tree, degree: int, caps: Caps = NO_CAPS) -> Switch:
-    """Return the switch to another maximum out-degree; no moves if it changes nothing.
+    """Return the switch to another highest out-degree; it may have no moves.
 
     Raises ValueError for a degree or a cap below 1.
     """
@@ -88,9 +88,9 @@ def reshape(before: Tree, after: Tree) -> Switch:
 
 
 def join(tree: Tree, vertex: Vertex, degree: int, caps: Caps = NO_CAPS) -> Switch:
-    """Return the switch that lets one more host in, as a leaf.
+    """Return the switch by which one more host joins, as a leaf.
 
-    Vertices beyond the cap keep their children and get no other. Raises ValueError for a host that
+    Vertices beyond the cap keep their children and get no more. Raises ValueError for a host that
     is in the tree already, and for a degree or a cap below 1.
     """
     draft = _Draft(tree, degree, caps)
@@ -99,7 +99,7 @@ def join(tree: Tree, vertex: Vertex, degree: int, caps: Caps = NO_CAPS) -> Switc
 
 
 def leave(tree: Tree, vertices: Iterable[Vertex], degree: int, caps: Caps = NO_CAPS) -> Switch:
-    """Return the switch around hosts that leave or have died: their children move, nobody else.
+    """Return the switch around hosts that leave or have failed: only their children move.
 
     Raises ValueError for the root, for a host that is not in the tree, and for a degree or a cap
     below 1.
@@ -117,7 +117,7 @@ def leave(tree: Tree, vertices: Iterable[Vertex], degree: int, caps: Caps = NO_C
 
 
 class _Draft:
-    """A tree that is being changed: layers are kept up, and the places that are still free."""
+    """A tree that is being changed, with the layers of its vertices and its free places."""
 
     def __init__(self, tree: Tree, degree: int, caps: Caps) -> None:
         check_degrees(degree, caps)
@@ -129,7 +129,7 @@ class _Draft:
         self._layers: dict[Vertex, int] = dict(tree.layers)
         self._hops: dict[Vertex, int] = dict(tree.hops)
         self._joined = {vertex: place for place, vertex in enumerate(tree.vertices)}
-        # Entries go stale when a vertex moves or gets a child; `_best` throws these away.
+        # A heap. Entries are outdated when a vertex moves or gets a child; `_best` drops them.
         self._free: list[tuple[int, int, int, Vertex]] = []
         for vertex in tree.vertices:
             self._offer(vertex)
@@ -144,7 +144,7 @@ class _Draft:
         return Tree(self._root, tuple(edges), tuple(joined))
 
     def add(self, vertex: Vertex) -> None:
-        """Let a new vertex in at the best place."""
+        """Add a new vertex at the best place."""
         if vertex in self._children:
             msg = f"{vertex!r} cannot join: it is in the tree already"
             raise ValueError(msg)
@@ -155,8 +155,8 @@ class _Draft:
     def place_all(self, moving: Sequence[Vertex], gone: Iterable[Vertex] = ()) -> None:
         """Give each of these subtrees another parent: the tallest first, then by order of joining.
 
-        What hangs below them is out of reach until they are placed, so nothing closes a circle.
-        Those `gone` are taken out before.
+        No place below them is offered until they are placed, so no circle can arise. Vertices in
+        `gone` are removed first.
         """
         heights = {vertex: self._height(vertex) for vertex in moving}
         for vertex in moving:
@@ -167,10 +167,10 @@ class _Draft:
             self._attach(vertex, self._best())
 
     def lift_to(self, depth: int) -> None:
-        """Move subtrees up until no vertex lies below layer `depth`, by as few moves as it can.
+        """Move subtrees up until no vertex lies below layer `depth`, by few moves.
 
-        Each time the one moves that brings most vertices up far enough. A gain only falls as better
-        places are taken: it is computed again when its turn comes, and not before.
+        Each move is the one that brings most vertices up to `depth`. Gains only fall while the
+        better places are taken, so a gain is computed again only when it leads the heap.
         """
         deep = [vertex for vertex, layer in self._layers.items() if layer > depth]
         movable = {above for vertex in deep for above in self._up_from(vertex)}
@@ -232,7 +232,7 @@ class _Draft:
         while True:
             place = self._free[0]
             vertex = place[-1]
-            # A vertex without a layer has been cut off, with all that hangs below it.
+            # A vertex without a layer is detached, with all vertices below it.
             if (
                 vertex in self._layers
                 and self._has_room(vertex)
@@ -247,15 +247,15 @@ class _Draft:
             self._layers.pop(one, None)
         self._children[parent].remove(vertex)
         if parent in self._layers:
-            self._settle(parent)  # the siblings behind it move up
+            self._update_layers(parent)  # the siblings after it move up a layer
 
     def _attach(self, vertex: Vertex, parent: Vertex) -> None:
         self._parents[vertex] = parent
         self._children[parent].append(vertex)
-        self._settle(parent)
+        self._update_layers(parent)
 
-    def _settle(self, parent: Vertex) -> None:
-        """Compute the layers below a vertex anew, as far as they change, and offer its place."""
+    def _update_layers(self, parent: Vertex) -> None:
+        """Update the layers below a vertex, as far as they change, and offer their places."""
         self._offer(parent)
         listed = [parent]
         for above in listed:

@@ -1,4 +1,4 @@
-"""What the controller and the relays tell each other about the trees of streams."""
+"""The messages between the controller and the members about streams and their trees."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Addressing = Literal["worker-oriented", "instance-oriented"]
 
 @dataclass(frozen=True)
 class StreamLoad:
-    """What a relay that sends a stream counted since it last told; of the monitor's sample.
+    """What a relay that sends a stream counted since its last report; input of the monitor.
 
     Attributes:
         stream: the ring.
         host: the relay's.
-        at_ns: when, on the relay's monotonic clock.
-        head: bytes that it has, or its source has produced, so far.
-        elapsed_ns: the time counted.
-        arrived_bytes: produced meanwhile.
+        at_ns: time of the report, on the relay's monotonic clock.
+        head: bytes of the stream that are at this host so far.
+        elapsed_ns: the time since the last report.
+        arrived_bytes: by how much `head` has grown in that time.
         queue_bytes: between the head and the slowest child.
-        slice_bytes: of a mean slice; 0 if there was none.
-        send_s: per slice and child; None if none was sent.
+        slice_bytes: size of a mean slice; 0 if there was none.
+        send_s: time per slice and child; None if none was sent.
         capacity_bytes: of the ring.
-        link_was_full: whether the way out of the host took no more for a time.
+        link_was_full: whether a link to a child was full for some of the time.
     """
 
     stream: int
@@ -59,14 +59,14 @@ class Relocated:
 
 @dataclass(frozen=True)
 class SetAddressing:
-    """To the workers: serialize all-grouped rows once, or once per instance, from now on."""
+    """To the workers: from now on serialize all-grouped rows once, or once per instance."""
 
     addressing: Addressing
 
 
 @dataclass(frozen=True)
 class SendersEnded:
-    """To a worker: senders of users' transports have ended; messages of each, by stream."""
+    """To a worker: senders of custom transports have ended; their message counts, by stream."""
 
     messages: dict[int, int]
 
@@ -82,7 +82,7 @@ def check_addressing(name: Addressing) -> Addressing:
 
 @dataclass(frozen=True)
 class TreeNews:
-    """From a relay: its vertices' answers, by stream, and how its streams are loaded."""
+    """From a relay: its vertices' answers, by stream, and the loads of its streams."""
 
     answers: tuple[tuple[int, Message], ...] = ()
     loads: tuple[StreamLoad, ...] = ()

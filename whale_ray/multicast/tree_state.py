@@ -1,4 +1,4 @@
-"""A stream's tree as the controller keeps it: the wanted shape, the record, its switches."""
+"""A stream's tree in the controller: the wanted shape, the coordinator's record, its switches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .trees import Route
 
 @dataclass(frozen=True)
 class Goal:
-    """The shape that is wanted; `degree` 0 of a non-blocking tree: what the load allows."""
+    """The wanted shape of a tree; `degree` 0 of a non-blocking tree: what the load allows."""
 
     route: Route
     degree: int = 0
 
 
 ReconfigurationRequest: TypeAlias = Goal | SetAddressing
-"""What a user may want of a running job's all-grouped streams."""
+"""What a user may change of the all-grouped streams of a running job."""
 
 
 def check_goal(goal: Goal) -> Goal:
@@ -40,7 +40,7 @@ def check_goal(goal: Goal) -> Goal:
 
 @dataclass(frozen=True)
 class TreeState:
-    """What a controller's successor must know of one stream."""
+    """What a controller's successor needs of one stream."""
 
     goal: Goal
     record: SwitchRecord
@@ -54,12 +54,12 @@ class SwitchReport:
         stream: the ring.
         why: scale-up, scale-down, reshape, repair, return, or a name given by the monitor.
         degree_before, degree_after: highest out-degrees.
-        moves: hosts that got another parent.
+        moves: number of hosts that changed their parent.
         epoch: the new tree's number.
         decided_ns: when it began.
         committed_ns: when all were ready; None if it was aborted.
         ended_ns: when all had moved; None while it is under way.
-        aborted: why it was, or "".
+        aborted: why it was aborted; "" if it was not.
     """
 
     stream: int

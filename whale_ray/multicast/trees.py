@@ -1,9 +1,10 @@
-"""Multicast trees as frozen values: the non-blocking tree, and what it is compared with.
+"""Multicast trees as frozen values: the non-blocking tree, and the shapes it is compared with.
 
-The vertices are hosts, by name or number. A vertex sends to its children one after another, in
-the order in which they were connected; so its i-th child gets a tuple i time units after it did.
-That time unit is the child's *layer* (Whale 3.2.2: T_{i-j} is the j-th vertex of layer i), which is
-not its number of hops: the source's third child is on layer 3, one hop away.
+The vertices are hosts, by name or number. A vertex sends to its children one after another, in the
+order in which they were connected, so its i-th child receives a tuple i time units after the
+vertex. The time unit in which a vertex receives is its *layer* (Whale 3.2.2: T_{i-j} is the j-th
+vertex of layer i). It is not the number of hops: the source's third child is on layer 3, one hop
+away.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Vertex: TypeAlias = str | int
 Edge: TypeAlias = tuple[Vertex, Vertex]
 """Parent, child."""
 Caps: TypeAlias = Mapping[Vertex, int]
-"""How many children some vertices may have at most, if fewer than the others."""
+"""The highest number of children of some vertices, if lower than that of the others."""
 
 Route = Literal["non-blocking", "star", "chain", "binomial"]
 """The shape of a tree."""
@@ -37,7 +38,7 @@ class Tree:
     edges: tuple[Edge, ...]
     """All edges, each vertex's in the order in which it sends."""
     joined: tuple[Vertex, ...]
-    """All other vertices, in the order in which they joined: a switch of places keeps it."""
+    """All other vertices, in the order in which they joined; a switch keeps this order."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless every vertex has one parent and descends from the root."""
@@ -61,7 +62,7 @@ class Tree:
         """The children of each vertex, in the order in which it sends to them."""
         lists: dict[Vertex, list[Vertex]] = {vertex: [] for vertex in self.vertices}
         for parent, child in self.edges:
-            if parent in lists:  # else __post_init__ finds the child without a way to it
+            if parent in lists:  # else __post_init__ finds that nothing leads to the child
                 lists[parent].append(child)
         return MappingProxyType({vertex: tuple(found) for vertex, found in lists.items()})
 
@@ -85,7 +86,7 @@ class Tree:
 
     @functools.cached_property
     def layers(self) -> Mapping[Vertex, int]:
-        """The time unit in which each vertex gets a tuple; 0 for the root."""
+        """The time unit in which each vertex receives a tuple; 0 for the root."""
         layers = {self.root: 0}
         for vertex in self.arrival_order:
             for place, child in enumerate(self.children[vertex], 1):
@@ -111,22 +112,12 @@ class Tree:
         """The highest out-degree."""
         return max(len(children) for children in self.children.values())
 
-    def reached(self, time_units: int) -> int:
-        """Return how many vertices, the root included, have a tuple after so many time units."""
-        return sum(layer <= time_units for layer in self.layers.values())
-
     def subtree(self, vertex: Vertex) -> tuple[Vertex, ...]:
         """Return a vertex and all its descendants, each after its parent."""
         found = [vertex]
         for one in found:
             found.extend(self.children[one])
         return tuple(found)
-
-    def ancestors(self, vertex: Vertex) -> Iterator[Vertex]:
-        """Yield the vertices between a vertex and the root, the root last."""
-        while vertex != self.root:
-            vertex = self.parents[vertex]
-            yield vertex
 
 
 # --- shapes ---------------------------------------------------------------------------------
@@ -150,7 +141,7 @@ def non_blocking_tree(
 
     Layer by layer, every vertex with an out-degree below d* takes one new child, in the order of
     joining. As printed, the test stands behind that loop, which then makes too many vertices.
-    A vertex in `caps` is full earlier. Raises ValueError for a degree or a cap below 1, or a
+    A vertex in `caps` has its own limit. Raises ValueError for a degree or a cap below 1, or a
     destination that is there twice.
     """
     check_degrees(degree, caps)
@@ -161,7 +152,7 @@ def non_blocking_tree(
     room = {root: min(degree, caps.get(root, degree))}
     open_from = 0
     while len(listed) <= len(joined):
-        # Nobody before `open_from` has room: mostly the first to join are the first to be full.
+        # No vertex before `open_from` has room: those that joined first are mostly full first.
         while not room[listed[open_from]]:
             open_from += 1
         for vertex in listed[open_from : len(listed)]:
@@ -183,24 +174,24 @@ def star(root: Vertex, destinations: Iterable[Vertex]) -> Tree:
 
 
 def chain(root: Vertex, destinations: Iterable[Vertex]) -> Tree:
-    """Return the tree in which each sends to the next one."""
+    """Return the tree in which each vertex sends to the next one."""
     joined = tuple(destinations)
     return Tree(root, tuple(itertools.pairwise((root, *joined))), joined)
 
 
 def binomial_tree(root: Vertex, destinations: Sequence[Vertex]) -> Tree:
-    """Return the tree in which all that have a tuple send on, without a cap (RDMC)."""
+    """Return the tree in which all that have a tuple forward it, without a cap (RDMC)."""
     return non_blocking_tree(root, destinations, max(1, len(destinations)))
 
 
-# --- how far a multicast has come -----------------------------------------------------------
+# --- progress of a multicast ----------------------------------------------------------------
 
 
 def reached_counts(degree: int) -> Iterator[int]:
     """Yield L(0), L(1), …: how many have a tuple after t time units, the source included (Eq. 7).
 
     L(t) = 2·L(t-1) for t ≤ d*, else 2·L(t-1) - L(t-d*-1): those that have it and are not yet full
-    send on. It never ends, as Algorithm 1 does not without an n. ValueError for a degree below 1.
+    forward it. Like Algorithm 1 without an n, it never ends. ValueError for a degree below 1.
     """
     check_degrees(degree)
     counts = [1]
@@ -223,7 +214,7 @@ def least_depth(destinations: int, degree: int) -> int:
 
 @dataclass(frozen=True)
 class Move:
-    """One vertex that gets another parent."""
+    """One vertex that changes its parent."""
 
     vertex: Vertex
     old_parent: Vertex | None
@@ -233,7 +224,7 @@ class Move:
 
 
 def difference(before: Tree, after: Tree) -> tuple[Move, ...]:
-    """Return the moves that lead from a tree to another: by arrival, then those that are gone."""
+    """Return the moves from a tree to another: by arrival, then the vertices that leave."""
     moves = []
     for vertex in [*after.arrival_order[1:], *before.joined]:
         old, new = before.parents.get(vertex), after.parents.get(vertex)

@@ -1,7 +1,6 @@
-"""What the vertices of a tree tell each other, as bytes: 40 of them, little-endian.
+"""The messages between the vertices of a tree as bytes: 40 bytes each, little-endian.
 
-They travel as control messages of the links between hosts, so nothing is lost, and they come in
-order. ::
+They are control messages of the links between hosts, which deliver them once and in order. ::
 
      0              4    5    6         8              12
      ┌──────────────┬────┬────┬─────────┬──────────────┬─────────────┐ 16
@@ -13,14 +12,14 @@ order. ::
      └──────────────────────────────────┘
 
 ===============  =================================================================================
-LEAVE            *vertex*, the sender, needs nothing of *stream* from the receiver any more; what
-                 it asked for before *position* is void
-LEFT             *vertex*, the sender, keeps nothing for the receiver any more
+LEAVE            *vertex*, the sender, needs nothing more of *stream* from the receiver; its
+                 requests for bytes before *position* are void
+LEFT             *vertex*, the sender, keeps nothing more for the receiver
 FETCH            *vertex*, the sender, reads *stream* from the receiver, the root, at *position*
 ACKNOWLEDGEMENT  all of the sender's subtree, in the tree *epoch*, have *stream* up to *position*
 ===============  =================================================================================
 
-What a kind does not mention is 0, but for term and epoch (DESIGN 6).
+A field that a kind does not mention is 0, except term and epoch (DESIGN 6).
 """
 
 from __future__ import annotations
@@ -81,15 +80,15 @@ def unpack(content: bytes) -> tuple[int, VertexMessage]:
     if magic != MAGIC or version != VERSION:
         msg = f"no message between vertices: magic {magic:#010x}, version {version}"
         raise ForeignMessageError(msg)
-    is_told = kind == _ACKNOWLEDGEMENT
-    is_well = (
+    acknowledges = kind == _ACKNOWLEDGEMENT
+    is_valid = (
         zero == 0
-        and (NEVER if is_told else 0) <= epoch <= _POSITION_MAX
+        and (NEVER if acknowledges else 0) <= epoch <= _POSITION_MAX
         and 0 <= position <= _POSITION_MAX
         and (position == 0 or kind != _LEFT)
-        and (not is_told or vertex == term == 0)
+        and (not acknowledges or vertex == term == 0)
     )
-    if not is_well or kind not in {_LEAVE, _LEFT, _FETCH, _ACKNOWLEDGEMENT}:
+    if not is_valid or kind not in {_LEAVE, _LEFT, _FETCH, _ACKNOWLEDGEMENT}:
         msg = f"a message between vertices makes no sense: {fields[2:]}"
         raise CorruptedMessageError(msg)
     match kind:

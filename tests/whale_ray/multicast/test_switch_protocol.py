@@ -306,7 +306,7 @@ def test_a_root_that_restarts_aborts_what_was_prepared():
     assert coordinator.phase is SwitchPhase.ABORTING
     (abort,) = [one.message for one in said if one.to == "S"]
     assert root.receive(abort) == [AddressedMessage(None, Done(3, 100, "S", finished=True))]
-    with pytest.raises(ValueError, match="no tree can do without it"):
+    with pytest.raises(ValueError, match="every tree needs it"):
         coordinator.lost("S")
 
 

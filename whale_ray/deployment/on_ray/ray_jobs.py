@@ -1,4 +1,4 @@
-"""Finds jobs on a Ray cluster that were submitted before, and ends them."""
+"""Finds running jobs on a Ray cluster, and ends them."""
 
 from __future__ import annotations
 
@@ -73,21 +73,21 @@ def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> 
 def _end(controller: ActorHandle[Any], drain: bool, timeout_s: float) -> bool:
     """Ask a controller to end its job; return whether its process ended in time.
 
-    Ray restarts a controller that was killed; that one knows nothing of a stop that its predecessor
-    was asked for. So the caller looks whether there still is one, and asks again.
+    Ray restarts a controller that was killed; the new process has not received the stop. So the
+    caller checks whether there still is a controller, and asks again.
     """
-    # Retried, these would wait for a controller that is being restarted, and Ray would print that
-    # the actor is dead, which is what is waited for.
+    # With retries these would wait for a controller that is being restarted, and Ray would print
+    # that the actor is dead, which is what is expected here.
     asked = controller.stop.options(max_task_retries=0).remote(drain)
     gone = controller.wait_until_gone.options(max_task_retries=0).remote()
-    with suppress(RayActorError, GetTimeoutError):  # what became of it, is seen below
+    with suppress(RayActorError, GetTimeoutError):  # `gone` shows the outcome
         ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
     done, _ = ray.wait([gone], timeout=timeout_s)
     return bool(done)
 
 
 def _controller_of(job_id: str) -> ActorHandle[Any] | None:
-    """Return a job's controller, None if the job has ended since it was listed."""
+    """Return a job's controller; None if the job has ended since it was listed."""
     try:
         return ray.get_actor(controller_name(job_id), namespace=NAMESPACE)
     except ValueError:

@@ -1,6 +1,7 @@
-"""What a job keeps in Ray's own key-value store, which lives as long as the cluster.
+"""What a job keeps in Ray's key-value store, which lasts as long as the cluster.
 
-The envelope, with which actors (re)start, and the controller's journal. Both outlive the driver.
+These are the envelope, with which actors start and restart, and the controller's journal. Both
+outlive the driver.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NAMESPACE = "whale-ray"
 
 
 def keep_envelope(job_id: str, envelope: Envelope) -> None:
-    """Put a job's envelope where its actors find it, also after a restart."""
+    """Store a job's envelope for its actors, also for those that Ray restarts."""
     packed = pickle.dumps(envelope)
     internal_kv._internal_kv_put(f"envelope:{job_id}", packed, namespace=_NAMESPACE)
 
@@ -35,7 +36,7 @@ def fetch_envelope(job_id: str) -> Envelope:
 
 
 def forget(job_id: str) -> None:
-    """Remove what a job kept."""
+    """Remove a job's envelope and journal."""
     for key in (f"envelope:{job_id}", f"journal:{job_id}"):
         internal_kv._internal_kv_del(key, namespace=_NAMESPACE)
 

@@ -38,7 +38,7 @@ def _gauges(metrics: OperatorMetrics) -> Mapping[str, float | None]:
 
 
 class MetricsExport:
-    """Hands the counters of one job to Ray, by operator, as `whale_ray_…`."""
+    """Publishes the counters of one job to Ray, by operator, as `whale_ray_…`."""
 
     def __init__(self, job_id: str, topology: str) -> None:
         self._tags = {"job": job_id, "topology": topology}
@@ -47,7 +47,7 @@ class MetricsExport:
         self._before: dict[tuple[str, str], float] = {}
 
     def publish(self, metrics: JobMetrics) -> None:
-        """Hand over the newest counters; those of an attempt that began anew go on counting."""
+        """Publish the newest counters; after a restart, counts continue from those before."""
         for operator in metrics.operators:
             tags = {**self._tags, "operator": operator.operator_id}
             for name, count in _counters(operator).items():

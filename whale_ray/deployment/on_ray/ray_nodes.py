@@ -12,7 +12,7 @@ from ...plan.requests import ClusterNode
 
 
 def cluster_nodes() -> list[ClusterNode]:
-    """Return the nodes with processors, that of this process first; at least this one."""
+    """Return the nodes with processors, this process's node first; at least that one."""
     here = ray.get_runtime_context().get_node_id()
     found = [
         ClusterNode(

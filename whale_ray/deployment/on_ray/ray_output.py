@@ -1,8 +1,8 @@
-"""What users' functions print in Ray's workers: where it is kept, and how it comes to the driver.
+"""What users' functions print in Ray's workers: where it is kept, and how the driver gets it.
 
-Everything goes into the logs of the Ray session, with operator and instance. The driver fetches the
-lines from the actors themselves, so Ray's own messages stay out, unless the user has connected to
-Ray with `log_to_driver=True`: then Ray prints the lines already.
+All lines go into the logs of the Ray session, with operator and instance. The driver fetches them
+from the actors, without Ray's own messages. If the user has connected to Ray with
+`log_to_driver=True`, the driver does not fetch them, since Ray prints them already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..printer import Printer
 
 _OUTBOX_LINES_MAX = 16_384
 _RAYS_OWN = (":actor_name:", ":task_name:", ":job_id:")
-"""Lines by which Ray knows whose a log is; it looks for them at the beginning."""
+"""Lines by which Ray attributes a log file; it looks for them at the file's beginning."""
 _FETCH_WAIT_S = 5.0
 _RECEIPT_TIMEOUT_S = 1.0
 _ASK_AGAIN_AFTER_S = 0.2
@@ -34,21 +34,21 @@ _LOOK_S = 0.5
 _LAST_LINES_NS = 3_000_000_000
 """How long the driver waits for the last lines after the end of a job."""
 
-# Ray's functions without what starts another Ray where there is none any more.
+# Ray's functions without their wrapper, which would start another Ray after the end of this one.
 _get, _wait = inspect.unwrap(ray.get), inspect.unwrap(ray.wait)
 
 _log = logging.getLogger(__name__)
 
 
 def ray_prints_output() -> bool:
-    """Tell whether Ray itself prints in this process what its workers print."""
+    """Return whether Ray itself prints in this process what its workers print."""
     worker = ray._private.worker.global_worker
     thread = getattr(worker, "logger_thread", None)
     return thread is not None and thread.is_alive()
 
 
 def logs_place() -> str:
-    """Return where the output of the workers is kept, as a line for the user."""
+    """Return a line for the user that says where the output of the workers is kept."""
     folder = ray._private.worker.global_worker.node.get_logs_dir_path()
     return f"what the workers printed is in {folder}/worker-* of each node"
 
@@ -67,7 +67,7 @@ class ActorOutput:
         self._capture.install(envelope.log_levels)
 
     def flush(self) -> None:
-        """Let go of lines without an end."""
+        """Pass on lines without an end."""
         self._capture.flush()
 
     def fetch(self, seen: int) -> Fetched:
@@ -77,7 +77,7 @@ class ActorOutput:
         return self._outbox.fetch(seen, _FETCH_WAIT_S)
 
     def close(self) -> None:
-        """Wait a moment until the driver has everything."""
+        """Wait for a limited time until the driver has all lines."""
         self._capture.flush()
         if self._outbox is not None:
             self._outbox.close(_RECEIPT_TIMEOUT_S)
@@ -97,9 +97,9 @@ class OutputFollower:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait a moment for the last lines, after the job's end."""
+        """Wait for a limited time for the last lines, after the job's end."""
         self._job_has_ended.set()
-        self._thread.join()  # which has a limit of its own: it must not ask a Ray that has ended
+        self._thread.join()  # has a time limit of its own: it must not call a Ray that has ended
         self._printer.close(_PRINT_TIMEOUT_S)
 
     def _follow(self) -> None:
@@ -116,7 +116,7 @@ class OutputFollower:
                     deadline_ns = deadline_ns or now_ns + _LAST_LINES_NS
                     if now_ns >= deadline_ns:
                         return
-        except Exception as error:  # noqa: BLE001  # Ray may go at any moment; the job tells
+        except Exception as error:  # noqa: BLE001  # Ray may end at any time; the job reports that
             _log.debug("the output of a job is followed no longer: %s", error)
 
     def _ask(self, index: int) -> None:
@@ -127,7 +127,7 @@ class OutputFollower:
     def _take(self, index: int, ref: Any) -> None:
         try:
             fetched: Fetched = _get(ref)
-        except RayError:  # it died; Ray starts it again, unless the job has ended
+        except RayError:  # it died; Ray restarts it, unless the job has ended
             self._seen[index] = 0
             if not self._job_has_ended.wait(_ASK_AGAIN_AFTER_S):
                 self._ask(index)
@@ -135,4 +135,4 @@ class OutputFollower:
         self._seen[index] = fetched.seen
         self._printer.take(fetched.lines)
         if not fetched.closed or fetched.lines:
-            self._ask(index)  # which confirms what was received
+            self._ask(index)  # this call also confirms the lines received

@@ -1,7 +1,7 @@
-"""Room for a job's workers on Ray: reserved as a whole, or not at all, and who holds it if not.
+"""Reserves resources of Ray for a job's workers, all or none, and says who holds missing ones.
 
-A placement group has a bundle for each host, on the host's node. Ray gives it all or nothing, so
-two jobs that wait for room never hold half of it each.
+A placement group has a bundle for each host, on the host's node. Ray reserves all bundles or none,
+so two jobs that wait never hold half of the resources each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...transport.clock import Clock, SystemClock
 _NAME = "whale-ray:"
 _NODE_LABEL = "ray.io/node-id"
 _AT_ONCE_S = 1.0
-"""Ray takes a moment to give room, and to take back that of a job that has just ended."""
+"""Ray needs some time to reserve, and to free what a job held that has just ended."""
 _PATIENCE_S = 4.0
 _GONE_TIMEOUT_NS = 5_000_000_000
 _GONE_POLL_NS = 20_000_000
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Room:
-    """What a job's workers reserve.
+    """The placement group of a job's workers.
 
     Attributes:
         demands: of each worker.
@@ -51,7 +51,7 @@ class Room:
         *,
         detached: bool,
     ) -> None:
-        """Ask for the room. Raises ResourceError if there is too little, were it all free."""
+        """Ask for the resources. Raises ResourceError if the nodes have too few, used or free."""
         self.demands = demands
         self._job_id = job_id
         self._needed = node_demands(plan, demands, nodes)
@@ -76,17 +76,16 @@ class Room:
         return self._bundle_of_host.get(host)
 
     def take(self, *, queue: bool) -> None:
-        """Wait a moment until the room is there; tell for whom the job waits.
+        """Wait for a limited time until the resources are reserved; log who holds missing ones.
 
-        With `queue`, return even if there is none yet.
+        With `queue`, return even if they are not reserved yet.
 
         Raises:
-            ResourceError: there is none, and `queue` is not set.
+            ResourceError: they are not reserved in time, and `queue` is not set.
         """
         if self.group is None or self.group.wait(_AT_ONCE_S):
             return
-        told = f"job {self._job_id!r} waits for room on Ray: {self.shortage()}"
-        _log.warning("%s", told)
+        _log.warning("job %r waits for room on Ray: %s", self._job_id, self.shortage())
         if queue or self.group.wait(_PATIENCE_S):
             return
         msg = (
@@ -97,7 +96,7 @@ class Room:
         raise ResourceError(msg)
 
     def shortage(self) -> str:
-        """Return what is short, and who holds it."""
+        """Return which resources are short, and who holds them."""
         free = ray._private.state.available_resources_per_node()
         short: set[str] = set()
         for node, needed in self._needed.items():
@@ -121,14 +120,14 @@ class Room:
         return f"{'; '.join(parts)}{by}"
 
     def release(self, clock: Clock | None = None) -> None:
-        """Give the room back, and wait a moment until Ray has taken it; again does nothing."""
+        """Free the resources, and wait for Ray a limited time; a second call does nothing."""
         if self.group is not None:
             group, self.group = self.group, None
             give_back(group, clock or SystemClock())
 
 
 def give_back(group: PlacementGroup, clock: Clock) -> None:
-    """Remove a placement group, and wait a moment until its resources are free again."""
+    """Remove a placement group, and wait for a limited time until its resources are free."""
     remove_placement_group(group)
     suffix = f"_{group.id.hex()}"
     until_ns = clock.monotonic_ns() + _GONE_TIMEOUT_NS
@@ -139,7 +138,7 @@ def give_back(group: PlacementGroup, clock: Clock) -> None:
 
 
 def holders() -> dict[str, dict[str, float]]:
-    """Return who holds resources of Ray, and how much: jobs of whale-ray, Spark, others."""
+    """Return which jobs, Spark sessions and others hold resources of Ray, and how much."""
     found: dict[str, list[Mapping[str, float]]] = {}
     for group in placement_group_table().values():
         if group["state"] == "CREATED":
@@ -147,7 +146,7 @@ def holders() -> dict[str, dict[str, float]]:
             found.setdefault(holder, []).extend(group["bundles"].values())
     actors: Counter[str] = Counter()
     for actor in _living_actors():
-        # Those in a placement group are counted with it.
+        # Resources of a placement group are counted with the group.
         held = {name: n for name, n in actor.required_resources.items() if "_group_" not in name}
         if any(held.values()):
             holder = _holder_of_actor(actor.class_name)
@@ -182,7 +181,7 @@ def _living_actors() -> list[Any]:
 def _check_total(
     plan: PhysicalPlan, needed: Mapping[str, Mapping[str, float]], nodes: Sequence[ClusterNode]
 ) -> None:
-    """Raise ResourceError if a node has less in all than its workers reserve."""
+    """Raise ResourceError if a node has less in total than its workers reserve."""
     for node in nodes:
         has = {name: node.resources.get(name, 0.0) for name in needed[node.id]}
         if any(amount > has[name] for name, amount in needed[node.id].items()):

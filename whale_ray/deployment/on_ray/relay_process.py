@@ -1,7 +1,7 @@
-"""A relay on a Ray node: a process of its own, which loads neither Ray nor anything of the user's.
+"""A relay on a Ray node: a process of its own, which loads neither Ray nor code of the user.
 
-Its actor only passes the controller's calls on, and dies with it, so that Ray tells of its death
-and starts it anew.
+Its actor forwards the controller's calls. When the process dies the actor exits, too, so that Ray
+reports that and restarts it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..signals import stops_deferred
 _SNAPSHOT_TIMEOUT_S = 5.0
 _ANSWERS_MAX = 64
 _NEWS_MAX = 1024
-"""What the relay tells the controller and nobody has fetched; more is dropped: it is told again."""
+"""Messages to the controller that wait to be fetched; more are dropped, as relays repeat them."""
 
 
 class RelayProcess:
@@ -45,7 +45,7 @@ class RelayProcess:
         self._attempt = -1
         self._grace_s = envelope.kill_grace_ms / 1000
         self._ended = False
-        self._told: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
+        self._answers: queue.Queue[Returned | Raised] = queue.Queue(_ANSWERS_MAX)
         self._snapshots: queue.Queue[SnapshotTaken] = queue.Queue(_ANSWERS_MAX)
         self._news: queue.Queue[MemberMessage] = queue.Queue(_NEWS_MAX)
         self._sending = threading.Lock()
@@ -64,7 +64,7 @@ class RelayProcess:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self._name
 
     @property
@@ -102,7 +102,7 @@ class RelayProcess:
         self._send((attempt, "tell", (content,)))
 
     def news(self, timeout_s: float) -> list[MemberMessage]:
-        """Return what the relay told since the last time; wait for the first of it."""
+        """Return the relay's messages since the last call; wait for the first one."""
         found = []
         try:
             found.append(self._news.get(timeout=timeout_s))
@@ -120,21 +120,21 @@ class RelayProcess:
         self._send((attempt, "abort", ()))
 
     def snapshot(self) -> WorkerSnapshot:
-        """Return its counters; raises AttemptLostError if it does not tell them in time."""
+        """Return its counters; raises AttemptLostError if they do not come in time."""
         while not self._snapshots.empty():
-            self._snapshots.get_nowait()  # one that came too late for whoever asked
+            self._snapshots.get_nowait()  # one that came too late for an earlier call
         self._send((self._attempt, "snapshot", ()))
         try:
             snapshot = self._snapshots.get(timeout=_SNAPSHOT_TIMEOUT_S).snapshot
         except queue.Empty:
             snapshot = None
         if snapshot is None:
-            msg = "the relay does not tell its counters"
+            msg = "the relay does not send its counters"
             raise AttemptLostError(msg)
         return snapshot
 
     def close(self) -> None:
-        """End the process, which gives back everything; kill it if it takes too long."""
+        """End the process, which releases everything; kill it if it takes too long."""
         self._ended = True
         self._connection.close()
         try:
@@ -148,18 +148,18 @@ class RelayProcess:
             with self._sending:
                 self._connection.send(cloudpickle.dumps(message))
         except OSError:
-            pass  # the listener finds the closed socket
+            pass  # `_listen` finds the closed socket
 
     def _call(self, attempt: int, method: str, *arguments: Any) -> Any:
-        """Have the child take a step; it answers, or dies, and this process with it."""
+        """Have the child take a step; if it dies instead, this process exits."""
         self._send((attempt, method, arguments))
-        told = self._told.get()
-        if isinstance(told, Raised):
-            raise told.error
-        return told.result
+        answer = self._answers.get()
+        if isinstance(answer, Raised):
+            raise answer.error
+        return answer.result
 
     def _listen(self) -> None:
-        """Take what the child says until it is gone."""
+        """Take the child's messages until its socket closes."""
         try:
             while True:
                 message = pickle.loads(self._connection.receive())  # noqa: S301  # our child
@@ -169,7 +169,7 @@ class RelayProcess:
                     with suppress(queue.Full):
                         self._news.put_nowait(message)
                 elif isinstance(message, Returned | Raised):
-                    self._told.put(message)
+                    self._answers.put(message)
         except (EOFError, OSError):
             if not self._ended:
                 os._exit(1)  # Ray notices, and so does the controller

@@ -1,4 +1,4 @@
-"""Starts processes by forking one that has loaded everything already, and tells how they ended.
+"""Starts processes by forking one that has loaded everything already, and reports their ends.
 
 Loading numpy, numba and our compiled code takes a process about a second; a fork takes milliseconds
 and shares the memory. The server never runs a user's code, so neither does a relay forked from it.
@@ -9,10 +9,10 @@ which sends requests::
     ("fork", serial, index, address), with the member's socket
     ("kill", serial)
 
-and is answered (serial, pid, None) when a process has begun, (serial, pid, status) when it has
-ended. When that socket closes, the driver is gone, or done. Members then end by themselves, since
-their own sockets close too; one that has not after GRACE_MS (a function may hold its GIL) is
-killed, and the server ends.
+and gets the answers (serial, pid, None) when a process has started, and (serial, pid, status) when
+it has ended. When that socket closes, the driver has ended or is done. Members then end by
+themselves, since their own sockets close, too. The server kills those that have not ended after
+GRACE_MS (a function may hold the GIL), and ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..signals import leave_stops_to_the_controller, stops_deferred
 _MESSAGE_BYTES_MAX = 1 << 16
 _GONE_TIMEOUT_S = 1.0
 _SEND_TIMEOUT_S = 60.0
-"""A server that takes no request for so long is given up."""
+"""A server that takes no request for this time counts as lost."""
 _FLUSHED = (sys.stdout, sys.stderr)
 
 Launch = Callable[..., "subprocess.Popen[Any]"]
@@ -48,7 +48,7 @@ Launch = Callable[..., "subprocess.Popen[Any]"]
 
 
 class ForkServer:
-    """The driver's side: asks for processes, and is told of their ends. One thread uses it."""
+    """The driver's side: starts and kills processes, and learns of their ends. For one thread."""
 
     def __init__(self, launch: Launch = subprocess.Popen, grace_ms: int = 3000) -> None:
         """Start the server; it serves as soon as it has loaded. Raises OSError if it cannot.
@@ -60,7 +60,7 @@ class ForkServer:
         self._answers = select.poll()
         self._answers.register(self._socket, select.POLLIN)
         self._pids: dict[int, int] = {}
-        self._handles: dict[int, int] = {}  # pidfds, which mean the same process for ever
+        self._handles: dict[int, int] = {}  # pidfds, which unlike pids are never reused
         self._statuses: dict[int, int] = {}
         self._serial = 0
         self._lost = False
@@ -86,7 +86,7 @@ class ForkServer:
         Returns the serial number of the new process. Raises ResourceError if the server is gone.
         """
         while self._receive(0.0):
-            pass  # unread answers would fill the socket, and keep the server from serving
+            pass  # unread answers would fill the socket and block the server
         self._serial += 1
         request = pickle.dumps(("fork", self._serial, index, address))
         try:
@@ -100,7 +100,7 @@ class ForkServer:
         return ResourceError(f"{self.how_it_ended()}; what it printed stands above")
 
     def how_it_ended(self) -> str:
-        """Say how the server itself ended; only once it is `lost`."""
+        """Return how the server itself ended, in words; only once it is `lost`."""
         try:
             how = f"ended with exit code {self._process.wait(_GONE_TIMEOUT_S)}"
         except subprocess.TimeoutExpired:
@@ -108,9 +108,9 @@ class ForkServer:
         return f"the process that starts workers {how}"
 
     def wait(self, serial: int, timeout_s: float) -> int | None:
-        """Return how a process ended (`subprocess.Popen.returncode`), or None if it lives.
+        """Return how a process ended (`subprocess.Popen.returncode`), or None if it is alive.
 
-        If the server has died, nobody knows, and the process is killed: −SIGKILL.
+        If the server has died that is unknown, and the process is killed: −SIGKILL.
         """
         while serial not in self._statuses:
             if not self._receive(timeout_s):
@@ -121,7 +121,7 @@ class ForkServer:
         return self._statuses.get(serial)
 
     def pid(self, serial: int) -> int | None:
-        """Return the id of a process, None as long as it has not started."""
+        """Return the id of a process, None while it has not started."""
         return self._pids.get(serial)
 
     def kill(self, serial: int) -> None:
@@ -135,7 +135,7 @@ class ForkServer:
                     signal.pidfd_send_signal(self._handles[serial], signal.SIGKILL)
 
     def close(self, grace_s: float) -> None:
-        """End the server, which takes no children with it; kill it if it takes too long."""
+        """End the server; kill it if it takes too long."""
         self._socket.close()
         for handle in self._handles.values():
             os.close(handle)
@@ -164,7 +164,7 @@ class ForkServer:
             if serial in self._handles:
                 os.close(self._handles.pop(serial))
         elif serial not in self._handles:
-            with suppress(ProcessLookupError):  # it has ended already, and that is told next
+            with suppress(ProcessLookupError):  # it has ended already; the next answer says so
                 self._handles[serial] = os.pidfd_open(pid)
         return True
 
@@ -183,30 +183,32 @@ class _Server:
         self._poller.register(channel, select.POLLIN)
 
     def serve(self) -> None:
-        """Serve until the driver's end closes; then see the children off."""
+        """Serve until the driver's end closes; then wait for the children."""
         serving = True
         while serving:
             for fd, _ in self._poller.poll():
                 if fd != self._channel.fileno():
-                    self._bury(fd)
+                    self._reap(fd)
                 else:
                     serving = self._take()
-        self._see_off()
+        self._end_children()
 
-    def _see_off(self) -> None:
+    def _end_children(self) -> None:
         """Wait for the children to end by themselves; kill those that do not in time."""
         self._poller.unregister(self._channel)
         clock = SystemClock()
         deadline_ns = clock.monotonic_ns() + self._grace_ms * 1_000_000
         while self._children and (left_ns := deadline_ns - clock.monotonic_ns()) > 0:
             for fd, _ in self._poller.poll(left_ns / 1e6):
-                self._bury(fd)
+                self._reap(fd)
         for pidfd in tuple(self._children):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # it waits for us, if it has ended
-            self._bury(pidfd)
+            signal.pidfd_send_signal(
+                pidfd, signal.SIGKILL
+            )  # a zombie until it is reaped, so the pidfd is valid
+            self._reap(pidfd)
 
     def _take(self) -> bool:
-        """Carry out a request; False when there will be no more."""
+        """Carry out a request; return False if no more will come."""
         try:
             data, fds, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES_MAX, 1)
         except ConnectionResetError:
@@ -234,7 +236,7 @@ class _Server:
         self._tell(serial, pid, None)
 
     def _become(self, connection: int, index: int, address: str) -> None:
-        """Go on as a member, and never return."""
+        """Become a member, and never return."""
         import numpy as np
 
         try:
@@ -242,9 +244,9 @@ class _Server:
             self._channel.close()
             for pidfd in self._children:
                 os.close(pidfd)
-            np.random.seed()  # noqa: NPY002  # the global one, which users may use, was forked
+            np.random.seed()  # noqa: NPY002  # the global state was forked, too
             self._run(connection, index, address)
-        except BaseException:  # noqa: BLE001  # nobody but us would print it
+        except BaseException:  # noqa: BLE001  # printed nowhere else
             traceback.print_exc()
             sys.stderr.flush()
         finally:
@@ -255,7 +257,8 @@ class _Server:
             if of == serial:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
+        """Wait for an ended child, and report its exit status."""
         serial, pid = self._children.pop(pidfd)
         self._poller.unregister(pidfd)
         os.close(pidfd)
@@ -266,7 +269,7 @@ class _Server:
         try:
             self._channel.send(pickle.dumps((serial, pid, status)))
         except OSError:
-            pass  # the driver is gone: the next look at the channel says so
+            pass  # the driver is gone: the next poll of the channel shows that
 
 
 def child_environment() -> dict[str, str]:
@@ -289,7 +292,7 @@ def main() -> None:
 
     codec.warm_up()
     gc.collect()
-    gc.freeze()  # so that collections in the children leave the shared memory alone
+    gc.freeze()  # so that collections in the children do not copy shared pages
     # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and
     # jemalloc's, and both libraries bring their locks into order around a fork.
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)

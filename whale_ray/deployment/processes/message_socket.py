@@ -1,4 +1,4 @@
-"""Messages over a stream socket, between whoever leads a member and its process.
+"""Messages over a stream socket, between a driver and the process of a member.
 
 A message is its length, 8 bytes little-endian, and its bytes.
 """
@@ -13,23 +13,23 @@ from typing import Final
 
 _LENGTH: Final = struct.Struct("<Q")
 _UNSENT_MAX: Final = 8192
-"""Lengths and messages that wait for a side that does not read: orders, at most a few per event."""
+"""Lengths and messages that wait for a peer that does not read; an event causes a few at most."""
 
 
 class MessageSocket:
-    """Waits for the other side; one thread may send while another one receives."""
+    """Blocks until the peer sends or takes; one thread may send while another one receives."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(True)
         self._socket = connection
 
     def send(self, message: bytes) -> None:
-        """Send a message; raises OSError if the other side is gone."""
+        """Send a message; raises OSError if the peer is gone."""
         self._socket.sendall(_LENGTH.pack(len(message)))
         self._socket.sendall(message)
 
     def receive(self) -> bytearray:
-        """Return the next message; raises EOFError, or OSError, if the other side is gone."""
+        """Return the next message; raises EOFError, or OSError, if the peer is gone."""
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         return self._exactly(length)
 
@@ -44,14 +44,14 @@ class MessageSocket:
         return found
 
     def close(self) -> None:
-        """Close the socket; whoever waits at it learns that it is gone. Again does nothing."""
+        """Close the socket, and end waits on both sides. A second call does nothing."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not end a wait
         self._socket.close()
 
 
 class PatientSocket:
-    """Never waits: what the other side does not take stays here, in order, until there is room."""
+    """Never blocks: what the peer does not take is kept here, in order, until it does."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -61,29 +61,29 @@ class PatientSocket:
         self._begin(_LENGTH.size)
 
     def _begin(self, nbytes: int) -> None:
-        """Read so much next."""
+        """Read this many bytes next."""
         self._incoming = bytearray(nbytes)
         self._rest = memoryview(self._incoming)
 
     def fileno(self) -> int:
-        """Return the descriptor: to be read from, and written to while `has_unsent`."""
+        """Return the descriptor, to poll for reading, and for writing while `has_unsent`."""
         return self._socket.fileno()
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits here for room."""
+        """Whether bytes wait here for the peer."""
         return bool(self._unsent)
 
     def send(self, message: bytes) -> None:
-        """Send a message, now or by `flush`. To a side that is gone nothing is sent."""
+        """Send a message, now or by `flush`; nothing is sent to a peer that is gone."""
         assert len(self._unsent) < _UNSENT_MAX - 1, (
-            "what is said again is not said while this waits"
+            "messages that are repeated must not be sent while this waits"
         )
         self._unsent += (memoryview(_LENGTH.pack(len(message))), memoryview(message))
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send what waits, as far as the peer takes it."""
         try:
             while self._unsent:
                 first = self._unsent[0]
@@ -95,13 +95,13 @@ class PatientSocket:
         except BlockingIOError:
             return
         except OSError:
-            self._unsent.clear()  # `receive` tells that it is gone
+            self._unsent.clear()  # `receive` reports that the peer is gone
 
     def receive(self) -> bytearray | None:
-        """Return the next message, None as long as it is not here as a whole.
+        """Return the next message, None while it is incomplete.
 
-        Raises EOFError, or OSError, if the other side is gone. There may be more behind it: the
-        descriptor is readable then.
+        Raises EOFError, or OSError, if the peer is gone. More messages may follow: the descriptor
+        is readable then.
         """
         if self._length is None:
             header = self._whole()
@@ -116,7 +116,7 @@ class PatientSocket:
         return message
 
     def _whole(self) -> bytearray | None:
-        """Read on; return what is being read once it is complete."""
+        """Continue to read; return what is being read once it is complete."""
         while self._rest:
             try:
                 count = self._socket.recv_into(self._rest)
@@ -128,5 +128,5 @@ class PatientSocket:
         return self._incoming
 
     def close(self) -> None:
-        """Close the socket; again does nothing."""
+        """Close the socket; a second call does nothing."""
         self._socket.close()

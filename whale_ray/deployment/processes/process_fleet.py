@@ -1,10 +1,10 @@
-"""Workers and relays as plain processes of this machine, each joined to the driver by one socket.
+"""Members as plain processes of this machine, each joined to the driver by one socket.
 
 Several logical hosts can share the machine; a `HostPlace` puts one into a network of its own.
 
-A worker's death is known from the kernel: its socket closes. So is the driver's: a worker whose
-socket closes aborts its attempt and ends. Once a process has its envelope the driver waits for its
-end alone: what one that is stopped, or hangs, does not take is kept for it.
+When a member dies, the kernel closes its socket, and the driver learns it. When the driver dies,
+members find their sockets closed, abort the attempt and end. Once a process has its envelope, the
+driver never blocks on it: messages that it does not take, since it hangs or is stopped, are kept.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from .message_socket import PatientSocket
 
 _EVENTS_MAX = 4096
 _PRINTED_MAX = 1 << 20
-"""More than all workers together have on their way (`printed.RowWindow`)."""
+"""More than all workers together send before they wait (`printed.RowWindow`)."""
 _WOKEN = -1
-"""In the place of a member's index: rows have been printed."""
+"""The key of the socket that wakes the thread when rows have been printed."""
 _WAKES_MAX = 4096
 _KILL_TIMEOUT_S = 10.0
 _HAND_OVER_TIMEOUT_S = 10.0
-"""Without any progress; what is left by then goes on in the background."""
+"""The longest wait without progress; the rest is sent in the background."""
 
 
 @dataclass(frozen=True)
 class HostPlace:
-    """Where a logical host lives.
+    """Where the members of a logical host run.
 
     Attributes:
         address: the IP address at which its relay listens.
@@ -77,11 +77,11 @@ class _MemberProcess:
                 raise
 
     def send(self, message: object) -> None:
-        """Send a message; if the worker is gone, its death arrives as an event anyway."""
+        """Send a message; if the member is gone, an event reports that anyway."""
         self.socket.send(cloudpickle.dumps(message))
 
     def hand_over(self, message: object, limit_s: float) -> None:
-        """Send a message that may be large, and wait until it is taken, for a limited time."""
+        """Send a message that may be large; wait for a limited time until it is taken."""
         self.send(message)
         with selectors.DefaultSelector() as selector:
             selector.register(self.socket, selectors.EVENT_WRITE)
@@ -89,10 +89,10 @@ class _MemberProcess:
                 self.socket.flush()
 
     def close(self) -> None:
-        """Close the socket, upon which a worker that still lives ends."""
+        """Close the socket; a member that is alive then ends."""
         self.socket.close()
 
-    def bury(self, grace_s: float) -> str:
+    def end(self, grace_s: float) -> str:
         """Wait for the end of the process, and kill it if that takes too long; say how it ended."""
         code = self._server.wait(self._serial, grace_s)
         if code is None:
@@ -124,7 +124,7 @@ class ProcessFleet(Fleet):
             end.setblocking(False)
 
     def start(self, assignment: Assignment) -> None:
-        """Start the processes; they report back when they are ready for calls."""
+        """Start the processes; each sends a message when it takes calls."""
         self._envelope = seal(assignment)
         self._grace_ms = assignment.settings.runtime.kill_grace_ms
         self._plan = assignment.plan
@@ -143,11 +143,11 @@ class ProcessFleet(Fleet):
             msg = f"cannot start {name}: {error.strerror}; close other programs"
             raise ResourceError(msg) from error
         assert self._envelope is not None
-        # One at a time: all together they might not fit into memory.
+        # One at a time: the envelopes of all members might not fit into memory.
         self._processes[index].hand_over(self._envelope.for_member(index), _HAND_OVER_TIMEOUT_S)
 
     def _server(self, launch: Launch) -> ForkServer:
-        """Return the server that forks what `launch` would start; another one if it has died."""
+        """Return the fork server that `launch` starts; a new one if it has died."""
         server = self._servers.get(launch)
         if server is None or server.lost:
             server = self._servers[launch] = ForkServer(launch, self._grace_ms)
@@ -155,25 +155,25 @@ class ProcessFleet(Fleet):
         return server
 
     def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
-        """Send a call to a worker."""
+        """Send a call to a member."""
         process = self._processes.get(member)
         if process is None:
             return
-        is_said_again = method == "tell" and isinstance(arguments[0], TreeOrders)
-        if is_said_again and process.socket.has_unsent:
-            return  # else they would pile up
+        is_repeated = method == "tell" and isinstance(arguments[0], TreeOrders)
+        if is_repeated and process.socket.has_unsent:
+            return  # else repetitions would pile up
         process.send((attempt, method, arguments))
 
     def respawn(self, member: int) -> None:
-        """Kill what is left of a worker and start another process in its place."""
-        self._bury(member, grace_s=0.0)
+        """Kill a member's process, if it is alive, and start another one."""
+        self._end_process(member, grace_s=0.0)
         alive = [e for e in self._events if not (isinstance(e, Died) and e.member == member)]
         self._events = deque(alive, maxlen=_EVENTS_MAX)  # the new process has not died
         self._respawning.add(member)
         self._spawn(member)
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
-        """Return the next message of any worker, or the death of one."""
+        """Return the next message of any member, or the death of one."""
         if self._events:
             return self._events.popleft()
         for index, events in self._ready(timeout_ns / 1e9):
@@ -184,12 +184,12 @@ class ProcessFleet(Fleet):
                 self._processes[index].socket.flush()
             event = self._receive(index) if events & selectors.EVENT_READ else None
             if event is not None:
-                assert len(self._events) < _EVENTS_MAX, "one event per worker at most"
+                assert len(self._events) < _EVENTS_MAX, "one event per member at most"
                 self._events.append(event)
         return self._events.popleft() if self._events else None
 
     def _ready(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Return whose sockets can be read from, or take what waits for them, and which."""
+        """Return the members whose sockets are readable or writable, with the events of each."""
         with selectors.PollSelector() as selector:  # one system call, whatever their number
             selector.register(self._woken, selectors.EVENT_READ, _WOKEN)
             for index, process in self._processes.items():
@@ -201,7 +201,7 @@ class ProcessFleet(Fleet):
         try:
             message = self._next_message(index)
         except (EOFError, OSError):
-            return Died(index, self._bury(index, grace_s=1.0))
+            return Died(index, self._end_process(index, grace_s=1.0))
         if message is None:
             return None
         if message == "ready":
@@ -213,7 +213,7 @@ class ProcessFleet(Fleet):
         return message
 
     def _next_message(self, index: int) -> object:
-        """Return the next message that is no printed lines, which are printed; None without one.
+        """Return the next message of a member, None if there is none; print lines on the way.
 
         Raises EOFError, or OSError, if the process is gone.
         """
@@ -231,12 +231,13 @@ class ProcessFleet(Fleet):
         return None
 
     def _note_printed(self, process: _MemberProcess, error: int | None) -> None:
-        """Have the thread that waits for events tell a worker that its rows were printed."""
+        """Have the thread that waits for events confirm to a worker that its rows were printed."""
         self._printed.append((process, error))
-        with suppress(OSError):  # it is full, and wakes that thread anyway; or all is over
+        with suppress(OSError):  # it is full, and wakes the thread anyway; or the fleet has ended
             self._waker.send(b"x")
 
     def _confirm_printed(self) -> None:
+        """Tell workers which of their rows were printed."""
         with suppress(BlockingIOError):
             self._woken.recv(_WAKES_MAX)
         while self._printed:
@@ -244,23 +245,23 @@ class ProcessFleet(Fleet):
             if process in self._processes.values():
                 process.send((0, "printed", (error,)))
 
-    def _bury(self, index: int, grace_s: float) -> str:
-        """End a worker's process; return how it died."""
+    def _end_process(self, index: int, grace_s: float) -> str:
+        """End a member's process; return how it ended."""
         process = self._processes.pop(index, None)
         if process is None:
             return "it was gone already"
         process.close()
-        return process.bury(grace_s)
+        return process.end(grace_s)
 
     def shutdown(self, grace_ns: int) -> None:
-        """Close all sockets, upon which the workers end; kill those that do not."""
+        """Close all sockets, so that the members end; kill those that do not in time."""
         for index, process in self._processes.items():
-            with suppress(EOFError, OSError):  # it is gone already
+            with suppress(EOFError, OSError):  # it has ended already
                 while self._next_message(index) is not None:
-                    pass  # only what it has printed is still of interest
+                    pass  # only its printed lines still matter
             process.close()
         for index in list(self._processes):
-            self._bury(index, grace_ns / 1e9)
+            self._end_process(index, grace_ns / 1e9)
         self._printer.close(grace_ns / 1e9)
         self._woken.close()
         self._waker.close()

@@ -1,12 +1,12 @@
-"""What a process does that is a worker or a relay.
+"""The process of a worker or a relay.
 
-It is forked (fork_server.py), or starts as
+It is forked (fork_server.py), or started as
 `python -m whale_ray.deployment.processes.process_worker FD INDEX ADDRESS`: the driver's socket, the
-member's number, and where it listens if it is a relay.
+member's number, and the address of a relay.
 
-One thread listens to the driver and obeys commands at once; the main thread carries out calls one
-after another. When the driver's socket closes, the job is over: the attempt is aborted, what it
-left unpublished is dropped, and the process ends, at the latest after `kill_grace_ms`.
+One thread listens to the driver and carries out commands at once; the main thread carries out steps
+one after another. When the driver's socket closes, the attempt is aborted, its output is dropped,
+and the process ends, at the latest after `kill_grace_ms`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _Call = tuple[int, str, tuple[Any, ...]]
 _CALLS_MAX = 64
 _ROW_MESSAGES_MAX = 16
 _UNSENT_MAX = 65_536
-"""Far more lines than one signal handler prints, and more than pass the limit of them at once."""
+"""Far more lines than a signal handler prints, and more than the limit of lines lets through."""
 
 
 class _RowsToDriver:
-    """Sends what sinks print to the driver, no faster than it prints."""
+    """Sends rows that sinks print to the driver, no faster than it prints them."""
 
     def __init__(self, send: Callable[[object], None]) -> None:
         self.window = RowWindow(_ROW_MESSAGES_MAX)
@@ -65,7 +65,9 @@ class ProcessWorker:
         self._index = index
         self._address = address
         self._calls: queue.Queue[_Call | None] = queue.Queue(_CALLS_MAX)
-        self._sending = threading.RLock()  # what is printed amid a message is sent behind it
+        self._sending = (
+            threading.RLock()
+        )  # what is printed while a message is sent is sent after it
         self._unsent: deque[bytes] = deque(maxlen=_UNSENT_MAX)
         self._is_sending = False
         self._host: MemberHost | None = None
@@ -100,12 +102,12 @@ class ProcessWorker:
             assert self._refused is not None
             return Raised(self._index, attempt, method, self._refused)
         self._rows.window.abort(False)
-        told = self._host.execute(attempt, method, arguments)
+        event = self._host.execute(attempt, method, arguments)
         self._flush_output()
-        return told
+        return event
 
     def _capture_output(self, envelope: Envelope) -> None:
-        """Have the driver print what users' functions print here; relays call none."""
+        """Have the driver print what users' functions print here; relays run none."""
         if self._index >= envelope.workers:
             return
         limit = PrintLimit(envelope.output_lines_per_s, "not shown")
@@ -125,7 +127,7 @@ class ProcessWorker:
             self._capture.flush()
 
     def _listen(self) -> None:
-        """Take the driver's messages until it is gone; without this thread nobody obeys it."""
+        """Take the driver's messages until it is gone; the process ends with this thread."""
         try:
             while True:
                 message = self._connection.receive()
@@ -153,7 +155,7 @@ class ProcessWorker:
         self._send(MemberMessage(self._index, attempt, content))
 
     def _leave(self) -> None:
-        """End the process in order, or without it once the grace is over."""
+        """End the process in order; exit at once when the grace period is over."""
         threading.Timer(self._grace_s, os._exit, (1,)).start()
         self._rows.window.abort(True)
         if self._host is not None:
@@ -165,19 +167,19 @@ class ProcessWorker:
         with self._sending:
             self._unsent.append(data)
             if self._is_sending:
-                return  # a signal handler or finalizer prints amid a message of this very thread
+                return  # a signal handler or finalizer prints while this thread sends
             self._is_sending = True
             try:
                 while self._unsent:
                     self._connection.send(self._unsent.popleft())
             except OSError:
-                self._unsent.clear()  # the driver is gone; the listener notices, too
+                self._unsent.clear()  # the driver is gone; `_listen` finds that, too
             finally:
                 self._is_sending = False
 
 
 def _show_name(name: str) -> None:
-    """Show what a process is in `ps` and `top`, as far as 15 characters tell."""
+    """Show the member's name in `ps` and `top`, up to 15 characters."""
     with open("/proc/self/comm", "w", encoding="ascii") as file:
         file.write(name.replace(" of host-", " "))
 
@@ -186,7 +188,7 @@ def run_member(connection: int, index: int, address: str) -> None:
     """Serve the driver's socket, file descriptor `connection`, then end the process."""
     leave_stops_to_the_controller()
     ProcessWorker(MessageSocket(socket.socket(fileno=connection)), index, address).serve()
-    # What user code left behind (threads that do not end) must not keep the process.
+    # Threads of user code that do not end must not keep the process.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

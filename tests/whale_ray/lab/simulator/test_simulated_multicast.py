@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.whale_ray.multicast.test_out_degree import mean_queue_slices
 from whale_ray.configs.errors import UsageError
 from whale_ray.lab.simulator.arrivals import Step, all_at_once, paced, poisson
 from whale_ray.lab.simulator.model import ROUTES, Scenario, SliceCosts
 from whale_ray.lab.simulator.outcome import Outcome
 from whale_ray.lab.simulator.run import simulate
 from whale_ray.lab.simulator.shared_cores import simulate_shared
-from whale_ray.multicast.out_degree import mean_queue_slices
 
 US = 1e-6
 COSTS = SliceCosts(serialize_s=7 * US, send_s=5 * US)
