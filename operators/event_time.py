@@ -57,7 +57,7 @@ class EventTime:
             (the years 1677 to 2262).
 
     Raises:
-        InputError: a value is none of these.
+        InputError: a value is not allowed.
     """
 
     column: str

@@ -222,6 +222,7 @@ _READ_ONLY_INT64 = numba.types.Array(numba.int64, 1, "C", readonly=True)
 
 @njit(numba.void(_READ_ONLY_INT64, numba.uint64[::1]), nogil=True, cache=True, boundscheck=False)
 def _chain_integers(values: Any, hashes: Any) -> Any:
+    """Hash each integer as eight bytes by XXH64, with the row's hash as seed, into `hashes`."""
     for row in range(len(values)):
         mixed = (hashes[row] + _P5 + np.uint64(8)) ^ _lane(np.uint64(0), np.uint64(values[row]))
         hashes[row] = _avalanche(_rotate(mixed, 27) * _P1 + _P4)
@@ -234,6 +235,7 @@ def _chain_integers(values: Any, hashes: Any) -> Any:
     boundscheck=False,
 )
 def _chain_bytes(pool: Any, offsets: Any, hashes: Any) -> Any:
+    """Hash the bytes of each row by XXH64, with the row's hash as seed, into `hashes`."""
     for row in range(len(hashes)):
         at = np.uint64(offsets[row])
         end = np.uint64(offsets[row + 1])

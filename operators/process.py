@@ -280,8 +280,8 @@ def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
         for time_ns, row in zip(times, rows_for(call, batch), strict=False):
             if time_ns is not None:
                 out.time_ns = time_ns
-            if (answer := call(row, out)) is not None:
-                check_nothing(call, answer)
+            if (returned := call(row, out)) is not None:
+                check_nothing(call, returned)
             index += 1
     except (WhaleError, Interrupted):
         raise
@@ -305,8 +305,8 @@ def _each_merged_row(
     try:
         for side in order.tolist():
             out.time_ns = next(times[side])
-            if (answer := calls[side](next(rows[side]), out)) is not None:
-                check_nothing(calls[side], answer)
+            if (returned := calls[side](next(rows[side]), out)) is not None:
+                check_nothing(calls[side], returned)
             taken[side] += 1
     except (WhaleError, Interrupted):
         raise
@@ -319,17 +319,17 @@ def call_method(method: Callable[..., object], *arguments: object) -> None:
     check_nothing(method, method(*arguments))
 
 
-def check_nothing(call: Callable[..., object], answer: object) -> None:
+def check_nothing(call: Callable[..., object], returned: object) -> None:
     """Refuse a value that a user's method returned, since it would be ignored.
 
     Raises:
         UsageError: it returned something; the message says what to do instead.
     """
-    if answer is None:
+    if returned is None:
         return
-    kind = type(answer).__name__
-    if inspect.iscoroutine(answer):
-        answer.close()  # or Python warns that it was never awaited
+    kind = type(returned).__name__
+    if inspect.iscoroutine(returned):
+        returned.close()  # or Python warns that it was never awaited
     owner = type(getattr(call, "__self__", call)).__name__
     msg = (
         f"{owner}.{call.__name__} returned {'an' if kind[0] in 'aeiou' else 'a'} {kind}, which"

@@ -27,7 +27,7 @@ _FIRST_ROWS = (32, 1024)
 """The numbers of rows of a batch after which rows are adapted to their function."""
 
 _COMPARED_MAX = 4
-"""With at most so many names `row[name]` is compared before it is looked up in the batch."""
+"""`row[name]` compares the name with this many columns before it is looked up in the batch."""
 
 _READ_BY: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 """By function: the columns that it has read as attributes of rows."""
@@ -60,7 +60,7 @@ class Row(Mapping[str, Any]):
     """One row: a read-only mapping of column name → Python value, None for null.
 
     `row["speed"]` and `row.speed` are the same; `{**row, "speed": 0}` copies and changes it. Only
-    the columns that are asked for are converted. A row refers to its batch: keep `dict(row)`. Some
+    the columns that are read are converted. A row refers to its batch: keep `dict(row)`. Some
     rows are dicts, too, so ask whether an object is a `Mapping`.
     """
 

@@ -143,12 +143,12 @@ class FilterColumns(Transform):
         Raises:
             UsageError: the function did not return one boolean per row.
         """
-        answer = self._function(batch)
-        mask = np.asarray(np.ma.filled(answer, False))
+        returned = self._function(batch)
+        mask = np.asarray(np.ma.filled(returned, False))
         if mask.dtype != np.bool_ or mask.shape != (batch.num_rows,):
             got = f"{mask.dtype} of shape {mask.shape}"
             if mask.dtype == np.object_ and mask.shape == ():
-                got = a_kind(answer)
+                got = a_kind(returned)
             msg = (
                 f"filter function {name_of(self._function)} returned {got}: return one boolean per"
                 f" row, shape ({batch.num_rows},), such as batch['speed'] > 0"
@@ -173,8 +173,8 @@ class FilterRows(Transform):
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that are kept; raise RowFailure if the function raises."""
-        answers = _call_each(self._function, batch)
-        return _kept(batch, np.fromiter(map(bool, answers), np.bool_, len(answers)))
+        results = _call_each(self._function, batch)
+        return _kept(batch, np.fromiter(map(bool, results), np.bool_, len(results)))
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""
@@ -236,13 +236,13 @@ class FlatMapBatches(Learning):
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the function's rows; raise UsageError if it returns anything else."""
-        answer = self._function(batch)
+        returned = self._function(batch)
         parents = None
-        if isinstance(answer, tuple) and len(answer) == 2:
-            answer, parents = answer
-        if answer is None:
+        if isinstance(returned, tuple) and len(returned) == 2:
+            returned, parents = returned
+        if returned is None:
             return None
-        result = self._of_columns(answer)
+        result = self._of_columns(returned)
         if result.num_rows == 0:
             return None
         if parents is not None:
@@ -281,8 +281,8 @@ class FlatMapRows(MakesRows):
         function, extend = self._function, made.extend
         try:
             for row in rows_for(function, batch):
-                answer = function(row)
-                extend(answer if type(answer) is list else self._rows_of(answer))
+                returned = function(row)
+                extend(returned if type(returned) is list else self._rows_of(returned))
                 ends.append(len(made))
         except (UsageError, Interrupted):
             raise
@@ -294,26 +294,26 @@ class FlatMapRows(MakesRows):
         times = None if batch.times is None else np.repeat(batch.times, np.diff(ends, prepend=0))
         return self._batch_of(made, times, batch)
 
-    def _rows_of(self, answer: Any) -> Iterable[Any]:
-        if answer is None:
+    def _rows_of(self, returned: Any) -> Iterable[Any]:
+        if returned is None:
             return ()
-        if isinstance(answer, (Mapping, str, bytes)) or not isinstance(answer, Iterable):
-            self._refuse(f"it returned {a_kind(answer)}; return a list of rows, or yield them")
-        return answer
+        if isinstance(returned, (Mapping, str, bytes)) or not isinstance(returned, Iterable):
+            self._refuse(f"it returned {a_kind(returned)}; return a list of rows, or yield them")
+        return returned
 
 
 def _call_each(function: Callable[[Row], Any], batch: Batch) -> list[Any]:
-    answers: list[Any] = []
-    add = answers.append
+    results: list[Any] = []
+    add = results.append
     try:
         for row in rows_for(function, batch):
             add(function(row))
     except Interrupted:
         raise
     except BaseException as error:
-        failed = len(answers)
+        failed = len(results)
         raise RowFailure(failed, batch.preview(failed)) from error
-    return answers
+    return results
 
 
 def _kept(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch | None:

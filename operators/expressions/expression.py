@@ -213,7 +213,7 @@ class Expression:
         return FunctionCall("comparisons.logical_not", (self,), (), "(NOT {0})")
 
     def eq_null_safe(self, other: Operand) -> Expression:
-        """Compare for equality, where null equals null and the answer is never null."""
+        """Compare for equality, where null equals null and the result is never null."""
         return _binary("comparisons.equal_null_safe", self, "<=>", other)
 
     def is_null(self) -> Expression:
@@ -413,7 +413,7 @@ def col(name: str) -> Expression:
 
 
 def lit(value: Any) -> Expression:
-    """Make a constant column; an expression is returned as it is.
+    """Make a constant column; an expression is returned unchanged.
 
     An int is an int32 if it fits, else an int64; a float is a float64; a datetime without a zone is
     a timestamp without a zone; numpy scalars keep their type.

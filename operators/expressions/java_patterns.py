@@ -135,7 +135,7 @@ class JavaPattern:
         seconds, fraction = divmod(nanos, 10**9)
         numbers = {"M": month, "d": of_month, "D": day - (day_number(year, 1, 1) or 0) + 1}
         numbers |= {"H": seconds // 3600, "m": seconds // 60 % 60, "s": seconds % 60}
-        numbers["h"] = (numbers["H"] + 11) % 12 + 1
+        numbers["h"] = (numbers["H"] + 11) % 12 + 1  # 1 … 12
         written = []
         for part in self.parts:
             if isinstance(part, str):

@@ -90,7 +90,7 @@ def common_schema(staged: Sequence[Staged], output: str) -> pa.Schema | None:
         if first is None:
             first = part.instance, schema
         elif schema != first[1]:
-            difference = differing(first[1], schema) or "the columns come in another order"
+            difference = differing(first[1], schema) or "the columns are in another order"
             msg = (
                 f"the parts of {output} do not fit together: {difference} "
                 f"(instance {part.instance} against instance {first[0]}); {_REMEDY}"

@@ -100,7 +100,7 @@ def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def wanted_columns(names: Sequence[str], columns: Sequence[str] | None, where: str) -> list[str]:
-    """Return the columns to read, in the order asked for.
+    """Return the columns to read, in the requested order.
 
     Raises:
         InputError: a column is missing, or a name occurs twice.

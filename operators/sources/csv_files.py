@@ -137,18 +137,8 @@ class CsvSource(TextSource):
         return table.column_names, rest
 
     def _infer(self, path: str, names: list[str], wanted: list[str], body: TextBlock) -> pa.Schema:
-        import pyarrow as pa
-
-        data = body.data
-        if body.has_bad_quotes or undecodable(data):
-            records, bad_quotes = body.split()
-            pairs = zip(records, bad_quotes, strict=True)
-            good = [not (bad or undecodable(one)) for one, bad in pairs]
-            data = b"".join(compress(records, good))
-            if not data.strip():
-                first = records[good.index(False)]
-                fault = Fault.of(first, self.encoding, Fault(BAD_QUOTES, "correct it"))
-                raise InputError(no_line(path, body, fault))
+        """Infer the types of the wanted columns from the good records of a file's first block."""
+        data = self._good_records(path, body)
         table = self._read(data, names, {}, wanted, skipped=[])
         if not table.num_rows:
             msg = (
@@ -156,6 +146,26 @@ class CsvSource(TextSource):
                 f"correct it, or pass the delimiter= (now {self.delimiter!r})"
             )
             raise InputError(msg)
+        return self._lossless(path, names, table, data)
+
+    def _good_records(self, path: str, body: TextBlock) -> bytes:
+        """Return the block without records whose quotes or encoding are bad."""
+        if not body.has_bad_quotes and not undecodable(body.data):
+            return body.data
+        records, bad_quotes = body.split()
+        pairs = zip(records, bad_quotes, strict=True)
+        good = [not (bad or undecodable(one)) for one, bad in pairs]
+        data = b"".join(compress(records, good))
+        if not data.strip():
+            first = records[good.index(False)]
+            fault = Fault.of(first, self.encoding, Fault(BAD_QUOTES, "correct it"))
+            raise InputError(no_line(path, body, fault))
+        return data
+
+    def _lossless(self, path: str, names: list[str], table: pa.Table, data: bytes) -> pa.Schema:
+        """Return the schema of a parsed table, with lossless types for its numbers."""
+        import pyarrow as pa
+
         numbers = [
             field.name
             for field in table.schema

@@ -35,7 +35,7 @@ _BLANKS = b" \t\r\n"
 _NO_OBJECT = "not one JSON object"
 _NULL_BEHIND_BRACE = re.compile(rb"\}\s*null")
 _INFERRED_PARTS_MAX = 256
-"""Into at most so many parts inference bisects a block whose lines do not fit together."""
+"""The number of parts into which inference bisects a block whose lines do not fit together."""
 
 
 @dataclass(frozen=True)

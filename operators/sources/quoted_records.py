@@ -91,11 +91,11 @@ def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
         at = quotes[next_quote]
         next_quote += 1
         if at > 0 and data[at - 1] not in (delimiter, _LF, _CR):
-            continue
+            continue  # inside an unquoted field, so a plain character
         while next_quote + 1 < len(quotes) and quotes[next_quote + 1] == quotes[next_quote] + 1:
-            next_quote += 2
+            next_quote += 2  # two quotes within a quoted field
         if next_quote == len(quotes):
-            stop_at = at
+            stop_at = at  # not closed before `stop`
             break
         end = quotes[next_quote]
         next_quote += 1
@@ -106,6 +106,7 @@ def _last_record_end(data: Any, quotes: Any, stop: Any, delimiter: Any) -> Any:
         fields += 1
     if stop_at == stop:
         return stop
+    # The record of the open field began behind the last line end that is in no quoted field.
     at = stop_at
     while True:
         after = closed[fields - 1] + 1 if fields else 0

@@ -122,7 +122,7 @@ def split_part(column: ColumnOrName, delimiter: str, part: int) -> Expression:
     """Split by a delimiter and return a part, counted from 1, or from the end if negative."""
     place = as_integer(part)
     if place == 0:
-        msg = "split_part counts parts from 1, or from the end with -1: 0 is none"
+        msg = "split_part counts parts from 1, or from the end with -1: there is no part 0"
         raise ExpressionError(msg)
     return function("text.split_part", as_column(column), options=(as_text(delimiter), place))
 

@@ -48,19 +48,22 @@ def combined(name: str, left: Value, right: Value) -> Value:
         kind = pa.decimal128(whole + to.scale, to.scale)
         rest = pc.remainder(pc.cast(left, kind), null_if_zero(pc.cast(right, kind)))
         return pc.cast(rest, to)
-    compute = _ONE_BY_ONE[name]
+    return _computed_one_by_one(_ONE_BY_ONE[name], left, right, to)
+
+
+def _computed_one_by_one(
+    compute: Callable[[Number, Number], Number | None], left: Value, right: Value, to: ArrowType
+) -> Value:
     rows = len(right) if isinstance(left, pa.Scalar) else len(left)
-    texts = [
+    lefts, rights = (
         (pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value).to_pylist()
         for value in (left, right)
-    ]
-    return pa.array(
-        [
-            None if a is None or b is None else fitted(compute(a, b), to)
-            for a, b in zip(*texts, strict=True)
-        ],
-        to,
     )
+    results = [
+        None if a is None or b is None else fitted(compute(a, b), to)
+        for a, b in zip(lefts, rights, strict=True)
+    ]
+    return pa.array(results, to)
 
 
 def _divided(left: Value, right: Value, to: ArrowType) -> Value:

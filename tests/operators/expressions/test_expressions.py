@@ -279,7 +279,7 @@ def test_casts_accept_names_of_whale_ray_and_spark() -> None:
         ),
         (
             lambda: F.split_part("a", ",", 0),
-            "split_part counts parts from 1, or from the end with -1: 0 is none",
+            "split_part counts parts from 1, or from the end with -1: there is no part 0",
         ),
     ],
 )
