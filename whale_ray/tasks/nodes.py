@@ -27,9 +27,9 @@ from .process_output import ProcessOutput
 
 
 class Node:
-    """One operator of a stage: what all kinds share, and what a kind does that says nothing else.
+    """One operator of a stage: what all kinds have in common, and defaults.
 
-    A task's loop calls any method of any node; the defaults are those of an operator that takes
+    A stage task calls every method on every node. The defaults are those of an operator that takes
     rows from upstream and holds nothing. Sources override how they are read, sinks how their output
     is published, processes how rows reach them by port.
 
@@ -97,7 +97,7 @@ class Node:
         """Make the rows visible that an unbounded job has written since the last part."""
 
     def stage(self) -> Staged | None:
-        """Finish what a bounded job has written for the coordinator; None if it writes nothing."""
+        """Finish what a bounded job has written, to be published; None if it writes nothing."""
         return None
 
     def update_metrics(self) -> None:
@@ -269,7 +269,7 @@ class ProcessNode(Node):
         self._take(port, source, batch)
 
     def accept_for(self, instance: int, port: int, source: int, batch: Batch) -> None:
-        """Call a process that wants it so for each instance; the rows are counted once."""
+        """Call a process with `one_by_one` for each instance; the rows are counted once."""
         if not self._one_by_one:
             super().accept_for(instance, port, source, batch)
             return

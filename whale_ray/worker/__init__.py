@@ -1,1 +1,1 @@
-"""A worker: the loop that turns its tasks, its rings, and the doorbells it sleeps on."""
+"""A worker: its loop over tasks and rings, and the doorbells that it sleeps on."""

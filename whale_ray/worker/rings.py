@@ -92,7 +92,7 @@ class RingSet:
         return offer
 
     def _make_mirror(self, spec: RingSpec) -> RingHandle:
-        """Make the memory of a mirror, which the host's relay fills, and the one after it."""
+        """Make the memory of a mirror; the host's relay fills it, or the one that replaces it."""
         memory, handle = make_memory(
             spec.capacity_bytes,
             len(self._plan.members_reading(spec, self._host)),

@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return f"worker {self._index}"
 
     @property
@@ -176,7 +176,7 @@ class Worker:
         self._wake()
 
     def set_addressing(self, addressing: str) -> None:
-        """Address all-grouped edges so from each producer's next slice on, in later attempts too.
+        """Use another addressing from each producer's next slice on, and in later attempts.
 
         The plan must have the rings for it: the job began with instance-oriented addressing.
         """
