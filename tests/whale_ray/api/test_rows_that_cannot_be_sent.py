@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import whale_ray as whale
-from whale_ray.tasks import edge_writer
+from whale_ray.tasks import addressing
 
 
 class Total(whale.Process):
@@ -39,8 +39,8 @@ def test_a_row_too_large_for_a_ring_is_told_values_that_help(one_host: Any) -> N
 
 
 def test_a_row_too_large_for_any_ring_is_told_so() -> None:
-    assert edge_writer._larger_rings(1 << 28).startswith("no ring takes more than 268,435,448: ")
-    assert edge_writer._larger_rings(268_435_448).endswith(" to 1073741824")
+    assert addressing._larger_rings(1 << 28).startswith("no ring takes more than 268,435,448: ")
+    assert addressing._larger_rings(268_435_448).endswith(" to 1073741824")
 
 
 def numbered(value: object) -> tuple[whale.Topology, whale.Stream]:
