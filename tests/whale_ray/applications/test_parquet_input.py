@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from whale_ray.applications.shared.command import kept_input
+from whale_ray.applications.shared.command import kept_input_folders
 from whale_ray.applications.shared.parquet_input import check_files
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_FAILURE, EXIT_USAGE, InputError
@@ -124,7 +124,7 @@ def test_a_detached_job_without_a_running_ray_is_refused_before_the_preparation(
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from whale_ray.applications.shared.command import kept_as_files, spark_for
+from whale_ray.applications.shared.command import save_as_files, spark_session
 from whale_ray.applications.shared.phases import Phases
 from whale_ray.applications.shared.preparing import open_parquet
 from whale_ray.configs.errors import SparkFailedError
@@ -132,7 +132,7 @@ from whale_ray.configs.settings import Settings
 from whale_ray.spark import spark_locally
 
 folder, found = sys.argv[1], {}
-with spark_for("test", Phases("test"), Settings()) as session:
+with spark_session("test", Phases("test"), Settings()) as session:
     times = {"zoned": ("timestamp",), "local": ("timestamp_ntz",), "micros": ("timestamp",)}
     rows = open_parquet(session, "rows", f"{folder}/times", times)
     found["times"] = [
@@ -141,9 +141,9 @@ with spark_for("test", Phases("test"), Settings()) as session:
             "day").collect()
     ]
     for _ in range(2):
-        kept_as_files(session.range(3), Path(folder) / "out-input" / "positions")
+        save_as_files(session.range(3), Path(folder) / "out-input" / "positions")
 try:
-    with spark_for("test", Phases("test"), Settings()) as session:
+    with spark_session("test", Phases("test"), Settings()) as session:
         open_parquet(session, "rows", f"{folder}/zeroed.parquet", {}).toPandas()
 except SparkFailedError as error:
     found["failed"], found["cause"] = str(error), str(error.__cause__)
@@ -184,7 +184,7 @@ def test_nanoseconds_are_read_and_what_spark_raises_is_told_after_its_end(tmp_pa
     assert found["failed"].startswith(f"Spark failed: {tmp_path}/zeroed.parquet: ")
     assert "\n" not in found["failed"]
     assert "SparkException" in found["cause"] and "Caused by: " in found["cause"]
-    kept_input(Namespace(output=str(tmp_path / "out")), "positions")
+    kept_input_folders(Namespace(output=str(tmp_path / "out")), "positions")
     assert pq.read_table(tmp_path / "out-input" / "positions").num_rows == 3
     assert found["kind"] == "AnalysisException"
     assert "Path does not exist" in found["readable"]

@@ -66,7 +66,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
         raise AssertionError("something has been started")
 
     monkeypatch.chdir(tmp_path)
-    for name in ("spark_for", "check_spark", "say"):
+    for name in ("spark_session", "check_spark", "log_step"):
         monkeypatch.setattr(f"whale_ray.applications.shared.command.{name}", started)
     for name in ("run", "submit"):
         monkeypatch.setattr(f"whale_ray.api.submission.{name}", started)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import whale_ray as whale
 from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import assert_equal_answers
-from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
+from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 from whale_ray.operators.process import InstanceContext
@@ -60,7 +60,7 @@ class Rides:
     def _make_input(self, hours: int) -> None:
         data = os.environ.get("WHALE_RAY_DATA")
         if not data:
-            made = generate(self.folder / "generated", GeneratorSettings(hours=hours))
+            made = generate(self.folder / "generated", CabGeneratorSettings(hours=hours))
             made.positions_path.rename(self.positions)
             made.requests_path.rename(self.requests)
             return

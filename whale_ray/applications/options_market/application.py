@@ -8,7 +8,7 @@ from typing import Any
 
 from ..shared import report
 from .contracts import ContractBook
-from .measuring import MISSED_SHARE, Latency, Measured
+from .measuring import MISSED_SHARE, MarketRun, StageLatency
 from .settings import OptionsMarketSettings
 from .topology import APPLICATION
 
@@ -25,7 +25,7 @@ def describe_result(
     placement: str,
     book: ContractBook,
     rows_rejected: Mapping[str, int],
-    measured: Measured,
+    measured: MarketRun,
     output: str | None,
     phases_s: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def describe_result(
     }
 
 
-def _rounded(latency: Latency | None) -> dict[str, float] | None:
+def _rounded(latency: StageLatency | None) -> dict[str, float] | None:
     if latency is None:
         return None
     named = {"mean": latency.mean_us, "p50": latency.p50_us, "p99": latency.p99_us}

@@ -21,7 +21,7 @@ from ..shared.phases import Phases
 from ..shared.ranges import check_whole, named_as_options
 from .application import describe_result, render_result
 from .contracts import CONTRACTS_MAX
-from .measuring import Measured, measure
+from .measuring import MarketRun, measure
 from .placements import PLACEMENTS, check_given, job_settings, placements_here, workers_of
 from .settings import OptionsMarketSettings
 from .topology import APPLICATION, build
@@ -75,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
         default="processes",
         help="Ray actors or plain processes (default), on this machine",
     )
-    shared.add_result(
+    shared.add_result_options(
         parser, "--output", "--out", help="keep the decisions there; else only count them"
     )
     parser.need("--data", "--on-bad-rows")
@@ -103,7 +103,7 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 
     add_arguments(parser)
     options = parser.parse_args(arguments)
-    chosen, name = _chosen(options), options.placement
+    chosen, name = _market_settings(options), options.placement
     given = settings_of(options)
     _check(options, chosen, given)
     workers = workers_of(name, options.workers, chosen.feeds)
@@ -121,7 +121,7 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     """Carry out parsed options; `command` is shown with the result."""
     settings = settings_of(options)
-    chosen = _chosen(options)
+    chosen = _market_settings(options)
     _check(options, chosen, settings)
     lack = placements_here()[1].get(options.placement)
     if lack is not None:
@@ -146,12 +146,12 @@ def run(options: argparse.Namespace, command: Sequence[str]) -> int:
     )
     is_finished = measured.state == "finished"
     if not is_finished:
-        _say("stopped early: the figures are of the time until then")
-    shared.tell(result, render_result(result), as_json=options.json)
+        _log_step("stopped early: the figures are of the time until then")
+    shared.print_result(result, render_result(result), as_json=options.json)
     return 0 if is_finished else EXIT_INTERRUPTED
 
 
-def _chosen(options: argparse.Namespace) -> OptionsMarketSettings:
+def _market_settings(options: argparse.Namespace) -> OptionsMarketSettings:
     values = {field.name: getattr(options, field.name) for field in fields(OptionsMarketSettings)}
     with named_as_options():
         if options.contracts is not None:
@@ -179,9 +179,9 @@ def _stream(
     sink: Sink | None,
     phases: Phases,
     chosen: OptionsMarketSettings,
-) -> Measured:
+) -> MarketRun:
     """Run the market once."""
-    _say(f"streaming {chosen.rate:,.0f} messages/s, {options.placement}")
+    _log_step(f"streaming {chosen.rate:,.0f} messages/s, {options.placement}")
     clock = SystemClock()
     since_ns = clock.monotonic_ns()
     measured = measure(
@@ -194,7 +194,7 @@ def _stream(
         decisions=sink,
         wait=_watch,
     )
-    shared.told_phases(phases, measured.job, (clock.monotonic_ns() - since_ns) / 1e9)
+    shared.record_phases(phases, measured.job, (clock.monotonic_ns() - since_ns) / 1e9)
     return measured
 
 
@@ -209,8 +209,8 @@ def _contracts(
 
     paths = input_paths(options.data)
     shared.check_spark("--data", "leave it out: generated contracts need no Spark")
-    with shared.spark_for(APPLICATION, phases, settings) as session:
-        _say("Spark counts the trades")
+    with shared.spark_session(APPLICATION, phases, settings) as session:
+        _log_step("Spark counts the trades")
         with phases.phase("preparation"):
             engine = SparkEngine(session)
             prepared = prepare(
@@ -227,7 +227,7 @@ def _generated(options: argparse.Namespace, seed: int) -> ContractBook:
 
 
 def _watch(job: Job) -> None:
-    job.wait(watch=sys.stderr, line=shared.progress({"lines", "collector"}, _progress))
+    job.wait(watch=sys.stderr, line=shared.progress_line({"lines", "collector"}, _progress))
 
 
 def _progress(by_id: Mapping[str, OperatorMetrics]) -> str:
@@ -236,5 +236,5 @@ def _progress(by_id: Mapping[str, OperatorMetrics]) -> str:
     return f"{read.rows_in:,} messages, {read.rate_per_s:,.0f}/s, {decided:,} decisions"
 
 
-def _say(step: str) -> None:
-    shared.say(APPLICATION, step)
+def _log_step(step: str) -> None:
+    shared.log_step(APPLICATION, step)

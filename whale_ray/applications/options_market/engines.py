@@ -15,10 +15,10 @@ from ...transport.wire.types import Schema
 from .engine_kernels import CONTRACT, decide
 from .schemas import DECIDED, DECISION, TRADE, TRADES, packed
 
-__all__ = ["DecisionEngine", "Engine", "warm_up"]
+__all__ = ["DecisionEngine", "DecisionRule", "warm_up"]
 
 
-class Engine:
+class DecisionRule:
     """The contracts and what to do about their trades, as a function on columns."""
 
     def __init__(
@@ -55,12 +55,12 @@ class Engine:
 
 
 class DecisionEngine(Process):
-    """An `Engine` behind a grouping; one object serves all instances of a worker."""
+    """An `DecisionRule` behind a grouping; one object serves all instances of a worker."""
 
     per_worker: ClassVar[bool] = True
     schema: Schema | None = DECIDED
 
-    def __init__(self, make: partial[Engine]) -> None:
+    def __init__(self, make: partial[DecisionRule]) -> None:
         """Take what makes the engine where it is to run."""
         self._make = make
 
@@ -79,7 +79,7 @@ class DecisionEngine(Process):
 def warm_up() -> None:
     """Load the compiled loop now, so that no trade waits for it."""
     nothing = np.zeros(0, np.int64)
-    Engine(nothing, nothing, 1)(Batch.empty(TRADES))
+    DecisionRule(nothing, nothing, 1)(Batch.empty(TRADES))
 
 
 def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -65,7 +65,7 @@ class FeedLines(Source):
             raise InputError(msg)
         messages.warm_up()
         engines.warm_up()  # fused, nothing opens the engines
-        return _Reader(self.book, self.settings, context.instance, context.clock)
+        return _LineReader(self.book, self.settings, context.instance, context.clock)
 
     def describe(self) -> str:
         """Return how many lines and contracts, and the rate."""
@@ -76,7 +76,7 @@ class FeedLines(Source):
         )
 
 
-class _Reader(SourceReader):
+class _LineReader(SourceReader):
     """One line."""
 
     def __init__(
@@ -88,7 +88,7 @@ class _Reader(SourceReader):
         trades = book.listed["trades"]
         share = trades[mine].sum() / trades.sum()
         self._clock = clock
-        self._habits = _habits(book, mine)
+        self._parameters = _parameters(book, mine)
         self._strayed = np.zeros(len(mine), np.float64)
         self._buffer = np.zeros(settings.line_messages * _WORDS, np.int64)
         self._line = np.zeros(1, LINE)
@@ -106,7 +106,7 @@ class _Reader(SourceReader):
 
         line = self._line.copy()
         begin_line(line, 0)
-        make_messages(line, self._habits, self._strayed, self._buffer, -1)
+        make_messages(line, self._parameters, self._strayed, self._buffer, -1)
         take_messages(line, self._buffer, np.empty(0, np.int64), False)
 
     def read(self, max_rows: int) -> Batch | None:
@@ -120,7 +120,7 @@ class _Reader(SourceReader):
         if not self._begun:
             self._begun = True
             begin_line(self._line, now_ns)
-        make_messages(self._line, self._habits, self._strayed, self._buffer, now_ns)
+        make_messages(self._line, self._parameters, self._strayed, self._buffer, now_ns)
         of = self._line[0]
         over = now_ns >= of["start_ns"] + of["end_ns"]
         wanted = min(int(of["held"]) + over, max_rows)
@@ -154,7 +154,7 @@ def _ends(taken: npt.NDArray[np.int64]) -> bool:
     return bool(taken[-_WORDS] >> 24 & 255 == messages.END)
 
 
-def _habits(book: ContractBook, mine: npt.NDArray[np.int64]) -> Habits:
+def _parameters(book: ContractBook, mine: npt.NDArray[np.int64]) -> Habits:
     from .market_kernels import Habits
 
     listed = book.listed[mine]

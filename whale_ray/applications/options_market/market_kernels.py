@@ -101,7 +101,7 @@ def begin_line(line: Record, start_ns: int) -> None:
 
 @njit(cache=True, nogil=True)
 def make_messages(
-    line: Record, habits: Habits, strayed: Floats, buffer: Int64s, now_ns: int
+    line: Record, parameters: Habits, strayed: Floats, buffer: Int64s, now_ns: int
 ) -> None:
     """Let all messages come over the line that are due by `now_ns`.
 
@@ -116,7 +116,7 @@ def make_messages(
     room = len(buffer) // _WORDS
     while of.due_ns < of.end_ns and of.start_ns + np.int64(of.due_ns) <= now_ns:
         due_ns = of.start_ns + np.int64(of.due_ns)
-        place = min(np.searchsorted(habits.shares, _fraction(line)), len(habits.shares) - 1)
+        place = min(np.searchsorted(parameters.shares, _fraction(line)), len(parameters.shares) - 1)
         # Four uniform numbers, with variance 1/12 each, are near enough to a normal one.
         drawn = _fraction(line) + _fraction(line) + _fraction(line) + _fraction(line) - 2.0
         stray = strayed[place] * (1.0 - _RETURN) + _STRAY * math.sqrt(3.0) * drawn
@@ -126,19 +126,19 @@ def make_messages(
         if of.held == room:
             of.missed += 1
         else:
-            turns = of.due_ns / _WAVE_NS + _PHASE * habits.underlying[place]
+            turns = of.due_ns / _WAVE_NS + _PHASE * parameters.underlying[place]
             wave = math.sin(2.0 * math.pi * turns)
-            underlying = int(habits.underlying_milli[place] * (1.0 + _WAVE * wave))
+            underlying = int(parameters.underlying_milli[place] * (1.0 + _WAVE * wave))
             underlying = min(max(underlying, 1), PRICE_MILLI_MAX)
-            worth = max((underlying - habits.strike_milli[place]) * habits.right[place], 0)
-            worth += int(habits.time_value_milli[place] * math.exp(stray))
-            tick = habits.tick_milli[place]
+            worth = max((underlying - parameters.strike_milli[place]) * parameters.right[place], 0)
+            worth += int(parameters.time_value_milli[place] * math.exp(stray))
+            tick = parameters.tick_milli[place]
             price = min(max((worth + tick // 2) // tick, 1) * tick, PRICE_MILLI_MAX // tick * tick)
             into = (of.first + of.held) % room * _WORDS
             buffer[into] = _TRADE_HEAD | of.line << 32
             buffer[into + 1] = of.offered
             buffer[into + 2] = due_ns
-            buffer[into + 3] = habits.numbers[place] | quantity << 32
+            buffer[into + 3] = parameters.numbers[place] | quantity << 32
             buffer[into + 4] = price
             buffer[into + 5] = underlying
             _seal(buffer, into)

@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from ...metrics.job_metrics import JobMetrics
     from ...operators.sinks.base import Sink
 
-__all__ = ["MISSED_SHARE", "STAGES", "Ingest", "Latency", "Measured", "latencies_of", "measure"]
+__all__ = [
+    "MISSED_SHARE",
+    "STAGES",
+    "Ingest",
+    "MarketRun",
+    "StageLatency",
+    "latencies_of",
+    "measure",
+]
 
 #: Stage → the moments at which it begins and ends, in the order of the way.
 STAGES: Final[Mapping[str, tuple[str, str]]] = {
@@ -55,7 +63,7 @@ MISSED_SHARE: Final = 1e-4
 
 
 @dataclass(frozen=True)
-class Latency:
+class StageLatency:
     """Of many decisions, in µs."""
 
     mean_us: float
@@ -90,7 +98,7 @@ class Ingest:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MarketRun:
     """A run.
 
     Attributes:
@@ -114,10 +122,10 @@ class Measured:
     trades: int
     decisions: int
     samples: int
-    stages: Mapping[str, Latency]
-    end_to_end: Latency | None
-    wait_on_line: Latency | None
-    from_due: Latency | None
+    stages: Mapping[str, StageLatency]
+    end_to_end: StageLatency | None
+    wait_on_line: StageLatency | None
+    from_due: StageLatency | None
     seconds: float
     cpu_s: float
     workers: int
@@ -144,7 +152,7 @@ def measure(
     address: str | None = None,
     decisions: Sink | None = None,
     wait: Callable[[Job], object] | None = None,
-) -> Measured:
+) -> MarketRun:
     """Run the application once.
 
     Args:
@@ -188,7 +196,7 @@ def measure(
     return _measured(job, chosen.runtime.hosts or 1)
 
 
-def _measured(job: Job, hosts: int) -> Measured:
+def _measured(job: Job, hosts: int) -> MarketRun:
     outcome = job.outcome()
     metrics = outcome.metrics
     ingest = _ingest_of(job) if outcome.state == "finished" else _cut_short(metrics)
@@ -198,7 +206,7 @@ def _measured(job: Job, hosts: int) -> Measured:
     if outcome.state == "finished":
         _check(ingest, trades, metrics.operator("engines").rows_out, decided.num_rows)
     samples, latencies = latencies_of(moments)
-    return Measured(
+    return MarketRun(
         state=outcome.state,
         ingest=ingest,
         trades=trades,
@@ -274,7 +282,7 @@ def _check(ingest: Ingest, trades: int, decided: int, collected: int) -> None:
 
 def latencies_of(
     moments: Mapping[str, npt.NDArray[np.int64]],
-) -> tuple[int, dict[str, Latency]]:
+) -> tuple[int, dict[str, StageLatency]]:
     """Return how many decisions count, and the latency of every stage and stretch.
 
     Args:
@@ -297,5 +305,5 @@ def latencies_of(
             )
             raise JobError(msg)
         p50, p99 = np.quantile(taken, (0.5, 0.99)) / _NS_PER_US
-        latencies[name] = Latency(float(taken.mean()) / _NS_PER_US, float(p50), float(p99))
+        latencies[name] = StageLatency(float(taken.mean()) / _NS_PER_US, float(p50), float(p99))
     return len(middle), latencies

@@ -37,7 +37,7 @@ from .generated import SECONDS_A_DAY, TRADES_PER_S, trades_of_ranks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["InputPaths", "Prepared", "SparkEngine", "input_paths", "prepare"]
+__all__ = ["ContractInputPaths", "PreparedContracts", "SparkEngine", "input_paths", "prepare"]
 
 Row = Mapping[str, Any]
 
@@ -114,7 +114,7 @@ _RANKED = """
 
 
 @dataclass(frozen=True)
-class InputPaths:
+class ContractInputPaths:
     """Where the inputs lie: Parquet files; None for one that is not there."""
 
     daily: str | None
@@ -122,7 +122,7 @@ class InputPaths:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedContracts:
     """The contracts, and what became of the rows."""
 
     book: ContractBook
@@ -132,7 +132,7 @@ class Prepared:
     """"input: reason" → rows left out; only reasons that occurred."""
 
 
-class Engine(Protocol):
+class QueryEngine(Protocol):
     """What answers queries."""
 
     def read(self, side: str, path: str, types: Mapping[str, tuple[str, ...]]) -> Any:
@@ -150,14 +150,14 @@ class Engine(Protocol):
 
 
 class SparkEngine:
-    """Spark as an `Engine`."""
+    """Spark as an `QueryEngine`."""
 
     def __init__(self, session: SparkSession) -> None:
         """Take a session whose time zone is UTC."""
         self._session = session
 
     def read(self, side: str, path: str, types: Mapping[str, tuple[str, ...]]) -> DataFrame:
-        """Open an input, see `Engine.read`."""
+        """Open an input, see `QueryEngine.read`."""
         rows = open_parquet(self._session, side, path, types)
         renamed = rows.select(*types).withColumnRenamed("right", "call_or_put")
         return renamed.withColumnRenamed("strike_inr", "strike")
@@ -171,7 +171,7 @@ class SparkEngine:
         return [row.asDict() for row in frame.collect()]
 
 
-def input_paths(directory: str | Path) -> InputPaths:
+def input_paths(directory: str | Path) -> ContractInputPaths:
     """Return the inputs in a folder.
 
     Raises:
@@ -192,18 +192,18 @@ def input_paths(directory: str | Path) -> InputPaths:
     if found == [None, None]:
         msg = f"{str(folder)!r} has no input: put {names} there"
         raise InputError(msg)
-    inputs = InputPaths(*found)
+    inputs = ContractInputPaths(*found)
     check_files(asdict(inputs))
     return inputs
 
 
 def prepare(
-    engine: Engine,
-    paths: InputPaths,
+    engine: QueryEngine,
+    paths: ContractInputPaths,
     *,
     limit: int | None = None,
     on_bad_rows: OnBadRows = "drop",
-) -> Prepared:
+) -> PreparedContracts:
     """Read the inputs, reject rows that cannot be used, and return the busiest contracts.
 
     Args:
@@ -244,7 +244,7 @@ def prepare(
     if paths.daily is None:
         per_s = TRADES_PER_S
     origin = " and ".join(Path(path).name for path in (paths.daily, paths.listed) if path)
-    return Prepared(
+    return PreparedContracts(
         ContractBook.busiest_first(names, listed, limit, per_s, origin),
         {side: sum(of_side.values()) for side, of_side in counts.items()},
         rejected_rows(counts),
@@ -311,7 +311,7 @@ def _numbered(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return np.concatenate(parts)
 
 
-def _count(engine: Engine, judged: Any) -> dict[str | None, int]:
+def _count(engine: QueryEngine, judged: Any) -> dict[str | None, int]:
     """Return reason → rows, None being the reason of the rows that pass."""
     rows = engine.rows(engine.sql(_COUNT, judged=judged))
     return {row["reason"]: row["count"] for row in rows}
@@ -319,7 +319,7 @@ def _count(engine: Engine, judged: Any) -> dict[str | None, int]:
 
 def _check(
     counts: Mapping[str, Mapping[str | None, int]],
-    paths: InputPaths,
+    paths: ContractInputPaths,
     on_bad_rows: OnBadRows,
     is_any: bool,
 ) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from ...api.topology import Topology, columns
 from .collector import Collector, MetricsCollector
 from .contracts import ContractBook
-from .engines import DecisionEngine, Engine
+from .engines import DecisionEngine, DecisionRule
 from .handlers import FeedHandler, IngestMetrics
 from .lines import FeedLines
 from .schemas import DECIDED, DECISIONS, INGEST, TRADES, decisions_of
@@ -62,7 +62,7 @@ def build(
     lines = topology.source(FeedLines(book, settings), id="lines", parallelism=feeds)
     trades = lines.flat_map(columns(FeedHandler(feeds, len(book))), id="handlers", schema=TRADES)
     engine = partial(
-        Engine,
+        DecisionRule,
         np.ascontiguousarray(book.listed["right"]),
         np.ascontiguousarray(book.listed["strike_milli"]),
         settings.threshold_bp,

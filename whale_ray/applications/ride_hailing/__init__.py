@@ -1,10 +1,10 @@
-"""Ride-hailing: every passenger request finds the best free vehicle nearby.
+"""Ride-hailing: finds the nearest free vehicle for every passenger request.
 
-Drivers' positions go by vehicle to the matching instances, which keep them; every request goes to
-all instances; each returns its free vehicles within a radius; an aggregation chooses the nearest.
+Positions are partitioned by vehicle over the matching instances, which keep the latest one of each
+vehicle. Every request is broadcast to all of them, and each returns its free vehicles within a
+radius. An aggregation chooses the nearest.
 
-Data flows through the modules in this order: `generator` or real files → `prepare` (rules in
-`cleaning`) → `topology` with `matcher` and `best` → `application` (what is reported). `oracle` asks
-the same question in one SQL query. Below the two operators lie compiled loops: `matching`
-(`vehicles`, `slot_kernels`, `matcher_kernels`) and `best_kernels`.
+The modules, in the order of the data: `generator` or real files → `prepare` (rules in `cleaning`) →
+`topology` with the operators in `matcher` and `best` → `application` (the report). The operators
+call compiled loops: `matching` (`vehicles`, `slot_kernels`, `matcher_kernels`) and `best_kernels`.
 """

@@ -1,4 +1,4 @@
-"""What a run of the application reports: one JSON object, or a short table for people."""
+"""The report of a run of the application: one JSON object, and a short table for people."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def describe_result(
     """Return what `--json` prints.
 
     Args:
-        run: what there is to say of any run.
-        settings: of the application.
+        run: the report that applications share.
+        settings: settings of the application.
         rows_out: rows in the output.
-        output: where the result lies; None if it was not kept.
+        output: folder of the result; None if it was not written.
 
     Returns:
         application, command, settings, rows_in, rows_out, rows_rejected, seconds, tuples_per_s
@@ -46,7 +46,7 @@ def describe_result(
 def render_result(
     result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], load_line: str
 ) -> str:
-    """Return the table that ends a run.
+    """Return the table that is printed at the end of a run.
 
     Args:
         result: from `describe_result`.

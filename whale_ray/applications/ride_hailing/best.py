@@ -1,4 +1,4 @@
-"""`Best`: chooses one vehicle for each request."""
+"""`BestVehicle`: chooses the nearest of the vehicles that match a request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .best_kernels import best_rows, requests_of
 from .byte_keys import frozen, index_size, key_bytes
 from .schemas import BEST_COLUMNS
 
-__all__ = ["Best"]
+__all__ = ["BestVehicle"]
 
 _CANDIDATES = "candidates"
 _NO_CANDIDATES = Batch.empty(
@@ -23,23 +23,23 @@ _NO_CANDIDATES = Batch.empty(
 ).with_times(np.empty(0, np.int64))
 
 
-class Best(Process):
-    """Reads the matcher's rows, keyed by request, in event-time order; emits one row per request.
+class BestVehicle(Process):
+    """Reads the matches, keyed by request, in event-time order; emits one row per request.
 
-    The nearest vehicle wins, distances compared in whole millimetres (half a millimetre rounded
-    up); among equals the smallest vehicle id by its bytes. Without any vehicle the row has null
-    vehicle and distance. All rows of a request have its event time, so they come in one call and
-    nothing is kept.
+    The nearest vehicle is chosen. Distances are compared in whole millimetres (half a millimetre
+    is rounded up); among equal distances the smallest vehicle id by its bytes is chosen. For a
+    request without a match, vehicle and distance are null. All rows of a request have the same
+    event time, so they arrive in one call, and the operator needs no state.
     """
 
     per_worker: ClassVar[bool] = True
 
     def __init__(self, schema: Schema | None = None) -> None:
-        """Take the columns of an output without rows, if they are known."""
+        """Take the output columns, if known, for an output without rows."""
         self.schema = schema
 
     def open(self, context: InstanceContext) -> None:
-        """Load the compiled loop now, so that no row waits for it."""
+        """Load the compiled loop before the first row arrives."""
         self._choose(_NO_CANDIDATES)
 
     def on_batch(self, batch: Batch, out: Output) -> None:

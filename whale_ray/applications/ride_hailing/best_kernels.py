@@ -1,4 +1,4 @@
-"""The choice of each request's best vehicle, compiled: two passes over a batch.
+"""Compiled choice of each request's best vehicle, in two passes over a batch.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -27,13 +27,13 @@ def requests_of(
     offsets: npt.NDArray[np.int32],
     times_ns: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """Give each request of a batch a number, in the order in which they first turn up.
+    """Assign numbers to the requests of a batch, in the order of their first rows.
 
     Args:
         index: an empty hash index for as many keys as there are rows, see `byte_keys`.
         hashes: of the request ids.
         pool, offsets: the request ids; id i is `pool[offsets[i] : offsets[i + 1]]`.
-        times_ns: event times; a request is known by its id and time.
+        times_ns: event times; a request is identified by its id and time.
 
     Returns:
         Each row's request, shape (rows,), and how many requests there are.
@@ -81,7 +81,7 @@ def best_rows(
         requests: each row's request, from 0 to `count` − 1.
         count: how many requests there are.
         pool, offsets: the vehicle ids; id i is `pool[offsets[i] : offsets[i + 1]]`.
-        has_vehicle: False where the row only says that the request was seen.
+        has_vehicle: False for the row that stands for a request without matches.
         distances_m: haversine distances.
 
     Returns:

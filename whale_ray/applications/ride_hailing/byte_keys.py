@@ -1,9 +1,9 @@
-"""Byte strings as keys for compiled look-ups, and arrays made fit for compiled loops.
+"""Byte strings as keys of compiled hash indexes, and conversion of arrays for compiled loops.
 
-Keys lie one after another in a pool of bytes; key i is `pool[offsets[i] : offsets[i + 1]]`. A hash
-index is an int32 array with a power of two entries, each 0 (free) or the key's number + 1; it uses
-linear probing and is kept at most half full. Hashes are those of `hash_keys`, by which rows are
-routed: that goes by the high bits, an index goes by the low ones.
+Keys are concatenated in a pool of bytes; key i is `pool[offsets[i] : offsets[i + 1]]`. A hash index
+is an int32 array with a power of two entries, each 0 (free) or the key's number + 1; it uses linear
+probing and is at most half full. The hashes are those of `hash_keys`, by whose high bits rows are
+partitioned; an index uses the low bits, so that the two do not correlate.
 """
 
 from __future__ import annotations

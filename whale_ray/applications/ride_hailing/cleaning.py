@@ -1,7 +1,7 @@
-"""Which input rows cannot be used, as SQL that Spark and DuckDB both understand.
+"""The rules by which input rows are rejected, as SQL for Spark and DuckDB.
 
-Every row either passes or is counted under the first reason that applies to it. NaN is a reason of
-its own, since in SQL it is a number, and greater than all others.
+A row either passes or is counted under the first rule that applies to it. NaN has a rule of its
+own, since SQL sorts it above all numbers.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Rule:
     """One reason to reject a row."""
 
     reason: str
-    """As it is reported; without quotes."""
+    """Text for the report; without quotes, since it is put into SQL."""
     condition: str
-    """SQL; true where the row is to be rejected."""
+    """SQL that is true for a row to reject."""
 
 
 POSITION_RULES = (
@@ -53,17 +53,17 @@ REQUEST_RULES = (
     ),
 )
 
-#: Total orders: equal rows apart, the input's own order never matters.
+#: Total orders: except for equal rows, the order within the input file has no effect.
 POSITION_ORDER = "event_time NULLS LAST, vehicle_id, lat_e5, lon_e5, occupied"
 REQUEST_ORDER = "request_time, request_id"
 
 
 def judged_positions_sql(positions: str, limit: int | None = None) -> str:
-    """Return the query for the positions' columns and `reason`, null where a row passes.
+    """Return a query for the positions and a column `reason`, which is null for rows that pass.
 
     Args:
-        positions: the table.
-        limit: take only so many rows, the earliest ones.
+        positions: name of the table.
+        limit: greatest number of rows, the earliest ones are taken; None takes all.
     """
     first = "" if limit is None else f"ORDER BY {POSITION_ORDER} LIMIT {limit}"
     return f"""
@@ -73,14 +73,14 @@ FROM (SELECT * FROM {positions} {first}) AS taken
 
 
 def judged_requests_sql(requests: str, first: str, last: str) -> str:
-    """Return the query for the requests' columns that matter and `reason`, null where a row passes.
+    """Return a query for the requests and a column `reason`, which is null for rows that pass.
 
-    Of requests with the same id the earliest passes.
+    Of several requests with the same id, the earliest passes.
 
     Args:
-        requests: the table.
-        first: SQL of the earliest event time of the positions.
-        last: SQL of the latest one.
+        requests: name of the table.
+        first: SQL for the earliest event time of the positions.
+        last: SQL for the latest one.
     """
     return f"""
 SELECT request_id, request_time, pickup_lat, pickup_lon,

@@ -1,7 +1,7 @@
-"""`whale-ray run ride-hailing`: Spark prepares the input, the topology streams, Spark reads on.
+"""`whale-ray run ride-hailing`: Spark prepares input, the topology runs, Spark reads the output.
 
-Generated input needs no Spark, unless it goes to Ray, where the whole way is shown.
-The steps and the progress go to standard error, the result to standard output.
+Generated input needs no Spark, except on Ray, where the run demonstrates the hand-over from Spark
+and back. Steps and progress go to standard error, the result to standard output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..shared import command as shared
 from ..shared.phases import Phases
 from ..shared.ranges import named_as_options
 from .application import describe_result, render_result
-from .prepare import InputPaths, Prepared, input_paths, prepare
+from .prepare import PreparedRides, RideInputPaths, input_paths, prepare
 from .settings import RideHailingSettings
 from .topology import APPLICATION, build
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 DEFAULT_OUTPUT = "out/ride-hailing"
 _PREVIEW_ROWS = 5
-_KEPT = ("positions", "requests")
+_KEPT_INPUTS = ("positions", "requests")
 
 
 @dataclass(frozen=True)
-class _Input:
-    """Rows in the order of time, and what became of all others."""
+class _RideInput:
+    """The two inputs, sorted by time, and the number of rows read and left out."""
 
     positions: Source
     requests: Source
@@ -59,7 +59,7 @@ class _Input:
 
     @property
     def streamed(self) -> int:
-        """Rows that go through the topology."""
+        """Rows that the topology reads."""
         return sum(self.rows_in.values()) - sum(self.rejected.values())
 
 
@@ -78,7 +78,7 @@ def add_arguments(parser: Parser) -> None:
     question.add_argument(
         "--parallelism", type=int, default=16, help="matching instances (default 16)"
     )
-    shared.add_result(parser, "--output", default=DEFAULT_OUTPUT)
+    shared.add_result_options(parser, "--output", default=DEFAULT_OUTPUT)
     parser.exclude("--data", "--vehicles", "--hours", "--seed")
     add_placement(parser)
     add_settings(parser)
@@ -101,37 +101,37 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
         sources.arrow(schema.empty_table()) for schema in (POSITIONS_SCHEMA, REQUESTS_SCHEMA)
     )
     sink = sinks.parquet(options.output, overwrite=True)
-    return explained(build(positions, requests, sink, _question(options)), options)
+    return explained(build(positions, requests, sink, _matching_settings(options)), options)
 
 
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out parsed options; `command` is shown with the result."""
+    """Run the application with parsed options; the report quotes `command`."""
     settings = settings_of(options)
     check_placement(options, settings)
-    question = _question(options)
+    question = _matching_settings(options)
     sink = shared.parquet_sink(options, DEFAULT_OUTPUT, options.output)
     phases = Phases(APPLICATION)
     with ExitStack() as stack:
-        taken = _input(options, settings, phases, stack)
+        rides = _input(options, settings, phases, stack)
         topology = build(
-            taken.positions, taken.requests, sink, question, on_bad_rows=options.on_bad_rows
+            rides.positions, rides.requests, sink, question, on_bad_rows=options.on_bad_rows
         )
-        _say("streaming")
-        job = shared.stream(phases, topology, options, settings, _progress(taken))
+        _log_step("streaming")
+        job = shared.run_job(phases, topology, options, settings, _progress_line(rides))
         if options.detach:
             return 0
-        return _report(options, question, command, taken, job, phases)
+        return _report(options, question, command, rides, job, phases)
 
 
-def _question(options: argparse.Namespace) -> RideHailingSettings:
-    """Return what is asked; raises UsageError for numbers out of range, also of the generator."""
-    from .generator import GeneratorSettings
+def _matching_settings(options: argparse.Namespace) -> RideHailingSettings:
+    """Return the settings from the options; raises UsageError for any number out of range."""
+    from .generator import CabGeneratorSettings
 
     if options.limit is not None and options.limit < 1:
         msg = f"--limit {options.limit} leaves nothing to do; give 1 or more"
         raise UsageError(msg)
     with named_as_options(matching_instances="--parallelism"):
-        GeneratorSettings(vehicles=options.vehicles, hours=options.hours, seed=options.seed)
+        CabGeneratorSettings(vehicles=options.vehicles, hours=options.hours, seed=options.seed)
         return RideHailingSettings(
             radius_m=options.radius_m,
             max_age_s=options.max_age_s,
@@ -141,10 +141,10 @@ def _question(options: argparse.Namespace) -> RideHailingSettings:
 
 def _input(
     options: argparse.Namespace, settings: Settings, phases: Phases, stack: ExitStack
-) -> _Input:
-    """Return the input, prepared by Spark; generated rows need none, unless they go to Ray."""
+) -> _RideInput:
+    """Return the input, prepared by Spark; generated input needs Spark on Ray only."""
     if options.detach:
-        shared.check_detached(options, *_KEPT)  # before minutes of preparation
+        shared.check_detached(options, *_KEPT_INPUTS)  # before minutes of preparation
     if options.data is not None:
         shared.check_spark("--data", "generate the input, and add --on processes")
     elif options.on == "ray":
@@ -155,42 +155,42 @@ def _input(
     paths = (
         input_paths(options.data)
         if made is None
-        else InputPaths(str(made.positions_path), str(made.requests_path))
+        else RideInputPaths(str(made.positions_path), str(made.requests_path))
     )
     on_ray = options.on == "ray"
     spark = stack.enter_context(
-        shared.spark_for(APPLICATION, phases, settings, on_ray=on_ray, address=options.address)
+        shared.spark_session(APPLICATION, phases, settings, on_ray=on_ray, address=options.address)
     )
-    _say("Spark prepares the input")
+    _log_step("Spark prepares the input")
     with phases.phase("preparation"):
         prepared = prepare(spark, paths, limit=options.limit, on_bad_rows=options.on_bad_rows)
     with phases.phase("hand-over of the rows"):
         positions, requests = _sources(options, prepared)
-    return _Input(positions, requests, prepared.rows_in, prepared.rejected, spark)
+    return _RideInput(positions, requests, prepared.rows_in, prepared.rejected, spark)
 
 
 def _generated(options: argparse.Namespace, phases: Phases, stack: ExitStack) -> Generated:
-    from .generator import GeneratorSettings, generate
+    from .generator import CabGeneratorSettings, generate
 
-    chosen = GeneratorSettings(vehicles=options.vehicles, hours=options.hours, seed=options.seed)
+    chosen = CabGeneratorSettings(vehicles=options.vehicles, hours=options.hours, seed=options.seed)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="whale-ray-"))
-    _say(f"generating {options.hours:g} hours of {options.vehicles:,} vehicles")
+    _log_step(f"generating {options.hours:g} hours of {options.vehicles:,} vehicles")
     with phases.phase("generating"):
         return generate(folder, chosen)
 
 
-def _taken(made: Generated, limit: int | None, phases: Phases) -> _Input:
+def _taken(made: Generated, limit: int | None, phases: Phases) -> _RideInput:
     from ... import sources
     from .generated_input import take
 
     with phases.phase("preparation"):
-        taken = take(made, limit)
-    positions, requests = sources.parquet(taken.positions), sources.parquet(taken.requests)
-    return _Input(positions, requests, taken.rows_in, taken.rejected)
+        rides = take(made, limit)
+    positions, requests = sources.parquet(rides.positions), sources.parquet(rides.requests)
+    return _RideInput(positions, requests, rides.rows_in, rides.rejected)
 
 
-def _sources(options: argparse.Namespace, prepared: Prepared) -> tuple[Source, Source]:
-    """Return the prepared rows as sources; for a detached job, which outlives Spark, as files."""
+def _sources(options: argparse.Namespace, prepared: PreparedRides) -> tuple[Source, Source]:
+    """Return sources of the prepared rows; a detached job outlives Spark, so it reads files."""
     from ... import sources
 
     if not options.detach:
@@ -200,17 +200,17 @@ def _sources(options: argparse.Namespace, prepared: Prepared) -> tuple[Source, S
             sources.spark(frame).materialize(cluster=cluster) for frame in frames
         )
         return positions, requests
-    positions_path, requests_path = shared.kept_input(options, *_KEPT)
-    _say(f"writing the prepared input to {positions_path.parent}: the job outlives Spark")
+    positions_path, requests_path = shared.kept_input_folders(options, *_KEPT_INPUTS)
+    _log_step(f"writing the prepared input to {positions_path.parent}: the job outlives Spark")
     return (
-        shared.kept_as_files(prepared.positions, positions_path),
-        shared.kept_as_files(prepared.requests, requests_path),
+        shared.save_as_files(prepared.positions, positions_path),
+        shared.save_as_files(prepared.requests, requests_path),
     )
 
 
-def _progress(taken: _Input) -> shared.ProgressLine:
-    """Return what tells how much of the input has been read, how fast, and what came out."""
-    rows = taken.streamed
+def _progress_line(rides: _RideInput) -> shared.ProgressLine:
+    """Return a progress line: share of the input read, rows per second, matches, answers."""
+    rows = rides.streamed
 
     def shown(by_id: Mapping[str, OperatorMetrics]) -> str:
         read = by_id["positions"].rows_in + by_id["requests"].rows_in
@@ -220,28 +220,28 @@ def _progress(taken: _Input) -> shared.ProgressLine:
             f"{by_id['match'].rows_out:,} matches, {by_id['out'].rows_in:,} requests answered"
         )
 
-    return shared.progress({"positions", "requests", "match", "out"}, shown)
+    return shared.progress_line({"positions", "requests", "match", "out"}, shown)
 
 
 def _report(
     options: argparse.Namespace,
     question: RideHailingSettings,
     command: Sequence[str],
-    taken: _Input,
+    rides: _RideInput,
     job: Job,
     phases: Phases,
 ) -> int:
     published = job.results("out")
     with phases.phase("reading the output"):
-        first = _first_answers(published, taken.spark)
-    run = shared.run_of(
+        first = _first_answers(published, rides.spark)
+    run = shared.describe_run(
         options,
         command,
         job.outcome(),
         "out",
-        rows_in=taken.rows_in,
-        rows_rejected=taken.rejected,
-        streamed=taken.streamed,
+        rows_in=rides.rows_in,
+        rows_rejected=rides.rejected,
+        streamed=rides.streamed,
         phases=phases,
         more_settings={
             "vehicles": None if options.data else options.vehicles,
@@ -252,8 +252,10 @@ def _report(
     )
     result = describe_result(run, question, rows_out=published.rows, output=published.path)
     if job.state == "drained":
-        shared.say_stopped(APPLICATION, published)
-    shared.tell(result, render_result(result, first, published.load_line), as_json=options.json)
+        shared.log_early_stop(APPLICATION, published)
+    shared.print_result(
+        result, render_result(result, first, published.load_line), as_json=options.json
+    )
     return 0 if job.state == "finished" else EXIT_INTERRUPTED
 
 
@@ -273,9 +275,9 @@ def _first_answers(published: SinkResult, spark: SparkSession | None) -> list[di
 
 
 def _as_shown(value: Any) -> Any:
-    """Return a time as Spark does, in UTC and without its zone."""
+    """Return a time as Spark shows it: in UTC, without a zone."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
-def _say(step: str) -> None:
-    shared.say(APPLICATION, step)
+def _log_step(step: str) -> None:
+    shared.log_step(APPLICATION, step)

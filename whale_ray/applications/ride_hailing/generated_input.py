@@ -1,7 +1,7 @@
-"""Generated input without Spark: its rows are clean and in order, so only their span is cut.
+"""Prepares generated input without Spark.
 
-The rows are those that `prepare` makes of the same files; a limit and the times are all that can
-leave any of them out.
+Generated rows are valid and sorted, so only a limit on the positions and their time span can leave
+any out. The result equals that of `prepare` for the same files.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ...configs.errors import InputError
 from .cleaning import OUTSIDE_SPAN
 from .generator import Generated
 
-__all__ = ["TakenInput", "take"]
+__all__ = ["CutInput", "take"]
 
 _COLUMNS = ("request_id", "request_time", "pickup_lat", "pickup_lon")
-_TIME = pa.timestamp("us", tz="UTC")  # as Spark has it
+_TIME = pa.timestamp("us", tz="UTC")  # the same as in Spark's output
 
 
 @dataclass(frozen=True)
-class TakenInput:
-    """Two files as the topology takes them, and what became of the rows."""
+class CutInput:
+    """Two files, ready for the topology, and the number of rows read and left out."""
 
     positions: Path
     requests: Path
@@ -36,12 +36,12 @@ class TakenInput:
     """"input: reason" → rows left out; only reasons that occurred."""
 
 
-def take(made: Generated, limit: int | None = None) -> TakenInput:
-    """Return generated rows for the topology; new files lie beside the given ones.
+def take(made: Generated, limit: int | None = None) -> CutInput:
+    """Cut generated rows to the limit and time span; new files are written beside the given ones.
 
     Args:
-        made: what the generator wrote.
-        limit: take only so many positions, the earliest ones.
+        made: the generated files.
+        limit: greatest number of positions, the earliest ones are taken; None takes all.
 
     Raises:
         InputError: there is no position.
@@ -61,7 +61,7 @@ def take(made: Generated, limit: int | None = None) -> TakenInput:
     path = made.requests_path.with_name("taken-requests.parquet")
     pq.write_table(cast, path)
     outside = requests.num_rows - within.num_rows
-    return TakenInput(
+    return CutInput(
         positions,
         path,
         {"positions": count, "requests": requests.num_rows},
@@ -70,7 +70,7 @@ def take(made: Generated, limit: int | None = None) -> TakenInput:
 
 
 def _copy_first(source: Path, target: Path, rows: int) -> None:
-    """Copy the first rows of a file, with no more than a batch of them in memory."""
+    """Copy the first rows of a file, with at most one batch in memory."""
     with pq.ParquetFile(source) as file, pq.ParquetWriter(target, file.schema_arrow) as writer:
         for batch in file.iter_batches():
             writer.write_batch(batch.slice(0, rows))
@@ -80,7 +80,7 @@ def _copy_first(source: Path, target: Path, rows: int) -> None:
 
 
 def _span(positions: Path) -> tuple[pa.Scalar, pa.Scalar]:
-    """Return the first and the last time of a file that is in the order of time."""
+    """Return the first and the last time in a file that is sorted by time."""
     with pq.ParquetFile(positions) as file:
         groups = (0, file.num_row_groups - 1)
         first, last = (file.read_row_group(group, columns=["event_time"])[0] for group in groups)

@@ -34,7 +34,7 @@ from .generator_kernels import (
     start,
 )
 
-__all__ = ["POSITIONS_SCHEMA", "REQUESTS_SCHEMA", "Generated", "GeneratorSettings", "generate"]
+__all__ = ["POSITIONS_SCHEMA", "REQUESTS_SCHEMA", "CabGeneratorSettings", "Generated", "generate"]
 
 POSITIONS_FILE = "positions.parquet"
 REQUESTS_FILE = "requests.parquet"
@@ -81,7 +81,7 @@ _CITIES_MAX = _CITY_COLUMNS * _CITY_ROWS
 
 
 @dataclass(frozen=True)
-class GeneratorSettings:
+class CabGeneratorSettings:
     """How much to generate.
 
     Raises:
@@ -117,12 +117,12 @@ class Generated:
     """Rows."""
 
 
-def generate(directory: str | Path, settings: GeneratorSettings | None = None) -> Generated:
+def generate(directory: str | Path, settings: CabGeneratorSettings | None = None) -> Generated:
     """Write positions.parquet and requests.parquet into a folder, which is made if need be.
 
     Memory: one hour of positions and all requests. Files of these names are replaced, each at once.
     """
-    settings = settings or GeneratorSettings()
+    settings = settings or CabGeneratorSettings()
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     names = pa.array([f"cab{number:06d}" for number in range(settings.vehicles)])
@@ -140,16 +140,16 @@ def generate(directory: str | Path, settings: GeneratorSettings | None = None) -
 
 
 class _Simulation:
-    """The fleet as time goes on, and its trips so far."""
+    """State of the simulated fleet, and its trips so far."""
 
-    def __init__(self, settings: GeneratorSettings) -> None:
-        self._habits = _habits()
+    def __init__(self, settings: CabGeneratorSettings) -> None:
+        self._parameters = _parameters()
         self._cabs = _cabs(settings)
         self._end_s = round(settings.hours * HOUR_S)
         self._trips = np.empty(1024, TRIP)
         self._counts = np.zeros(2, np.int64)
         self._fix_count = 0
-        start(self._cabs, self._habits, 0)
+        start(self._cabs, self._parameters, 0)
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -169,7 +169,7 @@ class _Simulation:
             self._counts[0] = cab = 0
             while True:
                 cab = advance(
-                    self._cabs, cab, self._habits, until_s, fixes, self._trips, self._counts
+                    self._cabs, cab, self._parameters, until_s, fixes, self._trips, self._counts
                 )
                 if cab == len(self._cabs):
                     break
@@ -187,7 +187,7 @@ def _with_room(records: Records, filled: int) -> Records:
     return np.concatenate([records, np.empty_like(records)])
 
 
-def _habits() -> Habits:
+def _parameters() -> Habits:
     quantiles = (
         statistics.FREE_GAP_S,
         statistics.BUSY_GAP_S,
@@ -205,7 +205,7 @@ def _habits() -> Habits:
     )
 
 
-def _cabs(settings: GeneratorSettings) -> npt.NDArray[np.void]:
+def _cabs(settings: CabGeneratorSettings) -> npt.NDArray[np.void]:
     """Return the fleet, each cab with its random sequence and its city."""
     cabs = np.zeros(settings.vehicles, CAB)
     numbers = np.arange(settings.vehicles, dtype=np.uint64)

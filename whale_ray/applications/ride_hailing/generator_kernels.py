@@ -1,8 +1,8 @@
-"""The simulation behind the generator, compiled: cabs that cruise, wait, carry and go off duty.
+"""The generator's compiled simulation of cabs: they cruise, wait, carry passengers, go off duty.
 
-Every cab draws from a random sequence of its own (splitmix64), so what it does depends on the seed
-and its number alone, not on how many others there are or in which pieces time is simulated. Time is
-in whole seconds since the start, which is midnight, local time; places are in degrees × 10⁵.
+Every cab has its own random sequence (splitmix64), so its behaviour depends only on the seed and
+its number, not on the number of cabs or on the steps in which time is simulated. Time is in whole
+seconds since the start, which is midnight, local time; places are in degrees × 10⁵.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -107,7 +107,7 @@ _NOISE_E5 = 3.0
 
 
 class Habits(NamedTuple):
-    """The statistics that the cabs follow, see `generator_statistics`."""
+    """The statistics that the simulation reproduces, see `generator_statistics`."""
 
     quantiles: Floats
     """Shape (5, 2, points): probabilities and values of `FREE_GAP` … `IDLE`."""
@@ -151,18 +151,20 @@ def _draw_s(cab: Any, quantiles: Floats, mean_s: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _draw_place(cab: Any, habits: Habits, shares: int) -> tuple[float, float]:
+def _draw_place(cab: Any, parameters: Habits, shares: int) -> tuple[float, float]:
     """Return a random place in a cell drawn by its share."""
-    if _uniform(cab) < habits.away_share:
-        latitude = habits.cells[0, 0] + (2.0 * _uniform(cab) - 1.0) * _AWAY_E5
-        longitude = habits.cells[1, 0] + (2.0 * _uniform(cab) - 1.0) * _AWAY_E5
+    if _uniform(cab) < parameters.away_share:
+        latitude = parameters.cells[0, 0] + (2.0 * _uniform(cab) - 1.0) * _AWAY_E5
+        longitude = parameters.cells[1, 0] + (2.0 * _uniform(cab) - 1.0) * _AWAY_E5
     else:
-        cell = np.searchsorted(habits.cells[shares], _uniform(cab), side="right")
-        latitude = habits.cells[0, cell] + _uniform(cab) * _CELL_E5
-        longitude = habits.cells[1, cell] + _uniform(cab) * _CELL_E5
+        cell = np.searchsorted(parameters.cells[shares], _uniform(cab), side="right")
+        latitude = parameters.cells[0, cell] + _uniform(cab) * _CELL_E5
+        longitude = parameters.cells[1, cell] + _uniform(cab) * _CELL_E5
     return (
         latitude + cab.home_latitude,
-        habits.cells[1, 0] + cab.home_longitude + (longitude - habits.cells[1, 0]) * cab.stretch,
+        parameters.cells[1, 0]
+        + cab.home_longitude
+        + (longitude - parameters.cells[1, 0]) * cab.stretch,
     )
 
 
@@ -187,31 +189,31 @@ def _place_at(cab: Any, time_s: int) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True)
-def _begin_trip(cab: Any, habits: Habits, time_s: int, hour: int) -> None:
+def _begin_trip(cab: Any, parameters: Habits, time_s: int, hour: int) -> None:
     """Take a passenger: of a few drop-off places, choose the one that fits the trip's length."""
-    length_s = _draw_s(cab, habits.quantiles[TRIP_LENGTH], habits.by_hour[TRIP_MEAN, hour])
+    length_s = _draw_s(cab, parameters.quantiles[TRIP_LENGTH], parameters.by_hour[TRIP_MEAN, hour])
     _begin_phase(cab, time_s, length_s)
-    wanted_e5 = _interpolate(habits.trip_distance, length_s) / _METRES_PER_E5
+    wanted_e5 = _interpolate(parameters.trip_distance, length_s) / _METRES_PER_E5
     best = np.inf
     for _ in range(_CHOICES):
-        latitude, longitude = _draw_place(cab, habits, DROPOFFS)
+        latitude, longitude = _draw_place(cab, parameters, DROPOFFS)
         misfit = abs(_apart_e5(cab, latitude, longitude) - wanted_e5)
         if misfit < best:
             best = misfit
             cab.to_latitude, cab.to_longitude = latitude, longitude
     cab.arrival_s = cab.phase_end_s
-    cab.approach_s = cab.phase_end_s - _draw_s(cab, habits.quantiles[DROPOFF_GAP], 1.0)
+    cab.approach_s = cab.phase_end_s - _draw_s(cab, parameters.quantiles[DROPOFF_GAP], 1.0)
     cab.occupied = True
 
 
 @njit(cache=True, nogil=True)
-def _begin_idle(cab: Any, habits: Habits, time_s: int, hour: int) -> None:
+def _begin_idle(cab: Any, parameters: Habits, time_s: int, hour: int) -> None:
     """Drive to where the next passenger will be, and wait there."""
-    length_s = _draw_s(cab, habits.quantiles[IDLE_LENGTH], habits.by_hour[IDLE_MEAN, hour])
+    length_s = _draw_s(cab, parameters.quantiles[IDLE_LENGTH], parameters.by_hour[IDLE_MEAN, hour])
     _begin_phase(cab, time_s, length_s)
     distance = np.inf
     for _ in range(_CHOICES):
-        cab.to_latitude, cab.to_longitude = _draw_place(cab, habits, PICKUPS)
+        cab.to_latitude, cab.to_longitude = _draw_place(cab, parameters, PICKUPS)
         distance = _apart_e5(cab, cab.to_latitude, cab.to_longitude)
         if distance <= length_s * _FASTEST_E5_PER_S:
             break
@@ -228,14 +230,17 @@ def _begin_phase(cab: Any, time_s: int, length_s: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _next_work_s(cab: Any, habits: Habits, time_s: int) -> int:
+def _next_work_s(cab: Any, parameters: Habits, time_s: int) -> int:
     """Return `time_s`, or when the cab is back if it goes off duty now.
 
     Once an hour some cabs start or stop, as few as needed for the share on duty to follow the hour.
     """
     while not cab.working or cab.next_duty_s <= time_s:
         hour = cab.next_duty_s // HOUR_S
-        before, share = habits.by_hour[ON_DUTY, (hour - 1) % 24], habits.by_hour[ON_DUTY, hour % 24]
+        before, share = (
+            parameters.by_hour[ON_DUTY, (hour - 1) % 24],
+            parameters.by_hour[ON_DUTY, hour % 24],
+        )
         chance = _uniform(cab)
         if cab.working:
             cab.working = chance >= (before - share) / before
@@ -247,14 +252,14 @@ def _next_work_s(cab: Any, habits: Habits, time_s: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _plan_next_fix(cab: Any, habits: Habits, time_s: int) -> None:
+def _plan_next_fix(cab: Any, parameters: Habits, time_s: int) -> None:
     """Set when the cab reports next; pick-up and drop-off always report."""
     if cab.occupied:
-        next_s = time_s + _draw_s(cab, habits.quantiles[BUSY_GAP], 1.0)
+        next_s = time_s + _draw_s(cab, parameters.quantiles[BUSY_GAP], 1.0)
         if time_s + _APPROACH_GAP_S <= cab.approach_s < next_s:
             next_s = cab.approach_s
     else:
-        gap_s = _draw_s(cab, habits.quantiles[FREE_GAP], 1.0)
+        gap_s = _draw_s(cab, parameters.quantiles[FREE_GAP], 1.0)
         next_s = time_s + gap_s
         if gap_s > _LONG_GAP_S:  # a break: nobody gets in before it ends
             cab.phase_end_s = max(cab.phase_end_s, next_s)
@@ -262,7 +267,7 @@ def _plan_next_fix(cab: Any, habits: Habits, time_s: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def start(cabs: Records, habits: Habits, hour: int) -> None:
+def start(cabs: Records, parameters: Habits, hour: int) -> None:
     """Put every cab somewhere, in the middle of what it would be doing at that hour.
 
     Args:
@@ -273,32 +278,32 @@ def start(cabs: Records, habits: Habits, hour: int) -> None:
     for number in range(len(cabs)):
         cab = cabs[number]
         cab.trip = -1
-        cab.to_latitude, cab.to_longitude = _draw_place(cab, habits, PICKUPS)
-        trip_s, idle_s = habits.by_hour[TRIP_MEAN, hour], habits.by_hour[IDLE_MEAN, hour]
+        cab.to_latitude, cab.to_longitude = _draw_place(cab, parameters, PICKUPS)
+        trip_s, idle_s = parameters.by_hour[TRIP_MEAN, hour], parameters.by_hour[IDLE_MEAN, hour]
         if _uniform(cab) < trip_s / (trip_s + idle_s):
-            _begin_trip(cab, habits, 0, hour)
+            _begin_trip(cab, parameters, 0, hour)
         else:
-            _begin_idle(cab, habits, 0, hour)
+            _begin_idle(cab, parameters, 0, hour)
         elapsed_s = int(_uniform(cab) * (cab.phase_end_s - cab.phase_start_s))
         cab.phase_start_s -= elapsed_s
         cab.phase_end_s -= elapsed_s
         cab.arrival_s -= elapsed_s
         cab.approach_s -= elapsed_s
         cab.next_duty_s = HOUR_S + int(_uniform(cab) * HOUR_S)
-        cab.working = _uniform(cab) < habits.by_hour[ON_DUTY, hour]
+        cab.working = _uniform(cab) < parameters.by_hour[ON_DUTY, hour]
         cab.next_s = int(_uniform(cab) * 60.0)
         if not cab.working:
-            cab.next_s = _next_work_s(cab, habits, cab.next_s)
-            _rest_until(cab, habits, 0, cab.next_s)
+            cab.next_s = _next_work_s(cab, parameters, cab.next_s)
+            _rest_until(cab, parameters, 0, cab.next_s)
         cab.last_s = -2 * _REQUEST_GAP_S_MAX  # there is none yet
 
 
 @njit(cache=True, nogil=True)
-def _rest_until(cab: Any, habits: Habits, time_s: int, back_s: int) -> None:
+def _rest_until(cab: Any, parameters: Habits, time_s: int, back_s: int) -> None:
     """Stay where the cab is, without a fix, and go on free."""
     cab.to_latitude, cab.to_longitude = _place_at(cab, time_s)
     cab.arrival_s = time_s
-    _begin_idle(cab, habits, back_s, back_s // HOUR_S % 24)
+    _begin_idle(cab, parameters, back_s, back_s // HOUR_S % 24)
     cab.next_s = back_s
 
 
@@ -306,7 +311,7 @@ def _rest_until(cab: Any, habits: Habits, time_s: int, back_s: int) -> None:
 def advance(
     cabs: Records,
     first: int,
-    habits: Habits,
+    parameters: Habits,
     until_s: int,
     fixes: Records,
     trips: Records,
@@ -335,9 +340,9 @@ def advance(
             hour = time_s // HOUR_S % 24
             due = time_s >= cab.phase_end_s
             if due and cab.occupied:
-                _begin_idle(cab, habits, time_s, hour)
+                _begin_idle(cab, parameters, time_s, hour)
             elif due:
-                _begin_trip(cab, habits, time_s, hour)
+                _begin_trip(cab, parameters, time_s, hour)
             latitude, longitude = _reported_place(cab, time_s)
             if due:
                 _note_trip(cab, number, time_s, latitude, longitude, trips, counts)
@@ -346,11 +351,11 @@ def advance(
             fix.latitude, fix.longitude = latitude, longitude
             counts[0] += 1
             cab.last_s = time_s
-            back_s = time_s if cab.occupied else _next_work_s(cab, habits, time_s)
+            back_s = time_s if cab.occupied else _next_work_s(cab, parameters, time_s)
             if back_s > time_s:
-                _rest_until(cab, habits, time_s, back_s)
+                _rest_until(cab, parameters, time_s, back_s)
             else:
-                _plan_next_fix(cab, habits, time_s)
+                _plan_next_fix(cab, parameters, time_s)
     return len(cabs)
 
 

@@ -1,4 +1,4 @@
-"""`Matcher`: keeps the vehicles' last fixes and answers every request with the free ones nearby."""
+"""`VehicleMatcher`: keeps each vehicle's latest position and finds free vehicles near a request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...transport.wire.types import Field, Schema
 from ..shared.columns import check_columns, event_times
 from .byte_keys import frozen
 from .matcher_kernels import NO_SLOT, Fixes, Found, Requests
-from .matching import NO_FIXES, NO_REQUESTS, Matching
+from .matching import NO_FIXES, NO_REQUESTS, VehicleIndex
 from .schemas import (
     BEST_COLUMNS,
     FLOAT64,
@@ -26,20 +26,20 @@ from .schemas import (
 )
 from .settings import RideHailingSettings
 
-__all__ = ["Matcher"]
+__all__ = ["VehicleMatcher"]
 
 _POSITIONS, _REQUESTS = "positions", "requests"
 
 
-class Matcher(CoProcess):
-    """Left: positions, keyed by vehicle. Right: requests, all of them.
+class VehicleMatcher(CoProcess):
+    """Left input: positions, keyed by vehicle. Right input: all requests, broadcast.
 
-    A vehicle is found by a request if its last fix, not later than the request, is free, at most
-    `max_age_s` old and at most `radius_m` away. Emits one row per vehicle found: request_id,
-    request_time, vehicle_id, distance_m; and one row with null vehicle and distance per request
-    where instance 0 is, so that a request with nobody near is not lost.
+    A vehicle matches a request if its latest fix at the time of the request is free, at most
+    `max_age_s` old and at most `radius_m` away. The operator emits request_id, request_time,
+    vehicle_id and distance_m for each match. In addition, instance 0 emits one row per request
+    with null vehicle and distance, so that a request without any match is not lost.
 
-    One object serves all instances of a worker: vehicles of any of them are found alike.
+    One object serves all instances of a worker, since a search covers the vehicles of all of them.
     """
 
     per_worker: ClassVar[bool] = True
@@ -49,17 +49,18 @@ class Matcher(CoProcess):
         self._settings = settings or RideHailingSettings()
 
     def open(self, context: InstanceContext) -> None:
-        """Start without vehicles; load the compiled loop now, so that no row waits for it."""
+        """Start without vehicles, and load the compiled loops before the first row arrives."""
         self._marks_requests = 0 in context.instances
         self._checked: set[Schema] = set()
-        self._matching = Matching(self._settings.radius_m, self._settings.max_age_s)
+        self._matching = VehicleIndex(self._settings.radius_m, self._settings.max_age_s)
         self._matching.warm_up()
 
     def on_left(self, batch: Batch, out: Output) -> None:
         """Keep the fixes."""
         fixes = self._fixes(batch)
         order = frozen(np.zeros(batch.num_rows, np.bool_))
-        list(self._matching.merge(fixes, NO_REQUESTS, order, mark_requests=False))  # finds nothing
+        # Without requests there are no matches: the iteration only stores the fixes.
+        list(self._matching.merge(fixes, NO_REQUESTS, order, mark_requests=False))
 
     def on_right(self, batch: Batch, out: Output) -> None:
         """Answer the requests from the fixes kept so far."""
@@ -68,7 +69,7 @@ class Matcher(CoProcess):
     def on_merged(
         self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output
     ) -> None:
-        """Take both in event-time order, in one compiled loop."""
+        """Process the rows of both inputs in event-time order, in one compiled loop."""
         if right.num_rows == 0:
             self.on_left(left, out)
         else:
@@ -85,7 +86,7 @@ class Matcher(CoProcess):
             out.emit(self._candidates(asked, found))
 
     def _candidates(self, asked: Batch, found: Found) -> Batch:
-        """Return the rows to emit for what was found; all memory is the batch's own."""
+        """Return the rows to emit for the matches, in memory that the batch owns."""
         rows = asked.take(found.request_rows)
         pool, offsets = self._matching.ids_of(found.slots)
         has_vehicle = found.slots != NO_SLOT if self._marks_requests else None

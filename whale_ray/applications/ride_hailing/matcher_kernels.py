@@ -1,7 +1,7 @@
-"""The matching loop, compiled: walk two merged streams row by row, keep fixes, answer requests.
+"""The compiled matching loop: processes two merged streams row by row, stores fixes, finds matches.
 
-One call takes as many rows as there are. It returns early when it runs out of room for found rows;
-the caller takes these away and calls again, and the loop goes on at the row where it stopped.
+One call processes all rows, unless the buffer for matches is full: then it returns early, the
+caller empties the buffer and calls again, and the loop continues at the row where it stopped.
 
 The grid of free vehicles is three-dimensional, see `vehicles`; distances are haversine distances in
 float64 on a sphere of radius 6,371,008.8 m. Before one is computed, chords are compared: the
@@ -52,7 +52,7 @@ Rows: TypeAlias = npt.NDArray[Any]
 
 
 class Search(NamedTuple):
-    """What a request looks for."""
+    """Parameters of the search for vehicles near a request."""
 
     radius_m: float
     """Greatest haversine distance, inclusive."""
@@ -83,7 +83,7 @@ class Requests(NamedTuple):
 
 
 class _Here(NamedTuple):
-    """One request, as it is compared with vehicles; the names are those of `VEHICLE`."""
+    """Place and time of a request, in the fields of `VEHICLE` that it is compared with."""
 
     x_m: float
     y_m: float
@@ -96,7 +96,7 @@ class _Here(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Room for results: (request, vehicle) pairs and, with slot −1, "this request was seen"."""
+    """Buffer for matches: (request, vehicle) pairs; slot −1 stands for the request alone."""
 
     request_rows: npt.NDArray[np.int64]
     slots: npt.NDArray[np.int32]
@@ -115,7 +115,7 @@ def merge_rows(
     found: Found,
     mark_requests: bool,
 ) -> int:
-    """Walk the merged rows from `cursor` on, until `found` is full or all rows are done.
+    """Process the merged rows from `cursor` on, until `found` is full or all rows are done.
 
     Args:
         heads, rows: of the `Vehicles`, changed in place.

@@ -1,4 +1,4 @@
-"""Matching over plain arrays: the compiled loop, and the memory that it asks for."""
+"""Matching over plain arrays: calls the compiled loops, and grows their memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .matcher_kernels import Fixes, Found, Requests, gather_ids, merge_rows
 from .slot_kernels import slots_of
 from .vehicles import Int32s, grown, new_vehicles, search_within
 
-__all__ = ["NO_FIXES", "NO_REQUESTS", "Matching"]
+__all__ = ["NO_FIXES", "NO_REQUESTS", "VehicleIndex"]
 
 _VEHICLES_AT_START = 1024
 _ID_BYTES_AT_START = 16 * _VEHICLES_AT_START
 _FOUND_ROWS_AT_START = 16_384
 
 
-class Matching:
-    """The vehicles seen so far, and the answers to requests.
+class VehicleIndex:
+    """The latest positions of all vehicles seen so far, with searches by distance.
 
-    Memory: about 150 bytes a vehicle, and one buffer of found rows that grows only when a single
-    request finds more.
+    Memory: about 150 bytes per vehicle, and one buffer for matches, which grows only if a single
+    request has more matches than it holds.
     """
 
     def __init__(self, radius_m: float, max_age_s: float) -> None:
@@ -81,7 +81,7 @@ class Matching:
         *,
         mark_requests: bool,
     ) -> Iterator[Found]:
-        """Take rows of both streams in event-time order and yield what the requests find.
+        """Process rows of both streams in event-time order and yield the matches of the requests.
 
         Args:
             fixes: rows of the positions.
@@ -90,7 +90,7 @@ class Matching:
             mark_requests: whether each request also yields one row with slot −1.
 
         Yields:
-            Views, valid until the next step; all rows of one request come in one of them.
+            Views, valid until the next step; one of them holds all rows of a request.
         """
         cursor = np.zeros(3, np.int64)
         while True:

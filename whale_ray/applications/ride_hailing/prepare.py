@@ -1,6 +1,6 @@
-"""Preparation of the input with Spark: read, reject what cannot be used, order by time.
+"""Preparation of the input with Spark: read, reject rows by the rules in `cleaning`, sort by time.
 
-pyspark is not imported: everything goes through the session and the DataFrames that are passed in.
+This module does not import pyspark: it uses the session and the DataFrames that are passed in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .cleaning import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["InputPaths", "Prepared", "input_paths", "prepare"]
+__all__ = ["PreparedRides", "RideInputPaths", "input_paths", "prepare"]
 
 _FILE_PAIRS = (
     ("sf_taxi_gps.parquet", "sf_taxi_requests.parquet"),
@@ -55,16 +55,16 @@ _REQUEST_TYPES = {
 
 
 @dataclass(frozen=True)
-class InputPaths:
-    """Where the two inputs lie: Parquet files or folders."""
+class RideInputPaths:
+    """Paths of the two inputs: Parquet files or folders."""
 
     positions: str
     requests: str
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The two inputs as the topology takes them, and what became of the rows."""
+class PreparedRides:
+    """The two inputs, ready for the topology, and the number of rows read and left out."""
 
     positions: DataFrame
     """vehicle_id, event_time, lat_e5, lon_e5, occupied; ordered by time, then vehicle."""
@@ -76,7 +76,7 @@ class Prepared:
     """"input: reason" → rows left out; only reasons that occurred."""
 
 
-def input_paths(directory: str | Path) -> InputPaths:
+def input_paths(directory: str | Path) -> RideInputPaths:
     """Return the two inputs in a folder.
 
     Raises:
@@ -84,19 +84,19 @@ def input_paths(directory: str | Path) -> InputPaths:
     """
     wanted = " or ".join(f"{positions} and {requests}" for positions, requests in _FILE_PAIRS)
     positions, requests = pairs_of_inputs(input_folder(directory, wanted), _FILE_PAIRS, wanted)[0]
-    paths = InputPaths(str(positions), str(requests))
+    paths = RideInputPaths(str(positions), str(requests))
     check_files(asdict(paths))
     return paths
 
 
 def prepare(
     spark: SparkSession,
-    paths: InputPaths,
+    paths: RideInputPaths,
     *,
     limit: int | None = None,
     on_bad_rows: OnBadRows = "drop",
-) -> Prepared:
-    """Read both inputs, reject rows that cannot be used, and order the rest by time.
+) -> PreparedRides:
+    """Read both inputs, reject rows that cannot be used, and sort the rest by time.
 
     Requests outside the positions' time span are left out, counted, and never an error.
 
@@ -140,7 +140,7 @@ def prepare(
         refuse_rejected(
             {reason: of for reason, of in rejected.items() if not reason.endswith(OUTSIDE_SPAN)}
         )
-    return Prepared(
+    return PreparedRides(
         positions=_passing(vehicles, POSITION_ORDER),
         requests=_passing(passengers, REQUEST_ORDER),
         rows_in={side: sum(of_side.values()) for side, of_side in rows.items()},

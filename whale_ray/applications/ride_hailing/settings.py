@@ -1,4 +1,4 @@
-"""What the ride-hailing application may be told, with the defaults of its definition."""
+"""Settings of the ride-hailing application, with the defaults from its definition."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class RideHailingSettings:
     """
 
     radius_m: float = 2_000.0
-    """Greatest haversine distance of vehicle and pick-up, inclusive; up to half the globe."""
+    """Greatest haversine distance between vehicle and pick-up, inclusive; up to half the globe."""
     max_age_s: float = 600.0
     """Greatest age of a vehicle's last fix at the time of the request, inclusive."""
     matching_instances: int = 16
-    """Instances that keep positions; every request goes to all of them."""
+    """Instances that keep positions; every request is broadcast to all of them."""
     best_instances: int = 4
     """Instances that choose the best vehicle per request."""
 

@@ -1,4 +1,4 @@
-"""From a vehicle's id to its slot, compiled: the hash index and its growth by new vehicles.
+"""Compiled look-up of a vehicle's slot by its id, in a hash index that new vehicles are added to.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -35,7 +35,7 @@ def slots_of(
     first: int,
     slots: Int32s,
 ) -> int:
-    """Find the slots of vehicles from row `first` on, giving new ones to those not seen before.
+    """Find the slots of vehicles from row `first` on; vehicles not seen before get new slots.
 
     Args:
         counts, index, rows, ids: of the `Vehicles`, changed in place.
@@ -75,9 +75,10 @@ def _known_slots(
     first: int,
     slots: Int32s,
 ) -> int:
-    """Find slots until a vehicle turns up that was not seen before; return its row.
+    """Find slots up to the first vehicle that is not in the index; return its row.
 
-    The loop is apart from the insertion so that it only reads: numba then counts no references.
+    This loop is separate from the insertion since numba counts no references in a loop that only
+    reads.
     """
     mask = np.uint64(len(index) - 1)
     for row in range(first, len(offsets) - 1):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...api.topology import Topology
 from ...operators.expressions.expression import col
 from ..shared.preparing import OnBadRows
-from .best import Best
-from .matcher import Matcher
+from .best import BestVehicle
+from .matcher import VehicleMatcher
 from .schemas import answers_schema
 from .settings import RideHailingSettings
 
@@ -43,8 +43,8 @@ def build(
     """Return the topology that finds the best free vehicle for every request.
 
     Args:
-        positions: vehicle_id, event_time, lat_e5, lon_e5, occupied; in the order of event_time.
-        requests: request_id, request_time, pickup_lat, pickup_lon; in the order of request_time.
+        positions: vehicle_id, event_time, lat_e5, lon_e5, occupied; sorted by event_time.
+        requests: request_id, request_time, pickup_lat, pickup_lon; sorted by request_time.
         sink: receives request_id, request_time, vehicle_id, distance_m, one row per request.
         settings: radius, age and numbers of instances.
         on_bad_rows: what the sources do with rows that cannot be read or have no time.
@@ -68,10 +68,12 @@ def build(
     matches = (
         valid.key_by("vehicle_id")
         .connect(passengers.broadcast())
-        .process(partial(Matcher, settings), id="match", parallelism=settings.matching_instances)
+        .process(
+            partial(VehicleMatcher, settings), id="match", parallelism=settings.matching_instances
+        )
     )
     best = matches.key_by("request_id").process(
-        partial(Best, answers_schema(requests.schema())),
+        partial(BestVehicle, answers_schema(requests.schema())),
         id="best",
         parallelism=settings.best_instances,
     )

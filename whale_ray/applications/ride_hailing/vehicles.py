@@ -1,10 +1,10 @@
-"""What a matching instance remembers: the last fix of every vehicle, and a grid of the free ones.
+"""The state of a matching instance: the latest fix of every vehicle, and a grid of the free ones.
 
-A vehicle gets a slot number at its first fix and keeps it. The free vehicles are linked, cell by
-cell, into a grid of cubes laid through the sphere; its side is at least the search radius, so that
-whoever is within the radius of a place lies in the place's cube or in one of the 26 around it. Only
-the cubes that the surface passes through hold anyone. Being three-dimensional, the grid is exact
-everywhere, at the poles and across the antimeridian too.
+A vehicle gets a slot number at its first fix and keeps it. Each free vehicle is linked into a cell
+of a three-dimensional grid of cubes around the earth. The side of a cube is at least the search
+radius, so all vehicles within the radius of a place are in the cube of that place or in one of its
+26 neighbours. Only cubes that the earth's surface passes through hold vehicles. Unlike a grid of
+latitudes and longitudes, it is exact everywhere, at the poles and across the antimeridian too.
 
 ::
 
@@ -72,7 +72,7 @@ class Vehicles(NamedTuple):
 
 
 def search_within(radius_m: float, max_age_s: float) -> Search:
-    """Return the search for vehicles at most so far away, last seen at most so long ago."""
+    """Return the parameters of a search by distance in metres and age of the fix in seconds."""
     half_angle = min(radius_m / (2.0 * EARTH_RADIUS_M), math.pi / 2.0)
     chord_m = 2.0 * EARTH_RADIUS_M * math.sin(half_angle) * (1.0 + 1e-9) + _CHORD_SLACK_M
     cell_m = max(chord_m * (1.0 + 1e-6), _SMALLEST_CELL_M)
@@ -80,7 +80,7 @@ def search_within(radius_m: float, max_age_s: float) -> Search:
 
 
 def new_vehicles(capacity: int, id_bytes: int) -> Vehicles:
-    """Return room for `capacity` vehicles whose ids have `id_bytes` bytes in all; none is known."""
+    """Return empty arrays for `capacity` vehicles, whose ids have `id_bytes` bytes in all."""
     rows = np.zeros(capacity, VEHICLE)
     rows["cell"] = NO_CELL
     return Vehicles(
@@ -93,7 +93,7 @@ def new_vehicles(capacity: int, id_bytes: int) -> Vehicles:
 
 
 def grown(vehicles: Vehicles, vehicles_more: int, id_bytes_more: int) -> Vehicles:
-    """Return the same vehicles with more room, doubled where it is short."""
+    """Copy the vehicles into larger arrays; a size that does not suffice is doubled."""
     known, bytes_used = (int(count) for count in vehicles.counts)
     capacity, id_bytes = len(vehicles.rows), len(vehicles.ids)
     while known + vehicles_more > capacity:

@@ -1,1 +1,1 @@
-"""What the applications have in common: commands, reports, prepared input, columns, ranges."""
+"""Shared by the applications: command line, reports, prepared input, column and range checks."""

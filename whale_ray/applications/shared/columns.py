@@ -15,20 +15,20 @@ __all__ = ["check_columns", "event_times", "types_of"]
 
 
 def types_of(schema: Schema) -> dict[str, tuple[str, ...]]:
-    """Return column → its type, as `check_columns` expects it."""
+    """Return column → allowed types, the form that `check_columns` takes."""
     return {field.name: (field.type.name,) for field in schema}
 
 
 def check_columns(side: str, batch: Batch, expected: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse a batch that lacks a column or has one of another type.
+    """Check that a batch has the expected columns and types.
 
     Args:
-        side: what the rows are, for the message.
+        side: name of the input, for the message.
         batch: the rows.
-        expected: column → the types it may have, the first one being usual; () = any.
+        expected: column → allowed types, the message recommends the first; () allows any type.
 
     Raises:
-        InputError: names the column, its type and the remedy.
+        InputError: a column is missing or has another type; the message says how to convert it.
     """
     for name, types in expected.items():
         if name not in batch.schema:

@@ -1,6 +1,6 @@
-"""What the commands of the applications have in common.
+"""Shared by the commands of the applications: options, Spark, running the job, printing the result.
 
-The steps and the progress go to standard error, the result to standard output.
+Steps and progress go to standard error, the result to standard output.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 __all__ = [
     "ProgressLine",
     "add_on_bad_rows",
-    "add_result",
+    "add_result_options",
     "check_spark",
-    "kept_as_files",
-    "kept_input",
+    "describe_run",
+    "kept_input_folders",
+    "log_early_stop",
+    "log_step",
     "parquet_sink",
-    "progress",
-    "run_of",
-    "say",
-    "say_stopped",
-    "spark_for",
-    "stream",
-    "tell",
-    "told_phases",
+    "print_result",
+    "progress_line",
+    "record_phases",
+    "run_job",
+    "save_as_files",
+    "spark_session",
 ]
 
 
@@ -57,7 +57,7 @@ ProgressLine: TypeAlias = "Callable[[JobMetrics], str]"
 
 
 def add_on_bad_rows(group: argparse._ArgumentGroup, rows: str = "rows") -> None:
-    """Add `--on-bad-rows`; `rows` says which."""
+    """Add the option `--on-bad-rows`; its help text calls the affected rows `rows`."""
     group.add_argument(
         "--on-bad-rows",
         choices=("drop", "fail"),
@@ -66,10 +66,19 @@ def add_on_bad_rows(group: argparse._ArgumentGroup, rows: str = "rows") -> None:
     )
 
 
-def add_result(
+def add_result_options(
     parser: argparse.ArgumentParser, *output: str, **how: Any
 ) -> argparse._ArgumentGroup:
-    """Add what becomes of the result, and return the group; `output` names the folder's option."""
+    """Add the options for the result: output folder, `--overwrite` and `--json`.
+
+    Args:
+        parser: receives the options.
+        output: names of the option for the output folder.
+        how: further arguments of `add_argument` for that option.
+
+    Returns:
+        The group, for more options.
+    """
     group = parser.add_argument_group("result")
     group.add_argument(*output, metavar="DIR", **how)
     group.add_argument("--overwrite", action="store_true", help="replace an output of before")
@@ -77,26 +86,26 @@ def add_result(
     return group
 
 
-def say(application: str, step: str) -> None:
-    """Tell what comes next."""
+def log_step(application: str, step: str) -> None:
+    """Write the next step to standard error."""
     sys.stderr.write(f"{application}: {step}\n")
     sys.stderr.flush()
 
 
-def say_stopped(application: str, *results: SinkResult) -> None:
-    """Tell that a job was stopped before it had read its input, and where what it had read is."""
+def log_early_stop(application: str, *results: SinkResult) -> None:
+    """Write that the job stopped before the end of its input, and where the partial results are."""
     places = " and ".join(result.path for result in results if result.path is not None)
-    say(application, f"stopped early: what had been read until then is in {places or 'memory'}")
+    log_step(application, f"stopped early: the results until then are in {places or 'memory'}")
 
 
-def tell(result: Mapping[str, Any], shown: str, *, as_json: bool) -> None:
-    """Write a result, as people read it and, if wanted, as programs do."""
+def print_result(result: Mapping[str, Any], shown: str, *, as_json: bool) -> None:
+    """Print the result: `shown` for people, then one line of JSON for programs if `as_json`."""
     sys.stdout.write(f"{shown}\n")
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")
 
 
-def run_of(
+def describe_run(
     options: argparse.Namespace,
     command: Sequence[str],
     outcome: JobOutcome,
@@ -108,7 +117,7 @@ def run_of(
     phases: Phases,
     more_settings: Mapping[str, object],
 ) -> Run:
-    """Return what there is to say of a job that has ended; the latency is that of a sink."""
+    """Return the report of a job that has ended, with the latency of the sink `sink_id`."""
     sink = outcome.metrics.operator(sink_id)
     return Run(
         command=shlex.join(command),
@@ -129,10 +138,10 @@ def run_of(
 
 
 def parquet_sink(options: argparse.Namespace, default: str | None, path: str | Path) -> Sink:
-    """Return a sink that can be written to; an output at the default place is replaced.
+    """Return a Parquet sink; existing output in the default folder is replaced.
 
     Raises:
-        OutputError: there is an output that must not be replaced.
+        OutputError: another folder has output already, and `--overwrite` is not given.
     """
     from ... import sinks
 
@@ -142,11 +151,11 @@ def parquet_sink(options: argparse.Namespace, default: str | None, path: str | P
 
 
 def check_spark(what: str, otherwise: str) -> None:
-    """Look for all that Spark needs; raises ResourceError.
+    """Check that pyspark and Java are installed; raises ResourceError.
 
     Args:
-        what: what needs it, such as the option that asks for it.
-        otherwise: how to do without.
+        what: what needs Spark, such as an option.
+        otherwise: how to run without Spark.
     """
     require_extra("spark", what, otherwise)
     from ...spark.java import find_java
@@ -155,7 +164,7 @@ def check_spark(what: str, otherwise: str) -> None:
 
 
 @contextmanager
-def spark_for(
+def spark_session(
     application: str,
     phases: Phases,
     settings: Settings,
@@ -163,12 +172,12 @@ def spark_for(
     on_ray: bool = False,
     address: str | None = None,
 ) -> Iterator[SparkSession]:
-    """Start Spark, on Ray or here, and end it on leaving; both are phases.
+    """Start Spark, on Ray or locally, and stop it at the end of the block; both are timed phases.
 
-    The first time, a phase more keeps Spark's classes for later starts.
+    The first run on a machine also stores an archive of Spark's classes, for faster later starts.
 
     Raises:
-        SparkFailedError: what is asked of Spark fails; in one line, with the file if it is one.
+        SparkFailedError: Spark raised an error within the block; one line, with the file if known.
     """
     from ... import spark
     from ...spark import class_archive
@@ -176,25 +185,25 @@ def spark_for(
     name = "Ray and Spark" if on_ray else "Spark"
     end_of_start = phases.begin(f"start of {name}")
     if on_ray:
-        say(application, "starting Ray and Spark (10 to 20 s)")
+        log_step(application, "starting Ray and Spark (10 to 20 s)")
         started = spark.spark_on_ray(application, settings.spark, address)
     else:
-        say(application, "starting Spark (3 to 8 s)")
+        log_step(application, "starting Spark (3 to 8 s)")
         started = spark.spark_locally(application, settings.spark)
-    with started as session, _told_in_one_line():
+    with started as session, _java_error_in_one_line():
         end_of_start()
         yield session
         end_of_end = phases.begin(f"end of {name}")
     end_of_end()
     if class_archive.is_recorded():
-        say(application, "keeping Spark's classes for later starts (once, 10 to 30 s)")
+        log_step(application, "keeping Spark's classes for later starts (once, 10 to 30 s)")
         with phases.phase("keeping Spark's classes"):
             class_archive.make_archive()
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
-    """Turn errors of Java into one of ours, while Java can still be asked for their text."""
+def _java_error_in_one_line() -> Iterator[None]:
+    """Convert an error from Java into SparkFailedError, while Java still runs and has its text."""
     from ...spark.java_errors import is_of_java, reason_of
 
     try:
@@ -206,34 +215,34 @@ def _told_in_one_line() -> Iterator[None]:
         raise SparkFailedError(msg) from error
 
 
-def stream(
+def run_job(
     phases: Phases,
     topology: Topology,
     options: argparse.Namespace,
     settings: Settings,
     line: ProgressLine,
 ) -> Job:
-    """Start a job and wait for its end, as `start_job` does; a detached one has no phases."""
+    """Start a job and wait for its end, see `start_job`; not timed if the job is detached."""
     clock = SystemClock()
     since_ns = clock.monotonic_ns()
     job = start_job(topology, options, settings, line)
     if not options.detach:
-        told_phases(phases, job, (clock.monotonic_ns() - since_ns) / 1e9)
+        record_phases(phases, job, (clock.monotonic_ns() - since_ns) / 1e9)
     return job
 
 
-def told_phases(phases: Phases, job: Job, seconds: float) -> None:
-    """Divide the seconds that a job took in all between its workers and the streaming."""
+def record_phases(phases: Phases, job: Job, seconds: float) -> None:
+    """Record a job's total `seconds` as two phases: streaming, and the workers' start and end."""
     streaming_s = job.outcome().seconds
     phases.add("start and end of the workers", max(0.0, seconds - streaming_s))
     phases.add("streaming", streaming_s)
 
 
-def kept_input(options: argparse.Namespace, *names: str) -> list[Path]:
-    """Return the folders in which a detached job finds its prepared input, beside its output.
+def kept_input_folders(options: argparse.Namespace, *names: str) -> list[Path]:
+    """Return the folders for a detached job's prepared input, beside its output folder.
 
     Raises:
-        OutputError: something stands there that `kept_as_files` has not written.
+        OutputError: a folder has content that `save_as_files` has not written.
     """
     from ...operators.sinks.staging import OutputFolder
 
@@ -245,19 +254,23 @@ def kept_input(options: argparse.Namespace, *names: str) -> list[Path]:
 
 
 def check_detached(options: argparse.Namespace, *names: str) -> None:
-    """Refuse a detached job that could not outlive this command, before its input is prepared.
+    """Check, before the input is prepared, that a detached job can outlive this command.
 
     Raises:
-        OutputError, UsageError, ResourceError: see `kept_input` and `check_outlives_process`.
+        OutputError: see `kept_input_folders`.
+        UsageError, ResourceError: see `check_outlives_process`.
     """
     from ...ray_bridge.session import check_outlives_process
 
-    kept_input(options, *names)
+    kept_input_folders(options, *names)
     check_outlives_process(options.address)
 
 
-def kept_as_files(frame: DataFrame, path: Path) -> Source:
-    """Return a source of a frame's rows that outlives Spark; see `kept_input` for the path."""
+def save_as_files(frame: DataFrame, path: Path) -> Source:
+    """Write a DataFrame to `path`, from `kept_input_folders`; return a source that reads it.
+
+    The source needs no Spark.
+    """
     from ... import sources
     from ...operators.sinks.manifest import write_manifest
 
@@ -266,14 +279,14 @@ def kept_as_files(frame: DataFrame, path: Path) -> Source:
     return sources.parquet(str(path))
 
 
-def progress(
+def progress_line(
     needed: Collection[str], shown: Callable[[Mapping[str, OperatorMetrics]], str]
 ) -> ProgressLine:
-    """Return what writes the progress line.
+    """Return a function that formats a job's metrics as a progress line.
 
     Args:
-        needed: the operators that it speaks of; until all have begun, it says nothing.
-        shown: makes the line of operator → what it has done.
+        needed: ids of the operators in the line; it stays empty until all of them have metrics.
+        shown: formats operator id → metrics.
     """
 
     def line(metrics: JobMetrics) -> str:

@@ -1,4 +1,4 @@
-"""Parquet input is looked at before Spark starts to read it: Spark's own errors name no remedy."""
+"""Checks of Parquet input before Spark reads it, since Spark's own errors name no remedy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NS_PER_US = 1000
 
 
 def check_files(inputs: Mapping[str, str | None]) -> None:
-    """Look at the footer of every file, before minutes of preparation.
+    """Read the footer of every file, so that damaged input is found before minutes of preparation.
 
     Args:
-        inputs: what the rows are → a Parquet file, a folder of such files and folders, or None.
+        inputs: name of the input → a Parquet file, a folder of such files and folders, or None.
 
     Raises:
-        InputError: there is no such file, or one that is no whole Parquet file.
+        InputError: a file is missing, or is not a complete Parquet file.
     """
     for side, path in inputs.items():
         if path is not None:
@@ -29,16 +29,16 @@ def check_files(inputs: Mapping[str, str | None]) -> None:
 
 
 def nanosecond_columns(side: str, path: str) -> dict[str, str]:
-    """Return column → SQL of its time in microseconds, of columns with nanoseconds.
+    """Return column → SQL for its timestamp in microseconds, for columns in nanoseconds.
 
-    In that SQL the column is a whole number. Times between two microseconds are rounded down.
+    Spark reads such a column as an integer, and so does the SQL. Times are rounded down.
 
     Args:
-        side: what the rows are, for the message.
+        side: name of the input, for the message.
         path: a Parquet file, or a folder of such files and folders; only footers are read.
 
     Raises:
-        InputError: there is no such file, or one that is no whole Parquet file.
+        InputError: a file is missing, or is not a complete Parquet file.
     """
     found: dict[str, str] = {}
     for file in _files(side, path):
@@ -47,7 +47,7 @@ def nanosecond_columns(side: str, path: str) -> dict[str, str]:
 
 
 def _files(side: str, path: str) -> list[Path]:
-    """Return the files that Spark reads of a path: itself, or all below a folder."""
+    """Return the files that Spark reads for a path: the file itself, or all below a folder."""
     if not Path(path).exists():
         msg = f"{side}: no file {path!r}: give the path of a Parquet file or folder"
         raise InputError(msg)
@@ -59,7 +59,7 @@ def _files(side: str, path: str) -> list[Path]:
 
 
 def _below(folder: str) -> Iterator[Path]:
-    """Find files as Spark does, which passes over names that begin with a dot or underscore."""
+    """Find files as Spark does, which skips names that begin with a dot or underscore."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if _is_read(name)]
         yield from (Path(place, name) for name in names if _is_read(name))

@@ -1,4 +1,4 @@
-"""What an application does, phase by phase, and how many seconds each phase took."""
+"""Timing of an application's phases, such as the start of Spark or the streaming."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Phases"]
 
 
 class Phases:
-    """Tells every phase when it has ended, and keeps its seconds for the report."""
+    """Writes a line when a phase ends, and keeps its seconds for the report."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class Phases:
         clock: Clock | None = None,
         write: Callable[[str], object] | None = None,
     ) -> None:
-        """Begin without any phase; `write` takes what is told, by default to standard error."""
+        """Begin without phases; `write` receives the lines, by default standard error does."""
         self._application = application
         self._clock = clock or SystemClock()
         self._write = write or sys.stderr.write
@@ -28,16 +28,16 @@ class Phases:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Phase → seconds, of those that have ended; what is repeated adds up."""
+        """Phase → seconds, for the phases that have ended; repetitions of a phase add up."""
         return dict(self._seconds)
 
     def add(self, name: str, seconds: float) -> None:
-        """Take a phase that was timed elsewhere, and tell its seconds."""
+        """Record a phase that was timed elsewhere, and write its line."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
         self._write(f"{self._application}: [{name}] {seconds:.1f} s\n")
 
     def begin(self, name: str) -> Callable[[], None]:
-        """Begin a phase; what is returned ends it. One that fails has no end, and is not told."""
+        """Begin a phase and return the function that ends it; a phase that fails never ends."""
         since_ns = self._clock.monotonic_ns()
 
         def end() -> None:

@@ -1,7 +1,7 @@
-"""What preparing input with Spark takes: files in a folder, their columns, rows left out.
+"""Helpers for preparing input with Spark: finding files, checking columns, counting rejected rows.
 
-pyspark is not imported: everything goes through the session and the DataFrames that are passed in.
-A rejected row is counted under one reason; None is the reason of the rows that pass.
+This module does not import pyspark: it uses the session and the DataFrames that are passed in.
+A rejected row is counted under one reason; rows that pass are counted under the reason None.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OnBadRows = Literal["drop", "fail"]
 
 
 def input_folder(directory: str | Path, wanted: str) -> Path:
-    """Return a folder that exists; `wanted` says in words what belongs there; raises InputError."""
+    """Return the folder as a path; raises InputError, with `wanted` for its content, if missing."""
     folder = Path(directory)
     if not folder.is_dir():
         msg = f"no folder {str(folder)!r}: give one with {wanted}"
@@ -44,15 +44,15 @@ def input_folder(directory: str | Path, wanted: str) -> Path:
 def pairs_of_inputs(
     folder: Path, names: Sequence[tuple[str, str]], wanted: str
 ) -> list[tuple[Path, Path]]:
-    """Return the pairs of files that are there, one or more.
+    """Return the pairs of files in a folder, one or more.
 
     Args:
-        folder: where they lie.
-        names: of the pairs that there may be.
-        wanted: what belongs there, in words.
+        folder: where to look.
+        names: names of the possible pairs.
+        wanted: description of the files that belong there, for the message.
 
     Raises:
-        InputError: there is no pair, or only one half of it.
+        InputError: there is no complete pair.
     """
     pairs = [(folder / one, folder / other) for one, other in names]
     whole = [pair for pair in pairs if pair[0].exists() and pair[1].exists()]
@@ -72,14 +72,14 @@ def open_parquet(
 ) -> DataFrame:
     """Open an input and check its columns, see `check_types`.
 
-    Timestamps in nanoseconds, which Spark does not read as such, are taken as microseconds.
+    Timestamps in nanoseconds, which Spark cannot read, are converted to microseconds.
 
     Raises:
-        InputError: there is no such file, one that is no whole Parquet file, or a column is missing
-            or of another type.
+        InputError: a file is missing or is not a complete Parquet file, or a column is missing or
+            has another type.
     """
     nanoseconds = nanosecond_columns(side, path)
-    if nanoseconds:  # as plain numbers, which are turned into times here
+    if nanoseconds:  # Spark reads them as integers, which the terms below convert to timestamps
         session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     rows = session.read.parquet(path)
     terms = [
@@ -94,16 +94,16 @@ def open_parquet(
 def check_types(
     side: str, path: str, found: Mapping[str, str], expected: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Refuse an input that lacks a column, or has one of a type that cannot be used.
+    """Check that an input has the expected columns and types.
 
     Args:
-        side: what the rows are, for the message.
-        path: of the input, too.
+        side: name of the input, for the message.
+        path: path of the input, for the message.
         found: column → type, by Spark's names.
-        expected: column → the types that can be used.
+        expected: column → allowed types.
 
     Raises:
-        InputError: names the column and the remedy.
+        InputError: a column is missing or has another type; the message names the remedy.
     """
     for name, accepted in expected.items():
         if name not in found:
@@ -120,7 +120,7 @@ def check_types(
 
 
 def rejected_rows(counts: Mapping[str, Mapping[str | None, int]]) -> dict[str, int]:
-    """Return "input: reason" → rows left out, of input → reason → rows."""
+    """Turn input → reason → rows into "input: reason" → rows, without the rows that pass."""
     return {
         f"{side}: {reason}": rows
         for side, of_side in counts.items()
@@ -130,16 +130,16 @@ def rejected_rows(counts: Mapping[str, Mapping[str | None, int]]) -> dict[str, i
 
 
 def refuse_rejected(rejected: Mapping[str, int]) -> None:
-    """Refuse rows that cannot be used, if there are any; raises BadRowError."""
+    """Raise BadRowError if any row was rejected."""
     if rejected:
         msg = (
             f"{sum(rejected.values()):,} rows cannot be used{in_brackets(rejected)}."
-            " Mend the input, or leave such rows out and count them with on_bad_rows='drop'"
+            " Correct the input, or leave such rows out and count them with on_bad_rows='drop'"
         )
         raise BadRowError(msg)
 
 
 def in_brackets(counts: Mapping[str, int]) -> str:
-    """Return reasons and rows in words, to stand behind a word; "" without any."""
+    """Return " (reason: rows; …)" for a message; "" if there are no reasons."""
     words = "; ".join(f"{reason}: {rows:,}" for reason, rows in counts.items())
     return f" ({words})" if words else ""

@@ -1,4 +1,4 @@
-"""Settings that must lie in a range, and what they are called on the command line."""
+"""Range checks for settings; messages name the command-line option where there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OutOfRangeError", "check_number", "check_whole", "named_as_options"]
 
 
 class OutOfRangeError(SettingsError):
-    """A setting has a value that it cannot have: `name` and, in words, `problem`."""
+    """A setting has a value outside its range: `name` is the setting, `problem` the description."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name} {problem}")
@@ -23,10 +23,13 @@ class OutOfRangeError(SettingsError):
 
 @contextmanager
 def named_as_options(**options: str) -> Iterator[None]:
-    """Within the block, name a setting by its option: the one given here, else its own name's.
+    """Report settings out of range by the name of their command-line option.
+
+    Args:
+        options: setting → option; without an entry, `max_age_s` becomes `--max-age-s`.
 
     Raises:
-        UsageError: a setting has a value that it cannot have.
+        UsageError: a setting in the block has a value outside its range.
     """
     try:
         yield
@@ -37,7 +40,7 @@ def named_as_options(**options: str) -> Iterator[None]:
 
 
 def check_number(name: str, value: Any, least: float, most: float, unit: str = "") -> None:
-    """Refuse what is no number from `least` to `most`, in `unit`; raises SettingsError."""
+    """Check for a number from `least` to `most`, in `unit`; raises SettingsError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         of_unit = f" of {unit}" if unit else ""
         problem = f"is {value!r}: give a number{of_unit}"
@@ -46,7 +49,7 @@ def check_number(name: str, value: Any, least: float, most: float, unit: str = "
 
 
 def check_whole(name: str, value: Any, least: int, most: int, unit: str = "") -> None:
-    """Refuse what is no whole number from `least` to `most`, in `unit`; raises SettingsError."""
+    """Check for a whole number from `least` to `most`, in `unit`; raises SettingsError."""
     if isinstance(value, bool) or not isinstance(value, int):
         problem = f"is {value!r}: give a whole number"
         raise OutOfRangeError(name, problem)

@@ -1,4 +1,4 @@
-"""What applications report of a run: fields of one JSON object, lines of a table for people."""
+"""The report of a run that applications share: JSON fields, and the lines that people read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABEL_WIDTH = 14
 
 @dataclass(frozen=True)
 class Run:
-    """What there is to say of a run of any application.
+    """The report of one run, of any application.
 
     Attributes:
         command: the command line.
@@ -23,9 +23,9 @@ class Run:
         rows_rejected: "input: reason" → rows left out.
         streamed: rows that went through the topology.
         seconds: of streaming, from start to published output.
-        restarts: how often the job began anew.
+        restarts: how often the job restarted.
         latency_ms: p50 and p99 from a source's read to the sink; None where unknown.
-        more_settings: of the run, such as workers; shown beside the application's.
+        more_settings: settings of the run, such as workers; shown beside the application's.
         phases_s: phase → seconds, from the command's start to its result.
     """
 
@@ -52,25 +52,25 @@ class Run:
 
 
 def rounded(phases_s: Mapping[str, float]) -> dict[str, float]:
-    """Return phase → seconds, as they are reported."""
+    """Return phase → seconds, rounded for the report."""
     return {name: round(seconds, 3) for name, seconds in phases_s.items()}
 
 
 def head(result: Mapping[str, Any]) -> list[str]:
-    """Return the first lines: what ran, what was read, what was left out."""
+    """Return the first lines: the application, the rows read, the rows left out."""
     read = ", ".join(f"{count:,} {side}" for side, count in result["rows_in"].items())
     done = f"{result['application']}: done in {result['seconds']:,.1f} s"
     return [done, line("read", read), *left_out(result)]
 
 
 def left_out(result: Mapping[str, Any]) -> list[str]:
-    """Return a line per reason to leave rows out."""
+    """Return one line for each reason why rows were left out."""
     rejected = result["rows_rejected"].items()
     return [line("left out", f"{count:,} {reason}") for reason, count in rejected]
 
 
 def speed(result: Mapping[str, Any]) -> list[str]:
-    """Return the lines on `Run.speed`."""
+    """Return the lines for the fields of `Run.speed`."""
     lines = [
         line("throughput", f"{result['tuples_per_s']:,} tuples/s"),
         line("restarts", f"{result['restarts']:,}"),

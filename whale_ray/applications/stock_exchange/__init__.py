@@ -1,10 +1,11 @@
-"""Stock exchange: orders meet the order books, and what is traded is added up.
+"""Stock exchange: matches orders in order books, and adds up the trading volume.
 
-Every order goes to all matching instances; the one that owns its symbol matches it with the book in
-price-time priority. The fills go on by symbol to the instances that add up the trading volume.
+Every order is broadcast to all matching instances; the one that owns its symbol matches it against
+the order book in price-time priority. The fills are partitioned by symbol over the instances that
+add up the trading volume.
 
-Data flows through the modules in this order: `generator` (or real files → `prepare`, with
-`rebuilding`) → `topology` with `splitting`, `matcher` and `volume` → `application` (what is
-reported). `reference` is the exchange in plain Python, to check against. Below the two operators
-lie compiled loops: `matching` (`records`, `book_kernels`) and `volume_kernels`; `texts` is shared.
+The modules, in the order of the data: `generator` (or real files → `prepare`, with `rebuilding`) →
+`topology` with `splitting` and the operators in `matcher` and `volume` → `application` (the
+report). The operators call compiled loops: `matching` (`records`, `book_kernels`) and
+`volume_kernels`; both use `texts`.
 """

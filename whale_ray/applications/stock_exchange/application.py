@@ -1,4 +1,4 @@
-"""What a run of the application reports: one JSON object, or a short table for people."""
+"""The report of a run of the application: one JSON object, and a short table for people."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 from ..shared import report
 from ..shared.report import Run
-from .prepare import Comparison
+from .prepare import FillComparison
 from .schemas import FILLS
 from .settings import StockExchangeSettings
 from .topology import APPLICATION
 
-__all__ = ["Traded", "describe_result", "render_result", "traded_in"]
+__all__ = ["Traded", "count_traded", "describe_result", "render_result"]
 
 
 @dataclass(frozen=True)
 class Traded:
-    """What the output holds."""
+    """Totals over all fills in the output."""
 
     fills: int
-    """All."""
+    """Number of fills."""
     auction_computed: int
-    """Of auctions that were computed here."""
+    """Fills of auctions that the matching operator computed."""
     auction_applied: int
-    """Of auctions that were applied as the exchange reported them."""
+    """Fills of auctions that were applied as the exchange reported them."""
     qty: int
-    """Shares that changed hands."""
+    """Shares traded."""
     value_milli: int
-    """Their value."""
+    """Value of the shares traded, in thousandths of the currency."""
 
 
-def traded_in(path: str | None) -> Traded:
-    """Read a folder of fills, piece by piece; without one nothing was traded."""
+def count_traded(path: str | None) -> Traded:
+    """Add up a folder of fills, batch by batch; None counts as an output without fills."""
     import numpy as np
     import pyarrow.dataset as ds
 
@@ -57,18 +57,19 @@ def describe_result(
     settings: StockExchangeSettings,
     *,
     traded: Traded,
-    comparison: Comparison | None,
+    comparison: FillComparison | None,
     volume_rows: int,
     output: str,
 ) -> dict[str, Any]:
     """Return what `--json` prints.
 
     Args:
-        run: what there is to say of any run; the latency is that of the fills' sink, and rows that
-            are streamed are orders, cancels, phases of trading.
-        settings: of the application.
-        traded: what the fills add up to.
-        comparison: with the exchange's own continuous fills; None if there was none.
+        run: the report that applications share; its latency is that of the sink of fills, and its
+            streamed rows are orders, cancels and phases of trading.
+        settings: settings of the application.
+        traded: totals over the fills.
+        comparison: comparison with the exchange's own fills in continuous trading; None if none
+            was made.
         volume_rows: rows of volume, one per symbol and second with a fill.
         output: the folder of fills and volumes.
     """
@@ -96,7 +97,7 @@ def describe_result(
 def render_result(
     result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], load_line: str
 ) -> str:
-    """Return the table that ends a run.
+    """Return the table that is printed at the end of a run.
 
     Args:
         result: from `describe_result`.
@@ -107,7 +108,7 @@ def render_result(
     lines.append(report.line("streamed", f"{result['rows_streamed']:,} orders and cancels"))
     out = result["rows_out"]
     lines.append(report.line("fills", f"{out['fills']:,}"))
-    lines += _judgement(result)
+    lines += _comparison_lines(result)
     auction = (
         f"{result['auction_computed']:,} fills computed, {result['auction_applied']:,} applied"
     )
@@ -124,7 +125,7 @@ def render_result(
     return "\n".join(lines)
 
 
-def _judgement(result: Mapping[str, Any]) -> list[str]:
+def _comparison_lines(result: Mapping[str, Any]) -> list[str]:
     if result["compared"] is None:
         return []
     text = (

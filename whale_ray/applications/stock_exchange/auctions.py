@@ -1,7 +1,7 @@
-"""Call auctions by the exchange's rule, in plain Python: one price at which most is traded.
+"""Call auctions by the exchange's rule, in plain Python: one price of maximum volume.
 
-The preparation of real orders takes this to find out whether an auction comes out as the exchange
-reported it; the matching operator has compiled books of its own.
+The preparation of real orders uses this to find out whether the rule reproduces an auction as the
+exchange reported it; the matching operator has its own compiled implementation.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Resting:
 
 
 def best_first(orders: Iterable[Resting], side: int) -> list[Resting]:
-    """Return one side's orders by price, then as they came."""
+    """Return one side's orders by price, then by arrival."""
     return sorted((one for one in orders if one.side == side), key=lambda one: -side * one.price)
 
 
 def uniform_price(orders: Sequence[Resting]) -> int | None:
-    """Return where most can be traded, then least is left over, then the middle; None if nothing.
+    """Return the uniform price of an auction; None if no orders match.
 
-    Asks of every price that an order names.
+    Of the orders' prices, this is the one with the greatest volume; of several, the one with the
+    smallest imbalance; of several, the middle between the lowest and the highest.
     """
     judged = []
     for price in {one.price for one in orders}:
@@ -60,8 +61,8 @@ def uncross(symbol: str, orders: Sequence[Resting]) -> list[Fill]:
     """Return the fills of an auction.
 
     Args:
-        symbol: of the fills.
-        orders: what rests, first come first; left as it is.
+        symbol: symbol of the fills.
+        orders: the resting orders, by arrival; not modified.
     """
     buys, sells = best_first(orders, 1), best_first(orders, -1)
     if not buys or not sells or buys[0].price < sells[0].price:

@@ -1,4 +1,4 @@
-"""Limit order books and what orders do to them, compiled.
+"""Compiled limit order books: adding, matching and cancelling orders, and auctions.
 
 All books of a worker share three pools, in which records are linked by number: orders, levels (all
 orders of one side at one price, first come first) and books. A pool grows by doubling, which moves
@@ -27,11 +27,11 @@ __all__ = ["reindex_books", "reindex_orders", "take_rows"]
 NONE = -1
 BUY, SELL = 0, 1
 
-#: What a row asks for; the numbers are those of `schemas.Action`.
+#: Actions; the numbers are those of `schemas.Action`.
 ADD, CANCEL, FILL_ONE, COLLECT, AUCTION, TRADE, EXPIRE = 1, 2, 3, 4, 5, 6, 7
-#: What a book does with an order that could trade.
+#: Phases of a book: whether an order that could trade is matched.
 TRADING, COLLECTING, UNCROSSING = 0, 1, 2
-#: Who made a fill happen; numbers of `schemas.AGGRESSORS`, of which 0 and 1 are `BUY` and `SELL`.
+#: What caused a fill; indexes of `schemas.AGGRESSORS`, of which 0 and 1 are `BUY` and `SELL`.
 BY_AUCTION, APPLIED = 2, 3
 #: Why `take_rows` returned.
 DONE, FULL, NO_ROOM, REPEATED, UNKNOWN = 0, 1, 2, 3, 4
@@ -46,11 +46,11 @@ _OTHER_MIXER = np.uint64(0x94D049BB133111EB)
 def take_rows(
     of: Books, owned: npt.NDArray[np.bool_], rows: Incoming, cursor: Int64s, fills: Records
 ) -> int:
-    """Take rows from `cursor` on that belong to owned books, until something stops it.
+    """Process the rows of owned books from `cursor` on, until done or a result below applies.
 
     Args:
         of: the books, changed in place.
-        owned: which of the operator's instances are served here, shape (parallelism,).
+        owned: True for each of the operator's instances that is served, shape (parallelism,).
         rows: of all symbols; hash × parallelism ÷ 2⁶⁴ is the instance that owns one.
         cursor: shape (3,): the next row; what is left of its order (0: not begun); fills made.
             Moved on in place.
@@ -419,7 +419,7 @@ def _order_hash(book: int, number: int) -> np.uint64:
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _enter(index: Int32s, hashed: np.uint64, record: int) -> None:
-    """Put a record that is not there into an index."""
+    """Insert a record into an index that does not contain it."""
     mask = np.uint64(len(index) - 1)
     entry = hashed & mask
     while index[entry] != 0:
@@ -494,7 +494,7 @@ def _book_of(
 
 @njit(cache=True, nogil=True, _nrt=False, inline="always")
 def _has_room(of: Books) -> bool:
-    """Tell whether one more order and level find room."""
+    """Return whether there is room for one more order and level."""
     return (of.counts[FREE_ORDER] != NONE or of.counts[ORDERS] < len(of.orders)) and (
         of.counts[FREE_LEVEL] != NONE or of.counts[LEVELS] < len(of.levels)
     )

@@ -1,9 +1,9 @@
-"""When an exchange trades continuously and when orders only collect: phases of its local day.
+"""The phases of an exchange's local day: continuous trading, or collecting orders for an auction.
 
-Written as a text: `Asia/Shanghai: 00:00 collect, 09:25 trade, 14:57 collect, 15:00 closed`. A day
-begins with the phase at 00:00. In `collect` orders only collect; the phase ends with an auction.
-`trade` is continuous trading. In `closed` no orders are expected; those that come all the same
-trade as in `trade`. At the end of a day all orders expire.
+Example: `Asia/Shanghai: 00:00 collect, 09:25 trade, 14:57 collect, 15:00 closed`. A day begins with
+the phase at 00:00. In `collect` orders rest without being matched, and the phase ends with an
+auction. `trade` is continuous trading. In `closed` no orders are expected; orders that arrive then
+are matched as in `trade`. At the end of a day all orders expire.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _EXAMPLE = "Asia/Shanghai: 00:00 collect, 09:25 trade, 14:57 collect, 15:00 clos
 
 @dataclass(frozen=True)
 class TradingPhase:
-    """A part of the local day.
+    """One phase of the local day.
 
     Attributes:
         kind: collect, trade or closed.
-        begin_minute, end_minute: of the local day, the end excluded.
+        begin_minute, end_minute: minutes of the local day, the end excluded.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class TradingCalendar:
 
     @cached_property
     def calls(self) -> tuple[TradingPhase, ...]:
-        """When orders only collect; each ends with an auction."""
+        """The call phases: orders collect, and an auction ends the phase."""
         return tuple(phase for phase in self.phases if phase.kind == "collect")
 
     def instant_ms(self, day: int, minute: int) -> int:
@@ -110,9 +110,9 @@ class TradingCalendar:
         return f"({' OR '.join(trading) or 'FALSE'})"
 
     def call_at(self, day: int, ms: int) -> int | None:
-        """Return the number of the last call that began by a moment of a local day; None if none.
+        """Return the number of the last call phase that began by `ms` on a local day; None if none.
 
-        Fills of an auction come when its call has ended, so they lie after the call's beginning.
+        An auction's fills are reported after its call phase, so that phase is the last one begun.
         """
         begun = [
             number
@@ -122,7 +122,7 @@ class TradingCalendar:
         return begun[-1] if begun else None
 
     def span(self, first_ms: int, last_ms: int) -> str:
-        """Return two moments, ms since the epoch, as the exchange's clock shows them."""
+        """Return "first to last" in the exchange's time zone, for two times in ms of the epoch."""
         shown = [
             datetime.fromtimestamp(ms // 1000, ZoneInfo(self.zone)).strftime("%Y-%m-%d %H:%M:%S")
             for ms in (first_ms, last_ms)

@@ -1,7 +1,7 @@
 """`whale-ray run stock-exchange`: the topology over generated orders or an exchange's real day.
 
-Real orders are prepared by Spark, and the fills compared with the exchange's own. The steps and the
-progress go to standard error, the result to standard output.
+Spark prepares real orders, and compares the fills with the exchange's own. Steps and progress go to
+standard error, the result to standard output.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from ..shared.phases import Phases
 from ..shared.ranges import named_as_options
-from .application import describe_result, render_result, traded_in
+from .application import count_traded, describe_result, render_result
 from .calendar import SHANGHAI, TradingCalendar
-from .prepare import Comparison, Prepared, compare, input_paths, prepare
+from .prepare import FillComparison, PreparedOrders, compare, input_paths, prepare
 from .settings import StockExchangeSettings
 from .topology import APPLICATION, build
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from ...metrics.operator_metrics import OperatorMetrics
     from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
-    from .generator import GeneratorSettings
+    from .generator import OrderGeneratorSettings
 
 DEFAULT_OUTPUT = "out/stock-exchange"
 _GENERATED_ROWS = 1_000_000
-_KEPT = "orders"
+_KEPT_INPUTS = "orders"
 
 
 def add_arguments(parser: Parser) -> None:
@@ -66,7 +66,7 @@ def add_arguments(parser: Parser) -> None:
     books.add_argument(
         "--parallelism", type=int, default=16, help="matching instances (default 16)"
     )
-    result = shared.add_result(parser, "--output", "--out", default=DEFAULT_OUTPUT)
+    result = shared.add_result_options(parser, "--output", "--out", default=DEFAULT_OUTPUT)
     result.add_argument(
         "--no-compare", action="store_true", help="do not compare with the exchange's own fills"
     )
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str], parser: Parser) -> int:
 def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
     """Return the plan of what `main` would run, over generated orders."""
     from ... import sinks
-    from .generator import GeneratorSettings, orders
+    from .generator import OrderGeneratorSettings, orders
 
     add_arguments(parser)
     options = parser.parse_args(arguments)
@@ -93,53 +93,53 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
         sinks.parquet(str(Path(options.output) / name), overwrite=True)
         for name in ("fills", "volumes")
     )
-    division = _division(options)
-    return explained(build(orders(GeneratorSettings()), fills, volumes, division), options)
+    exchange = _exchange_settings(options)
+    return explained(build(orders(OrderGeneratorSettings()), fills, volumes, exchange), options)
 
 
 @dataclass(frozen=True)
-class _Input:
-    """Where the orders come from; the last two are None for generated ones."""
+class _OrderInput:
+    """The source of the orders; `prepared` and `spark` are None for generated orders."""
 
     source: Source
     rows: int
-    prepared: Prepared | None = None
+    prepared: PreparedOrders | None = None
     spark: SparkSession | None = None
 
 
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out parsed options; `command` is shown with the result."""
+    """Run the application with parsed options; the report quotes `command`."""
     settings = settings_of(options)
     check_placement(options, settings)
     calendar = _calendar(options)
-    division = _division(options)
+    exchange = _exchange_settings(options)
     fills, volumes = (
         shared.parquet_sink(options, DEFAULT_OUTPUT, Path(options.output) / name)
         for name in ("fills", "volumes")
     )
     phases = Phases(APPLICATION)
     with ExitStack() as stack:
-        taken = _input(options, settings, calendar, phases, stack)
-        topology = build(taken.source, fills, volumes, division)
-        _say("streaming")
-        job = shared.stream(phases, topology, options, settings, _progress(taken.rows))
+        given = _input(options, settings, calendar, phases, stack)
+        topology = build(given.source, fills, volumes, exchange)
+        _log_step("streaming")
+        job = shared.run_job(phases, topology, options, settings, _progress_line(given.rows))
         if options.detach:
             return 0
-        return _report(options, division, command, taken, job, phases)
+        return _report(options, exchange, command, given, job, phases)
 
 
-def _division(options: argparse.Namespace) -> StockExchangeSettings:
-    """Return the division; raises UsageError for numbers out of range, also of the generator."""
+def _exchange_settings(options: argparse.Namespace) -> StockExchangeSettings:
+    """Return the settings from the options; raises UsageError for any number out of range."""
     with named_as_options(matching_instances="--parallelism", records="--generate"):
         _generator(options)
         return StockExchangeSettings(matching_instances=options.parallelism)
 
 
-def _generator(options: argparse.Namespace) -> GeneratorSettings:
-    from .generator import GeneratorSettings
+def _generator(options: argparse.Namespace) -> OrderGeneratorSettings:
+    from .generator import OrderGeneratorSettings
 
     records = _GENERATED_ROWS if options.generate is None else options.generate
-    return GeneratorSettings(records=records, symbols=options.symbols, seed=options.seed)
+    return OrderGeneratorSettings(records=records, symbols=options.symbols, seed=options.seed)
 
 
 def _calendar(options: argparse.Namespace) -> TradingCalendar:
@@ -157,42 +157,42 @@ def _input(
     calendar: TradingCalendar,
     phases: Phases,
     stack: ExitStack,
-) -> _Input:
+) -> _OrderInput:
     if options.data is None:
         from .generator import orders
 
         chosen = _generator(options)
-        return _Input(orders(chosen), chosen.records)
+        return _OrderInput(orders(chosen), chosen.records)
     from ... import sources
 
     shared.check_spark("--data", "leave it out: generated orders need no Spark")
     if options.detach:
-        shared.check_detached(options, _KEPT)  # before minutes of preparation
+        shared.check_detached(options, _KEPT_INPUTS)  # before minutes of preparation
     paths = input_paths(options.data)
     on_ray = options.on == "ray"
     spark = stack.enter_context(
-        shared.spark_for(APPLICATION, phases, settings, on_ray=on_ray, address=options.address)
+        shared.spark_session(APPLICATION, phases, settings, on_ray=on_ray, address=options.address)
     )
-    _say("Spark rebuilds the orders")
+    _log_step("Spark rebuilds the orders")
     with phases.phase("preparation"):
         prepared = prepare(spark, paths, calendar=calendar, on_bad_rows=options.on_bad_rows)
     if not prepared.continuous:
-        _say(
+        _log_step(
             f"no row lies in continuous trading of the calendar {str(calendar)!r}: the rows go from"
             f" {prepared.span} there; give the exchange's own hours with --calendar"
         )
     with phases.phase("hand-over of the rows"):
         if options.detach:
-            (path,) = shared.kept_input(options, _KEPT)
-            _say(f"writing the prepared orders to {path}: the job outlives Spark")
-            source = shared.kept_as_files(prepared.stream.coalesce(1), path)
+            (path,) = shared.kept_input_folders(options, _KEPT_INPUTS)
+            _log_step(f"writing the prepared orders to {path}: the job outlives Spark")
+            source = shared.save_as_files(prepared.stream.coalesce(1), path)
         else:
             source = sources.spark(prepared.stream).materialize(cluster=on_ray)
-    return _Input(source, prepared.rows, prepared, spark)
+    return _OrderInput(source, prepared.rows, prepared, spark)
 
 
-def _progress(rows: int) -> shared.ProgressLine:
-    """Return what tells how much of the input has been read, how fast, and what came out."""
+def _progress_line(rows: int) -> shared.ProgressLine:
+    """Return a progress line: share of the input read, orders per second, fills."""
 
     def shown(by_id: Mapping[str, OperatorMetrics]) -> str:
         read = by_id["orders"]
@@ -201,32 +201,32 @@ def _progress(rows: int) -> shared.ProgressLine:
             f"{read.rate_per_s:,.0f}/s, {by_id['match'].rows_out:,} fills"
         )
 
-    return shared.progress({"orders", "match"}, shown)
+    return shared.progress_line({"orders", "match"}, shown)
 
 
 def _report(
     options: argparse.Namespace,
-    division: StockExchangeSettings,
+    exchange: StockExchangeSettings,
     command: Sequence[str],
-    taken: _Input,
+    given: _OrderInput,
     job: Job,
     phases: Phases,
 ) -> int:
     outcome = job.outcome()
     fills, volumes = job.results("fills"), job.results("volumes")
     metrics = outcome.metrics
-    rejected = dict(taken.prepared.rejected) if taken.prepared else {}
+    rejected = dict(given.prepared.rejected) if given.prepared else {}
     refused = metrics.operator("valid").rows_in - metrics.operator("valid").rows_out
     if refused:
         rejected["orders: against the trading rules"] = refused
     finished = job.state == "finished"
-    comparison = _compared(options, taken, fills, phases) if finished else None
-    run = shared.run_of(
+    comparison = _compared(options, given, fills, phases) if finished else None
+    run = shared.describe_run(
         options,
         command,
         outcome,
         "fills",
-        rows_in=taken.prepared.rows_in if taken.prepared else {"orders": taken.rows},
+        rows_in=given.prepared.rows_in if given.prepared else {"orders": given.rows},
         rows_rejected=rejected,
         streamed=metrics.operator("orders").rows_out,
         phases=phases,
@@ -238,16 +238,16 @@ def _report(
     )
     result = describe_result(
         run,
-        division,
-        traded=traded_in(fills.path),
+        exchange,
+        traded=count_traded(fills.path),
         comparison=comparison,
         volume_rows=volumes.rows,
         output=options.output,
     )
     if not finished:
-        shared.say_stopped(APPLICATION, fills, volumes)
+        shared.log_early_stop(APPLICATION, fills, volumes)
     shown = render_result(result, volumes.preview(5), fills.load_line)
-    shared.tell(result, shown, as_json=options.json)
+    shared.print_result(result, shown, as_json=options.json)
     if not finished:
         return EXIT_INTERRUPTED
     differs = result["compared"] is not None and not _is_equal(result)
@@ -259,16 +259,16 @@ def _is_equal(result: dict[str, Any]) -> bool:
 
 
 def _compared(
-    options: argparse.Namespace, taken: _Input, fills: Any, phases: Phases
-) -> Comparison | None:
-    if taken.prepared is None or taken.spark is None or options.no_compare:
+    options: argparse.Namespace, given: _OrderInput, fills: Any, phases: Phases
+) -> FillComparison | None:
+    if given.prepared is None or given.spark is None or options.no_compare:
         return None
     from ...spark import to_spark
 
-    _say("comparing with the exchange's own fills")
+    _log_step("comparing with the exchange's own fills")
     with phases.phase("comparison"):
-        return compare(taken.spark, taken.prepared, to_spark(fills, taken.spark))
+        return compare(given.spark, given.prepared, to_spark(fills, given.spark))
 
 
-def _say(step: str) -> None:
-    shared.say(APPLICATION, step)
+def _log_step(step: str) -> None:
+    shared.log_step(APPLICATION, step)

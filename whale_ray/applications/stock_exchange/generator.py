@@ -1,11 +1,11 @@
-"""A seeded generator of orders, calibrated on a real day, as a source.
+"""A source that generates orders from a seed, calibrated on a real day.
 
-It makes rows of `schemas.ORDERS`: orders and cancels of very many symbols, some much busier than
-others, day after day with an opening and a closing auction; at a day's end all orders expire. The
-same settings give the same rows, however they are cut into batches.
+It generates rows of `schemas.ORDERS`: orders and cancels of many symbols with very different
+activity, for as many days as needed, each with an opening and a closing auction; at a day's end all
+orders expire. The same settings give the same rows, whatever the batch size.
 
-Whale's trace has 274 million records of a month and 6,649 symbols: as many a day here, where the
-orders asked for do not end before.
+Whale's trace has 274 million records of 6,649 symbols in a month. A generated day has as many
+records as an average day of that trace, unless the requested number ends before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...operators.process import InstanceContext
     from ...transport.wire.types import Schema
 
-__all__ = ["GeneratorSettings", "OrdersSource", "orders"]
+__all__ = ["OrderGeneratorSettings", "OrdersSource", "orders"]
 
 _RECORDS_MAX = 10**12
 _SYMBOLS_MAX = 400_000
@@ -42,7 +42,7 @@ _SYMBOL_BYTES = 9
 
 
 @dataclass(frozen=True)
-class GeneratorSettings:
+class OrderGeneratorSettings:
     """How much to generate.
 
     Raises:
@@ -50,9 +50,9 @@ class GeneratorSettings:
     """
 
     records: int = 1_000_000
-    """Orders and cancels; rows that begin or end auctions come on top."""
+    """Number of orders and cancels; rows that begin or end auctions are generated in addition."""
     symbols: int = 6_649
-    """Stocks; the trace of the paper has as many."""
+    """Number of stocks; the default is that of the paper's trace."""
     seed: int = 1
     """The same seed gives the same rows."""
 
@@ -66,7 +66,7 @@ class GeneratorSettings:
 class OrdersSource(Source):
     """Generated orders."""
 
-    settings: GeneratorSettings
+    settings: OrderGeneratorSettings
 
     def schema(self) -> Schema:
         """Return the columns."""
@@ -84,7 +84,7 @@ class OrdersSource(Source):
                 f" not by {context.parallelism}"
             )
             raise InputError(msg)
-        return _Reader(self.settings)
+        return _GeneratedOrders(self.settings)
 
     def describe(self) -> str:
         """Return records, symbols and seed."""
@@ -92,22 +92,22 @@ class OrdersSource(Source):
         return f"{of.records:,} generated orders of {of.symbols:,} symbols, seed {of.seed}"
 
 
-def orders(settings: GeneratorSettings | None = None) -> OrdersSource:
+def orders(settings: OrderGeneratorSettings | None = None) -> OrdersSource:
     """Return a source of generated orders."""
-    return OrdersSource(settings or GeneratorSettings())
+    return OrdersSource(settings or OrderGeneratorSettings())
 
 
-class _Reader(SourceReader):
-    """The market as time goes on."""
+class _GeneratedOrders(SourceReader):
+    """State of the simulated market."""
 
-    def __init__(self, settings: GeneratorSettings) -> None:
+    def __init__(self, settings: OrderGeneratorSettings) -> None:
         from .generator_kernels import MARKET, RECENT, STOCK, Habits
 
         self._left = settings.records
         self._random = np.random.default_rng([settings.seed, 1])
         seconds, sessions = statistics.seconds_of_a_day()
         alias, chances = _alias_table(statistics.shares_of_symbols(settings.symbols))
-        self._habits: Habits | None = Habits(
+        self._parameters: Habits | None = Habits(
             *(seconds, sessions, np.zeros(len(seconds), np.int64), alias, chances),
             *(statistics.quantities(), statistics.offsets_in_ticks()),
             *(statistics.CANCEL_SHARE, statistics.BUY_SHARE, statistics.AGGRESSIVE_SHARE),
@@ -127,17 +127,17 @@ class _Reader(SourceReader):
     @property
     def finished(self) -> bool:
         """Whether the last day has ended."""
-        return self._habits is None
+        return self._parameters is None
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the next rows."""
         from .generator_kernels import Made, make_rows
 
-        if self._habits is None:
+        if self._parameters is None:
             return None
         kinds = ("i8", "i8", "i1", "i1", "i8", "i8", "i8")
         made = Made(*(np.empty(max_rows, kind) for kind in kinds))
-        rows, ended = make_rows(self._market, self._stocks, self._recent, self._habits, made)
+        rows, ended = make_rows(self._market, self._stocks, self._recent, self._parameters, made)
         if ended:
             self._begin_day()
         return self._batch_of(made, rows) if rows else None
@@ -154,15 +154,15 @@ class _Reader(SourceReader):
         return Batch(ORDERS, columns, rows)
 
     def _begin_day(self) -> None:
-        """Go to the next day, if there is anything left to make."""
+        """Begin the next day, if records are left to generate."""
         records = min(self._left, _RECORDS_A_DAY)
         self._left -= records
         if not records:
-            self._habits = None
-        elif self._habits is not None:
+            self._parameters = None
+        elif self._parameters is not None:
             cumulated = np.cumsum(statistics.weights_of_seconds(self._random))
             ends = np.round(cumulated / cumulated[-1] * records).astype(np.int64)
-            self._habits = self._habits._replace(ends=ends)
+            self._parameters = self._parameters._replace(ends=ends)
             self._market["day_ms"] += _DAY_MS
             for name in ("message", "second", "first"):
                 self._market[name] = 0

@@ -1,9 +1,10 @@
-"""The market behind the generator, compiled: one row after the other, from one random sequence.
+"""The generator's compiled simulation of a market, row by row, from one random sequence.
 
-Every symbol has a best bid and ask and a guess of what rests there. Passive orders come at some
-distance from their own side's best; aggressive ones take from the other side's, and when that is
-used up the price moves. The generator keeps no books: what trades with whom is not its business.
-Cancels name one of the last orders of a symbol that came to rest, which may have been filled.
+Every symbol has a best bid and ask, each with an estimate of the quantity resting there. Passive
+orders are placed at some distance from the best price of their side; aggressive ones take from the
+other side's best price, which moves when its quantity is used up. The generator keeps no order
+books and does not know which orders trade. Cancels name one of the symbol's latest resting orders,
+which may have been filled.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -74,22 +75,22 @@ MARKET = np.dtype(
 
 
 class Habits(NamedTuple):
-    """The statistics that the market follows, see `generator_statistics`."""
+    """The statistics that the simulation reproduces, see `generator_statistics`."""
 
     seconds: Int64s
-    """In which messages come, since midnight."""
+    """The seconds of the day in which there are messages, since midnight."""
     sessions: Int64s
-    """Of each of these seconds, `OPENING` …"""
+    """The session of each of these seconds: `OPENING` …"""
     ends: Int64s
-    """Messages of the day up to the end of each second."""
+    """Number of the day's messages up to the end of each second."""
     alias: Int64s
     """Shape (symbols,), see `chances`."""
     chances: npt.NDArray[np.float64]
-    """Shape (symbols,): of a symbol itself rather than its alias, once it was drawn."""
+    """Shape (symbols,): probability of keeping a drawn symbol rather than taking its alias."""
     qtys: Int64s
-    """Equally likely, a power of two of them."""
+    """Equally likely quantities; their number is a power of two."""
     offsets: Int64s
-    """The same."""
+    """Equally likely offsets in ticks; their number is a power of two."""
     cancel_share: float
     buy_share: float
     aggressive_share: float
@@ -109,7 +110,7 @@ class Made(NamedTuple):
 
 @njit(cache=True, nogil=True, _nrt=False)
 def make_rows(
-    market: Records, stocks: Records, recent: Records, habits: Habits, made: Made
+    market: Records, stocks: Records, recent: Records, parameters: Habits, made: Made
 ) -> tuple[int, bool]:
     """Make rows until there is no room, or the day has ended.
 
@@ -139,17 +140,17 @@ def make_rows(
                 now.sweep = MESSAGES if now.sweep == OPEN_ALL else EXPIRE_ALL
                 now.symbol = 0
             continue
-        if now.message == habits.ends[-1]:
+        if now.message == parameters.ends[-1]:
             now.sweep, now.symbol = CLOSE_ALL, 0
             continue
-        session = habits.sessions[now.second]
-        while now.message == habits.ends[now.second]:
+        session = parameters.sessions[now.second]
+        while now.message == parameters.ends[now.second]:
             now.first = now.message
             now.second += 1
-        if habits.sessions[now.second] != session and session == OPENING:
+        if parameters.sessions[now.second] != session and session == OPENING:
             now.sweep, now.symbol = OPEN_ALL, 0
             continue
-        row = _message(now, stocks, recent, habits, made, row)
+        row = _message(now, stocks, recent, parameters, made, row)
     return row, False
 
 
@@ -179,19 +180,19 @@ def _phase(now: Any, stocks: Records, symbol: int, made: Made, row: int) -> None
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _message(
-    now: Any, stocks: Records, recent: Records, habits: Habits, made: Made, row: int
+    now: Any, stocks: Records, recent: Records, parameters: Habits, made: Made, row: int
 ) -> int:
     """Write the next message; or, if its symbol must collect first, that. Return the next row."""
     # What was drawn is drawn again if only the phase is written: so rows do not depend on room.
     before = now.random
     symbol = np.int64(_uniform(now) * len(stocks))
-    if _uniform(now) >= habits.chances[symbol]:
-        symbol = habits.alias[symbol]
+    if _uniform(now) >= parameters.chances[symbol]:
+        symbol = parameters.alias[symbol]
     stock = stocks[symbol]
-    length = habits.ends[now.second] - now.first
+    length = parameters.ends[now.second] - now.first
     ticks = (now.message - now.first) * 100 // length
-    time_ms = now.day_ms + habits.seconds[now.second] * 1000 + ticks * 10
-    session = habits.sessions[now.second]
+    time_ms = now.day_ms + parameters.seconds[now.second] * 1000 + ticks * 10
+    session = parameters.sessions[now.second]
     calls = session in (OPENING, CLOSING)
     if calls and not stock.collects:
         now.random = before
@@ -200,19 +201,19 @@ def _message(
         return row + 1
     now.message += 1
     stock.active = True
-    if session != CLOSING and _uniform(now) < habits.cancel_share:
+    if session != CLOSING and _uniform(now) < parameters.cancel_share:
         number = _recent_order(now, stock, recent[symbol])
         if number != 0:
             side = 1 if number > 0 else -1
             _write(made, row, time_ms, symbol, CANCEL, side, 0, _CANCEL_ALL, abs(number))
             return row + 1
-    side = 1 if _uniform(now) < habits.buy_share else -1
-    qty = habits.qtys[np.int64(_uniform(now) * len(habits.qtys))]
+    side = 1 if _uniform(now) < parameters.buy_share else -1
+    qty = parameters.qtys[np.int64(_uniform(now) * len(parameters.qtys))]
     now.order_no += 1
-    if not calls and _uniform(now) < habits.aggressive_share:
+    if not calls and _uniform(now) < parameters.aggressive_share:
         price = _take(now, stock, side, qty)
     else:
-        price = _offer(now, stock, side, qty, habits.offsets)
+        price = _offer(now, stock, side, qty, parameters.offsets)
         recent[symbol, stock.resting & (RECENT - 1)] = side * now.order_no
         stock.resting += 1
     _write(made, row, time_ms, symbol, ADD, side, price * _TICK_MILLI, qty, now.order_no)

@@ -1,4 +1,4 @@
-"""`Matcher`: keeps the order books of the symbols that its instances own, and matches orders."""
+"""`OrderMatcher`: keeps the order books of the symbols that its instances own, matches orders."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from ..shared.columns import check_columns, event_times, types_of
-from .matching import Matching
+from .matching import MatchingEngine
 from .records import Incoming, Records
 from .schemas import AGGRESSORS, FILLS, ROUTED
 from .texts import frozen, pick_texts
 
-__all__ = ["Matcher"]
+__all__ = ["OrderMatcher"]
 
 _NS_PER_MS = 1_000_000
 
 
-class Matcher(Process):
-    """Reads all valid orders, in the order of the exchange; emits the fills, in theirs.
+class OrderMatcher(Process):
+    """Reads all valid orders in the exchange's sequence; emits the fills in the order of execution.
 
-    Every row reaches every instance, and one of them owns the row's symbol: the others pass it over
-    by its hash alone. An order trades with the best price of the other side, among equals with the
-    order that has been there longest, at the price of the order that was there; the rest of it
-    stays in the book. Between COLLECT and AUCTION orders only collect.
+    Every row is broadcast, and one instance owns the row's symbol; the others skip the row by its
+    hash. Orders are matched in price-time priority: an order trades with the best price of the
+    other side, at equal prices with the oldest order, and at the price of the resting order. The
+    remainder stays in the book. Between COLLECT and AUCTION, orders rest without being matched.
 
-    One object serves all instances of a worker. What it emits for a symbol depends on that symbol's
-    rows and their order alone.
+    One object serves all instances of a worker. Its output for a symbol depends only on the rows
+    of that symbol and their order.
     """
 
     per_worker: ClassVar[bool] = True
     schema: Schema | None = FILLS
 
     def open(self, context: InstanceContext) -> None:
-        """Start without books; load the compiled loop now, so that no row waits for it."""
+        """Start without books, and load the compiled loops before the first row arrives."""
         owned = np.zeros(context.parallelism, np.bool_)
         owned[list(context.instances)] = True
         self._checked: set[Schema] = set()
-        self._matching = Matching(owned)
+        self._matching = MatchingEngine(owned)
         self._matching.warm_up()
         pick_texts(*_AGGRESSOR_TEXTS, np.empty(0, np.int64))
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Match the orders of the symbols that are owned here."""
+        """Match the orders for the symbols that this worker's instances own."""
         if batch.schema not in self._checked:
             check_columns("orders", batch, types_of(ROUTED))
             self._checked.add(batch.schema)
@@ -75,7 +75,7 @@ def _incoming(batch: Batch) -> Incoming:
 def _batch_of(
     fills: Records, incoming: Incoming, times: npt.NDArray[np.int64], origin_ns: int
 ) -> Batch:
-    """Return fills as rows of `FILLS`, at the times of the rows that made them happen."""
+    """Return fills as rows of `FILLS`, with the event times of the rows that caused them."""
     rows = np.ascontiguousarray(fills["row"])
     fill_times = times[rows]
     texts = (

@@ -1,4 +1,4 @@
-"""Matching over plain arrays: the compiled loop, and the memory that it asks for."""
+"""Matching over plain arrays: calls the compiled loop, and grows its memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .book_kernels import (
 )
 from .records import BOOK, FILL, LEVEL, ORDER, Books, Incoming, Records
 
-__all__ = ["Matching", "nothing_incoming"]
+__all__ = ["MatchingEngine", "nothing_incoming"]
 
 _BOOKS_AT_START = 64
 _ID_BYTES_AT_START = 16 * _BOOKS_AT_START
@@ -34,8 +34,8 @@ _ORDERS_AT_START = 4_096
 _FILLS = 8_192
 
 
-class Matching:
-    """The books of the instances that one object serves.
+class MatchingEngine:
+    """The order books of the instances that one operator object serves.
 
     Memory: 32 bytes an order and 8 to 16 for its index entry, 56 a price level, about 100 a book.
     """
@@ -44,7 +44,7 @@ class Matching:
         """Start without books.
 
         Args:
-            owned: which of the operator's instances are served, shape (parallelism,).
+            owned: True for each of the operator's instances that it serves, shape (parallelism,).
         """
         self._owned = owned
         self._books = Books(
@@ -65,7 +65,7 @@ class Matching:
 
     @property
     def unknown_cancels(self) -> int:
-        """Cancels of orders that were not in their book."""
+        """Number of cancels for orders that were not in the book."""
         return int(self._books.counts[UNKNOWN_CANCELS])
 
     def warm_up(self) -> None:
@@ -74,13 +74,13 @@ class Matching:
         self._grow(0, force=True)
 
     def take(self, rows: Incoming) -> Iterator[Records]:
-        """Take rows in the order of the exchange and yield the fills that they make happen.
+        """Process rows in the exchange's sequence and yield the fills that they cause.
 
         Yields:
             `FILL` records; a view, valid until the next step.
 
         Raises:
-            BadRowError: an order is added twice, or a fill names an order that is not there.
+            BadRowError: an order is added twice, or a fill names an order that is not in the book.
         """
         cursor = np.zeros(3, np.int64)
         while True:
@@ -96,7 +96,7 @@ class Matching:
                 raise BadRowError(_complaint(rows, row, repeated=outcome == REPEATED))
 
     def _grow(self, id_bytes: int, *, force: bool = False) -> None:
-        """Double what is full: `id_bytes` are needed for the next symbol."""
+        """Double the arrays that are full; the next symbol needs `id_bytes`."""
         of = self._books
         books, ids = of.books, of.ids
         while int(of.counts[ID_BYTES]) + id_bytes > len(ids):
@@ -121,7 +121,7 @@ class Matching:
 
 
 def nothing_incoming() -> Incoming:
-    """Return no rows, of the types that rows have: read-only arrays."""
+    """Return an input without rows: read-only arrays of the right types."""
     kinds = ("u1", "i4", "u8", "i1", "i1", "i8", "i8", "i8")
     arrays = [np.zeros(1 if kind == "i4" else 0, kind) for kind in kinds]
     for array in arrays:

@@ -1,7 +1,7 @@
-"""Preparation of the input with Spark: read, reject what cannot be used, rebuild the orders.
+"""Preparation of the input with Spark: read, reject rows that cannot be used, rebuild the orders.
 
-pyspark is not imported: everything goes through the session and the DataFrames that are passed in.
-How orders are rebuilt, and why, stands in `rebuilding`.
+This module does not import pyspark: it uses the session and the DataFrames that are passed in.
+`rebuilding` explains how orders are rebuilt, and why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from .rebuilding import COMPARISON, judge, rebuild
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Comparison", "InputPaths", "Prepared", "compare", "input_paths", "prepare"]
+__all__ = [
+    "ExchangeInputPaths",
+    "FillComparison",
+    "PreparedOrders",
+    "compare",
+    "input_paths",
+    "prepare",
+]
 
 _ORDERS, _TRADES = "orders.parquet", "trades.parquet"
 _REAL_ORDERS, _REAL_TRADES = re.compile(r"stock_orders_.*\.parquet"), "stock_trades_"
@@ -56,45 +63,45 @@ _TRADE_TYPES = {
 
 
 @dataclass(frozen=True)
-class InputPaths:
-    """Where the two inputs lie: Parquet files or folders."""
+class ExchangeInputPaths:
+    """Paths of the two inputs: Parquet files or folders."""
 
     orders: str
     trades: str
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """The stream as the topology takes it, and what became of the rows."""
+class PreparedOrders:
+    """The orders stream, ready for the topology, and the number of rows read and left out."""
 
     stream: DataFrame
-    """Rows of `schemas.ORDERS`, in the order of the exchange."""
+    """Rows of `schemas.ORDERS`, in the exchange's sequence."""
     trades: DataFrame
-    """The exchange's own executions, judged, to compare with."""
+    """The exchange's own executions, with the column `reason`, for the comparison."""
     rows: int
-    """Of the stream."""
+    """Rows of the stream."""
     rows_in: Mapping[str, int]
     """Input → rows read."""
     rejected: Mapping[str, int]
     """"input: reason" → rows left out; only reasons that occurred."""
     continuous: int
-    """Rows of both inputs that lie in continuous trading and can be used."""
+    """Usable rows of both inputs in continuous trading."""
     span: str
-    """From when to when the rows go, by the exchange's clock."""
+    """First and last time of the rows, in the exchange's time zone."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Continuous fills, one by one in the order of each symbol, against the exchange's."""
+class FillComparison:
+    """Comparison of the fills in continuous trading with the exchange's, in sequence per symbol."""
 
     compared: int
     """Fills that the exchange reports."""
     equal: int
-    """Of these, made by the same aggressor with the same orders, price and quantity, in turn."""
+    """Of these, the fills that have the same place, aggressor, orders, price and quantity here."""
     surplus: int
-    """Fills made beyond the last one of a symbol."""
+    """Fills after the last one that the exchange reports for a symbol."""
     first_different_seq: int | None
-    """Sequence number of the first one that is not equal; None if all are."""
+    """Sequence number of the first fill that is not equal; None if all are."""
 
     @property
     def is_equal(self) -> bool:
@@ -102,7 +109,7 @@ class Comparison:
         return self.compared == self.equal and self.surplus == 0
 
 
-def input_paths(directory: str | Path) -> InputPaths:
+def input_paths(directory: str | Path) -> ExchangeInputPaths:
     """Return the two inputs in a folder.
 
     Raises:
@@ -120,24 +127,24 @@ def input_paths(directory: str | Path) -> InputPaths:
         several = ", ".join(orders.name for orders, _ in whole)
         msg = f"{str(folder)!r} has several inputs ({several}): leave one of them there"
         raise InputError(msg)
-    paths = InputPaths(*map(str, whole[0]))
+    paths = ExchangeInputPaths(*map(str, whole[0]))
     check_files(asdict(paths))
     return paths
 
 
 def prepare(
     session: SparkSession,
-    paths: InputPaths,
+    paths: ExchangeInputPaths,
     *,
     calendar: TradingCalendar = SHANGHAI,
     on_bad_rows: OnBadRows = "drop",
-) -> Prepared:
+) -> PreparedOrders:
     """Read both inputs, reject rows that cannot be used, and rebuild the stream of orders.
 
     Args:
         session: a session whose time zone is UTC.
         paths: the inputs.
-        calendar: when the exchange trades continuously, and when orders only collect.
+        calendar: the exchange's phases of continuous trading and of collecting orders.
         on_bad_rows: "drop" counts rows that cannot be used, "fail" refuses them.
 
     Raises:
@@ -157,7 +164,7 @@ def prepare(
     _check(counts, paths, on_bad_rows)
     usable = [one for of_side in groups.values() for one in of_side if one.reason is None]
     stream = rebuild(engine, judged, calendar)
-    return Prepared(
+    return PreparedOrders(
         stream=stream.selectExpr(
             "TIMESTAMP_MILLIS(ms) AS event_time",
             *("symbol", "action", "side", "price_milli", "qty", "order_no"),
@@ -172,7 +179,7 @@ def prepare(
 
 
 class _Spark:
-    """Spark, as the rebuilding asks for it."""
+    """Spark as an `SqlEngine`."""
 
     millis = "UNIX_MILLIS(CAST(event_time AS TIMESTAMP))"
 
@@ -194,16 +201,16 @@ class _Spark:
         return self._session.createDataFrame(list(rows), columns)
 
 
-def compare(session: SparkSession, prepared: Prepared, made: DataFrame) -> Comparison:
-    """Compare the fills that were made, rows of `schemas.FILLS`, with the exchange's own."""
+def compare(session: SparkSession, prepared: PreparedOrders, made: DataFrame) -> FillComparison:
+    """Compare the application's fills, rows of `schemas.FILLS`, with the exchange's own."""
     row = session.sql(COMPARISON, trades=prepared.trades, made=made).first()
     assert row is not None
-    return Comparison(row["compared"], row["equal"], row["surplus"], row["first_different"])
+    return FillComparison(row["compared"], row["equal"], row["surplus"], row["first_different"])
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows of one input with one reason to be left out (None: they pass), in or out of calls."""
+    """Row count and time span for one reason (None: rows pass), in or outside of call phases."""
 
     reason: str | None
     continuous: bool
@@ -233,7 +240,9 @@ def _rows_by_reason(groups: Sequence[_Group]) -> dict[str | None, int]:
 
 
 def _check(
-    counts: Mapping[str, Mapping[str | None, int]], paths: InputPaths, on_bad_rows: OnBadRows
+    counts: Mapping[str, Mapping[str | None, int]],
+    paths: ExchangeInputPaths,
+    on_bad_rows: OnBadRows,
 ) -> None:
     rejected = rejected_rows(counts)
     if None not in counts["orders"]:

@@ -1,14 +1,15 @@
-"""How the exchange's two files become one stream of orders, in SQL for Spark and DuckDB alike.
+"""Rebuilds one stream of orders from the exchange's two files, in SQL for Spark and DuckDB.
 
-The Shanghai exchange publishes of an order only what comes to rest in the book; one that trades at
-once is seen in its trades. `seq` numbers the messages of both files. So an incoming order is
-rebuilt by looking ahead: its trades, which follow one another, and after them the rest if there is
-any. Its quantity is the sum of these, its limit is the rest's, else that of its worst trade; it
-stands where its first trade stood. Which orders it trades with, and in which order, is not told.
+The Shanghai exchange publishes only the part of an order that rests in the book; the part that
+trades at once appears as trades. `seq` numbers the messages of both files. So an incoming order is
+rebuilt from later messages: its trades, which follow one another, and after them the resting part,
+if any. Its quantity is the sum of these; its limit is that of the resting part, else the price of
+its worst trade; its place in the stream is that of its first trade. The stream does not contain
+which orders it trades with, nor in which order: the matching operator finds out.
 
-The calendar says when orders only collect. Where the uniform price of maximum volume gives exactly
-the exchange's fills of an auction, the stream asks the books for an auction; else it carries the
-exchange's own fills, to be applied. What rests just before is small, and looked at in plain Python.
+The calendar gives the call phases. Where the uniform price of maximum volume reproduces exactly the
+exchange's fills of an auction, the stream requests an auction; otherwise it contains the exchange's
+own fills, to be applied. The resting orders before an auction are few, so plain Python checks this.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = [
     "COMPARISON",
     "ORDER_RULES",
     "TRADE_RULES",
-    "Engine",
     "Judged",
+    "SqlEngine",
     "judge",
     "rebuild",
 ]
@@ -39,17 +40,17 @@ _DAY_MS = 86_400_000
 _DAY_MINUTES = 24 * 60
 
 
-class Engine(Protocol[Frame]):
-    """What is asked of Spark or DuckDB."""
+class SqlEngine(Protocol[Frame]):
+    """The operations that rebuilding needs from Spark or DuckDB."""
 
     millis: str
-    """SQL of `event_time` in ms since the epoch."""
+    """SQL for `event_time` in ms since the epoch."""
 
     def local_millis(self, zone: str) -> str:
-        """Return SQL of the ms that a clock of that zone shows at `event_time`, as if in UTC."""
+        """Return SQL for the local time in that zone at `event_time`, in ms since 1970-01-01."""
 
     def sql(self, query: str, frames: Mapping[str, Frame], *, keep: bool) -> Frame:
-        """Return the rows of a query, `{name}` being the rows of `frames`; keep them if asked."""
+        """Run a query in which `{name}` stands for `frames[name]`; `keep` caches the result."""
 
     def rows(self, frame: Frame) -> list[Mapping[str, Any]]:
         """Fetch rows."""
@@ -69,7 +70,7 @@ _SIZES = (
     ),
     ("quantity out of range", f"qty NOT BETWEEN 1 AND {QTY_MAX}"),
 )
-#: (reason, SQL that is true where the row is rejected), the first that applies counts.
+#: (reason, SQL that is true for a rejected row); the first rule that applies gives the reason.
 ORDER_RULES = (
     *_nulls("event_time", "seq", "symbol", "action", "side", "price_milli", "qty", "order_no"),
     ("empty symbol", "symbol = ''"),
@@ -116,7 +117,7 @@ SELECT {{millis}} AS ms, {_DAY} AS day, {{continuous}} AS continuous, seq, symbo
        price_milli, qty, buy_order_no, sell_order_no, {_reason(TRADE_RULES)} AS reason
 FROM {{trades}}
 """
-#: Whole orders: what they traded at once, and what came to rest.
+#: Complete orders: the part that traded at once, and the part that rests.
 _INCOMING = """
 WITH parts AS (
   SELECT day, symbol, order_no, ms, seq, side, price_milli AS limit_milli, 0 AS traded_milli, qty
@@ -131,7 +132,7 @@ SELECT day, symbol, order_no, MIN(ms) AS ms, MIN(seq) AS seq, MIN(side) AS side,
        SUM(qty) AS qty
 FROM parts GROUP BY day, symbol, order_no
 """
-#: What is left of every order just before each auction; time and `seq` agree for a symbol.
+#: The open quantity of every order just before each auction; a symbol's `seq` ascends with time.
 _RESTING = """
 WITH changes AS (
   SELECT day, symbol, order_no, ms, seq, side, price_milli, qty, seq AS place
@@ -177,16 +178,16 @@ _StreamRow = tuple[int, int, int, str, int, str, int, int, int]
 
 @dataclass(frozen=True)
 class Judged(Generic[Frame]):
-    """The two inputs, with `reason` where a row is rejected."""
+    """The two inputs with the column `reason`, null for rows that pass."""
 
     orders: Frame
     trades: Frame
 
 
 def judge(
-    engine: Engine[Frame], orders: Frame, trades: Frame, calendar: TradingCalendar
+    engine: SqlEngine[Frame], orders: Frame, trades: Frame, calendar: TradingCalendar
 ) -> Judged[Frame]:
-    """Find out which rows cannot be used, their local days, and which lie in continuous trading."""
+    """Add to each row the reason for rejection, local day, whether trading is continuous."""
     local_millis = engine.local_millis(calendar.zone)
     of_day = f"({local_millis} - {_DAY.format(local_millis=local_millis)} * {_DAY_MS})"
     terms = {
@@ -205,8 +206,8 @@ def judge(
     )
 
 
-def rebuild(engine: Engine[Frame], judged: Judged[Frame], calendar: TradingCalendar) -> Frame:
-    """Return the stream: the columns of `schemas.ORDERS`, but `ms` for the time, in order."""
+def rebuild(engine: SqlEngine[Frame], judged: Judged[Frame], calendar: TradingCalendar) -> Frame:
+    """Return the sorted stream: columns of `schemas.ORDERS`, with `ms` in place of the time."""
     frames = {"orders": judged.orders, "trades": judged.trades}
     frames["incoming"] = engine.sql(_INCOMING, frames, keep=True)
     days = [
@@ -245,19 +246,19 @@ class _Auction:
     """Local days since 1970-01-01."""
     symbol: str
     call: int
-    """Which of the calendar's calls it ends."""
+    """Number of the calendar's call phase that it ends."""
     begin_ms: int
-    """When that call begins."""
+    """Beginning of that call phase."""
     ms: int
     seq: int
-    """Where its first fill stands, if it has any."""
+    """Time and `seq` of its first fill; the end of the call phase and 0 if it has none."""
     places: tuple[tuple[int, int], ...]
     """Time in ms and `seq` of each fill."""
     fills: list[Fill]
 
 
 def _auctions(
-    engine: Engine[Frame],
+    engine: SqlEngine[Frame],
     frames: Mapping[str, Frame],
     days: Sequence[tuple[int, str]],
     calendar: TradingCalendar,
@@ -311,7 +312,7 @@ def _auction(
 
 
 def _phase(auction: _Auction, *, is_reproduced: bool) -> Iterator[_StreamRow]:
-    """Yield the rows that begin and end a time of collecting."""
+    """Yield the rows that begin and end a call phase."""
     symbol = auction.symbol
     yield _row((auction.begin_ms, 0), 0, symbol, Action.COLLECT)
     if is_reproduced:
@@ -328,12 +329,12 @@ def _phase(auction: _Auction, *, is_reproduced: bool) -> Iterator[_StreamRow]:
 
 
 def _row(place: tuple[int, int], turn: int, symbol: str, action: Action) -> _StreamRow:
-    """Return a row that concerns a symbol as a whole."""
+    """Return a row with an action for a whole symbol."""
     return (*place, turn, symbol, int(action), "", 0, 0, 0)
 
 
-#: What the run made happen against what the exchange did, fill by fill in the order of each symbol,
-#: in continuous trading; of `made`, rows of `schemas.FILLS`, and judged `trades`.
+#: Compares the fills of a run (`made`, rows of `schemas.FILLS`) with the exchange's (`trades`, with
+#: `reason`), in continuous trading, by their sequence per symbol.
 COMPARISON = """
 WITH reported AS (
   SELECT symbol, aggressor, price_milli, qty, buy_order_no, sell_order_no, seq,

@@ -1,6 +1,6 @@
-"""The records that order books are made of, and the arrays that hold them.
+"""The records of order books, and the arrays that hold them.
 
-Records are linked by their numbers in their pools; −1 is none.
+Records are linked by their index in their array; −1 means none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 ORDER = np.dtype(
     [
         ("number", np.int64),
-        ("qty", np.int64),  # what is left of it
+        ("qty", np.int64),  # open quantity
         ("book", np.int32),  # −1: free
         ("level", np.int32),
         ("before", np.int32),  # in its level
@@ -53,7 +53,7 @@ BOOK = np.dtype(
         ("id_stop", np.int64),
         ("fills", np.int64),  # so far
         ("auction_price", np.int64),
-        ("buyer", np.int64),  # order number of an applied fill whose seller is to come
+        ("buyer", np.int64),  # order number of an applied fill whose sell row has not arrived yet
         ("phase", np.int64),
         ("best", np.int32, (2,)),
         ("root", np.int32, (2,)),
@@ -63,7 +63,7 @@ BOOK = np.dtype(
 
 FILL = np.dtype(
     [
-        ("row", np.int64),  # that made it happen
+        ("row", np.int64),  # input row that caused the fill
         ("number", np.int64),  # of the book's fills, from 1
         ("price", np.int64),
         ("qty", np.int64),
@@ -76,7 +76,7 @@ FILL = np.dtype(
 
 
 class Books(NamedTuple):
-    """The books of one matching object, changed in place by the kernels."""
+    """The arrays of one `MatchingEngine`, changed in place by the kernels."""
 
     counts: Int64s
     """Shape (7,): how much of the others is in use, see `BOOKS` … in `book_kernels`."""
@@ -92,7 +92,7 @@ class Books(NamedTuple):
 
 
 class Incoming(NamedTuple):
-    """Rows of the orders stream, in the order of the exchange; all shapes (rows,) but `offsets`."""
+    """Rows of the orders stream, in the exchange's sequence; shapes (rows,) except `offsets`."""
 
     pool: npt.NDArray[np.uint8]
     """Symbol i is `pool[offsets[i] : offsets[i + 1]]`."""

@@ -17,32 +17,32 @@ __all__ = [
 
 
 class Action(IntEnum):
-    """What a row of the orders stream asks for."""
+    """The action that a row of the orders stream requests."""
 
     ADD = 1
-    """Trade, and what is left stays in the book."""
+    """Match an order; the remainder rests in the book."""
     CANCEL = 2
     """Withdraw `qty` of order `order_no`."""
     FILL = 3
-    """A fill decided elsewhere: one row for the buying order, then one for the selling order."""
+    """Apply a given fill: one row for the buying order, then one for the selling order."""
     COLLECT = 4
-    """From here on the symbol's orders only collect."""
+    """Begin a call phase: the symbol's orders rest without being matched."""
     AUCTION = 5
-    """Trade what can trade at the uniform price of maximum volume; then trading is continuous."""
+    """Execute at the uniform price of maximum volume, then begin continuous trading."""
     TRADE = 6
-    """From here on trading is continuous."""
+    """Begin continuous trading."""
     EXPIRE = 7
     """Withdraw all orders of the symbol."""
 
 
-#: Who made a fill happen, by the numbers that the compiled loop uses: the order that came last, an
-#: auction computed here, or an auction's fill that was applied as the exchange reported it.
+#: What caused a fill, by the numbers in the compiled loop: the side of the order that arrived last,
+#: an auction that was computed, or an auction's fill that was applied as the exchange reported it.
 AGGRESSORS = ("BUY", "SELL", "AUCTION", "APPLIED")
 
 _TIME = "timestamp[ms, tz=UTC]"
 
-#: The orders stream as a source gives it, in the order of the exchange. `side` is 1 for buys, −1
-#: for sells and 0 where there is none; prices and quantities are 0 where there is none.
+#: The orders stream as a source reads it, in the exchange's sequence. `side` is 1 for buys, −1 for
+#: sells, 0 for actions without a side; price and quantity are 0 for actions without them.
 ORDERS = Schema.of(
     event_time=_TIME,
     symbol="string",
@@ -52,7 +52,7 @@ ORDERS = Schema.of(
     qty="int64",
     order_no="int64",
 )
-#: As it goes to all matching instances; the event time travels with every row anyway.
+#: The orders as they are broadcast; the event time is not a column, since every row has one.
 ROUTED = Schema.of(
     symbol="string",
     book="uint64",

@@ -1,4 +1,4 @@
-"""What the stock-exchange application may be told, with the defaults of its definition."""
+"""Settings of the stock-exchange application, with the defaults from its definition."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _INSTANCES_MAX = 4_096
 
 @dataclass(frozen=True)
 class StockExchangeSettings:
-    """How the work is divided; results do not depend on it.
+    """How many instances share the work; the results do not depend on it.
 
     Raises:
         SettingsError: a value lies outside its range.
     """
 
     matching_instances: int = 16
-    """Instances that own the books; every order goes to all of them."""
+    """Instances that own the books; every order is broadcast to all of them."""
     volume_instances: int = 4
     """Instances that add up the trading volume."""
 

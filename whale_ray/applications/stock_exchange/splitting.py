@@ -1,8 +1,8 @@
-"""What is done once per order, before it goes to everybody: the trading rules, and the routing.
+"""The work per order before it is broadcast: checking the trading rules, and choosing the book.
 
 Whale's topology splits valid records into a stream of buys and one of sells. Here both stay in one
-stream, told apart by `side`: which of two orders of the same instant comes first decides who trades
-with whom, and two streams could not say.
+stream, with the column `side`: for two orders of the same instant their sequence decides which one
+trades, and two streams would lose that sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .texts import frozen
 
 __all__ = ["PRICE_MILLI_MAX", "QTY_MAX", "is_valid", "split"]
 
-#: So that the value of a day's trading in one symbol stays far below 2⁶³.
+#: These limits keep the value of a day's trading in one symbol far below 2⁶³.
 PRICE_MILLI_MAX = 10**10
 QTY_MAX = 10**9
 
@@ -33,10 +33,11 @@ _ROUTED_FROM_ORDERS = ("action", "side", "price_milli", "qty", "order_no")
 
 
 def is_valid(batch: Batch) -> npt.NDArray[np.bool_]:
-    """Tell which rows keep the trading rules, shape (num_rows,).
+    """Return which rows keep the trading rules, shape (num_rows,).
 
-    Nothing is null and the symbol is not empty. Orders and fills have a side, a price, a quantity
-    and a number, cancels the last two; what concerns a symbol as a whole needs nothing more.
+    A valid row has no nulls, and its symbol is not empty. Orders and fills need a side, a price, a
+    quantity and an order number; cancels need a quantity and an order number; actions for a whole
+    symbol need none of these.
 
     Raises:
         InputError: a column is missing, or of another type.
@@ -53,7 +54,7 @@ def is_valid(batch: Batch) -> npt.NDArray[np.bool_]:
 
 
 def split(batch: Batch) -> Batch:
-    """Return the columns that matching needs, with the hash that says which book a row is for."""
+    """Return the columns that matching needs, and the symbol's hash, which selects the book."""
     hashes, _ = hash_keys(batch, ("symbol",))
     columns = [_without_nulls(batch.column("symbol"))]
     columns.append(Column(ROUTED.field("book").type, hashes))
@@ -62,7 +63,7 @@ def split(batch: Batch) -> Batch:
 
 
 def _without_nulls(column: Column) -> Column:
-    """Return a column in which no value is null, and that says so."""
+    """Return the column without its validity mask; no value may be null."""
     if column.validity is None:
         return column
     return Column(column.type, column.data, column.offsets)

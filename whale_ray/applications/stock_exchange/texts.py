@@ -1,4 +1,4 @@
-"""Texts as bytes in a pool, for compiled loops: text i is `pool[offsets[i] : offsets[i + 1]]`."""
+"""Strings as bytes in a pool, for compiled loops: text i is `pool[offsets[i] : offsets[i + 1]]`."""
 
 from __future__ import annotations
 

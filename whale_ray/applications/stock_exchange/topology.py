@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...api.topology import Topology, columns
-from .matcher import Matcher
+from .matcher import OrderMatcher
 from .settings import StockExchangeSettings
 from .splitting import is_valid, split
 from .volume import Volume
@@ -28,13 +28,14 @@ APPLICATION = "stock-exchange"
 def build(
     orders: Source, fills: Sink, volumes: Sink, settings: StockExchangeSettings | None = None
 ) -> Topology:
-    """Return the topology that matches orders and adds up what is traded.
+    """Return the topology that matches orders and adds up the trading volume.
 
-    There is one source instance and every ring keeps its order, so orders reach the books as they
-    were read: the exchange's sequence decides, which is finer than event time.
+    Orders reach the books in the order in which they were read, since there is one source instance
+    and channels keep the order. So the exchange's own sequence applies, which is finer than event
+    time.
 
     Args:
-        orders: rows of `schemas.ORDERS`, in the order of the exchange and of event_time.
+        orders: rows of `schemas.ORDERS`, in the exchange's sequence, which sorts by event_time.
         fills: receives rows of `schemas.FILLS`.
         volumes: receives rows of `schemas.VOLUMES`.
         settings: numbers of instances.
@@ -47,7 +48,7 @@ def build(
     records = topology.source(orders, id="orders", event_time="event_time")
     valid = records.filter(columns(is_valid), id="valid").map(columns(split), id="split")
     made = valid.broadcast().process(
-        Matcher,
+        OrderMatcher,
         id="match",
         parallelism=settings.matching_instances,
         event_time_order=False,

@@ -29,16 +29,16 @@ _ID_BYTES_AT_START = 16 * _SYMBOLS_AT_START
 class Volume(Process):
     """Reads fills, keyed by symbol, and emits one row per symbol and second with a fill.
 
-    A symbol's fills come in their order, from its one owner. A second is complete as soon as a
-    later fill of the symbol comes, or the watermark has passed it; which of the two is first makes
-    no difference to the rows.
+    A symbol's fills arrive in the order of execution, from the one instance that owns its book. A
+    second is complete when a later fill of the symbol arrives or the watermark has passed; the
+    rows are the same in both cases.
     """
 
     per_worker: ClassVar[bool] = True
     schema: Schema | None = VOLUMES
 
     def open(self, context: InstanceContext) -> None:
-        """Start without symbols; load the compiled loops now, so that no row waits for them."""
+        """Start without symbols, and load the compiled loops before the first row arrives."""
         self._checked: set[Schema] = set()
         self._counts = np.zeros(2, np.int64)
         self._volumes: Records = np.zeros(0, VOLUME)
@@ -68,7 +68,7 @@ class Volume(Process):
             out.emit(self._batch_of(closed, origin_ns))
 
     def _add(self, batch: Batch) -> Records:
-        """Return the seconds that the fills close."""
+        """Add fills; return the seconds that they complete."""
         symbols = batch.column("symbol")
         assert symbols.offsets is not None
         hashes, _ = hash_keys(batch, ("symbol",))
@@ -89,7 +89,7 @@ class Volume(Process):
             self._make_room(2 * len(self._volumes), 2 * len(self._ids) + id_bytes)
 
     def _close(self, before: int) -> Records:
-        """Return the open seconds less than `before`."""
+        """Close and return the open seconds less than `before`."""
         closed = np.empty(int(self._counts[0]), VOLUME)
         return closed[: close_seconds(self._counts, self._volumes, before, closed)]
 

@@ -25,7 +25,7 @@ STREAMING_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
-class _Input:
+class _RideInput:
     name: str
     positions: Path
     requests: Path
@@ -54,12 +54,12 @@ def run(quick: bool = False) -> BenchReport:
     )
 
 
-def _input(folder: Path, quick: bool) -> _Input:
+def _input(folder: Path, quick: bool) -> _RideInput:
     """Return the input with only those requests that lie within the positions' time span."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from ...applications.ride_hailing.generator import GeneratorSettings, generate
+    from ...applications.ride_hailing.generator import CabGeneratorSettings, generate
 
     data = os.environ.get("WHALE_RAY_DATA")
     if data and not quick:
@@ -67,7 +67,7 @@ def _input(folder: Path, quick: bool) -> _Input:
         requests = Path(data) / "sf_taxi_requests.parquet"
     else:
         hours = 2.0 if quick else 168.0
-        made = generate(folder, GeneratorSettings(hours=hours))
+        made = generate(folder, CabGeneratorSettings(hours=hours))
         name, positions, requests = f"{hours:g} generated hours", *_paths(made)
     asked = pq.read_table(requests)
     times = pq.read_table(positions, columns=["event_time"])["event_time"]
@@ -75,7 +75,7 @@ def _input(folder: Path, quick: bool) -> _Input:
     within = pc.and_(pc.greater_equal(when, span["min"]), pc.less_equal(when, span["max"]))
     kept = asked.filter(within)
     pq.write_table(kept, folder / "within.parquet")
-    return _Input(name, positions, folder / "within.parquet", len(times) + len(kept))
+    return _RideInput(name, positions, folder / "within.parquet", len(times) + len(kept))
 
 
 def _paths(made: object) -> tuple[Path, Path]:
@@ -85,7 +85,7 @@ def _paths(made: object) -> tuple[Path, Path]:
     return made.positions_path, made.requests_path
 
 
-def _read_alone(given: _Input) -> float:
+def _read_alone(given: _RideInput) -> float:
     """Return how long it takes to read both files with one thread, in seconds."""
     import pyarrow.parquet as pq
 
@@ -97,7 +97,7 @@ def _read_alone(given: _Input) -> float:
     return (clock.monotonic_ns() - begin_ns) / 1e9
 
 
-def _outcome(given: _Input, where: str, workers: int) -> JobOutcome:
+def _outcome(given: _RideInput, where: str, workers: int) -> JobOutcome:
     from ... import sinks, sources
     from ...api.submission import run as run_here
     from ...api.submission import submit
@@ -113,7 +113,9 @@ def _outcome(given: _Input, where: str, workers: int) -> JobOutcome:
     return submit(topology, on="processes", workers=workers).outcome()
 
 
-def _rows(given: _Input, where: str, workers: int, outcome: JobOutcome, read_s: float) -> list[Row]:
+def _rows(
+    given: _RideInput, where: str, workers: int, outcome: JobOutcome, read_s: float
+) -> list[Row]:
     parameters = {"input": given.name, "on": where, "workers": workers, "rows": given.rows}
     aim = Aim("value", "at most", STREAMING_SECONDS_MAX) if given.name == "real week" else None
     cpu_s = outcome.metrics.cpu_s

@@ -24,7 +24,7 @@ MAGIC = 0x4D4F
 START_NS = 1_000_000_000_000
 
 
-class Message(NamedTuple):
+class FeedMessage(NamedTuple):
     """A message without what is the same in all of them."""
 
     kind: str
@@ -37,19 +37,19 @@ class Message(NamedTuple):
     underlying_milli: int = 0
 
 
-def encoded(message: Message, *, magic: int = MAGIC, version: int = 1) -> bytes:
+def encoded(message: FeedMessage, *, magic: int = MAGIC, version: int = 1) -> bytes:
     """Return a message as it goes over a line."""
     values = (message.line, 0, *message[2:])
     plain = FORMAT.pack(magic, version, ord(message.kind), *values)
     return plain[:6] + struct.pack("<H", sum(struct.unpack("<24H", plain)) % 65_536) + plain[8:]
 
 
-def decoded(data: bytes) -> Message:
+def decoded(data: bytes) -> FeedMessage:
     """Return the message; it must be whole."""
     magic, version, kind, line, total, *values = FORMAT.unpack(data)
     assert (magic, version) == (MAGIC, 1)
     assert total == (sum(struct.unpack("<24H", data)) - total) % 65_536
-    return Message(chr(kind), line, *values)
+    return FeedMessage(chr(kind), line, *values)
 
 
 def batch_of(messages: Iterable[bytes]) -> Batch:
@@ -69,12 +69,12 @@ def messages_of(
     *,
     looks_ns: Sequence[int] = (),
     max_rows: int = 1 << 20,
-) -> list[Message]:
+) -> list[FeedMessage]:
     """Return what is read of a line whose reader looks at these moments and then at the end."""
     clock = VirtualClock(START_NS)
     reader = FeedLines(book, settings).open(context(line, settings.feeds, clock))
     assert reader.read(max_rows) is None  # nothing is due when a line begins
-    read: list[Message] = []
+    read: list[FeedMessage] = []
     for look_ns in (*looks_ns, round(settings.seconds * 1e9)):
         clock.advance(START_NS + look_ns - clock.monotonic_ns())
         while (batch := reader.read(max_rows)) is not None:
@@ -87,7 +87,7 @@ def messages_of(
     return read
 
 
-def all_trades(book: ContractBook, settings: OptionsMarketSettings) -> list[Message]:
+def all_trades(book: ContractBook, settings: OptionsMarketSettings) -> list[FeedMessage]:
     """Return all that is offered on all lines."""
     messages = [
         message for line in range(settings.feeds) for message in messages_of(book, settings, line)
@@ -110,7 +110,7 @@ def small_book(contracts: int = 12) -> ContractBook:
 
 
 def expected_decisions(
-    book: ContractBook, trades: Sequence[Message], threshold_bp: int
+    book: ContractBook, trades: Sequence[FeedMessage], threshold_bp: int
 ) -> list[tuple[int, ...]]:
     """Return (contract, line, sequence, price, average, signal), by contract and sequence."""
     names = ("contract", "line", "sequence", "price_milli", "quantity", "underlying_milli")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.whale_ray.applications.options_market.markets import (
-    Message,
+    FeedMessage,
     all_trades,
     batch_of,
     encoded,
@@ -17,7 +17,7 @@ from tests.whale_ray.applications.options_market.markets import (
 )
 from whale_ray.applications.options_market.collector import Collector
 from whale_ray.applications.options_market.contracts import ContractBook
-from whale_ray.applications.options_market.engines import Engine
+from whale_ray.applications.options_market.engines import DecisionRule
 from whale_ray.applications.options_market.handlers import FeedHandler
 from whale_ray.applications.options_market.schemas import DECISIONS, decisions_of
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
@@ -27,12 +27,12 @@ NAMES = ("contract", "line", "sequence", "price_milli", "average_milli", "signal
 
 
 def decided(
-    book: ContractBook, trades: list[Message], threshold_bp: int, cut: int
+    book: ContractBook, trades: list[FeedMessage], threshold_bp: int, cut: int
 ) -> list[tuple[int, ...]]:
     """Return decisions on trades that come in pieces, by contract and sequence number."""
     clock = VirtualClock(1_000)
     handler = FeedHandler(4, len(book), clock)
-    engine = Engine(
+    engine = DecisionRule(
         book.listed["right"].copy(), book.listed["strike_milli"].copy(), threshold_bp, clock
     )
     collector = Collector(clock)
@@ -76,7 +76,7 @@ def test_decisions_are_what_a_query_answers(threshold_bp, cut):
 def test_so_they_are_for_any_trades(values, threshold_bp):
     book = small_book(3)
     trades = [
-        Message("T", 0, place + 1, 0, contract, quantity, price, 96_000 + 40 * (place % 60))
+        FeedMessage("T", 0, place + 1, 0, contract, quantity, price, 96_000 + 40 * (place % 60))
         for place, (contract, quantity, price) in enumerate(values)
     ]
     assert decided(book, trades, threshold_bp, 7) == expected_decisions(book, trades, threshold_bp)
@@ -85,10 +85,10 @@ def test_so_they_are_for_any_trades(values, threshold_bp):
 def test_no_sum_of_trades_overflows():
     """90 million of the largest trades are as many as a run may have."""
     book = small_book(1)
-    engine = Engine(book.listed["right"].copy(), np.array([1]), 500, VirtualClock())
+    engine = DecisionRule(book.listed["right"].copy(), np.array([1]), 500, VirtualClock())
     engine._contracts["value"] = 10**8 * 1_000 * (90_000_000 - 1)
     engine._contracts["quantity"] = 1_000 * (90_000_000 - 1)
-    made = FeedHandler(1, 1)(batch_of([encoded(Message("T", 0, 1, 0, 0, 1_000, 10**8, 1))]))
+    made = FeedHandler(1, 1)(batch_of([encoded(FeedMessage("T", 0, 1, 0, 0, 1_000, 10**8, 1))]))
     assert made is not None
     assert engine(made) is None  # the price is the average
     assert engine._contracts["value"][0] == 9 * 10**18

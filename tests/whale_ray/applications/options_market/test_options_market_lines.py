@@ -9,7 +9,7 @@ import pytest
 
 from tests.whale_ray.applications.options_market.markets import (
     START_NS,
-    Message,
+    FeedMessage,
     all_trades,
     context,
     messages_of,
@@ -42,7 +42,7 @@ def test_a_lines_messages_are_numbered_and_in_the_order_of_time_up_to_its_end():
     assert {one.line for one in messages} == {1}
     *trades, end = messages
     assert {one.kind for one in trades} == {"T"}
-    assert end == Message("E", 1, len(messages), START_NS + 200_000_000)
+    assert end == FeedMessage("E", 1, len(messages), START_NS + 200_000_000)
     times = [one.due_ns for one in trades]
     assert times == sorted(times)
     assert times[0] > START_NS and times[-1] < START_NS + 200_000_000
@@ -79,7 +79,7 @@ def test_prices_keep_to_ticks_and_quantities_to_lots():
         assert one.underlying_milli == pytest.approx(listed["underlying_milli"], rel=0.005)
 
 
-def kept_of(offered: list[Message], room: int, looks_ns: list[int], max_rows: int) -> list[int]:
+def kept_of(offered: list[FeedMessage], room: int, looks_ns: list[int], max_rows: int) -> list[int]:
     """Return the numbers that a reader with these looks gets, of a buffer with so much room."""
     buffer: deque[int] = deque()
     taken: list[int] = []

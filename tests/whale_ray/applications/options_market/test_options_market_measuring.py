@@ -15,8 +15,8 @@ from whale_ray.applications.options_market.generated import generated_contracts
 from whale_ray.applications.options_market.measuring import (
     STAGES,
     Ingest,
-    Latency,
-    Measured,
+    MarketRun,
+    StageLatency,
     _check,
     latencies_of,
 )
@@ -33,16 +33,18 @@ from whale_ray.configs.errors import EXIT_USAGE, JobError, SettingsError, WhaleE
 from whale_ray.configs.settings import Settings
 
 INGEST = Ingest(offered=1_000, taken=990, missed=10, gaps=2, damaged=1, missed_by_lines=9)
-MEASURED = Measured(
+MEASURED = MarketRun(
     state="finished",
     ingest=INGEST,
     trades=990,
     decisions=30,
     samples=20,
-    stages=dict(zip(STAGES, (Latency(value, 1.0, 2.0) for value in (30, 8, 50, 12)), strict=True)),
-    end_to_end=Latency(100.0, 90.0, 200.0),
-    wait_on_line=Latency(40.0, 30.0, 2_000.0),
-    from_due=Latency(140.0, 120.0, 2_200.0),
+    stages=dict(
+        zip(STAGES, (StageLatency(value, 1.0, 2.0) for value in (30, 8, 50, 12)), strict=True)
+    ),
+    end_to_end=StageLatency(100.0, 90.0, 200.0),
+    wait_on_line=StageLatency(40.0, 30.0, 2_000.0),
+    from_due=StageLatency(140.0, 120.0, 2_200.0),
     seconds=5.01,
     cpu_s=3.5,
     workers=3,
@@ -74,7 +76,7 @@ def test_the_middle_two_thirds_of_the_decisions_count():
     ]
     count, found = latencies_of(moments(steps[::-1]))
     assert count == 8
-    assert found["feed_handler"] == Latency(5.0, 5.0, 5.0)
+    assert found["feed_handler"] == StageLatency(5.0, 5.0, 5.0)
 
 
 def test_without_decisions_there_is_no_latency():
@@ -175,7 +177,7 @@ def test_workers_that_a_placement_cannot_have_are_refused():
 # --- the report ------------------------------------------------------------------------------
 
 
-def described(measured: Measured = MEASURED) -> dict:
+def described(measured: MarketRun = MEASURED) -> dict:
     return describe_result(
         command="whale-ray run options-market",
         settings=OptionsMarketSettings(),

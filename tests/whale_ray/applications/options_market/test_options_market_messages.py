@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.whale_ray.applications.options_market.markets import (
-    Message,
+    FeedMessage,
     batch_of,
     decoded,
     encoded,
@@ -17,14 +17,14 @@ from whale_ray.applications.options_market.schemas import INGEST, TRADE, TRADES
 from whale_ray.transport.clock import VirtualClock
 
 LINES, CONTRACTS = 3, 5
-GOLDEN = Message("T", 2, 7, 123_456_789, 4, 65, 1_650, 22_912_400)
+GOLDEN = FeedMessage("T", 2, 7, 123_456_789, 4, 65, 1_650, 22_912_400)
 GOLDEN_HEX = """
     4f4d 01 54 0200 6d1b 0700000000000000 15cd5b0700000000
     04000000 41000000 7206000000000000 909d5d0100000000
 """
 
 trades = st.builds(
-    Message,
+    FeedMessage,
     kind=st.just("T"),
     line=st.integers(0, LINES - 1),
     sequence=st.integers(1, 1 << 40),
@@ -37,7 +37,7 @@ trades = st.builds(
 
 
 def parsed(messages: list[bytes]) -> list[tuple[int, ...]]:
-    """Return the trades that a handler makes: contract, line, … as in `Message`."""
+    """Return the trades that a handler makes: contract, line, … as in `FeedMessage`."""
     made = FeedHandler(LINES, CONTRACTS, VirtualClock(99))(batch_of(messages))
     if made is None:
         return []
@@ -49,7 +49,7 @@ def parsed(messages: list[bytes]) -> list[tuple[int, ...]]:
     return list(zip(made["contract"].tolist(), *columns, strict=True))
 
 
-def as_parsed(message: Message) -> tuple[int, ...]:
+def as_parsed(message: FeedMessage) -> tuple[int, ...]:
     _, line, sequence, due_ns, contract, *others = message
     return (contract, line, sequence, due_ns, *others)
 
@@ -106,7 +106,7 @@ def test_a_changed_byte_is_noticed(message, place, change):
 def test_what_is_out_of_range_is_damaged(data):
     """It is left out, counted, and its place in the sequence is a gap."""
     first, third = (encoded(GOLDEN._replace(sequence=number)) for number in (1, 3))
-    end = encoded(Message("E", 2, 4, 0))
+    end = encoded(FeedMessage("E", 2, 4, 0))
     assert [one[2] for one in parsed([first, data, third, end])] == [1, 3]
     ingest = IngestMetrics(LINES, CONTRACTS)
     assert counted(ingest, [first, data]) == []
@@ -129,7 +129,7 @@ def test_gaps_are_counted_as_one_would_by_hand(taken, cut):
         for line, numbers in enumerate(lines)
         for number in numbers
     ]
-    messages += [encoded(Message("E", line, 201, 0)) for line in range(LINES)]
+    messages += [encoded(FeedMessage("E", line, 201, 0)) for line in range(LINES)]
     ingest = IngestMetrics(LINES, CONTRACTS)
     rows = [
         row

@@ -28,8 +28,8 @@ from whale_ray.applications.options_market.generated import (
     trades_of_ranks,
 )
 from whale_ray.applications.options_market.prepare import (
-    InputPaths,
-    Prepared,
+    ContractInputPaths,
+    PreparedContracts,
     input_paths,
     prepare,
 )
@@ -133,7 +133,7 @@ def spark_name(kind: pa.DataType) -> str:
     return names.get(str(kind), str(kind))
 
 
-def prepared(folder: Path, **options: Any) -> Prepared:
+def prepared(folder: Path, **options: Any) -> PreparedContracts:
     with duckdb.connect() as database:
         return prepare(DuckEngine(database), input_paths(folder), **options)
 
@@ -246,7 +246,7 @@ def test_folders_without_one_input_of_a_kind_are_refused(tmp_path):
     ):
         input_paths(tmp_path)
     (tmp_path / "options_daily_a.parquet").unlink()
-    found = InputPaths(str(tmp_path / "options_daily_b.parquet"), None)
+    found = ContractInputPaths(str(tmp_path / "options_daily_b.parquet"), None)
     assert input_paths(tmp_path) == found
 
 

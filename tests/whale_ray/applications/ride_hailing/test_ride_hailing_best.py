@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.whale_ray.applications.emitted import Emitted, context
-from whale_ray.applications.ride_hailing.best import Best
+from whale_ray.applications.ride_hailing.best import BestVehicle
 from whale_ray.transport.wire.batch import Batch
 
 COLUMNS = ("request_id", "request_time", "vehicle_id", "distance_m")
@@ -21,7 +21,7 @@ def choose(rows: list[tuple], id_type: str = "int32") -> list[dict]:
     batch = batch.with_column("request_id", list(ids), id_type)
     batch = batch.with_column("vehicle_id", list(vehicles), "string")
     batch = batch.with_column("distance_m", list(distances), "float64")
-    chooser, out = Best(), Emitted()
+    chooser, out = BestVehicle(), Emitted()
     chooser.open(context([0], 1))
     chooser.on_batch(batch.with_times(np.array(times, np.int64)), out)
     (emitted,) = out.batches
@@ -57,7 +57,7 @@ def test_the_same_id_at_another_time_is_another_request():
 
 
 def test_no_row_makes_no_row():
-    chooser, out = Best(), Emitted()
+    chooser, out = BestVehicle(), Emitted()
     chooser.open(context([0], 1))
     empty = Batch.from_pydict(
         {name: np.empty(0) for name in COLUMNS} | {"vehicle_id": np.empty(0, "U1")}

@@ -15,7 +15,7 @@ from whale_ray.applications.ride_hailing.cleaning import (
     judged_positions_sql,
     judged_requests_sql,
 )
-from whale_ray.applications.ride_hailing.prepare import InputPaths, input_paths, prepare
+from whale_ray.applications.ride_hailing.prepare import RideInputPaths, input_paths, prepare
 from whale_ray.configs.errors import InputError
 
 START = datetime(2008, 5, 31, 7, tzinfo=UTC)
@@ -129,7 +129,7 @@ def test_a_folder_without_input_is_named(tmp_path):
     )
 
 
-class Frame:
+class SqlTable:
     """As much of a DataFrame and its session as the check of columns looks at."""
 
     def __init__(self, **types: str) -> None:
@@ -137,10 +137,10 @@ class Frame:
         self.columns = list(types)
         self.read = self
 
-    def parquet(self, path: str) -> Frame:
+    def parquet(self, path: str) -> SqlTable:
         return self
 
-    def selectExpr(self, *terms: str) -> Frame:  # noqa: N802  # Spark's name
+    def selectExpr(self, *terms: str) -> SqlTable:  # noqa: N802  # Spark's name
         assert terms == tuple(f"`{name}`" for name in self.columns)
         return self
 
@@ -171,13 +171,13 @@ def test_a_wrong_column_is_named(tmp_path, types, message):
     path = str(tmp_path / "rows.parquet")
     pq.write_table(pa.table({}), path)
     with pytest.raises(InputError) as refused:
-        prepare(Frame(**types), InputPaths(path, path))
+        prepare(SqlTable(**types), RideInputPaths(path, path))
     assert str(refused.value) == message.format(path=path)
 
 
 def test_a_missing_file_is_named():
     with pytest.raises(InputError) as refused:
-        prepare(Frame(), InputPaths("/nowhere/p.parquet", "/nowhere/r.parquet"))
+        prepare(SqlTable(), RideInputPaths("/nowhere/p.parquet", "/nowhere/r.parquet"))
     assert str(refused.value) == (
         "positions: no file '/nowhere/p.parquet': give the path of a Parquet file or folder"
     )

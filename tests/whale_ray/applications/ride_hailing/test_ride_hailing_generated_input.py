@@ -21,7 +21,7 @@ from whale_ray.applications.ride_hailing.cleaning import (
     judged_requests_sql,
 )
 from whale_ray.applications.ride_hailing.generated_input import take
-from whale_ray.applications.ride_hailing.generator import Generated, GeneratorSettings, generate
+from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, Generated, generate
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import InputError
 from whale_ray.configs.settings import SparkSettings
@@ -31,7 +31,7 @@ LIMITS = [None, 1, 777, 10_000, 10**9]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Generated:
-    return generate(tmp_path_factory.mktemp("made"), GeneratorSettings(vehicles=150, hours=2.0))
+    return generate(tmp_path_factory.mktemp("made"), CabGeneratorSettings(vehicles=150, hours=2.0))
 
 
 def rows(path: Path, columns: list[str]) -> list[dict[str, object]]:
@@ -88,7 +88,7 @@ def test_without_any_position_there_is_nothing_to_do(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_the_rows_are_those_that_spark_prepares(made: Generated) -> None:
-    from whale_ray.applications.ride_hailing.prepare import InputPaths, prepare
+    from whale_ray.applications.ride_hailing.prepare import RideInputPaths, prepare
     from whale_ray.spark import spark_locally
     from whale_ray.spark.source import spark_source
 
@@ -107,7 +107,7 @@ def test_the_rows_are_those_that_spark_prepares(made: Generated) -> None:
         ]
         return table.cast(schema).cast(pa.schema(integers)).to_pylist()
 
-    paths = InputPaths(str(made.positions_path), str(made.requests_path))
+    paths = RideInputPaths(str(made.positions_path), str(made.requests_path))
     with spark_locally("generated input", SparkSettings()) as spark:
         for limit in (None, 777):
             by_spark, taken = prepare(spark, paths, limit=limit), take(made, limit)

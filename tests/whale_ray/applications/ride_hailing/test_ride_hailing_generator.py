@@ -17,8 +17,8 @@ import pytest
 from whale_ray.applications.ride_hailing.generator import (
     POSITIONS_SCHEMA,
     REQUESTS_SCHEMA,
+    CabGeneratorSettings,
     Generated,
-    GeneratorSettings,
     generate,
 )
 from whale_ray.configs.errors import SettingsError
@@ -114,7 +114,7 @@ def figures(positions: Path, requests: Path) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def hour(tmp_path_factory) -> Generated:
-    settings = GeneratorSettings(vehicles=50, hours=1, seed=2)
+    settings = CabGeneratorSettings(vehicles=50, hours=1, seed=2)
     return generate(tmp_path_factory.mktemp("hour"), settings)
 
 
@@ -126,7 +126,7 @@ def test_the_real_week_has_the_figures(data_dir):
 
 
 def test_a_generated_week_comes_close(tmp_path):
-    made = generate(tmp_path, GeneratorSettings(hours=168))
+    made = generate(tmp_path, CabGeneratorSettings(hours=168))
     found = figures(made.positions_path, made.requests_path)
     assert found == {name: pytest.approx(real, rel=within) for name, (real, within) in REAL.items()}
 
@@ -141,15 +141,15 @@ def test_columns_and_types_are_those_of_the_real_files(data_dir, hour):
 
 
 def test_the_same_seed_gives_the_same_bytes(hour, tmp_path):
-    again = generate(tmp_path / "again", GeneratorSettings(vehicles=50, hours=1, seed=2))
+    again = generate(tmp_path / "again", CabGeneratorSettings(vehicles=50, hours=1, seed=2))
     assert again.positions_path.read_bytes() == hour.positions_path.read_bytes()
     assert again.requests_path.read_bytes() == hour.requests_path.read_bytes()
-    other = generate(tmp_path / "other", GeneratorSettings(vehicles=50, hours=1, seed=3))
+    other = generate(tmp_path / "other", CabGeneratorSettings(vehicles=50, hours=1, seed=3))
     assert not pq.read_table(other.positions_path).equals(pq.read_table(hour.positions_path))
 
 
 def test_a_cab_does_the_same_whatever_the_size_of_the_fleet_and_the_length(hour, tmp_path):
-    made = generate(tmp_path, GeneratorSettings(vehicles=80, hours=1.5, seed=2))
+    made = generate(tmp_path, CabGeneratorSettings(vehicles=80, hours=1.5, seed=2))
     larger = pq.read_table(made.positions_path)
     keep = pc.and_(
         pc.less(larger["vehicle_id"].cast(pa.string()), "cab000050"),
@@ -198,7 +198,7 @@ def test_a_request_is_a_vehicle_that_turns_occupied(hour):
 
 
 def test_larger_fleets_stand_in_other_cities(tmp_path):
-    settings = GeneratorSettings(vehicles=4_000, hours=0.1, vehicles_per_city=40)
+    settings = CabGeneratorSettings(vehicles=4_000, hours=0.1, vehicles_per_city=40)
     made = generate(tmp_path, settings)
     rows = pq.read_table(made.positions_path)
     lat, lon = rows["lat_e5"].to_numpy() / 1e5, rows["lon_e5"].to_numpy() / 1e5
@@ -222,5 +222,5 @@ def test_larger_fleets_stand_in_other_cities(tmp_path):
 )
 def test_sizes_out_of_range_are_refused(values, message):
     with pytest.raises(SettingsError) as refused:
-        GeneratorSettings(**values)
+        CabGeneratorSettings(**values)
     assert str(refused.value) == message

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.applications.emitted import Emitted, context
 from tests.whale_ray.applications.ride_hailing.worlds import (
-    World,
+    RideWorld,
     best,
     candidates,
     merged_steps,
 )
-from whale_ray.applications.ride_hailing.matcher import Matcher
+from whale_ray.applications.ride_hailing.matcher import VehicleMatcher
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.configs.errors import BadRowError, InputError, SettingsError
 from whale_ray.transport.wire.batch import Batch
@@ -34,7 +34,7 @@ IDS = ["a", "b", "aa", "ab", "é", "ejtobu", "", "a-vehicle-with-quite-a-long-na
 
 
 @st.composite
-def worlds(draw) -> tuple[World, RideHailingSettings]:
+def worlds(draw) -> tuple[RideWorld, RideHailingSettings]:
     """Draw vehicles and requests around one place, at distances like the radius."""
     centre = draw(st.sampled_from(CENTRES))
     radius_m = draw(st.sampled_from([1.0, 7.5, 40.0, 2_000.0, 50_000.0, 9_000_000.0]))
@@ -59,7 +59,7 @@ def worlds(draw) -> tuple[World, RideHailingSettings]:
         (number, time_ms, *(value / 1e5 for value in place()))
         for number, time_ms in enumerate(sorted(draw(st.lists(seconds, min_size=1, max_size=5))))
     ]
-    return World(sorted(positions, key=lambda fix: fix[1]), requests), settings
+    return RideWorld(sorted(positions, key=lambda fix: fix[1]), requests), settings
 
 
 def found_by(batches: list[Batch]) -> dict[int, dict[str, float]]:
@@ -112,12 +112,12 @@ def test_one_merged_call_equals_calls_by_side(drawn, rows):
     world, settings = drawn
     positions, requests = world.batches()
     merged, by_side = Emitted(), Emitted()
-    one, two = Matcher(settings), Matcher(settings)
+    one, two = VehicleMatcher(settings), VehicleMatcher(settings)
     one.open(context([0], 1))
     two.open(context([0], 1))
     for left, right, order in merged_steps(positions, requests, rows):
         one.on_merged(left, right, order, merged)
-        super(Matcher, two).on_merged(left, right, order, by_side)
+        super(VehicleMatcher, two).on_merged(left, right, order, by_side)
     assert merged.rows() == by_side.rows()
 
 
@@ -144,7 +144,7 @@ def test_a_crowd_that_moves_is_always_found(centre, radius_m):
     fixes, vehicles = 600, 40
     lat, lon = places(fixes)
     whose, occupied = random.integers(0, vehicles, fixes), random.random(fixes) < 0.3
-    world = World(
+    world = RideWorld(
         [(f"v{whose[n]}", n, lat[n], lon[n], occupied[n]) for n in range(fixes)],
         [
             (n, n * fixes // 60, *place)
@@ -160,20 +160,20 @@ def test_a_crowd_that_moves_is_always_found(centre, radius_m):
 
 
 def test_a_vehicle_at_exactly_the_radius_is_found():
-    far = World([("a", 0, 0, 0, False)], [(1, 0, 0.0, 0.5)])
+    far = RideWorld([("a", 0, 0, 0, False)], [(1, 0, 0.0, 0.5)])
     ((_, distance_m),) = far.found(RideHailingSettings(60_000.0))[1].items()
     assert answer(far, RideHailingSettings(distance_m)) == {1: "a"}
     assert answer(far, RideHailingSettings(math.nextafter(distance_m, 0.0))) == {1: None}
 
 
-def answer(world: World, settings: RideHailingSettings = DEFAULTS) -> dict[int, str | None]:
+def answer(world: RideWorld, settings: RideHailingSettings = DEFAULTS) -> dict[int, str | None]:
     table = best(candidates(*world.batches(), settings))
     return dict(zip(table["request_id"].to_pylist(), table["vehicle_id"].to_pylist(), strict=True))
 
 
 def test_a_position_at_the_time_of_the_request_is_seen_and_a_later_one_is_not():
     here = (3_778_500, -12_241_000)
-    world = World(
+    world = RideWorld(
         [("a", 1_000, *here, False), ("b", 1_001, *here, False)],
         [(1, 999, 37.785, -122.41), (2, 1_000, 37.785, -122.41), (3, 1_001, 37.785, -122.41)],
     )
@@ -184,7 +184,7 @@ def test_a_position_at_the_time_of_the_request_is_seen_and_a_later_one_is_not():
 def test_the_last_fix_decides_place_and_occupancy():
     near, far = (3_778_500, -12_241_000), (3_878_500, -12_241_000)
     asked = (37.785, -122.41)
-    world = World(
+    world = RideWorld(
         [
             ("a", 0, *near, False),
             ("a", 1_000, *near, True),
@@ -199,12 +199,12 @@ def test_the_last_fix_decides_place_and_occupancy():
 
 
 def test_a_fix_of_exactly_the_greatest_age_counts():
-    world = World([("a", 0, 0, 0, False)], [(1, 600_000, 0.0, 0.0), (2, 600_001, 0.0, 0.0)])
+    world = RideWorld([("a", 0, 0, 0, False)], [(1, 600_000, 0.0, 0.0), (2, 600_001, 0.0, 0.0)])
     assert answer(world) == {1: "a", 2: None}
 
 
 def test_equal_whole_millimetres_go_to_the_smallest_id():
-    world = World(
+    world = RideWorld(
         [("b", 0, 10, 0, False), ("a", 0, 0, 10, False), ("é", 0, -10, 0, False)],
         [(1, 1, 0.0, 0.0)],
     )
@@ -213,7 +213,7 @@ def test_equal_whole_millimetres_go_to_the_smallest_id():
 
 def test_many_vehicles_and_many_finds_grow_the_memory():
     count = 30_000
-    world = World(
+    world = RideWorld(
         [(f"vehicle-{n}", 0, n % 100, n // 100, False) for n in range(count)],
         [(1, 1, 0.0, 0.0), (2, 1, 0.0, 0.0), (3, 1, 50.0, 0.0)],
     )
@@ -224,15 +224,15 @@ def test_many_vehicles_and_many_finds_grow_the_memory():
 
 
 def test_a_request_nowhere_finds_nothing():
-    world = World([("a", 0, 0, 0, False)], [(1, 1, float("nan"), 0.0), (2, 1, 0.0, math.inf)])
+    world = RideWorld([("a", 0, 0, 0, False)], [(1, 1, float("nan"), 0.0), (2, 1, 0.0, math.inf)])
     assert answer(world) == {1: None, 2: None}
 
 
 def test_only_the_object_with_instance_0_says_that_a_request_was_seen():
-    world = World([], [(1, 0, 0.0, 0.0)])
+    world = RideWorld([], [(1, 0, 0.0, 0.0)])
     positions, requests = world.batches()
     for instances, rows in (([0, 1], 1), ([2, 3], 0)):
-        matcher, out = Matcher(), Emitted()
+        matcher, out = VehicleMatcher(), Emitted()
         matcher.open(context(instances, 4))
         matcher.on_merged(positions, requests, np.ones(1, np.bool_), out)
         assert len(out.rows()) == rows
@@ -248,7 +248,7 @@ def test_text_request_ids_and_microseconds_pass_through():
             "pickup_lon": np.zeros(1),
         }
     ).with_times(times * 1_000)
-    matcher, out = Matcher(), Emitted()
+    matcher, out = VehicleMatcher(), Emitted()
     matcher.open(context([0], 1))
     matcher.on_right(requests, out)
     (row,) = out.batches
@@ -263,9 +263,9 @@ def test_text_request_ids_and_microseconds_pass_through():
 
 
 def test_columns_that_do_not_fit_are_named():
-    world = World([("a", 0, 0, 0, False)], [(1, 0, 0.0, 0.0)])
+    world = RideWorld([("a", 0, 0, 0, False)], [(1, 0, 0.0, 0.0)])
     positions, requests = world.batches()
-    matcher, out = Matcher(), Emitted()
+    matcher, out = VehicleMatcher(), Emitted()
     matcher.open(context([0], 1))
     wide = positions.with_column("lat_e5", np.zeros(1, np.int64))
     for call, batch, message in (

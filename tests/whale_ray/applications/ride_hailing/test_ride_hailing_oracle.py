@@ -10,8 +10,14 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle
-from tests.whale_ray.applications.ride_hailing.worlds import World, best, candidates, plain, timed
-from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
+from tests.whale_ray.applications.ride_hailing.worlds import (
+    RideWorld,
+    best,
+    candidates,
+    plain,
+    timed,
+)
+from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 
@@ -21,7 +27,7 @@ Inputs = tuple[pa.Table, pa.Table]
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory) -> Inputs:
     """Return two hours of 300 vehicles in three cities."""
-    settings = GeneratorSettings(vehicles=300, hours=2, seed=3, vehicles_per_city=100)
+    settings = CabGeneratorSettings(vehicles=300, hours=2, seed=3, vehicles_per_city=100)
     made = generate(tmp_path_factory.mktemp("generated"), settings)
     return pq.read_table(made.positions_path), pq.read_table(made.requests_path)
 
@@ -78,7 +84,7 @@ def test_the_query_answers_what_brute_force_answers():
         (n, int(ms), *random.uniform(-0.02, 0.02, 2))
         for n, ms in enumerate(np.sort(random.integers(fixes[0][1], fixes[-1][1], 80)))
     ]
-    world, settings = World(fixes, asked), RideHailingSettings(900.0, 200.0)
+    world, settings = RideWorld(fixes, asked), RideHailingSettings(900.0, 200.0)
     answers = {
         row["request_id"]: (row["vehicle_id"], row["distance_m"])
         for row in duckdb_oracle(*world.tables(), settings).to_pylist()

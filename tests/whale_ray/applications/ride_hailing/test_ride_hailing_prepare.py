@@ -24,7 +24,7 @@ from tests.whale_ray.applications.ride_hailing.test_ride_hailing_cleaning import
     table,
 )
 from tests.whale_ray.applications.ride_hailing.worlds import POSITIONS, REQUESTS, plain
-from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
+from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
 
 ROOT = Path(__file__).parents[4]
 MODULE = "tests.whale_ray.applications.ride_hailing.test_ride_hailing_prepare"
@@ -45,7 +45,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     bad, good = (tmp_path_factory.mktemp(name) for name in ("bad", "good"))
     pq.write_table(table(BAD_POSITIONS[::-1], POSITIONS), bad / "positions.parquet")
     pq.write_table(table(BAD_REQUESTS[::-1], REQUESTS), bad / "requests.parquet")
-    generate(good, GeneratorSettings(vehicles=100, hours=1))
+    generate(good, CabGeneratorSettings(vehicles=100, hours=1))
     return {"bad": bad, "good": good}
 
 
@@ -84,7 +84,7 @@ def test_rows_that_cannot_be_used_are_refused(answers):
         " coordinates: 2; positions: null event_time: 1; positions: null occupied: 1; positions:"
         " null vehicle_id: 2; requests: NaN coordinates: 2; requests: coordinates out of range: 2;"
         " requests: null coordinates: 1; requests: null request_id: 1; requests: null request_time:"
-        " 1; requests: repeated request_id: 1). Mend the input, or leave such rows out and count"
+        " 1; requests: repeated request_id: 1). Correct the input, or leave such rows out and count"
         " them with on_bad_rows='drop'"
     )
 

@@ -19,7 +19,7 @@ import whale_ray as whale
 from tests.whale_ray.applications.ride_hailing.oracle import duckdb_oracle
 from whale_ray.api.job import Job
 from whale_ray.api.submission import run, submit
-from whale_ray.applications.ride_hailing.generator import GeneratorSettings, generate
+from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 
@@ -34,7 +34,7 @@ def processes(topology: whale.Topology) -> Job:
     return submit(topology, on="processes", workers=2).wait(280)
 
 
-class Input:
+class RideFiles:
     """Two files, only requests within the positions' time span, and what the query answers."""
 
     def __init__(self, positions: Path, requests: pa.Table, folder: Path) -> None:
@@ -70,44 +70,44 @@ def assert_equal_answers(found: pa.Table, expected: pa.Table) -> None:
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> Input:
+def generated(tmp_path_factory: pytest.TempPathFactory) -> RideFiles:
     folder = tmp_path_factory.mktemp("generated")
-    made = generate(folder, GeneratorSettings(hours=2.0))
-    return Input(made.positions_path, pq.read_table(made.requests_path), folder)
+    made = generate(folder, CabGeneratorSettings(hours=2.0))
+    return RideFiles(made.positions_path, pq.read_table(made.requests_path), folder)
 
 
 @pytest.fixture(scope="module")
-def real_day(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Input:
+def real_day(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RideFiles:
     folder = tmp_path_factory.mktemp("day")
     table = pq.read_table(data_dir / "sf_taxi_gps.parquet")
     times = table["event_time"].cast(pa.int64())
     day = table.filter(pc.less(times, pc.add(pc.min(times), DAY_MS)))
     pq.write_table(day, folder / "positions.parquet")
     requests = pq.read_table(data_dir / "sf_taxi_requests.parquet")
-    return Input(folder / "positions.parquet", requests, folder)
+    return RideFiles(folder / "positions.parquet", requests, folder)
 
 
 @pytest.fixture(scope="module")
-def real_week(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Input:
+def real_week(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> RideFiles:
     requests = pq.read_table(data_dir / "sf_taxi_requests.parquet")
-    return Input(data_dir / "sf_taxi_gps.parquet", requests, tmp_path_factory.mktemp("week"))
+    return RideFiles(data_dir / "sf_taxi_gps.parquet", requests, tmp_path_factory.mktemp("week"))
 
 
 @pytest.mark.parametrize("matching_instances", [1, 4, 16])
-def test_generated_input_in_this_process(generated: Input, matching_instances: int) -> None:
+def test_generated_input_in_this_process(generated: RideFiles, matching_instances: int) -> None:
     generated.check(matching_instances, inline)
 
 
-def test_generated_input_in_processes(generated: Input, no_leaks: None) -> None:
+def test_generated_input_in_processes(generated: RideFiles, no_leaks: None) -> None:
     generated.check(16, processes)
 
 
 @pytest.mark.parametrize("matching_instances", [1, 4])
-def test_a_real_day(real_day: Input, matching_instances: int) -> None:
+def test_a_real_day(real_day: RideFiles, matching_instances: int) -> None:
     real_day.check(matching_instances, inline)
 
 
-def test_the_real_week_at_16_instances(real_week: Input, no_leaks: None) -> None:
+def test_the_real_week_at_16_instances(real_week: RideFiles, no_leaks: None) -> None:
     real_week.check(16, processes)
 
 
@@ -115,14 +115,14 @@ def test_the_real_week_at_16_instances(real_week: Input, no_leaks: None) -> None
 @pytest.mark.parametrize("matching_instances", [1, 4])
 @pytest.mark.parametrize("runner", [inline, processes])
 def test_the_real_week(
-    real_week: Input, matching_instances: int, runner: Callable[[whale.Topology], Job]
+    real_week: RideFiles, matching_instances: int, runner: Callable[[whale.Topology], Job]
 ) -> None:
     real_week.check(matching_instances, runner)
 
 
 @pytest.mark.parametrize("identity", [pa.int32(), pa.int64(), pa.string()])
 def test_without_requests_the_answers_have_their_columns(
-    identity: pa.DataType, generated: Input, tmp_path: Path
+    identity: pa.DataType, generated: RideFiles, tmp_path: Path
 ) -> None:
     schema = pq.read_schema(generated.requests)
     place = schema.get_field_index("request_id")

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tests.whale_ray.applications.emitted import Emitted, context
-from whale_ray.applications.ride_hailing.best import Best
-from whale_ray.applications.ride_hailing.matcher import Matcher
+from whale_ray.applications.ride_hailing.best import BestVehicle
+from whale_ray.applications.ride_hailing.matcher import VehicleMatcher
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.operators.keys import hash_keys, instance_of, virtual_node_of
 from whale_ray.transport.wire.batch import Batch
@@ -85,7 +85,7 @@ def candidates(
         local = [i for i in range(instances) if i * workers // instances == worker]
         if not local:
             continue
-        matcher, out = Matcher(settings), Emitted()
+        matcher, out = VehicleMatcher(settings), Emitted()
         matcher.open(context(local, instances))
         mine = positions.filter(np.isin(owners, local))
         for left, right, order in merged_steps(mine, requests, rows):
@@ -99,7 +99,7 @@ def best(found: list[Batch], rows: int = 8192) -> pa.Table:
     """Return the best row per request, ordered by time and id."""
     merged = Batch.concat(found)
     merged = merged.take(np.argsort(merged.times, kind="stable"))
-    chooser, out = Best(), Emitted()
+    chooser, out = BestVehicle(), Emitted()
     chooser.open(context([0], 1))
     start = 0
     while start < merged.num_rows:  # rows of one event time are never apart
@@ -120,7 +120,7 @@ def haversine_m(lat: float, lon: float, other_lat: float, other_lon: float) -> f
 
 
 @dataclass
-class World:
+class RideWorld:
     """A few positions and requests, each list in the order of time."""
 
     positions: list[tuple[str, int, int, int, bool]]

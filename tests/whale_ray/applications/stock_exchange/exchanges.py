@@ -15,7 +15,7 @@ from tests.whale_ray.applications.emitted import Emitted, context
 from tests.whale_ray.applications.stock_exchange.reference import OrderRow, ReferenceExchange
 from whale_ray.applications.stock_exchange.auctions import Fill
 from whale_ray.applications.stock_exchange.calendar import SHANGHAI
-from whale_ray.applications.stock_exchange.matcher import Matcher
+from whale_ray.applications.stock_exchange.matcher import OrderMatcher
 from whale_ray.applications.stock_exchange.rebuilding import COMPARISON, judge, rebuild
 from whale_ray.applications.stock_exchange.schemas import ORDERS, Action
 from whale_ray.applications.stock_exchange.splitting import split
@@ -47,9 +47,9 @@ def matched(
     instances: Sequence[int] = (0,),
     parallelism: int = 1,
     slices: int = 8192,
-) -> tuple[list[dict], Matcher]:
+) -> tuple[list[dict], OrderMatcher]:
     """Return what a matcher emits for these rows, and the matcher."""
-    matcher, out = Matcher(), Emitted()
+    matcher, out = OrderMatcher(), Emitted()
     matcher.open(context(instances, parallelism))
     batch = timed(orders_table(rows))
     for start in range(0, len(rows), slices):

@@ -20,12 +20,12 @@ from tests.whale_ray.applications.stock_exchange.exchanges import (
 from whale_ray.applications.shared.report import Run
 from whale_ray.applications.stock_exchange.application import (
     Traded,
+    count_traded,
     describe_result,
     render_result,
-    traded_in,
 )
-from whale_ray.applications.stock_exchange.generator import GeneratorSettings, orders
-from whale_ray.applications.stock_exchange.prepare import Comparison, input_paths
+from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
+from whale_ray.applications.stock_exchange.prepare import FillComparison, input_paths
 from whale_ray.applications.stock_exchange.schemas import FILLS, VOLUMES, Action
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build
@@ -48,7 +48,7 @@ def described(**changes: object) -> dict:
     of_run = {name: changes.pop(name) for name in list(changes) if name in run}
     found = {
         "traded": Traded(109_616, 1_590, 0, 150_000_000, 2_123_456_789_012),
-        "comparison": Comparison(108_026, 108_026, 0, None),
+        "comparison": FillComparison(108_026, 108_026, 0, None),
         "volume_rows": 30_000,
         "output": "out",
     }
@@ -83,14 +83,14 @@ def test_a_result_as_people_read_it():
 
 
 def test_a_result_says_what_differs():
-    differs = described(comparison=Comparison(108_026, 5, 3, 17))
+    differs = described(comparison=FillComparison(108_026, 5, 3, 17))
     assert "  compared      108,026 continuous fills with the exchange's, 5 equal" in (
         text := render_result(differs, [], "")
     )
     assert "turn), 3 that it does not have; the first that differs has seq 17" in text
     assert text.endswith("(no row)")
-    assert not Comparison(108_026, 5, 3, 17).is_equal
-    assert Comparison(1, 1, 0, None).is_equal
+    assert not FillComparison(108_026, 5, 3, 17).is_equal
+    assert FillComparison(1, 1, 0, None).is_equal
 
 
 def test_a_result_without_a_comparison():
@@ -103,8 +103,8 @@ def test_a_result_without_a_comparison():
 def test_fills_are_summed_up_from_the_output(tmp_path):
     rows = {"aggressor": ["BUY", "AUCTION", "APPLIED", "SELL"], "price_milli": [2, 3, 4, 5]}
     pq.write_table(pa.table(rows | {"qty": [10, 20, 30, 40]}), tmp_path / "part.parquet")
-    assert traded_in(str(tmp_path)) == Traded(4, 1, 1, 100, 20 + 60 + 120 + 200)
-    assert traded_in(None) == Traded(0, 0, 0, 0, 0)
+    assert count_traded(str(tmp_path)) == Traded(4, 1, 1, 100, 20 + 60 + 120 + 200)
+    assert count_traded(None) == Traded(0, 0, 0, 0, 0)
 
 
 # --- the command -----------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def run_over(table: pa.Table) -> whale.Job:
 
 
 def test_the_topology_sends_every_order_to_all_and_fills_by_symbol():
-    topology = build(orders(GeneratorSettings()), whale.sinks.collect(), whale.sinks.collect())
+    topology = build(orders(OrderGeneratorSettings()), whale.sinks.collect(), whale.sinks.collect())
     nodes = topology.logical_plan().nodes
     by_id = {node.id: node for node in nodes}
     assert [node.id for node in nodes] == [

@@ -22,7 +22,7 @@ from tests.whale_ray.applications.stock_exchange.exchanges import (
 )
 from tests.whale_ray.applications.stock_exchange.reference import ReferenceExchange
 from whale_ray.applications.stock_exchange.auctions import Fill, uncross
-from whale_ray.applications.stock_exchange.matcher import Matcher
+from whale_ray.applications.stock_exchange.matcher import OrderMatcher
 from whale_ray.applications.stock_exchange.schemas import Action
 from whale_ray.configs.errors import BadRowError
 
@@ -195,7 +195,7 @@ def test_neither_slices_nor_who_owns_what_matter(rows):
     assert as_fills(whole) == as_fills(matched(rows)[0])
 
 
-def check_books(matcher: Matcher, rows: list[OrderRow]) -> None:
+def check_books(matcher: OrderMatcher, rows: list[OrderRow]) -> None:
     """Assert that books hold what the reference holds, in that order, not crossed, well linked."""
     exchange = ReferenceExchange()
     for row in rows:

@@ -13,14 +13,14 @@ from tests.whale_ray.applications.stock_exchange.exchanges import (
     as_fills,
     timed,
 )
-from whale_ray.applications.stock_exchange.generator import GeneratorSettings, orders
-from whale_ray.applications.stock_exchange.matcher import Matcher
+from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
+from whale_ray.applications.stock_exchange.matcher import OrderMatcher
 from whale_ray.applications.stock_exchange.schemas import ORDERS, Action
 from whale_ray.applications.stock_exchange.splitting import is_valid
 from whale_ray.configs.errors import InputError, SettingsError
 from whale_ray.transport.wire.batch import Batch
 
-SMALL = GeneratorSettings(records=20_000, symbols=50, seed=4)
+SMALL = OrderGeneratorSettings(records=20_000, symbols=50, seed=4)
 #: figure → (the real day's, absolute tolerance of what is generated)
 REAL = {
     "share of cancels": (0.190, 0.01),
@@ -43,7 +43,7 @@ def figures(rows: pa.Table) -> dict[str, float]:
     added = messages.filter(pc.equal(messages["action"], int(Action.ADD)))
     quantity = added["qty"].to_numpy()
     seconds = messages["event_time"].cast(pa.int64()).to_numpy() // 1000 % 86_400
-    matcher, out = Matcher(), Emitted()
+    matcher, out = OrderMatcher(), Emitted()
     matcher.open(context((0,), 1))
     matcher.on_batch(timed(rows), out)
     fills = [fill for fill in as_fills(out.rows()) if fill.aggressor in ("BUY", "SELL")]
@@ -61,7 +61,7 @@ def figures(rows: pa.Table) -> dict[str, float]:
     }
 
 
-def generated(settings: GeneratorSettings, rows: int = 8192) -> pa.Table:
+def generated(settings: OrderGeneratorSettings, rows: int = 8192) -> pa.Table:
     reader = orders(settings).open(context((0,), 1))
     batches = []
     while not reader.finished:
@@ -79,13 +79,13 @@ def test_the_same_seed_gives_the_same_rows_however_they_are_cut():
     for rows in (1, 7, 1_000_000):
         part = generated(SMALL, rows) if rows > 1 else generated(SMALL, 3)
         assert part.combine_chunks().equals(whole.combine_chunks())
-    assert not generated(GeneratorSettings(20_000, 50, 5)).equals(whole)
+    assert not generated(OrderGeneratorSettings(20_000, 50, 5)).equals(whole)
 
 
 def test_as_many_orders_and_cancels_as_asked_for():
     actions = generated(SMALL)["action"].to_numpy()
     assert (actions <= Action.CANCEL).sum() == SMALL.records
-    assert generated(GeneratorSettings(1, 1)).num_rows >= 1
+    assert generated(OrderGeneratorSettings(1, 1)).num_rows >= 1
 
 
 def test_all_rows_are_valid_and_in_the_order_of_time():
@@ -137,12 +137,12 @@ def test_the_real_day_has_the_figures(data_dir):
 
 def test_what_is_generated_comes_close():
     """At the real day's rate per symbol: with less, books are emptier."""
-    found = figures(generated(GeneratorSettings(records=120_000, symbols=12, seed=11)))
+    found = figures(generated(OrderGeneratorSettings(records=120_000, symbols=12, seed=11)))
     assert found == {name: pytest.approx(real, abs=within) for name, (real, within) in REAL.items()}
 
 
 def test_symbols_differ_as_stocks_do():
-    rows = generated(GeneratorSettings(records=300_000, symbols=1_000, seed=11))
+    rows = generated(OrderGeneratorSettings(records=300_000, symbols=1_000, seed=11))
     counts = np.sort(np.unique(rows["symbol"].to_numpy(), return_counts=True)[1])[::-1]
     assert 0.1 < counts[:10].sum() / counts.sum() < 0.25  # the busiest hundredth
     assert np.log(counts).std() == pytest.approx(1.35, abs=0.15)
@@ -158,7 +158,7 @@ def test_symbols_differ_as_stocks_do():
 )
 def test_sizes_out_of_range_are_refused(values, message):
     with pytest.raises(SettingsError) as refused:
-        GeneratorSettings(**values)
+        OrderGeneratorSettings(**values)
     assert str(refused.value) == message
 
 

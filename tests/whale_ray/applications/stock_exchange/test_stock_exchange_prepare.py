@@ -80,8 +80,8 @@ def test_rows_that_cannot_be_used_are_refused_if_asked(tmp_path):
                        "--out", str(tmp_path / "out"))  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "whale-ray: 1 rows cannot be used (orders: unknown side: 1). Mend the input, or leave such"
-        " rows out and count them with on_bad_rows='drop'"
+        "whale-ray: 1 rows cannot be used (orders: unknown side: 1). Correct the input, or leave"
+        " such rows out and count them with on_bad_rows='drop'"
     )
 
 

@@ -19,13 +19,13 @@ from tests.whale_ray.applications.stock_exchange.reference import OrderRow, Refe
 from whale_ray.api.job import Job
 from whale_ray.api.submission import run, submit
 from whale_ray.applications.stock_exchange.auctions import Fill
-from whale_ray.applications.stock_exchange.generator import GeneratorSettings, orders
+from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build
 from whale_ray.operators.sources.base import Source
 
 CONTINUOUS, AUCTION = 108_026, 1_590
-GENERATED = GeneratorSettings(records=30_000, symbols=40, seed=7)
+GENERATED = OrderGeneratorSettings(records=30_000, symbols=40, seed=7)
 
 
 def inline(topology: whale.Topology) -> Job:
@@ -79,7 +79,7 @@ def one_instance() -> tuple[pa.Table, pa.Table]:
 
 def test_generated_orders_equal_the_reference(one_instance):
     """The reference looks at every order at every step: slow, so a part is enough."""
-    records = GeneratorSettings(records=6_000, symbols=5, seed=3)
+    records = OrderGeneratorSettings(records=6_000, symbols=5, seed=3)
     fills, volumes = streamed(orders(records), 4, inline)
     rows = streamed_rows(records)
     exchange = ReferenceExchange()
@@ -92,7 +92,7 @@ def test_generated_orders_equal_the_reference(one_instance):
     assert_volumes_add_up(fills, volumes)
 
 
-def streamed_rows(settings: GeneratorSettings) -> list[OrderRow]:
+def streamed_rows(settings: OrderGeneratorSettings) -> list[OrderRow]:
     topology = whale.Topology("rows")
     topology.source(orders(settings), id="orders").sink(whale.sinks.collect(), id="out")
     names = ("symbol", "action", "side", "price_milli", "qty", "order_no")

@@ -15,7 +15,7 @@ from tests.whale_ray.applications.options_market.markets import all_trades, expe
 from tests.whale_ray.applications.options_market.test_options_market_measuring import MEASURED
 from whale_ray.applications.options_market.application import describe_result
 from whale_ray.applications.options_market.generated import generated_contracts
-from whale_ray.applications.options_market.measuring import STAGES, Ingest, Measured
+from whale_ray.applications.options_market.measuring import STAGES, Ingest, MarketRun
 from whale_ray.applications.options_market.placements import PLACEMENTS, placements_here
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.cli.main import main
@@ -36,7 +36,7 @@ IDLE = replace(
 )
 
 
-def described(placement: str, measured: Measured) -> dict:
+def described(placement: str, measured: MarketRun) -> dict:
     return describe_result(
         command="whale-ray bench options-market",
         settings=OptionsMarketSettings(),
@@ -132,7 +132,7 @@ def test_the_highest_rate_of_each_placement_is_searched(monkeypatch):
     """Every run misses a share that grows with its rate: the search must end below the limit."""
     tried: list[float] = []
 
-    def measure(_book: object, market: OptionsMarketSettings, _name: str, **_: object) -> Measured:
+    def measure(_book: object, market: OptionsMarketSettings, _name: str, **_: object) -> MarketRun:
         tried.append(market.rate)
         missed = 0 if market.rate <= 300_000 else 1_000
         ingest = Ingest(100_000, 100_000 - missed, missed, 1, 0, missed)

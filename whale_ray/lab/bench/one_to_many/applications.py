@@ -104,12 +104,12 @@ def _row(
 
 def _ride_hailing(folder: Path, shape: Shape, *, quick: bool) -> _Application:
     from .... import sinks, sources
-    from ....applications.ride_hailing.generator import GeneratorSettings, generate
+    from ....applications.ride_hailing.generator import CabGeneratorSettings, generate
     from ....applications.ride_hailing.settings import RideHailingSettings
     from ....applications.ride_hailing.topology import build
 
     hours = 0.1 if quick else 0.3
-    made = generate(folder, GeneratorSettings(vehicles=_VEHICLES, hours=hours))
+    made = generate(folder, CabGeneratorSettings(vehicles=_VEHICLES, hours=hours))
     settings = RideHailingSettings(
         matching_instances=shape.instances, best_instances=_BEST_INSTANCES
     )
@@ -128,7 +128,7 @@ def _ride_hailing(folder: Path, shape: Shape, *, quick: bool) -> _Application:
 
 def _stock_exchange(shape: Shape, *, quick: bool) -> _Application:
     from .... import sinks
-    from ....applications.stock_exchange.generator import GeneratorSettings, orders
+    from ....applications.stock_exchange.generator import OrderGeneratorSettings, orders
     from ....applications.stock_exchange.settings import StockExchangeSettings
     from ....applications.stock_exchange.topology import build
 
@@ -137,7 +137,10 @@ def _stock_exchange(shape: Shape, *, quick: bool) -> _Application:
     return _Application(
         "stock-exchange",
         lambda: build(
-            orders(GeneratorSettings(records=records)), sinks.collect(), sinks.collect(), settings
+            orders(OrderGeneratorSettings(records=records)),
+            sinks.collect(),
+            sinks.collect(),
+            settings,
         ),
         records,
         records,

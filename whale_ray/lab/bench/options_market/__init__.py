@@ -16,7 +16,7 @@ from typing import Any, Final
 from ....applications.options_market.application import describe_result
 from ....applications.options_market.contracts import ContractBook
 from ....applications.options_market.generated import generated_contracts
-from ....applications.options_market.measuring import MISSED_SHARE, Measured, measure
+from ....applications.options_market.measuring import MISSED_SHARE, MarketRun, measure
 from ....applications.options_market.placements import placements_here
 from ....applications.options_market.settings import MESSAGES_MAX, OptionsMarketSettings
 from ....configs.errors import JobError
@@ -33,7 +33,7 @@ _QUICK_SECONDS: Final = 1.0
 #: Messages per second, between which the highest rate is searched.
 _SEARCHED: Final = (10_000.0, 10_000_000.0)
 
-AtRate = Callable[[OptionsMarketSettings], Measured]
+AtRate = Callable[[OptionsMarketSettings], MarketRun]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def compare(
     runs = []
     for name in names:
 
-        def at_rate(chosen: OptionsMarketSettings, name: str = name) -> Measured:
+        def at_rate(chosen: OptionsMarketSettings, name: str = name) -> MarketRun:
             sys.stderr.write(f"{_COMMAND}: {name}, {chosen.rate:,.0f} messages/s\n")
             measured = measure(book, chosen, name, workers=workers)
             if measured.state != "finished":
@@ -130,7 +130,7 @@ def compare(
 
 def _at_highest(
     at_rate: AtRate, market: OptionsMarketSettings
-) -> tuple[OptionsMarketSettings, Measured]:
+) -> tuple[OptionsMarketSettings, MarketRun]:
     """Return the highest rate at which next to nothing is missed, and the run at this rate."""
     low, high = _SEARCHED
     found = highest_rate(
