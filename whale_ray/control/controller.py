@@ -30,6 +30,7 @@ the sources, and end there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
 
 from ..configs.errors import (
@@ -39,11 +40,11 @@ from ..configs.errors import (
     WhaleError,
     WorkerDiedError,
 )
-from .attempt_steps import REJOIN, STEPS, AttemptSteps
+from .attempt import Attempt
+from .attempt_steps import REJOIN, STEPS
 from .controller_events import (
     Action,
     AttemptLost,
-    CallMember,
     Died,
     Discard,
     End,
@@ -61,7 +62,6 @@ from .controller_events import (
 )
 from .member_names import MemberNames
 from .progress import ControllerProgress
-from .relay_repairs import RelayRepairs
 from .restart_policy import Limits
 
 
@@ -87,20 +87,21 @@ class JobController:
         self, workers: int, limits: Limits, relays: int = 0, names: tuple[str, ...] = ()
     ) -> None:
         self.phase = JobPhase.STARTING
-        self.attempt = 0
-        self._workers = workers
-        self._members = range(workers + relays)
         self._names = MemberNames(workers, relays, names)
         self._limits = limits
-        self._steps = AttemptSteps(workers, relays)
-        self._repairs = RelayRepairs(limits.repairs_max)
-        self._busy: set[int] = set()  # members whose answer to a call is awaited
-        self._unspawned: set[int] = set()  # members whose new process is awaited
+        self._attempt = Attempt(workers, relays, limits.repairs_max)
+        self._steps = self._attempt.steps
+        self._repairs = self._attempt.repairs
         self._aborting = False  # while RESTARTING: members may still be busy
         self._deadline_ns: int | None = None
         self._stop: StopAsked | None = None
         self._failing = False  # stays True when the job has ended
         self._error: WhaleError | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the present attempt, from 0."""
+        return self._attempt.number
 
     @property
     def draining(self) -> bool:
@@ -136,11 +137,11 @@ class JobController:
         that has lost the attempt raises, and the job begins anew. Replacements of relays are begun
         again, since it is unknown how far they came.
         """
-        self.attempt = progress.attempt
+        self._attempt.number = progress.attempt
         self._stop = StopAsked(drain=True) if progress.draining else None
         self._steps.exchanged = progress.exchanged
         if progress.failing:
-            self._busy = set(self._members)
+            self._attempt.busy = set(self._attempt.members)
             return self._fail(progress.error, now_ns)
         late_ns = self._start_deadline_ns(now_ns)
         self._repairs.restore(progress.repairing, progress.repaired, late_ns)
@@ -148,11 +149,11 @@ class JobController:
             RelayBack(relay, progress.exchanged[1][relay]) for relay in sorted(progress.repaired)
         ]
         self._steps.begin(min(progress.step, len(STEPS) - 1), progress.arguments)
-        calls = self._call_members()
+        calls = self._attempt.call_members()
         self._deadline_ns = late_ns
         actions = [*back, *calls, *self._enter_phase(now_ns)]
         for relay in sorted(progress.repairing):
-            actions += [RelayLost(relay), *self._call_rejoin(relay)]
+            actions += [RelayLost(relay), *self._attempt.call_rejoin(relay)]
         return actions
 
     # --- events ---------------------------------------------------------------------------------
@@ -167,13 +168,13 @@ class JobController:
             case Returned() if not self._is_expected(event):
                 return []
             case Returned():
-                self._busy.discard(event.member)
+                self._attempt.busy.discard(event.member)
                 return self._returned(event, now_ns)
             case Raised():
-                self._busy.discard(event.member)
+                self._attempt.busy.discard(event.member)
                 return self._raised(event, now_ns)
             case Died():
-                self._busy.discard(event.member)
+                self._attempt.busy.discard(event.member)
                 return self._died(event, now_ns)
             case Respawned():
                 return self._respawned(event.member, now_ns)
@@ -198,9 +199,9 @@ class JobController:
         if self._is_given_up:
             return self._go_on_if_quiet(now_ns)
         if event.method == REJOIN:
-            return self._rejoined(event)
+            return [*self._attempt.rejoined(event.member, event.result)]
         self._steps.take(event.member, event.result)
-        is_last = not self._is_relay(event.member) and self._have_workers_ended
+        is_last = not self._attempt.is_relay(event.member) and self._have_workers_ended
         if is_last and self.phase is JobPhase.RUNNING:
             return self._finish_relays(now_ns)
         return self._advance_if_complete(now_ns)
@@ -210,12 +211,12 @@ class JobController:
         if self._is_given_up:
             return self._go_on_if_quiet(now_ns)
         is_lost = isinstance(error, AttemptLostError)
-        if is_lost and self._is_relay(member) and self._have_workers_ended:
-            return self._do_without(member, now_ns)
+        if is_lost and self._attempt.is_relay(member) and self._have_workers_ended:
+            return self._do_without([member], now_ns)
         if isinstance(error, NotInAttemptError) and self._can_replace(member):
             # A new relay: the former controller failed after respawning it, before it rejoined.
             self._begin_repair(member, now_ns)
-            return [RelayLost(member), *self._call_rejoin(member)]
+            return [RelayLost(member), *self._attempt.call_rejoin(member)]
         if is_lost:
             lost = f"{self._names.of(member)} lost attempt {event.attempt}: {error}"
             return self._begin_anew(lost, set(), now_ns)
@@ -228,23 +229,23 @@ class JobController:
         if self.phase is JobPhase.PUBLISHING:
             return []  # its output is staged already
         if self.phase is JobPhase.RESTARTING:
-            self._unspawned.add(member)  # maybe again: it died before it was ready
+            self._attempt.unspawned.add(member)  # maybe again: it died before it was ready
             return [Respawn(member)]
-        if self._is_relay(member) and self._have_workers_ended:
-            return self._do_without(member, now_ns)
+        if self._attempt.is_relay(member) and self._have_workers_ended:
+            return self._do_without([member], now_ns)
         if self._can_replace(member):
             self._begin_repair(member, now_ns)
             return [RelayLost(member), Respawn(member)]
         died = f"{self._names.of(member)} died ({event.detail})"
-        if self._is_relay(member) and self.phase is JobPhase.RUNNING:
+        if self._attempt.is_relay(member) and self.phase is JobPhase.RUNNING:
             count = self._repairs.count
             died = f"{died}, after {count} relays were replaced (multicast.repairs_max)"
         return self._begin_anew(died, {member}, now_ns)
 
     def _respawned(self, member: int, now_ns: int) -> list[Action]:
-        self._unspawned.discard(member)
-        if member in self._repairs.pending and member not in self._busy:
-            return self._call_rejoin(member)
+        self._attempt.unspawned.discard(member)
+        if member in self._repairs.pending and member not in self._attempt.busy:
+            return [*self._attempt.call_rejoin(member)]
         return self._reopen_if_ready(now_ns)
 
     def _attempt_lost(self, event: AttemptLost, now_ns: int) -> list[Action]:
@@ -264,20 +265,8 @@ class JobController:
     def _open(self, now_ns: int) -> list[Action]:
         """Begin an attempt."""
         self.phase = JobPhase.STARTING
-        self._steps.exchanged = ()
-        self._repairs.reset()
         self._deadline_ns = self._start_deadline_ns(now_ns)
-        self._steps.begin(0)
-        return self._call_members()
-
-    def _call_members(self) -> list[Action]:
-        """Call the present step on all members but those that are being replaced."""
-        steps = self._steps
-        self._busy = steps.missing - self._repairs.pending
-        return [
-            CallMember(member, self.attempt, steps.method, steps.arguments)
-            for member in sorted(self._busy)
-        ]
+        return [*self._attempt.open()]
 
     def _advance_if_complete(self, now_ns: int) -> list[Action]:
         """Call the next step once all members have returned; after the last one, publish."""
@@ -287,7 +276,7 @@ class JobController:
             self.phase = JobPhase.PUBLISHING
             return [Publish(self.attempt, self._steps.results)]
         self._steps.advance()
-        return self._call_members() + self._enter_phase(now_ns)
+        return [*self._attempt.call_members(), *self._enter_phase(now_ns)]
 
     def _enter_phase(self, now_ns: int) -> list[Action]:
         """Enter the phase of the present step; running and staging have no deadline."""
@@ -308,50 +297,24 @@ class JobController:
     def _finish_relays(self, now_ns: int) -> list[Action]:
         """Let the relays finish; do without those that are being replaced."""
         for relay in self._repairs.pending:
-            self._drop(relay)
+            self._attempt.do_without(relay)
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
-        finish = [CallMember(relay, self.attempt, "finish") for relay in sorted(self._busy)]
+        finish = self._attempt.command("finish")
         return [*finish, *self._advance_if_complete(now_ns)]
-
-    # --- relays that fail while the job runs ----------------------------------------------------
-
-    def _is_relay(self, member: int) -> bool:
-        return member >= self._workers
 
     def _can_replace(self, member: int) -> bool:
         """Whether a failed member is replaced within the attempt."""
         is_running = self.phase is JobPhase.RUNNING
-        return is_running and self._is_relay(member) and self._repairs.is_possible
+        return is_running and self._attempt.is_relay(member) and self._repairs.is_possible
 
     def _begin_repair(self, relay: int, now_ns: int) -> None:
-        """Wait for a new relay; all other members continue."""
-        self._repairs.begin(relay, self._start_deadline_ns(now_ns))
-        self._unspawned.add(relay)
-        self._steps.wait_for(relay)
+        self._attempt.begin_repair(relay, self._start_deadline_ns(now_ns))
 
-    def _call_rejoin(self, relay: int) -> list[Action]:
-        self._unspawned.discard(relay)
-        self._busy.add(relay)
-        return [CallMember(relay, self.attempt, REJOIN, self._steps.exchanged)]
-
-    def _rejoined(self, event: Returned) -> list[Action]:
-        """Let a new relay run."""
-        relay = event.member
-        self._repairs.finish(relay)
-        self._steps.replace_offer(relay, event.result)
-        self._busy.add(relay)
-        return [RelayBack(relay, event.result), CallMember(relay, self.attempt, "run")]
-
-    def _do_without(self, relay: int, now_ns: int) -> list[Action]:
-        """Continue without a relay that is no longer needed."""
-        self._drop(relay)
+    def _do_without(self, relays: Iterable[int], now_ns: int) -> list[Action]:
+        """Continue without relays that are no longer needed."""
+        for relay in relays:
+            self._attempt.do_without(relay)
         return self._advance_if_complete(now_ns)
-
-    def _drop(self, relay: int) -> None:
-        self._repairs.do_without(relay)
-        self._steps.do_without(relay)
-        self._unspawned.discard(relay)
-        self._busy.discard(relay)
 
     # --- restart --------------------------------------------------------------------------------
 
@@ -368,30 +331,23 @@ class JobController:
         self.phase = JobPhase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        absent = self._repairs.departed | dead
-        self._unspawned |= absent
         self._repairs.give_up()
-        respawns = [Respawn(member) for member in sorted(absent)]
-        return [*self._abort_busy(), *respawns, *self._reopen_if_ready(now_ns)]
-
-    def _abort_busy(self) -> list[Action]:
-        return [CallMember(member, self.attempt, "abort") for member in sorted(self._busy)]
+        respawns = self._attempt.respawn(self._repairs.departed | dead)
+        aborts = self._attempt.command("abort")
+        return [*aborts, *respawns, *self._reopen_if_ready(now_ns)]
 
     def _replace_hanging(self, now_ns: int) -> list[Action]:
         """Replace the members that did not abort; from now on wait for processes to start."""
         self._aborting = False
         self._deadline_ns = self._start_deadline_ns(now_ns)
-        hanging = sorted(self._busy)
-        self._unspawned |= self._busy
-        self._busy.clear()
-        return [Respawn(member) for member in hanging]
+        return [*self._attempt.respawn(set(self._attempt.busy))]
 
     def _reopen_if_ready(self, now_ns: int) -> list[Action]:
         """Open the next attempt once no member is busy or missing."""
-        if self.phase is not JobPhase.RESTARTING or self._busy or self._unspawned:
+        if self.phase is not JobPhase.RESTARTING or self._attempt.late:
             return []
         discard = Discard(self.attempt)
-        self.attempt += 1
+        self._attempt.number += 1
         return [discard, *self._open(now_ns)]
 
     # --- stop and failure -----------------------------------------------------------------------
@@ -423,7 +379,7 @@ class JobController:
         if not self.draining or self.phase is not JobPhase.RUNNING:
             return []
         self._deadline_ns = now_ns + self._limits.drain_timeout_ns
-        return [CallMember(member, self.attempt, "drain") for member in sorted(self._busy)]
+        return [*self._attempt.command("drain")]
 
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
         """Abort all members; `error` is None if the user cancelled the job."""
@@ -431,10 +387,10 @@ class JobController:
         self._repairs.give_up()
         self._error = error
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
-        return [*self._abort_busy(), *self._end_if_quiet()]
+        return [*self._attempt.command("abort"), *self._end_if_quiet()]
 
     def _end_if_quiet(self) -> list[Action]:
-        if self._busy:
+        if self._attempt.busy:
             return []
         self.phase = JobPhase.ENDED
         state = "cancelled" if self._error is None else "failed"
@@ -450,7 +406,9 @@ class JobController:
         """Act on the deadlines that have passed: that of each repair, and that of the phase."""
         late_relays = self._repairs.late(now_ns)
         if late_relays and self.phase is JobPhase.RUNNING:
-            absent = set(late_relays) & self._unspawned  # the others rejoin, and are aborted
+            absent = (
+                set(late_relays) & self._attempt.unspawned
+            )  # the others rejoin, and are aborted
             late = self._names.not_in_time(late_relays, "come back")
             return self._begin_anew(late, absent, now_ns)
         if self._deadline_ns is None or now_ns < self._deadline_ns:
@@ -458,36 +416,25 @@ class JobController:
         self._deadline_ns = None
         match self.phase:
             case JobPhase.FAILING:
-                self._busy.clear()
+                self._attempt.busy.clear()
                 return self._end_if_quiet()
             case JobPhase.RESTARTING if self._aborting:
                 return self._replace_hanging(now_ns)
             case JobPhase.RESTARTING:
                 return self._fail_late_start("come back", now_ns)
             case JobPhase.RUNNING if self._have_workers_ended:
-                return self._do_without_late(now_ns)
+                return self._do_without(self._attempt.late, now_ns)  # relays that did not finish
             case JobPhase.RUNNING:
                 return self._fail_late_drain(now_ns)
         return self._fail_late_start("start", now_ns)
 
-    @property
-    def _late(self) -> list[int]:
-        """The members that are awaited at a deadline."""
-        return sorted(self._busy | self._unspawned)
-
     def _fail_late_start(self, what: str, now_ns: int) -> list[Action]:
-        return self._fail(ResourceError(self._names.not_in_time(self._late, what)), now_ns)
-
-    def _do_without_late(self, now_ns: int) -> list[Action]:
-        """Continue without the relays that did not finish in time."""
-        for relay in self._late:
-            self._drop(relay)
-        return self._advance_if_complete(now_ns)
+        return self._fail(ResourceError(self._names.not_in_time(self._attempt.late, what)), now_ns)
 
     def _fail_late_drain(self, now_ns: int) -> list[Action]:
-        late = self._late
+        late = self._attempt.late
         # Relays do not drain: they wait for late workers, which the message names alone.
-        late = [member for member in late if not self._is_relay(member)] or late
+        late = [member for member in late if not self._attempt.is_relay(member)] or late
         msg = (
             f"{self._names.of_all(late)} did not drain in time: raise runtime.drain_timeout_ms, "
             "or cancel with a second Ctrl-C"
