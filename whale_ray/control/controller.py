@@ -318,21 +318,21 @@ class JobController:
 
     # --- restart --------------------------------------------------------------------------------
 
-    def _begin_anew(self, reason: str, dead: set[int], now_ns: int) -> list[Action]:
+    def _begin_anew(self, reason: str, died: set[int], now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
         refusal = self._limits.refusal(self.attempt, is_draining=self.draining)
         if refusal is not None:
             msg = f"{reason}; the job is not restarted: {refusal}"
             return self._fail(WorkerDiedError(msg), now_ns)
-        return self._restart(dead, now_ns)
+        return self._restart(died, now_ns)
 
-    def _restart(self, dead: set[int], now_ns: int) -> list[Action]:
+    def _restart(self, died: set[int], now_ns: int) -> list[Action]:
         """Abort the members that are alive, and replace the others."""
         self.phase = JobPhase.RESTARTING
         self._aborting = True
         self._deadline_ns = now_ns + self._limits.kill_grace_ns
         self._repairs.give_up()
-        respawns = self._attempt.respawn(self._repairs.departed | dead)
+        respawns = self._attempt.respawn(self._repairs.departed | died)
         aborts = self._attempt.command("abort")
         return [*aborts, *respawns, *self._reopen_if_ready(now_ns)]
 

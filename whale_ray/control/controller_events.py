@@ -1,4 +1,4 @@
-"""What a job's controller is told (events), and what it wants to be done (actions).
+"""What a job's controller takes (events), and what it wants to be done (actions).
 
 A member is a worker or a relay, by its number: workers come first, the hosts' relays behind them.
 """

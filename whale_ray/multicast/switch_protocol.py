@@ -287,7 +287,7 @@ class SwitchCoordinator:
         )
         gone = self.record.gone - self.record.returning
         members = {*after.vertices, *self.tree.vertices, *self.record.leaving}
-        everybody = members - gone
+        recipients = members - gone
         self.record = dataclasses.replace(
             self.record,
             tree=after,
@@ -295,12 +295,12 @@ class SwitchCoordinator:
             phase=SwitchPhase.COMMITTING,
             next_tree=None,
             moves=moves,
-            concerned=frozenset(everybody),
+            concerned=frozenset(recipients),
             gone=gone,
             absent=self.record.absent - self.record.returning,
             returning=frozenset(),
         )
-        self._waiting, self._unfinished = set(everybody), set(everybody)
+        self._waiting, self._unfinished = set(recipients), set(recipients)
         self._lost_while_committing = False
         return self._pending_messages()
 

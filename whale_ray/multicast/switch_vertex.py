@@ -14,7 +14,7 @@ parent still holds everything from the cut on. A vertex whose parent has failed 
 parent no longer holds from the source (DESIGN 6).
 
 The root has no parent but `SourceFloors`: it retains what any vertex may still need, and serves
-whoever asks (`Fetch`), child or not.
+any vertex that asks (`Fetch`), child or not.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class SwitchVertex:
         return min([self.received, retained, *self.serves.values()])
 
     def release(self) -> None:
-        """Release all bytes that nobody needs: the tail of the ring moves to the floor."""
+        """Release all bytes that no vertex needs: the tail of the ring moves to the floor."""
         self.held_from = max(self.held_from, self.floor)
 
     def produce(self, nbytes: int) -> None:
@@ -237,7 +237,7 @@ class SwitchVertex:
         return self.arrived(end)
 
     def arrived(self, position: int) -> list[AddressedMessage]:
-        """Record that all bytes before a position are here, whoever sent them."""
+        """Record that all bytes before a position are here, from any parent."""
         self.received = max(self.received, position)
         return self._settle()
 
@@ -324,7 +324,7 @@ class SwitchVertex:
         return [AddressedMessage(None, Ready(message.term, message.epoch, self.name, reserved))]
 
     def _joins_anew(self, move: PlannedMove) -> bool:
-        """Tell whether nobody else could serve what is not held here from `reserve_at` on."""
+        """Return whether no other vertex could serve what is not held here from `reserve_at` on."""
         if move.old_parent is not None or self._floors is None:
             return False
         return move.vertex not in self._floors and move.reserve_at > 0

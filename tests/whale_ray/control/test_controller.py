@@ -332,12 +332,12 @@ def test_a_worker_that_dies_after_a_stop_fails_the_job_which_publishes_nothing(u
     )
 
 
-def test_what_was_drained_before_its_end_is_told_from_what_had_ended() -> None:
+def test_what_was_drained_before_its_end_is_distinguished_from_what_had_ended() -> None:
     for cut_short, state in ((True, "drained"), (False, "finished")):
         controller = JobController(2, LIMITS)
         actions = complete(controller, controller.start(0), "run")
-        told = controller.handle(StopAsked(drain=True), 0)
-        assert told == [CallMember(0, 0, "drain"), CallMember(1, 0, "drain")]
+        drains = controller.handle(StopAsked(drain=True), 0)
+        assert drains == [CallMember(0, 0, "drain"), CallMember(1, 0, "drain")]
         complete(controller, actions, "never")
         assert controller.handle(Published(cut_short=cut_short), 0) == [End(state)]
 

@@ -43,7 +43,7 @@ class Member:
     hangs: bool = False
     cut_short: bool = False
     under_way: tuple[int, str] | None = None
-    told: dict[tuple[int, str], Returned | Raised] = field(default_factory=dict)
+    answers: dict[tuple[int, str], Returned | Raised] = field(default_factory=dict)
 
     def call(self, attempt: int, method: str) -> list[Event]:
         """Begin a step, or obey a command; return what is answered at once."""
@@ -51,8 +51,8 @@ class Member:
             return []
         key = (attempt, method)
         if method in (*STEPS, REJOIN):
-            if key in self.told:
-                return [self.told[key]]
+            if key in self.answers:
+                return [self.answers[key]]
             if key != self.under_way:
                 return self._begin(key)
         elif self.under_way == (attempt, "run"):
@@ -82,13 +82,15 @@ class Member:
 
     def _tell(self, event: Returned | Raised) -> list[Event]:
         assert self.under_way is not None
-        self.told[self.under_way] = event
+        self.answers[self.under_way] = event
         self.under_way = None
         return [event]
 
 
 class Story:
-    """One job, and what may happen: "worker" and "relay" die, relays "hang", "lead" is taken over.
+    """One job, and what may happen to it.
+
+    "worker" and "relay" die, relays "hang", the "controller" fails and is replaced.
 
     The user asks for a "drain", once.
 
@@ -120,7 +122,7 @@ class Story:
         for _ in range(TURNS_MAX):
             written = self.controller.progress  # before the calls
             for action in actions:
-                if self._happens("lead", 0.02):
+                if self._happens("controller", 0.02):
                     actions = self._succeed(written)
                     break
                 self._perform(action)
@@ -199,27 +201,27 @@ SEEDS = st.integers(0, 2**32)
 
 @given(seed=SEEDS, workers=st.integers(1, 3), relays=st.integers(1, 3))
 def test_relays_and_controllers_that_die_cost_no_attempt(seed, workers, relays):
-    story = Story(seed, workers, relays, ("relay", "lead"), from_running=True)
+    story = Story(seed, workers, relays, ("relay", "controller"), from_running=True)
     assert story.play().state == "finished"
     assert story.controller.attempt == 0
 
 
 @given(seed=SEEDS, workers=st.integers(1, 3), relays=st.integers(0, 3))
-def test_whoever_dies_it_ends(seed, workers, relays):
-    story = Story(seed, workers, relays, ("worker", "relay", "lead"))
+def test_the_job_ends_whichever_members_die(seed, workers, relays):
+    story = Story(seed, workers, relays, ("worker", "relay", "controller"))
     assert story.play().state in {"finished", "failed"}
 
 
 @given(seed=SEEDS, workers=st.integers(1, 3), relays=st.integers(1, 3))
 def test_a_relay_that_hangs_is_replaced_or_done_without(seed, workers, relays):
-    story = Story(seed, workers, relays, ("hang", "relay", "lead"))
+    story = Story(seed, workers, relays, ("hang", "relay", "controller"))
     assert story.play().state in {"finished", "failed"}
 
 
 @given(seed=SEEDS, workers=st.integers(1, 3), relays=st.integers(0, 3))
-def test_whoever_dies_around_a_drain_no_other_attempt_begins(seed, workers, relays):
+def test_if_members_die_around_a_drain_no_other_attempt_begins(seed, workers, relays):
     """What was drained is published by the attempt that read it, or not at all."""
-    story = Story(seed, workers, relays, ("drain", "worker", "relay", "lead"))
+    story = Story(seed, workers, relays, ("drain", "worker", "relay", "controller"))
     end = story.play()
     if story.stopped_in is None:
         assert end.state in {"finished", "failed"}

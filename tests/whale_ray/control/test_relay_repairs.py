@@ -1,4 +1,4 @@
-"""Relays that are replaced while the job runs: when, how long that may take, who learns of it."""
+"""Relays that are replaced while the job runs: when, how long that may take, who is notified."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def test_an_attempt_that_is_lost_is_aborted_everywhere() -> None:
     assert controller.handle(AttemptLost(0, "bytes are gone"), 0) == [
         CallMember(member, 0, "abort") for member in range(3)
     ]
-    assert controller.handle(AttemptLost(0, "told twice"), 0) == []
+    assert controller.handle(AttemptLost(0, "reported twice"), 0) == []
 
 
 # --- at the end ---
 
 
-def test_a_relay_that_dies_when_all_workers_have_ended_is_missed_by_nobody() -> None:
+def test_a_relay_that_dies_when_all_workers_have_ended_is_ignored() -> None:
     controller = running()
     controller.handle(Returned(0, 0, "run", None), 0)
     assert controller.handle(Died(2, "signal 9"), 0) == []
@@ -125,7 +125,7 @@ def test_a_relay_that_dies_when_all_workers_have_ended_is_missed_by_nobody() -> 
     ]
 
 
-def test_nor_is_one_that_dies_while_workers_stage() -> None:
+def test_so_is_one_that_dies_while_workers_stage() -> None:
     controller = JobController(1, LIMITS, 1)
     complete(controller, controller.start(0), "run")
     controller.handle(Returned(0, 0, "run", None), 0)
@@ -147,7 +147,7 @@ def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
 
 
 def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
-    """It is stopped, or frozen: the others have left, so that nobody misses it."""
+    """The relay is stopped, or frozen; the others have ended and do not need it."""
     controller = running()
     controller.handle(Returned(0, 0, "run", None), 0)
     controller.handle(Returned(1, 0, "run", None), 0)
@@ -164,7 +164,7 @@ def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
         Raised(2, 0, "run", AttemptLostError("a host is unreachable")),
         Raised(2, 0, "run", NotInAttemptError("it is in attempt -1")),
     ],
-    ids=["told", "lost", "replaced"],
+    ids=["reported", "lost", "replaced"],
 )
 def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Event) -> None:
     controller = running()
@@ -195,7 +195,7 @@ def test_all_that_do_not_come_back_are_started_again() -> None:
     assert controller.handle(Tick(), LATE_NS) == [CallMember(0, 0, "abort"), Respawn(1), Respawn(2)]
 
 
-def test_a_job_that_fails_lets_nobody_rejoin() -> None:
+def test_a_job_that_fails_lets_no_relay_rejoin() -> None:
     controller = running()
     controller.handle(Died(2, "signal 9"), 0)
     controller.handle(StopAsked(drain=False), 0)
@@ -217,10 +217,10 @@ def test_a_successor_ends_what_was_to_end(error: WhaleError | None) -> None:
     assert ended == [Discard(0), End("cancelled" if error is None else "failed", error)]
 
 
-# --- who learns of it ---
+# --- who is notified ---
 
 
-def test_a_successor_learns_where_a_relay_listens_that_rejoined_while_nobody_led() -> None:
+def test_a_successor_learns_where_a_relay_listens_that_rejoined_without_a_controller() -> None:
     first = running()
     first.handle(Died(2, "signal 9"), 0)
     assert first.handle(Respawned(2), 0) == [CallMember(2, 0, "rejoin", MADE)]
@@ -268,7 +268,7 @@ def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
     session.lost(one, 0)
     session.lost(other, 0)
     # Both were asked to rejoin, with old addresses of each other. The first is back while the
-    # second, which is not connected yet, cannot be told.
+    # second, which is not connected yet, gets no message.
     session.back(RelayBack(one, RingOffer({}, ("127.0.0.1", 1111))), 0)
     calls.clear()
     session.back(RelayBack(other, RingOffer({}, ("127.0.0.1", 2222))), 0)
@@ -279,7 +279,7 @@ def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
 # --- the trees that a successor inherits ---
 
 
-def test_what_a_successor_inherited_is_written_down_before_it_leads() -> None:
+def test_what_a_successor_inherited_is_written_down_before_it_begins() -> None:
     session = TreeSession(PLAN, MulticastSettings(), lambda *_: None, lambda: None)
     session.inherit(2, OTHER)
     assert session.states == OTHER

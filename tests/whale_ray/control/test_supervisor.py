@@ -55,7 +55,7 @@ from whale_ray.transport.clock import VirtualClock
 
 
 class Trouble(CollectSink):
-    """Collects, and fails where it is told to."""
+    """Collects, and fails in the method that is passed."""
 
     def __init__(self, fails_in: str) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) ->
 
 
 @pytest.mark.parametrize(
-    ("phase", "told"),
+    ("phase", "state"),
     [
         (JobPhase.STARTING, "starting"),
         (JobPhase.RUNNING, "running"),
@@ -249,18 +249,18 @@ def test_counters_taken_in_this_process_do_not_go_on_counting(no_leaks: None) ->
         (JobPhase.ENDED, "finishing"),
     ],
 )
-def test_the_state_says_what_the_job_does(phase: JobPhase, told: str) -> None:
+def test_the_state_says_what_the_job_does(phase: JobPhase, state: str) -> None:
     supervisor = supervise(Trouble("nowhere"))
     supervisor._controller.phase = phase
-    assert supervisor.state == told
-    assert told in ALIVE
+    assert supervisor.state == state
+    assert state in ALIVE
     supervisor._controller.handle(StopAsked(drain=True), 0)
     drained = {
         JobPhase.RUNNING: "draining",
         JobPhase.STARTING: "finishing",
         JobPhase.RESTARTING: "finishing",
     }
-    assert supervisor.state == drained.get(phase, told)
+    assert supervisor.state == drained.get(phase, state)
 
 
 def explode() -> None:
@@ -389,17 +389,17 @@ class LockedError(WhaleError):
 
 
 @pytest.mark.parametrize(
-    ("event", "told"),
+    ("event", "done"),
     [
         (Returned(1, 2, "stage", {"out": [threading.Lock()]}), "returned"),
         (Raised(1, 2, "stage", LockedError("no such bucket")), "raised (no such bucket)"),
     ],
 )
-def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, told: str) -> None:
+def test_an_event_that_cannot_be_sent_becomes_an_error_of_its_step(event: Any, done: str) -> None:
     sent = pickle.loads(pack(event))
     assert (sent.member, sent.attempt, sent.method) == (1, 2, "stage")
     assert str(sent.error) == (
-        f"what worker 1 {told} at step 'stage' cannot be sent to the controller: TypeError: cannot "
+        f"what worker 1 {done} at step 'stage' cannot be sent to the controller: TypeError: cannot "
         "pickle '_thread.lock' object; a sink's receipts and errors must be picklable"
     )
 

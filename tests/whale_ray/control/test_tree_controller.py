@@ -47,7 +47,7 @@ class World:
         self.now = 0
         self.controller = TreeController(self.plan, self.settings, self.now)
         self.vertices = {host: SwitchVertex.of(host, self.tree) for host in range(HOSTS)}
-        self.dead: set[int] = set()
+        self.failed: set[int] = set()
         self.head = 0
 
     @property
@@ -62,15 +62,15 @@ class World:
                 waiting.append((-1 if one.to is None else int(one.to), one.message))
 
         def order(orders: Orders) -> None:
-            for host, told in orders:
-                waiting.extend((host, message) for _, message in told.messages)
+            for host, order in orders:
+                waiting.extend((host, message) for _, message in order.messages)
 
         order(orders)
         while waiting:
             to, message = waiting.popleft()
             if to == -1:
                 order(self.controller.answered(0, message, self.now))
-            elif to not in self.dead:
+            elif to not in self.failed:
                 vertex = self.vertices[to]
                 say(to, vertex.receive(message))
 
@@ -83,7 +83,7 @@ class World:
         for host, vertex in self.vertices.items():
             if host == 0:
                 vertex.produce(self.head - vertex.received)
-            elif host not in self.dead:
+            elif host not in self.failed:
                 said += vertex.arrived(self.head)
         for vertex in self.vertices.values():
             for child in vertex.serves:
@@ -159,7 +159,7 @@ def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
     for _ in range(10):
         world.flow()
     parent = next(int(v) for v in world.tree.joined if world.tree.children[v])
-    world.dead.add(parent)
+    world.failed.add(parent)
     world.carry_out(world.controller.lost(parent, world.now))
     for _ in range(10):
         world.flow()
@@ -169,7 +169,7 @@ def test_the_tree_is_repaired_around_a_dead_relay_which_then_returns() -> None:
     world.vertices[parent] = SwitchVertex(
         parent, 0, None, epoch=record.last_epoch, received=received
     )
-    world.dead.clear()
+    world.failed.clear()
     world.carry_out(world.controller.back(parent, world.now))
     for _ in range(10):
         world.flow()

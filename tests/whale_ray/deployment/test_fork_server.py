@@ -1,4 +1,4 @@
-"""Processes are forked, told of when they end, and do not share what must differ."""
+"""Processes are forked, reported when they end, and do not share what must differ."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_what_the_other_side_does_not_take_waits_and_arrives_in_order(ends):
     messages = [b"", b"first", LARGE, b"behind it", LARGE[:70_000]]
     for message in messages:
         patient.send(message)
-    assert patient.has_unsent, "nobody has read"
+    assert patient.has_unsent, "the peer has not read"
     taken: list[bytes] = []
     reader = threading.Thread(target=lambda: taken.extend(waiting.receive() for _ in messages))
     reader.start()
@@ -40,7 +40,7 @@ def test_what_the_other_side_does_not_take_waits_and_arrives_in_order(ends):
     assert taken == messages
 
 
-def test_a_message_that_comes_in_parts_is_waited_for_by_nobody():
+def test_a_message_that_comes_in_parts_blocks_no_reader():
     ours, theirs = socket.socketpair()
     patient = PatientSocket(ours)
     wire = (5).to_bytes(8, "little") + b"hello" + (0).to_bytes(8, "little")
@@ -89,18 +89,18 @@ def test_to_a_side_that_is_gone_nothing_is_sent(ends):
 
 def test_closing_ends_the_wait_of_another_thread(ends):
     patient, waiting = ends
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def receive() -> None:
         try:
             waiting.receive()
         except (EOFError, OSError) as error:
-            told.append(error)
+            errors.append(error)
 
     reader = threading.Thread(target=receive)
     reader.start()
     waiting.close()
     reader.join()
-    assert told
+    assert errors
     with pytest.raises(EOFError):
         patient.receive()

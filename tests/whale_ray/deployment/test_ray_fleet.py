@@ -106,7 +106,7 @@ def fleet(stand_in: StandIn) -> RayFleet:
     return made
 
 
-def told(call: Callable[[], object]) -> str:
+def message_of(call: Callable[[], object]) -> str:
     with pytest.raises(ResourceError) as caught:
         call()
     return str(caught.value)
@@ -114,26 +114,26 @@ def told(call: Callable[[], object]) -> str:
 
 def test_workers_are_counted_without_relays(stand_in: StandIn) -> None:
     stand_in.answers |= {f"ready {member}": "token" for member in (0, 1, 4)}
-    text = told(lambda: new_fleet(stand_in).start(assignment()))
+    text = message_of(lambda: new_fleet(stand_in).start(assignment()))
     assert text == (
         "2 of 4 workers did not start in time, though Ray has room for them; raise "
         "runtime.start_timeout_ms, or see why in Ray's logs"
     )
     stand_in.answers |= {"ready 2": "token", "ready 3": "token"}
-    text = told(lambda: new_fleet(stand_in).start(assignment()))
+    text = message_of(lambda: new_fleet(stand_in).start(assignment()))
     assert text == "relay of host-1 did not start in time; raise runtime.start_timeout_ms"
 
 
 def test_a_member_that_dies_while_it_starts_is_named(stand_in: StandIn) -> None:
     stand_in.answers |= {f"ready {member}": "token" for member in range(5)}
     stand_in.answers["ready 5"] = ActorUnschedulableError("no such node")
-    text = told(lambda: new_fleet(stand_in).start(assignment()))
+    text = message_of(lambda: new_fleet(stand_in).start(assignment()))
     assert text.startswith("relay of host-1 died while starting: ") and "no such node" in text
 
 
 def test_a_node_that_is_gone_while_members_start_is_told(stand_in: StandIn) -> None:
     stand_in.alive["b"] = False
-    assert told(lambda: new_fleet(stand_in).start(assignment())) == GONE
+    assert message_of(lambda: new_fleet(stand_in).start(assignment())) == GONE
 
 
 def test_members_of_a_node_that_is_gone_do_not_come_back(
@@ -145,8 +145,8 @@ def test_members_of_a_node_that_is_gone_do_not_come_back(
     fleet.respawn(3)  # Ray does not know yet that the node is gone
     assert fleet.next_event(10**9) is None
     stand_in.alive["b"] = False
-    assert told(lambda: fleet.next_event(10**9)) == GONE
-    assert told(lambda: fleet.respawn(5)) == GONE
+    assert message_of(lambda: fleet.next_event(10**9)) == GONE
+    assert message_of(lambda: fleet.respawn(5)) == GONE
     fleet.respawn(0)  # on the other host
 
 
@@ -163,7 +163,7 @@ def test_a_refused_question_is_asked_again_while_the_node_lives(
     assert fleet.next_event(10**9) is None
     stand_in.answers["ready 3"] = refusal
     del stand_in.alive["b"]  # Ray forgets nodes that are long gone
-    assert told(lambda: fleet.next_event(10**9)) == GONE.replace("10.0.0.1", "b")
+    assert message_of(lambda: fleet.next_event(10**9)) == GONE.replace("10.0.0.1", "b")
 
 
 UNAVAILABLE = ActorUnavailableError("restarting", b"0" * 16)
@@ -179,7 +179,7 @@ def test_a_member_that_restarts_while_a_controller_takes_over_is_waited_for(
     assert fleet._tokens[5] == "token 5"
     stand_in.answers |= {f"ready {member}": f"token {member}" for member in range(5)}
     stand_in.answers["ready 5"] = [UNAVAILABLE] * 1000
-    text = told(lambda: new_fleet(stand_in).start(assignment()))
+    text = message_of(lambda: new_fleet(stand_in).start(assignment()))
     assert text == "relay of host-1 did not start in time; raise runtime.start_timeout_ms"
 
 

@@ -2,7 +2,7 @@
 
 Between coordinator and vertices messages are lost, doubled and reordered; between vertices they
 are lost with their link, but come in order. Hosts die and are replaced, on the memory that they
-had; so is the source's. Every step checks that nobody reads a byte twice, misses one, or asks for
+had; so is the source's. Every step checks that none reads a byte twice, misses one, or asks for
 one that is gone.
 """
 
@@ -42,9 +42,9 @@ class World:
         self.bag: list[AddressedMessage] = []
         self.lines: dict[tuple[int, int], deque[AddressedMessage | Acknowledgement]] = {}
         self.memories: dict[int, int] = {}
-        """How far the memory of those has come who have died."""
+        """The positions of failed hosts, whose memory is kept."""
         self.expected: set[int] = set()
-        """Those who are to come back, or have, but are not in the tree yet."""
+        """Failed hosts that come back, or have, and are not in the tree yet."""
         self.unnoticed: list[int] = []
         self.outcomes: list[tuple[SwitchPhase, Tree]] = []
         self.is_faulty = True
@@ -222,8 +222,8 @@ class World:
             cut = self.chance.choice((0, self.chance.randint(0, self.root.received), cut))
         orphans = {
             one: 0
-            for dead in coordinator.record.gone & set(tree.vertices)
-            for one in tree.children[dead]
+            for failed in coordinator.record.gone & set(tree.vertices)
+            for one in tree.children[failed]
         }
         joining = set(switch.after.joined) - set(tree.joined)
         back = {name: 0 for name in joining if name in self.expected}
@@ -239,10 +239,10 @@ class World:
 
     def choose(self) -> Switch:
         coordinator, tree = self.coordinator, self.coordinator.tree
-        dead = coordinator.record.gone & set(tree.joined)
-        if dead:
-            repaired = leave(tree, dead, self.degree)
-            if self.chance.random() < 0.2:  # all in one, where nobody would starve
+        failed = coordinator.record.gone & set(tree.joined)
+        if failed:
+            repaired = leave(tree, failed, self.degree)
+            if self.chance.random() < 0.2:  # all in one, where no vertex would starve
                 return Switch(tree, self.draw_tree(repaired.after.joined), self.degree)
             return repaired
         back = sorted(self.expected - set(tree.vertices) - set(self.unnoticed))
@@ -309,8 +309,8 @@ class World:
         self.replace_root()
         is_last = False
         for _ in range(800):
-            dead = self.coordinator.record.gone & set(self.coordinator.tree.vertices)
-            if self.coordinator.phase is SwitchPhase.STABLE and (dead or self.expected):
+            failed = self.coordinator.record.gone & set(self.coordinator.tree.vertices)
+            if self.coordinator.phase is SwitchPhase.STABLE and (failed or self.expected):
                 self.switch()
             while self.bag or self.lines:
                 self.deliver()

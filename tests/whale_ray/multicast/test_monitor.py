@@ -275,7 +275,7 @@ def test_few_destinations_never_switch(destinations):
     ],
     ids=["time", "arrived", "queue", "capacity", "infinite"],
 )
-def test_nonsense_is_refused(sample):
+def test_invalid_samples_raise_value_error(sample):
     with pytest.raises(ValueError, match="not a sample"):
         Monitor(MulticastSettings(), 1, 0).observe(sample, 1)
 
@@ -283,7 +283,7 @@ def test_nonsense_is_refused(sample):
 def test_settings_outside_their_range_are_refused():
     with pytest.raises(ValueError, match="1 or more"):
         Monitor(MulticastSettings(), 0, 0)
-    with pytest.raises(SettingsError, match="would flap"):
+    with pytest.raises(SettingsError, match="would oscillate"):
         MulticastSettings(queue_target_fraction=0.95)
     with pytest.raises(SettingsError, match="threshold_up"):
         MulticastSettings(threshold_up=0.0)

@@ -52,7 +52,7 @@ def test_every_living_vertex_reads_every_byte_once(block):
 
 
 def test_bytes_that_are_lost_with_the_source_end_in_a_failure_and_never_in_silence():
-    """The source's relay dies, and with it what it retained: some live on, others are told."""
+    """The source's relay dies with what it retained: some vertices continue, others starve."""
     assert 0 < play_all(range(30), forgets=True) < 30
 
 
@@ -75,9 +75,9 @@ def test_the_world_bites(removed, monkeypatch):
         monkeypatch.setattr(SwitchVertex, "floor", property(floor))
     elif removed == "pin":
 
-        def acknowledge(floors: SourceFloors, child: int, told: Acknowledgement) -> None:
+        def acknowledge(floors: SourceFloors, child: int, acknowledgement: Acknowledgement) -> None:
             for vertex in floors._tree.subtree(child) if child in floors._tree.joined else ():
-                floors._floors[vertex] = max(floors._floors[vertex], told.position)
+                floors._floors[vertex] = max(floors._floors[vertex], acknowledgement.position)
 
         monkeypatch.setattr(SourceFloors, "acknowledge", acknowledge)
     else:
@@ -264,7 +264,7 @@ def test_the_root_keeps_the_floor_of_a_host_that_is_expected_back():
     assert root.retain_from == 250
 
 
-def test_the_root_serves_whoever_fetches_until_it_leaves():
+def test_the_root_serves_any_vertex_that_fetches_until_it_leaves():
     root = SwitchVertex.of("S", chain("S", ["a", "c"]))
     root.produce(300)
     root.child_read("a", 300)

@@ -258,7 +258,7 @@ def test_another_shape_needs_the_same_hosts():
 
 
 @given(trees(), degrees)
-def test_a_host_joins_as_a_leaf_and_moves_nobody(tree, degree):
+def test_a_host_joins_as_a_leaf_and_no_other_moves(tree, degree):
     switch = join(tree, "new", degree)
     (move,) = switch.moves
     assert (move.vertex, move.old_parent) == ("new", None)
@@ -281,7 +281,7 @@ def test_joining_one_by_one_makes_algorithm_1s_layers(n, degree):
 
 
 @given(trees().filter(lambda tree: len(tree) > 1), degrees, st.data())
-def test_when_a_host_leaves_its_children_move_and_nobody_else(tree, degree, data):
+def test_when_a_host_leaves_only_its_children_move(tree, degree, data):
     gone = data.draw(st.sampled_from(tree.joined))
     switch = leave(tree, [gone], degree)
     assert gone not in switch.after.vertices
