@@ -8,9 +8,9 @@ Three orders suffice for rings and doorbells:
 
 - `store_release` after `load_acquire` of the same word: everything written before the store is
   visible after the load. This publishes a head or a tail.
-- `fence` between a store and a later load of *another* word. "I publish, then look whether you
-  sleep" against "I say that I sleep, then look whether you published" needs it on both sides:
-  x86-64 and arm64 both let a load overtake an earlier store, and both sides would look too early.
+- `fence` between a store and a later load of *another* word. One side publishes, then checks
+  whether the other sleeps; the other sets its sleeping flag, then checks for published work: both
+  need it, as x86-64 and arm64 let a load overtake an earlier store, and both would check too early.
 - `load` and `store`: plain, for private words and for bytes that the two above protect.
 
 The functions can be called from compiled code only. Their types for Python are those of the
@@ -181,7 +181,7 @@ def _emit_futex_wait(builder: Any, args: Any) -> Any:
 
 
 def _emit_await_epoll(builder: Any, args: Any) -> Any:
-    """Call epoll_wait for one event, which is thrown away."""
+    """Call epoll_wait for one event, which is discarded."""
     event = cgutils.alloca_once(builder, _I8, size=_I64(_EPOLL_EVENT_BYTES_MAX))
     call_type = ir.FunctionType(_I32, [_I32, _I8.as_pointer(), _I32, _I32])
     function = cgutils.get_or_insert_function(builder.module, call_type, "epoll_wait")
@@ -207,7 +207,7 @@ store_release: Callable[[int, int], None] = _define(types.void, 2, _emit_store_r
 add: Callable[[int, int], int] = _define(types.int64, 2, _emit_add)
 # exchange(address, word) -> the word before; sequentially consistent
 exchange: Callable[[int, int], int] = _define(types.int64, 2, _emit_exchange)
-# fence(): nothing before it is seen after anything behind it, stores before loads included
+# fence(): orders all accesses before it before all accesses after it, stores before loads included
 fence: Callable[[], None] = _define(types.void, 0, _emit_fence)
 # pause(): tells an x86 core that this loop spins; nothing elsewhere
 pause: Callable[[], None] = _define(types.void, 0, _emit_pause)

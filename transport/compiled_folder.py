@@ -1,10 +1,10 @@
-"""Where compiled functions are kept if numba's own places cannot be written.
+"""The folder for compiled functions if numba's own folders cannot be written.
 
-Nothing compiled is loaded here, so that a driver can choose the folder for the processes that it
-starts, which then inherit it.
+This module loads nothing compiled, so that a driver can choose the folder for the processes that it
+starts, which inherit it.
 
-What is loaded from such a folder is run, so nobody else may be able to write into it, or to put
-another folder in its place.
+Files of such a folder are executed, so no other user may be able to write into it, or to replace
+it with another folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FOLDER_VARIABLE = "NUMBA_CACHE_DIR"
 """numba's own variable: processes started from here keep theirs in the same place."""
 
 NOT_KEPT_VARIABLE = "WHALE_RAY_KERNELS_NOT_KEPT"
-"""Set where there is no place: processes started from here neither look nor say so again."""
+"""Set if there is no folder: processes started from here neither search nor warn again."""
 
 _log = logging.getLogger(__name__)
 
 
 def is_needed() -> bool:
-    """Tell whether numba will find no place of its own, as far as permissions show."""
+    """Return whether numba will find no folder of its own, judging by permissions."""
     if FOLDER_VARIABLE in os.environ or NOT_KEPT_VARIABLE in os.environ:
         return False
     at_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -37,15 +37,15 @@ def is_needed() -> bool:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """Tell whether a folder can be written, or made."""
+    """Return whether a folder can be written, or created."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def choose_folder() -> str | None:
-    """Choose a folder of this user's own, for the processes started from here, too, and say so.
+    """Choose a folder of this user's own, also for processes started from here, and log it.
 
-    None if there is no place; that is said as well.
+    None if there is no such folder, which is logged as well.
     """
     parents = dict.fromkeys((os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"))
     folders = [folder for parent in parents if (folder := folder_of_own(parent)) is not None]

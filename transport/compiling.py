@@ -1,9 +1,9 @@
-"""Compiles functions with numba, and finds a place for what was compiled.
+"""Compiles functions with numba, and finds a folder for compiled functions.
 
 numba keeps compiled functions beside their source, else in the user's cache folder, and refuses to
-compile at all where neither can be written: in a read-only installation without a writable home,
-such as a container that runs as any user. Here they then go to a folder of this user's own in the
-temporary directory, else nowhere, and one line says so.
+compile at all if neither can be written: in a read-only installation without a writable home, such
+as a container that runs as any user. They are then kept in a folder of this user's own in the
+temporary directory, or not at all, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def njit(signature: object = None, *, cache: bool = False, **options: Any) -> An
 
     Args:
         signature: of the arguments; without one, the first call compiles.
-        cache: keep what was compiled for other processes, wherever there is a place for it.
+        cache: keep the compiled function for other processes, if there is a folder for it.
         options: numba's.
     """
 
@@ -50,18 +50,18 @@ def _compiled(function: Any, signature: object, **options: Any) -> Any:
 
 
 def kept_in() -> str | None:
-    """Return the folder in which functions of this module are kept; None if there is no place."""
+    """Return the folder in which functions of this module are kept; None if there is none."""
     probe: Any = njit(cache=True)(_nothing)
     path: str | None = probe.stats.cache_path
     return path
 
 
 def _nothing() -> None:
-    """Be compiled by nobody."""
+    """Do nothing; it is never compiled."""
 
 
 def _use_folder_of_own() -> bool:
-    """Let numba keep functions in a folder of this user's own; tell whether there is one."""
+    """Let numba keep functions in a folder of this user's own; return whether there is one."""
     folder = choose_folder()
     if folder is not None:
         config.CACHE_DIR = folder
@@ -69,7 +69,7 @@ def _use_folder_of_own() -> bool:
 
 
 def _has_place() -> bool:
-    """Tell whether to ask numba for a place.
+    """Return whether to ask numba for a folder.
 
     Without any home it would make a folder "~" in the working directory.
     """

@@ -1,8 +1,8 @@
-"""Rings that continue on other hosts: taps, which read raw bytes, and mirrors, which repeat them.
+"""Rings that continue on other hosts: taps, which read raw bytes, and mirrors, copies of rings.
 
-A *tap* is a reader of a ring that is interested in its bytes, not its frames: it hands out
-positions and memory to send from. A *mirror* is a ring of the same capacity elsewhere, in which
-every byte stands at the same position, padding included; local workers read it as any ring.
+A *tap* is a reader of a ring that reads bytes, not frames: it returns positions and memory to send
+from. A *mirror* is a ring of the same capacity on another host, in which every byte is at the same
+position, padding included; local workers read it as any ring.
 
 ::
 
@@ -12,21 +12,21 @@ every byte stands at the same position, padding included; local workers read it 
                          ▲ release(position)       │ advance, forward, publish
                          └──────── received ───────┘
 
-A mirror knows three positions: `received` (all bytes before it are here), `published` (shown to
-its readers: whole frames only) and `limit` (the writer may go so far without overtaking a
+A mirror has three positions: `received` (all bytes before it are here), `published` (visible to
+its readers: whole frames only) and `limit` (up to which the writer may write without overtaking a
 reader). A tap of a mirror in the same process sees bytes that are received but not published, so
 that they are forwarded first.
 
-Whoever writes a mirror or taps a ring may be killed at any instant, and another process takes its
-place: all that it must know stands in the memory, which some process that lives on has made
-(`make_memory`). The order of stores makes that safe::
+A process that writes a mirror or taps a ring may be killed at any instant, and another takes its
+place: all state for that is in the memory, which a third process has created (`make_memory`). The
+order of stores makes that safe::
 
     the writer:  bytes ─► received ─► what others see: forwarded, granted, published (the head)
     the tap:     bytes acknowledged by all children ─► tail (at a frame's start)
 
-A writer that comes next goes on at `received`: bytes behind it, of a message that was cut short,
-are written once more, the same as before. It publishes again, as the last one may have died before
-it woke the readers; and a tap wakes the writer for the same reason.
+The next writer continues at `received`: bytes after it, of a message that was cut short, are
+written once more, the same as before. It publishes again, as the writer before may have died before
+it woke the readers; a resumed tap wakes the writer for the same reason.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _ANY_BYTES: Final = 1 << 62
 def make_memory(
     ring_bytes: int, readers: int, job: str, label: str, kind: SegmentKind = "memfd"
 ) -> tuple[Segment, RingHandle]:
-    """Make the memory of a mirror for another process to write; arguments as of `create_ring`.
+    """Create the memory of a mirror for another process to write; arguments as of `create_ring`.
 
-    `readers` counts the local workers, and one more for the tap that forwards the stream. Whoever
-    makes it keeps the segment open as long as a writer or a reader may attach. Raises
-    ResourceError if there is no room.
+    `readers` counts the local workers, and one more for the tap that forwards the stream. The
+    caller keeps the segment open as long as a writer or a reader may attach. Raises ResourceError
+    if there is no memory for it.
     """
     layout = RingLayout(ring_bytes, readers)
     segment = Segment.create(layout.total_bytes, label, job, kind)
@@ -81,9 +81,9 @@ class MirrorRing:
         *,
         poison_released: bool = False,
     ) -> None:
-        """Write on over the memory of a mirror, which is closed with this; see `create`, `attach`.
+        """Write to the memory of a mirror, and close it with this end; see `create`, `attach`.
 
-        Raises ResourceError if it is not what a mirror's memory may be.
+        Raises ResourceError if the memory is not a mirror's in a valid state.
         """
         self._segment = segment
         self._layout = layout
@@ -97,25 +97,25 @@ class MirrorRing:
         self._closed = False
         self._owns = True
         self.capacity: Final = layout.capacity
-        """Bytes of data; that of the ring which it repeats."""
+        """Bytes of data; the same as of the ring that it copies."""
         self.received = int(segment.words(RECEIVED, RECEIVED + 8)[0])
         """Every byte before this position is here."""
         self.published = int(kernels.head(self._ring))
         """Every frame before this position is visible to the readers."""
-        self._whole = self._walk_on()
+        self._whole = self._end_of_whole_frames()
         self._finished_flag = bool(segment.words(PRODUCER_CLOSED, PRODUCER_CLOSED + 8)[0])
         self.finished_at = self.published if self._finished_flag else None
-        """Where the stream ends, once that is known."""
+        """The position at which the stream ends, once that is known."""
         self.abandoned = False
-        """Whether the last look at the readers (`limit`, `ask_to_be_rung`) found that all have
-        closed: the stream is wanted no more."""
+        """Whether the last check of the readers (`limit`, `ask_to_be_rung`) found that all have
+        closed: the stream is not needed any more."""
         self._poisoned = _ANY_BYTES
         tail = self.lowest_tail
         if poison_released:
             self._poisoned = tail
 
-    def _walk_on(self) -> int:
-        """Return where the whole frames end of what is here and may not be published yet."""
+    def _end_of_whole_frames(self) -> int:
+        """Return the end of the whole frames among the bytes received, published or not."""
         whole = kernels.NOT_A_FRAME
         if 0 <= self.published <= self.received <= self.published + self.capacity:
             whole = kernels.whole_frames(
@@ -160,9 +160,9 @@ class MirrorRing:
         *,
         poison_released: bool = False,
     ) -> MirrorRing:
-        """Write a mirror whose memory another process of this host has made (`make_memory`).
+        """Write a mirror whose memory another process of this host has created (`make_memory`).
 
-        Goes on where an earlier writer, which must be dead, has come to. To close this end does
+        Continues at the position of an earlier writer, which must be dead. Closing this end does
         not finish the stream. Raises ResourceError if the memory has vanished.
         """
         segment = Segment.attach(handle.segment)
@@ -224,7 +224,7 @@ class MirrorRing:
         return self._see_tail(kernels.lowest_tail(self._ring, self._layout.readers))
 
     def _see_tail(self, tail: int) -> int:
-        """Take note of what a look at the readers has found; return the limit."""
+        """Update the state from the lowest tail of the readers; return the limit."""
         if tail == kernels.NO_READER:
             self.abandoned = True
             tail = self.received
@@ -235,7 +235,7 @@ class MirrorRing:
         return limit
 
     def ask_to_be_rung(self, tail: int) -> int:
-        """Have the writer's doorbell rung once all readers have passed `tail`; return `limit`."""
+        """Ask to be woken when all open readers have passed `tail`; return `limit`."""
         if self._closed:
             return self.limit
         return self._see_tail(kernels.ask_to_be_rung(self._ring, self._layout.readers, tail))
@@ -243,7 +243,7 @@ class MirrorRing:
     def writable(self, position: int, nbytes: int) -> tuple[memoryview, ...]:
         """Return the memory of [position, position + nbytes), in one piece or two.
 
-        Raises ValueError if that would overtake a reader, or is not where the next byte belongs.
+        Raises ValueError if that would overtake a reader, or is not the next position.
         """
         end = position + nbytes
         fits = end <= self._limit_seen or end <= self.limit
@@ -256,7 +256,7 @@ class MirrorRing:
         return _pieces(self._memory, self.capacity, position, nbytes)
 
     def advance(self, nbytes: int) -> None:
-        """Count `nbytes` that were written behind `received`, without showing them to readers.
+        """Count `nbytes` that were written after `received`, without publishing them.
 
         Raises CorruptedMessageError, and counts none of them, if they do not hold frames.
         """
@@ -274,7 +274,7 @@ class MirrorRing:
         return self._whole == self.received
 
     def publish(self) -> bool:
-        """Show the readers every whole frame received; return whether there was one."""
+        """Make every whole frame received visible to the readers; return whether there was one."""
         if self.published == self._whole or self._closed:
             return False
         self._show()
@@ -286,20 +286,20 @@ class MirrorRing:
 
     @property
     def finished(self) -> bool:
-        """Whether `finish` was called: the readers know that nothing follows."""
+        """Whether `finish` was called, and the stream has ended for the readers."""
         return self._finished_flag
 
     def finish(self) -> None:
-        """Tell the readers that no frame follows what was published; again does nothing."""
+        """End the stream after the frames published; calling it again does nothing."""
         if self._finished_flag or self._closed:
             return
         self._finished_flag = True
         kernels.finish(self._ring, self._lines_address, len(self._lines))
 
     def close(self) -> None:
-        """Give the memory back; readers that have attached keep it mapped.
+        """Release the memory; readers that have attached keep it mapped.
 
-        Of a mirror of this process's own (`create`) they are told that nothing follows.
+        If this process has created the mirror (`create`), that also ends the stream.
         """
         if self._closed:
             return
@@ -327,8 +327,8 @@ class RingTap:
     ) -> None:
         """Take over an attached segment (closed with the tap); see `attach`, `beside`, `of`.
 
-        With `resume` also a place that somebody held who is dead, as it is. Raises ResourceError
-        if the place is taken, or was given up.
+        With `resume` the place may be that of a dead tap, with its state. Raises ResourceError if
+        the place is taken, or was closed.
         """
         self._segment = segment
         self._layout = RingLayout.read(segment)
@@ -352,9 +352,9 @@ class RingTap:
             msg = f"reader {reader} of ring {segment.handle.path!r} is taken or was closed"
             raise ResourceError(msg)
         self.released = int(line[0])
-        """Everything before this position was given back; a frame begins here."""
+        """Everything before this position was released; a frame begins here."""
         self.resumed: Final = state == OPEN
-        """Whether the place was another reader's before, who may have read on from `released`."""
+        """Whether the place was another tap's before, which may have read on from `released`."""
         line[READER_STATE // 8] = OPEN
         if self.resumed and doorbell is not None:
             kernels.wake(doorbell.line)
@@ -371,8 +371,8 @@ class RingTap:
         """Tap a ring of another process of this host as reader number `reader`.
 
         `producer_doorbell` is rung when the producer waits for this tap. With `resume` the place
-        may be one that a tap held whose process is dead: it goes on at that one's `released`.
-        Raises ResourceError if the ring has vanished, or the place is taken or was given up.
+        may be that of a tap whose process is dead: this one continues at its `released`. Raises
+        ResourceError if the ring has vanished, or the place is taken or was closed.
         """
         segment = Segment.attach(handle.segment)
         try:
@@ -407,14 +407,14 @@ class RingTap:
 
     @property
     def finished_at(self) -> int | None:
-        """Where the stream ends; None as long as more may come."""
+        """The position at which the stream ends; None as long as more may come."""
         if self._mirror is not None:
             return self._mirror.finished_at
         position = kernels.NOT_FINISHED if self._closed else kernels.finished_at(self._ring)
         return None if position == kernels.NOT_FINISHED else int(position)
 
     def whole_frames(self, start: int, limit: int, max_bytes: int) -> int:
-        """Return where the whole frames from `start` end: at `start` if there is none.
+        """Return the end of the whole frames from `start` on: `start` if there is none.
 
         Not beyond `limit` or the head, and not beyond `max_bytes` unless the first frame alone is
         larger. Raises CorruptedMessageError if the memory does not hold frames.
@@ -433,14 +433,14 @@ class RingTap:
     def pieces(self, start: int, stop: int) -> tuple[memoryview, ...]:
         """Return the memory of [start, stop), read-only, in one piece or two.
 
-        It stays as it is until `release` passes `start`.
+        It stays unchanged until `release` passes `start`.
         """
         return _pieces(self._memory, self.capacity, start, stop - start)
 
     def release(self, position: int) -> None:
-        """Give everything before `position` back to the writer, and wake it if it waits.
+        """Release everything before `position` to the writer, and wake it if it waits.
 
-        A frame goes as a whole: the one in which `position` stands stays, so that a walk over
+        A frame is released as a whole: one that `position` is within is kept, so that a walk over
         frames can always begin at `released`. `position` must not be beyond the head. Raises
         CorruptedMessageError if the memory does not hold frames.
         """
@@ -455,7 +455,7 @@ class RingTap:
 
     def _no_frame(self, position: int) -> CorruptedMessageError:
         msg = (
-            f"ring {self._segment.handle.path!r} holds no frame behind position {position}: "
+            f"ring {self._segment.handle.path!r} holds no frame after position {position}: "
             "its memory was overwritten"
         )
         return CorruptedMessageError(msg)
@@ -466,7 +466,7 @@ class RingTap:
         return self._closed
 
     def close(self) -> None:
-        """Stop reading: the writer no longer waits for this tap. Again does nothing."""
+        """Stop reading: the writer no longer waits for this tap. A second call does nothing."""
         if not self._closed:
             kernels.leave(self._ring, self._line, self._doorbell_line)
             self.detach()

@@ -1,4 +1,4 @@
-"""What a mirror ring and a tap do with the memory of a ring, compiled.
+"""The algorithms of mirrors and taps on the memory of a ring, compiled.
 
 The rules of ring_kernels.py hold here too: heads and tails are stored with release and loaded
 with acquire, and a fence stands between publishing and asking whether the other side sleeps. All
@@ -33,7 +33,7 @@ POISON: Final = 0xDB
 
 @inner
 def _ring_all(doorbells: int, count: int) -> None:
-    """Wake those that sleep; the addresses of their doorbells stand at `doorbells`."""
+    """Wake the sleeping readers; the addresses of their doorbells are at `doorbells`."""
     if count != 0:
         fence()
         for index in range(count):
@@ -42,7 +42,7 @@ def _ring_all(doorbells: int, count: int) -> None:
 
 @inner
 def _walk(data: int, capacity: int, mask: int, start: int, limit: int, max_bytes: int) -> int:
-    """Walk over whole frames; position p stands at `data` + (p & `mask`)."""
+    """Walk over whole frames; position p is at the address `data` + (p & `mask`)."""
     position = start
     while position < limit:
         frame = position
@@ -85,7 +85,7 @@ def whole_frames_copied(first: int, capacity: int, start: int, limit: int, max_b
 
 @kernel("int64(int64, int64, int64, int64, int64)")
 def advance(ring: int, data: int, capacity: int, whole: int, received: int) -> int:
-    """Note down that every byte before `received` is here, where a later writer will look.
+    """Store that every byte before `received` is here, for a later writer.
 
     Return where the whole frames end, of which those before `whole` are known; NOT_A_FRAME, and
     nothing is noted, if the bytes hold none. What follows from the bytes being here (a grant,
@@ -106,7 +106,7 @@ def head(ring: int) -> int:
 @kernel("int64(int64)")
 def finished_at(ring: int) -> int:
     """Return the position at which the writer closed the ring, or NOT_FINISHED."""
-    # The flag first: no frame follows it.
+    # The flag first: no frame is published after it.
     if load_acquire(ring + PRODUCER_CLOSED) == 0:
         return NOT_FINISHED
     return load_acquire(ring + HEAD)
@@ -114,14 +114,14 @@ def finished_at(ring: int) -> int:
 
 @kernel("void(int64, int64, int64, int64)")
 def publish(ring: int, position: int, doorbells: int, count: int) -> None:
-    """Show the readers everything before `position`, and wake those that sleep."""
+    """Make everything before `position` visible to the readers, and wake those that sleep."""
     store_release(ring + HEAD, position)
     _ring_all(doorbells, count)
 
 
 @kernel("void(int64, int64, int64)")
 def finish(ring: int, doorbells: int, count: int) -> None:
-    """Tell the readers that no frame will follow."""
+    """End the stream: mark it as finished, and wake the readers."""
     store_release(ring + PRODUCER_CLOSED, 1)
     _ring_all(doorbells, count)
 
@@ -145,8 +145,8 @@ def ask_to_be_rung(ring: int, readers: int, tail: int) -> int:
     """Have the reader that moves the lowest tail to `tail` ring; return the lowest tail now."""
     if load(ring + WANTED_TAIL) != tail:
         store_release(ring + WANTED_TAIL, tail)
-        # Either the look below sees a reader that moves now, or that reader, which fences between
-        # its tail and its look at the wanted tail, sees that it must ring.
+        # Either the load below sees a reader that moves now, or that reader, which fences between
+        # storing its tail and loading the wanted tail, sees that it must ring.
         fence()
     return lowest_tail(ring, readers)
 
@@ -182,7 +182,7 @@ def release(ring: int, line: int, data: int, capacity: int, tail: int, doorbell:
 
 @kernel("void(int64)")
 def wake(doorbell: int) -> None:
-    """Wake the writer, whatever it waits for."""
+    """Wake the writer."""
     fence()
     ring_line(doorbell)
 

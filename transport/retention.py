@@ -1,14 +1,14 @@
-"""What the source's host keeps of a stream beyond its ring, for hosts that may need it again.
+"""Retention: bytes of a stream older than its ring, for hosts that may need them again.
 
-Contiguous bytes, from `first` up to where the ring's begin; whole frames, copied out of the ring
-before it gives them back::
+The source's host keeps contiguous bytes, from `first` up to the ring's tail: whole frames, copied
+out of the ring before it releases them::
 
     first                                            stop = the ring's tail
     ──┼── chunk ──┼── chunk ──┼── chunk (spilled) ──┼── chunk ──┼──── ring ────► head
 
 New bytes go into memory while there is room, else into an unnamed file, which the kernel frees when
-the process ends, however it ends. So what is old, and will be asked for and forgotten first, tends
-to be in memory. When both are full nothing more is taken: the ring stays full, the source waits.
+the process ends, however it ends. So the oldest bytes, which are requested and released first, tend
+to be in memory. When both are full nothing more is copied: the ring stays full, the source waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from . import mirror_kernels as kernels
 
 CHUNK_BYTES: Final = 1 << 20
 _READ_AHEAD_CHUNKS: Final = 4
-"""Spilled chunks that are kept in memory while hosts read them: for so many hosts at once."""
+"""Spilled chunks cached in memory while hosts read them: enough for so many hosts at once."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Chunk:
 
 
 class Retention:
-    """Bytes of a stream that its ring could not keep. One thread uses it."""
+    """Bytes of a stream that its ring has no room for. One thread uses it."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Retention:
         self.refused = 0
         """Times that it became full, so that the source had to wait."""
         self.last_failure = ""
-        """Why the file could not be written, in words; empty if it always could."""
+        """Why the file could not be written, in words; empty if it never failed."""
 
     @property
     def empty(self) -> bool:
@@ -176,7 +176,7 @@ class Retention:
         return True
 
     def release(self, position: int) -> None:
-        """Give back the chunks that end before `position`, or there."""
+        """Free the chunks that end at `position` or before."""
         count = 0
         while count < len(self._chunks) and self._chunks[count].stop <= position:
             self._free(self._chunks[count])
@@ -199,10 +199,10 @@ class Retention:
     # --- reading -------------------------------------------------------------------------------
 
     def whole_frames(self, start: int, limit: int, max_bytes: int) -> int:
-        """Return where whole frames from `start` end, as of `RingTap.whole_frames`.
+        """Return the end of the whole frames from `start` on, as `RingTap.whole_frames` does.
 
-        Not beyond the chunk in which `start` stands. Raises ResourceError if the file cannot be
-        read, CorruptedMessageError if it does not hold what was written.
+        Not beyond the chunk of `start`. Raises ResourceError if the file cannot be read,
+        CorruptedMessageError if it does not hold what was written.
         """
         chunk = self._chunk_of(start)
         content = self._content(chunk)
@@ -211,16 +211,16 @@ class Retention:
             origin, self._capacity, start, min(limit, chunk.stop), max_bytes
         )
         if stop == kernels.NOT_A_FRAME:
-            msg = f"what is retained of {self._label} holds no frame behind position {start}"
+            msg = f"the retention of {self._label} holds no frame after position {start}"
             raise CorruptedMessageError(msg)
         return int(stop)
 
     def frame_before(self, position: int) -> int:
-        """Return where a frame begins, not behind `position`, from which to walk there."""
+        """Return the beginning of a frame, at most `position`, from which to walk there."""
         return self._chunk_of(position).first
 
     def pieces(self, start: int, stop: int) -> tuple[memoryview, ...]:
-        """Return [start, stop), read-only; it stays as it is, also after `release`.
+        """Return [start, stop), read-only; it stays unchanged, also after `release`.
 
         Raises ResourceError if the file cannot be read.
         """
@@ -254,7 +254,7 @@ class Retention:
         return content
 
     def _load(self, chunk: _Chunk) -> npt.NDArray[np.uint8]:
-        assert self._file is not None, "what was spilled stands in the file"
+        assert self._file is not None, "a spilled chunk is in the file"
         content = np.empty(chunk.stop - chunk.first, np.uint8)
         view, place = content.data, chunk.slot * self.chunk_bytes
         done = 0
@@ -266,14 +266,14 @@ class Retention:
                 done += count
         except OSError as error:
             msg = (
-                f"what was spilled of {self._label} to {self._directory} cannot be read: "
+                f"spilled bytes of {self._label} in {self._directory} cannot be read: "
                 f"{error.strerror}; name another folder in runtime.spill_directory"
             )
             raise ResourceError(msg) from error
         return content
 
     def close(self) -> None:
-        """Give everything back; again does nothing."""
+        """Release everything; calling it again does nothing."""
         self._chunks.clear()
         self._read.clear()
         if self._file is not None:

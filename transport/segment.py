@@ -1,6 +1,6 @@
 """Pieces of memory that several processes map, and that the kernel frees by itself.
 
-A segment starts with one line of its own; what follows belongs to whoever created it::
+A segment starts with one line of its own; its creator lays out the rest::
 
     byte 0       8               16           24           32                    128
          +-------+---------------+------------+------------+---------------------+-----
@@ -8,8 +8,8 @@ A segment starts with one line of its own; what follows belongs to whoever creat
          +-------+---------------+------------+------------+---------------------+-----
 
 All words are little-endian int64. The magic is written last. The generation is a random number
-drawn when the segment is created: whoever attaches with an old handle, or to another segment
-that took over its name or its file descriptor, finds a different one and is refused.
+drawn when the segment is created: a process that attaches with an old handle, or to another segment
+with the same name or file descriptor, finds a different one and is refused.
 
 Three kinds, chosen by the creator:
 
@@ -70,11 +70,11 @@ class SegmentHandle:
     size: int
     """Bytes, the segment's own line included."""
     generation: int
-    """Tells this segment from any other that bears its name."""
+    """Distinguishes this segment from any other with its name."""
 
 
 class Segment:
-    """One mapped segment. Use `create` or `attach`; `close` gives it back.
+    """One mapped segment. Use `create` or `attach`; `close` unmaps it.
 
     numpy views of `buffer` keep the memory mapped, also after `close`.
     """
@@ -93,7 +93,7 @@ class Segment:
         """Create a zeroed segment of `nbytes`, its own line included, whose memory is reserved.
 
         `label` and `job` only name it, for people and for `sweep_stale`. Raises ResourceError
-        if the machine has no room for it.
+        if the machine has no memory for it.
         """
         name = f"{_NAME_PREFIX}{_clean(job)}-{os.getpid()}-{_clean(label)}"
         _check_room(name, nbytes)
@@ -131,8 +131,8 @@ class Segment:
     def attach(cls, handle: SegmentHandle) -> Segment:
         """Map a segment that another process (or this one) created.
 
-        Raises SegmentGoneError if it has vanished, or if another one stands in its place;
-        ResourceError if this process may not have it.
+        Raises SegmentGoneError if it has vanished, or if another one has taken its place;
+        ResourceError if this process may not open it.
         """
         fd = _open_file(handle)
         try:
@@ -168,7 +168,7 @@ class Segment:
 
     @property
     def address(self) -> int:
-        """Where `buffer` starts in this process."""
+        """The address of `buffer` in this process."""
         return self._address
 
     @property
@@ -195,7 +195,7 @@ class Segment:
         if memory is None:
             return
         self._buffer = np.empty(0, np.uint8)
-        # Where views are alive, the mapping goes with the last of them: they refer to it.
+        # While views are alive, the mapping stays until the last of them is gone: they refer to it.
         with contextlib.suppress(BufferError):
             memory.close()
         if self._owned and self.handle.kind == "named":
@@ -226,7 +226,7 @@ def _remove_if_stale(path: Path) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(fd), path.stat()):
-            return False  # given up and made anew under its name, before we held the old one
+            return False  # removed and created again under its name before the lock was taken
         path.unlink()
     except (BlockingIOError, FileNotFoundError):
         return False  # its creator lives, or has just removed it
@@ -241,7 +241,7 @@ def _clean(text: str) -> str:
 
 
 def _check_room(name: str, nbytes: int) -> None:
-    """Refuse what the kernel would grant and then kill a process for."""
+    """Refuse sizes that the kernel would grant, and later kill a process for."""
     if nbytes < SEGMENT_HEADER_BYTES:
         msg = f"segment {name!r}: {nbytes} bytes cannot hold its header"
         raise ValueError(msg)
@@ -265,7 +265,7 @@ def _create_file(name: str, nbytes: int, kind: SegmentKind) -> int:
     else:
         fd = os.open(SHM_DIRECTORY, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        # Reserved now: a page that cannot be had later would be a SIGBUS in the middle of a job.
+        # Reserved now: a page missing later would be a SIGBUS in the middle of a job.
         os.posix_fallocate(fd, 0, nbytes)
     except OSError as error:
         os.close(fd)
@@ -282,7 +282,7 @@ def _map(fd: int, nbytes: int) -> mmap.mmap:
 
 
 def _open_file(handle: SegmentHandle) -> int:
-    """Open the file behind a handle, and nothing else that may have taken its place."""
+    """Open the file of a handle, and refuse another that has taken its place."""
     if handle.kind == "private":
         msg = (
             f"segment {handle.path!r} is private to process {handle.pid}; attach is for shared ones"
@@ -292,7 +292,7 @@ def _open_file(handle: SegmentHandle) -> int:
     try:
         if handle.kind == "memfd":
             path = f"/proc/{handle.pid}/fd/{handle.fd}"
-            # Look before opening: that descriptor may by now be a pipe, whose opening would block.
+            # Checked first: that descriptor may be a pipe by now, and opening it would block.
             if not os.readlink(path).startswith(f"/memfd:{handle.path}"):
                 raise _replaced(handle)
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -169,10 +169,10 @@ def test_a_file_that_is_damaged_is_told(kept):
     for _ in range(6):
         kept.keep(1000)
     kept.retention._file.truncate(CHUNK)
-    message = r"what was spilled of stream 7 to .* cannot be read: Input/output error; name another"
+    message = r"spilled bytes of stream 7 in .* cannot be read: Input/output error; name another"
     with pytest.raises(ResourceError, match=message):
         kept.retention.pieces(2 * CHUNK, 3 * CHUNK)
     kept.retention._file.seek(0)
     kept.retention._file.write(b"\xff" * 64)
-    with pytest.raises(CorruptedMessageError, match="of stream 7 holds no frame behind position"):
+    with pytest.raises(CorruptedMessageError, match="of stream 7 holds no frame after position"):
         kept.retention.whole_frames(CHUNK, 2 * CHUNK, 1 << 20)

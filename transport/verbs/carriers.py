@@ -1,9 +1,9 @@
-"""What else than TCP could carry a host's links: chosen by the settings, the machine, the past.
+"""Chooses verbs or TCP for each link, by the settings, the devices and earlier failures.
 
-`auto` takes verbs where both hosts have a usable device. If a link over verbs breaks for a reason
-that lies with the device, or falls silent, the next ones to that host go over TCP for a while:
-nothing is lost, as a link always goes on where it was. A link that stands is left as it is; verbs
-are tried again when one is dialled after that while, which grows with each failure.
+`auto` takes verbs if both hosts have a usable device. If a link over verbs breaks because of the
+device, or falls silent, the next links to that host use TCP for a time, which grows with each
+failure; nothing is lost, as a link always resumes at its position. An open link is not changed:
+verbs are tried again when a link is dialled after that time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Load: TypeAlias = Callable[[], Library]
 
 
 def load_where_devices_are() -> Library:
-    """Return pyverbs, which is not even looked for where the kernel knows of no device."""
+    """Return pyverbs; raises NoVerbsError at once if the kernel has no device."""
     try:
         names = os.listdir(_DEVICES)
     except OSError:
@@ -58,35 +58,35 @@ def load_where_devices_are() -> Library:
 
 
 @dataclass(slots=True)
-class _Avoided:
-    """A host to which links over verbs break."""
+class _AvoidedHost:
+    """A host to which links over verbs broke."""
 
     reason: str = ""
     failures: int = 0
     """In a row."""
     until_ns: int = 0
     wait_ns: int = 0
-    stands_since_ns: int | None = None
-    """Since when a link over verbs stands that was tried again."""
+    open_since_ns: int | None = None
+    """When a link over verbs was opened again; None if none was."""
 
 
 class Carriers:
     """The carriers of one host, and the devices that it has opened."""
 
     def __init__(self, settings: TransportSettings, load: Load | None = None) -> None:
-        """Look what there is. Raises NoVerbsError if the settings insist on verbs in vain."""
+        """Open the devices. Raises NoVerbsError if the settings insist on verbs without any."""
         self._insists: Final = settings.between_hosts == "verbs"
         self._data = _DATA[settings.verbs_data]
         self._retry_ns = settings.verbs_retry_ms * _MS
         self._wanted = settings.rdma_device
         self._devices: dict[str, Regions] = {}
-        self._avoided: dict[str, _Avoided] = {}
+        self._avoided: dict[str, _AvoidedHost] = {}
         self.declined: Final[dict[str, Declined]] = {}
-        """By host: why the last link to it is not of verbs."""
+        """By host: why the last link to it does not use verbs."""
         self.listens_at = ""
-        """The host's address, if it listens: of several devices, the one that bears it serves."""
+        """The host's address, if it listens: of several devices, the one with it is used."""
         self.why_not = ""
-        """Why verbs cannot be offered, in words; empty if they can."""
+        """Why verbs are not offered, in words; empty if they are."""
         if settings.between_hosts == "tcp":
             self.why_not = "transport.between_hosts is tcp"
             return
@@ -99,7 +99,7 @@ class Carriers:
             self.why_not = error.lack
 
     def _open(self) -> None:
-        """Open the device that is wanted, or all that can serve, unless they are open."""
+        """Open the device of the settings, or all usable ones, unless they are open."""
         names = (self._wanted,) if self._wanted else device_names(self._library)
         reasons = []
         for name in names:
@@ -121,11 +121,11 @@ class Carriers:
 
     @property
     def offered(self) -> int:
-        """The carriers to offer to whoever dials, as of `Responder`."""
+        """The carriers to offer to a host that dials, see `Responder`."""
         return 0 if self.why_not else VERBS
 
     def offered_to(self, host: str, now_ns: int) -> int:
-        """Return the carriers to offer to `host`, which we dial, as of `Initiator`."""
+        """Return the carriers to offer to `host` when dialling it, see `Initiator`."""
         return 0 if self._avoids(host, now_ns) else self.offered
 
     def _avoids(self, host: str, now_ns: int) -> bool:
@@ -135,10 +135,10 @@ class Carriers:
     def take_over(
         self, connection: TcpConnection, now_ns: int
     ) -> TcpConnection | VerbsConnection | None:
-        """Return what carries a link over a connection that has proved itself, as far as it has.
+        """Return the connection for a link, over an authenticated TCP connection.
 
-        None while the hosts still agree on it. Raises LinkBrokenError if the settings insist on
-        verbs, and there are none.
+        None while the hosts still negotiate. Raises LinkBrokenError if the settings insist on
+        verbs and they cannot be used.
         """
         side = connection.side
         host = side.peer.host
@@ -147,7 +147,7 @@ class Carriers:
                 return self._without(connection, host, self.why_not or self._before(host), now_ns)
             if not side.peers_carriers & VERBS:
                 return self._without(connection, host, "it offers none", now_ns)
-            # Within a machine, a connection may bear the peer's address on both sides.
+            # Within a machine, a connection may have the peer's address on both sides.
             addresses = self.listens_at, str(connection.sock.getsockname()[0])
             negotiation = Negotiation(
                 lambda: self._prepare(host, addresses, now_ns), self._data, side.deadline_ns
@@ -159,13 +159,13 @@ class Carriers:
             return self._without(connection, host, connection.step.why_not, now_ns)
         self.declined.pop(host, None)
         if host in self._avoided:
-            self._avoided[host].stands_since_ns = now_ns
+            self._avoided[host].open_since_ns = now_ns
         return VerbsConnection(connection, agreed)
 
     def _without(
         self, connection: TcpConnection, host: str, why_not: str, now_ns: int
     ) -> TcpConnection:
-        """Let the connection itself carry the link, unless the settings insist on verbs."""
+        """Use the TCP connection for the link, unless the settings insist on verbs."""
         since_ns = self.declined[host].since_ns if host in self.declined else now_ns
         self.declined[host] = Declined(why_not, since_ns)
         if self._insists:
@@ -177,7 +177,7 @@ class Carriers:
         if self._avoids(host, now_ns):
             raise NoVerbsError(self._before(host))
         self._close_failed()
-        self._open()  # one may have come, or come back
+        self._open()  # a device may have been added, or be back
         regions, gid = self._choose(addresses)
         try:
             return LinkResources.of(regions, gid)
@@ -198,7 +198,7 @@ class Carriers:
         return f"a link over verbs broke before ({avoided.reason if avoided else 'it did'})"
 
     def _choose(self, addresses: tuple[str, ...]) -> tuple[Regions, GidEntry]:
-        """Return the device that bears the first of `addresses` that any bears, or the first."""
+        """Return the device with the first of `addresses` that any device has, or the first one."""
         for address in filter(None, addresses):
             ip = str(ipaddress.ip_address(address.partition("%")[0]))
             for regions in self._devices.values():
@@ -209,17 +209,17 @@ class Carriers:
         return regions, regions.device.best_gid
 
     def broken(self, host: str, reason: str, now_ns: int) -> None:
-        """Take note that a link over verbs broke: `reason` as of `LinkBrokenError`."""
+        """Handle that a link over verbs broke; `reason` as of `LinkBrokenError`."""
         if self._insists or not (reason.startswith("verbs") or reason == "silent"):
             return
-        avoided = self._avoided.setdefault(host, _Avoided())
-        since_ns = avoided.stands_since_ns
+        avoided = self._avoided.setdefault(host, _AvoidedHost())
+        since_ns = avoided.open_since_ns
         if since_ns is not None and now_ns - since_ns > avoided.wait_ns:
-            avoided.failures = 0  # it had got well
+            avoided.failures = 0  # the last link was open for longer than the wait
         avoided.wait_ns = self._retry_ns << min(avoided.failures, _DOUBLINGS_MAX)
         avoided.failures += 1
         avoided.until_ns = now_ns + avoided.wait_ns
-        avoided.reason, avoided.stands_since_ns = reason, None
+        avoided.reason, avoided.open_since_ns = reason, None
         _log.warning(
             "the link to host %r over RDMA verbs broke (%s): it goes on over TCP, and nothing is "
             "lost; links dialled in %g s or later may be of verbs again",

@@ -1,8 +1,8 @@
-"""RDMA devices: which there are, what they can do, and the memory that is registered with them.
+"""RDMA devices: their names and limits, and the memory registered with them.
 
-A device serves a host if it has an active port with an address (GID), and enough of what queue
-pairs of ours take. Which of several it is follows from the host's own IP address, as RoCE devices
-bear the addresses of their network interfaces, unless the settings name one.
+A device is usable if it has an active port with an address (GID), and limits high enough for the
+queue pairs of links. Of several, the one with the host's own IP address is used, as RoCE devices
+have the addresses of their network interfaces, unless the settings name one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .library import Library, NoVerbsError, descriptors_lock
 
 GIDS_MAX: Final = 64
 READS_WANTED: Final = 16
-"""READs under way at a time, of one queue pair: more hide no latency that these do not."""
+"""READs of one queue pair under way at a time: more would hide no more latency."""
 REQUESTS_WANTED: Final = 128
-"""Work requests of one queue that a link takes."""
+"""Work requests of one queue that a link needs."""
 _COMPLETIONS_WANTED: Final = 2 * REQUESTS_WANTED
 OR_TCP: Final = "or set transport.between_hosts to tcp"
 _MIB: Final = 1 << 20
@@ -33,18 +33,18 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What a device can do, as far as queue pairs here ask for it."""
+    """The limits of a device that queue pairs of links depend on."""
 
     work_requests: int
     """Of one queue."""
     completions: int
     """Of one completion queue."""
     reads: int
-    """READs of one queue pair under way at a time, begun here."""
+    """READs of one queue pair that the device starts and works on at a time."""
     reads_served: int
-    """The same, begun by the peer."""
+    """READs of the peer that it serves at a time."""
     mtu: int
-    """Of the active port, as verbs count: 5 is 4096 bytes."""
+    """Of the active port, as verbs encode it: 5 is 4096 bytes."""
     message_bytes: int
     """The largest message."""
 
@@ -59,7 +59,7 @@ class GidEntry:
 
     @property
     def ip(self) -> str:
-        """The IP address that it stands for."""
+        """The IP address that it encodes."""
         parsed = ipaddress.IPv6Address(self.address)
         return str(parsed.ipv4_mapped or parsed)
 
@@ -69,7 +69,7 @@ def device_names(library: Library) -> tuple[str, ...]:
     try:
         devices = library.get_device_list()
     except library.Error:
-        return ()  # pyverbs' word for "none"
+        return ()  # pyverbs raises it if there is none
     names = [one.name for one in devices]
     return tuple(sorted(one.decode() if isinstance(one, bytes) else str(one) for one in names))
 
@@ -81,7 +81,7 @@ class Device:
     """
 
     def __init__(self, library: Library, name: str) -> None:
-        """Open the device `name`; raises NoVerbsError if it cannot serve."""
+        """Open the device `name`; raises NoVerbsError if it is not usable."""
         self.library: Final = library
         self.name: Final = name
         self._closed = False
@@ -118,7 +118,7 @@ class Device:
         raise NoVerbsError(lack, f"bring its network up, {OR_TCP}")
 
     def _find_gids(self) -> tuple[GidEntry, ...]:
-        """Return the addresses of RoCE 2, or all where there are none of it (InfiniBand)."""
+        """Return the addresses of RoCE 2, or all if there are none of it (InfiniBand)."""
         found = []
         for entry in self.context.query_gid_table(GIDS_MAX):
             if int(entry.port_num) == self.port:
@@ -164,19 +164,19 @@ class Device:
         return limits
 
     def gid_for(self, ip: str) -> GidEntry | None:
-        """Return the address that stands for `ip`, None if the device does not bear it."""
+        """Return the address that encodes `ip`, None if the device does not have it."""
         return next((one for one in self.gids if one.ip == ip), None)
 
     @property
     def best_gid(self) -> GidEntry:
-        """The address to use where no IP address decides: one that goes beyond the wire, if any."""
+        """The address to use where no IP address decides: a routable one, if there is any."""
         routed = [one for one in self.gids if not ipaddress.ip_address(one.ip).is_link_local]
         return routed[0] if routed else self.gids[0]
 
     def register(self, address: int, nbytes: int, access: int, what: str) -> Region:
         """Register memory of this process; `what` names it. Raises ResourceError if refused.
 
-        Its pages stay in memory, whatever becomes of the mapping, until the region is closed.
+        Its pages are locked in memory, even without the mapping, until the region is closed.
         """
         try:
             handle = self.library.MR(self.domain, nbytes, access, address=address)
@@ -199,7 +199,7 @@ class Device:
         return ResourceError(msg)
 
     def close(self) -> None:
-        """Close it; again does nothing."""
+        """Close it; calling it again does nothing."""
         if not self._closed:
             self._closed = True
             self.library.close(self.domain)
@@ -207,7 +207,7 @@ class Device:
 
 
 class Region:
-    """Registered memory, which stays its owner's."""
+    """Registered memory; closing the region does not free the memory."""
 
     __slots__ = ("_handle", "_library", "address", "lkey", "nbytes", "rkey")
 
@@ -219,17 +219,17 @@ class Region:
         self.lkey: Final = int(handle.lkey)
         """The key by which this host's requests name the memory."""
         self.rkey: Final = int(handle.rkey)
-        """The key by which a peer's requests do."""
+        """The key by which a peer's requests name it."""
 
     def close(self) -> None:
-        """Make the keys useless; again does nothing. Only once no request names the memory."""
+        """Deregister the memory, when no request names it any more; again does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._library.close(handle)
 
 
 class Buffer:
-    """Memory of its own with its region."""
+    """Private memory with its region."""
 
     def __init__(self, device: Device, nbytes: int, access: int, what: str) -> None:
         """Allocate and register; raises ResourceError if the machine refuses."""
@@ -246,7 +246,7 @@ class Buffer:
             raise
 
     def close(self) -> None:
-        """Give region and memory back; again does nothing. It goes with the last view of it."""
+        """Release region and memory (when the last view is gone); again does nothing."""
         self.region.close()
         self.view.release()
         with contextlib.suppress(BufferError):

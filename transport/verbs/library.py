@@ -1,8 +1,9 @@
-"""pyverbs, as this package uses it: loaded when first needed, in either of its two manners.
+"""The classes and constants of pyverbs that this package uses, loaded when first needed.
 
 pyverbs 44 (Debian 12) keeps its constants in `pyverbs.enums`, pyverbs 59 in
-`pyverbs.libibverbs_enums`. The package may be missing, or be there and not load: it holds no
-libibverbs, and wants one at least as new as itself. `load` says which, and what to do.
+`pyverbs.libibverbs_enums`. The package may be missing, or installed and fail to load: it does not
+contain libibverbs, and needs one at least as new as itself. The error of `load` says which, and the
+remedy.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from ...configs.errors import ResourceError
 from ...configs.extras import install_command
 
 descriptors_lock: Final = threading.Lock()
-"""Held where descriptors of verbs' events come or go: whose a new one is shows in what was there
-before, as pyverbs 44 does not tell."""
+"""Held while descriptors of verbs' events are opened or closed: a new one is found by comparison
+with those before, as pyverbs 44 has no attribute for it."""
 
 _REMEDY: Final = (
     f"install the system's python3-pyverbs, or {install_command('rdma')} beside an rdma-core "
     "at least as new; or set transport.between_hosts to tcp"
 )
 
-# Names of completion statuses, by number (ibv_wc_status), as people say them.
+# Names of completion statuses for messages, by number (ibv_wc_status).
 _STATUS: Final = (
     "success",
     "local length error",
@@ -47,7 +48,7 @@ _STATUS: Final = (
 
 
 def status_in_words(status: int) -> str:
-    """Return what a completion's status means."""
+    """Return the name of a completion's status."""
     return _STATUS[status] if 0 <= status < len(_STATUS) else f"status {status}"
 
 
@@ -62,10 +63,10 @@ class NoVerbsError(ResourceError):
 
 @dataclass(frozen=True)
 class Library:
-    """pyverbs' classes and constants. Tests put another one in its place."""
+    """pyverbs' classes and constants. Tests substitute simulated devices."""
 
     Error: type[Exception]
-    """What every call may raise."""
+    """The error that every call may raise."""
     get_device_list: Any
     Context: Any
     PD: Any
@@ -93,7 +94,7 @@ class Library:
     PORT_ACTIVE: int
 
     def close(self, part: Any) -> None:
-        """Close `part`; a device that is gone refuses, but the kernel has freed it by then."""
+        """Close `part`; this fails on a device that is gone, but the kernel has freed it then."""
         with contextlib.suppress(self.Error):
             part.close()
 
@@ -122,7 +123,7 @@ _CONSTANTS: Final = {
 
 @functools.cache
 def load() -> Library:
-    """Return pyverbs; raises NoVerbsError if it is not there, or does not load."""
+    """Return pyverbs; raises NoVerbsError if it is missing, or does not load."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -139,7 +140,7 @@ def load() -> Library:
         lack = f"no RDMA verbs: {_why_not(error)}"
         raise NoVerbsError(lack, _REMEDY) from error
     finally:
-        # pyverbs calls logging.basicConfig, which is the application's to do.
+        # pyverbs calls logging.basicConfig, which is up to the application.
         for handler in [one for one in root.handlers if one not in handlers]:
             root.removeHandler(handler)
         root.setLevel(level)
