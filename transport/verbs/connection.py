@@ -327,7 +327,13 @@ class VerbsConnection:
         for _ in range(_POLLS_MAX):
             if traffic.bytes_received >= turn_ends:
                 return True  # readers wait for the bytes received, the parent for grants
-            count = self._poll()
+            try:
+                if self._failure is not None:
+                    raise self._failure
+                count = self._pair.poll(self._arrived)
+            except LinkBrokenError:
+                self._check_socket()  # if the peer's process has ended, that is the error
+                raise
             if not count:
                 break
             moved = True
@@ -342,19 +348,6 @@ class VerbsConnection:
             self._check_socket()
         self.unfinished = False
         return moved
-
-    def _poll(self) -> int:
-        """Take completions, received frames into `_arrived`; return how many completions.
-
-        If that fails because the peer's process has ended, the socket's end is the error.
-        """
-        try:
-            if self._failure is not None:
-                raise self._failure
-            return self._pair.poll(self._arrived)
-        except LinkBrokenError:
-            self._check_socket()
-            raise
 
     def _handle_completions(self, link: Link, now_ns: int) -> None:
         if self._arrived or self._reads.completed != self._reads_seen:
