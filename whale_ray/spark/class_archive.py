@@ -1,11 +1,11 @@
-"""Spark's classes as Java has them in memory, in a file that later starts map (JEP 310).
+"""An archive of Spark's loaded classes, which later Java processes map into memory (JEP 310).
 
-To find, check and link some 13,000 classes takes half of the processor time of a start. The Java
-processes of a first session write down which ones they load, and `make_archive` turns these lists
-into a file for all later ones. Java itself sees whether the file fits its version and the jars, and
-does without it otherwise.
+Finding, verifying and linking some 13,000 classes takes half of the processor time of a start. The
+Java processes of a first session record which ones they load, and `make_archive` turns these lists
+into an archive for all later sessions. Java checks whether the archive fits its version and the
+jars, and ignores it otherwise.
 
-The file holds code, so it lies where nobody but this user can write.
+The archive contains code, so it is stored in a folder in which only this user can write.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["is_recorded", "make_archive", "with_archive"]
 _TIMEOUT_S = 300
 
 _recorded: Path | None = None
-"""Folder of a list of classes for each Java process of Spark."""
+"""The folder with a list of classes for each Java process of Spark."""
 
 
 def with_archive(values: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings so that its Java uses the archive, or what one needs is recorded."""
+    """Return Spark's settings with Java options that use the archive, or record its classes."""
     global _recorded  # noqa: PLW0603  # a process has one driver
     _recorded, archive = None, _archive()
     if archive is None:
         return dict(values)
     if archive.exists():
-        # Where the archive does not fit, Java would say so in the midst of other output.
+        # Without the log option, Java would print a warning if the archive does not fit.
         options = f"-XX:SharedArchiveFile={archive} -Xlog:cds=off"
     else:
         _recorded = Path(new_folder("classes"))
@@ -45,20 +45,20 @@ def with_archive(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_recorded() -> bool:
-    """Tell whether a session has run from this process for which there was no archive."""
+    """Return whether this process has recorded the classes of a session, to make an archive."""
     return _recorded is not None and any(_recorded.iterdir())
 
 
 def make_archive() -> bool:
-    """Make the archive of the classes that have been recorded; tell whether it was made.
+    """Make the archive of the recorded classes; return whether it was made.
 
-    Takes a processor for 10 to 30 s, and 160 MB in the user's cache folder, where an archive of the
-    same installation is replaced.
+    It takes 10 to 30 s on one processor, and 160 MB in the user's cache folder. An earlier archive
+    of the same installation is replaced.
     """
     archive = _archive()
     if _recorded is None or archive is None:
         return False
-    # Java may have been killed amid the last line.
+    # The last line may be incomplete, if Java was killed while it wrote.
     lists = [path.read_text("utf-8").rpartition("\n")[0] for path in _recorded.iterdir()]
     classes = _recorded / "all"
     classes.write_text("\n".join(lists) + "\n", "utf-8")
@@ -76,7 +76,7 @@ def make_archive() -> bool:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)
         if done.returncode or not unfinished.exists():
             return False
-        with unfinished.open("rb") as file:  # Java dies of an archive that a power cut has cut off
+        with unfinished.open("rb") as file:  # a file truncated by a power cut would crash Java
             os.fsync(file.fileno())
         for earlier in archive.parent.glob(f"{archive.name.rpartition('-')[0]}-*.jsa"):
             earlier.unlink()
@@ -90,7 +90,7 @@ def make_archive() -> bool:
 
 
 def _archive() -> Path | None:
-    """Return where the archive of this installation is or would be; None if there is no place."""
+    """Return the path of this installation's archive; None if there is no folder for it."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     if not home.is_absolute():
         return None

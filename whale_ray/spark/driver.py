@@ -1,4 +1,4 @@
-"""Spark's half in this process: its Java process, its settings, why it did not start."""
+"""The driver side of Spark in this process: its Java process, settings and failures to start."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} Spark %p: %m%n%throwable{3}
 """
-"""While Spark starts, its errors go to stderr; warnings and the rest go nowhere."""
+"""While Spark starts, its errors are logged to stderr; all other messages are dropped."""
 
 
 def check_no_session() -> None:
-    """Raise UsageError if a session that is started now would not be a fresh one."""
+    """Raise UsageError if this process has a Spark session, or the Java process of an earlier."""
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:
@@ -66,10 +66,10 @@ def check_no_session() -> None:
 
 
 def start_java(values: Mapping[str, str]) -> None:
-    """Start this process' Java for a session on Ray, which need not run yet.
+    """Start this process' Java for a session on Ray; Ray need not run yet.
 
-    What RayDP adds to the driver's flags, and where Java finds its classes, must be known when it
-    starts; RayDP sets everything else when it makes the session.
+    The flags that RayDP adds for the driver, and the class path, must be known when Java starts;
+    RayDP sets everything else when it creates the session.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -88,9 +88,9 @@ def start_java(values: Mapping[str, str]) -> None:
 
 
 def end_java() -> None:
-    """End this process' Java, whose session was started here; pyspark keeps it for a next one.
+    """End this process' Java, which pyspark would keep for the next session.
 
-    The next one may need other flags, and an idle one takes memory.
+    The next session may need other flags, and an idle Java process takes memory.
     """
     from pyspark import SparkContext
 
@@ -110,9 +110,9 @@ def end_java() -> None:
 
 @contextmanager
 def without_py4j_logs() -> Iterator[None]:
-    """Drop what py4j logs by itself: it raises the same, and Ctrl-C is no error.
+    """Drop the log messages of py4j: it raises the same errors, and logs Ctrl-C as an error.
 
-    It uses the root logger, which prints a traceback where nobody has configured logging.
+    It uses the root logger, which prints a traceback if logging is not configured.
     """
     root = logging.getLogger()
     root.addFilter(_is_not_py4j)
@@ -127,19 +127,19 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def make_active(session: SparkSession) -> None:
-    """Make a session the active one of this thread, as it is of the one that started it."""
+    """Make a session the active one of this thread; it is active in the thread that started it."""
     java: Any = session._jvm
     java.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def has_stopped(session: SparkSession) -> bool:
-    """Tell whether a session can no longer be used."""
+    """Return whether a session can no longer be used."""
     context: Any = session.sparkContext
     return context._jsc is None or bool(context._jsc.sc().isStopped())
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
-    """Return Spark's own settings for a session of ours: quiet, in UTC, with the Java flags."""
+    """Return Spark's settings for a new session: without output, in UTC, with the Java flags."""
     folder = new_folder("spark")
     logs = os.path.join(folder, "log4j2.properties")
     with writing_there(), open(logs, "w", encoding="utf-8") as file:
@@ -150,9 +150,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
-        # `toPandas` by Arrow: row by row through Python's pickle it takes twenty times as long.
+        # `toPandas` by Arrow: by Python's pickle, row by row, it takes twenty times as long.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Parquet as everyone else reads it: microseconds, and the calendar that Spark itself uses.
+        # Parquet as other programs read it: microseconds, and the proleptic Gregorian calendar.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -165,9 +165,9 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
 
 
 def why_not_started(what: str, error: Exception) -> str:
-    """Return one line on what kept a session from starting; `what` is that session."""
-    told = f"{error}\n{error.__cause__ or ''}"
-    if "No such file or directory: 'java'" in told:
+    """Return a one-line message about a session that did not start; it begins with `what`."""
+    text = f"{error}\n{error.__cause__ or ''}"
+    if "No such file or directory: 'java'" in text:
         return f"{what}: Ray's processes find no java; {NO_JAVA_ON_NODES}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = lines[-1] if lines else repr(error)

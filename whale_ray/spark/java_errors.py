@@ -1,7 +1,7 @@
-"""What Java raised: in one line, and readable after Java has ended.
+"""Errors of Java: in one line, and readable after Java has ended.
 
-The errors of py4j and pyspark ask Java for their text each time they are shown. Where a session
-ends with its block, an error that leaves the block is shown after that, when Java has ended.
+The errors of py4j and pyspark request their text from Java each time they are printed. An error
+that leaves the `with` block of a session is printed after Java has ended.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _FILE = re.compile(r"\bfile:/+([^\s,;]+?)[.:]?(?=[\s,;]|$)")
 
 
 def is_of_java(error: BaseException) -> bool:
-    """Tell whether an error is py4j's or pyspark's."""
+    """Return whether an error is py4j's or pyspark's."""
     return type(error).__module__.partition(".")[0] in ("py4j", "pyspark")
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line with what was raised first, in whichever of Spark's processes, and the file.
+    """Return one line with the first cause of an error in any process of Spark, and its file.
 
-    Java must still run, unless the error was `kept_readable`.
+    Java must still run, unless the error passed through `kept_readable`.
     """
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    told = causes[-1] if causes else " ".join(lines[:2])  # py4j's own line comes first
-    raised = list(_RAISED.finditer(told))
-    reason = told[raised[-1].start() :] if raised else told or repr(error)
+    cause = causes[-1] if causes else " ".join(lines[:2])  # py4j's own line comes first
+    raised = list(_RAISED.finditer(cause))
+    reason = cause[raised[-1].start() :] if raised else cause or repr(error)
     file = _FILE.search(text)
     if file and file[1] not in reason:
         return f"/{file[1]}: {reason}"
@@ -40,7 +40,7 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def kept_readable() -> Iterator[None]:
-    """Give errors of Java that pass a text of their own: to stand right around the use of Java."""
+    """Store the text of Java's errors that leave the block, which must end before Java does."""
     try:
         yield
     except BaseException as error:

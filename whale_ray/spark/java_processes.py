@@ -1,7 +1,7 @@
-"""Starting and ending Java so that an interrupt at any moment leaves no process of it.
+"""Start and end Java so that an interrupt at any moment leaves no Java process running.
 
-Neither py4j nor RayDP stand an exception from a signal handler amid a call: they lose the process
-that they have just started, or take the answer to one question for that to the next.
+Neither py4j nor RayDP tolerates an exception from a signal handler during a call: they lose the
+process that they have just started, or mistake the response to one request for that to the next.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..transport.clock import SystemClock
 T = TypeVar("T")
 
 _MARKS = (b"_PYSPARK_DRIVER_CONN_INFO_PATH=", b"_RAYDP_APPMASTER_CONN_INFO_PATH=")
-"""Variables that pyspark and RayDP give to the Java processes that they start, and to no others."""
+"""Environment variables that pyspark and RayDP set only for the Java processes that they start."""
 
 _POLL_S = 0.05
 _GIVE_UP_NS = 60_000_000_000
-"""On a Ray of others an actor that is starting Java ends by itself, but not at once."""
+"""In a cluster that was not started here, an actor that starts Java ends by itself, but later."""
 
 
 def start_apart(start: Callable[[], T]) -> T:
-    """Call, in a thread of its own, what starts Java; return what it returns, raise what it raises.
+    """Call a function that starts Java in a new thread; return its result or raise its error.
 
-    An interrupt finds the calling thread, which waits; see `starting_apart`.
+    An interrupt arrives in the calling thread, which only waits; see `starting_apart`.
     """
     with starting_apart(start) as started:
         return started.result()
@@ -37,10 +37,10 @@ def start_apart(start: Callable[[], T]) -> T:
 
 @contextmanager
 def starting_apart(start: Callable[[], T]) -> Iterator[Future[T]]:
-    """Call, in a thread of its own, what starts Java, while the block runs.
+    """Call a function that starts Java in a new thread while the block runs.
 
-    If an error or an interrupt leaves the block, the Java processes end that have come up, and that
-    come up meanwhile, and with them the call.
+    If an error or an interrupt leaves the block, all Java processes that the function has started
+    or still starts are killed, which ends the call.
     """
     future: Future[T] = Future()
 
@@ -61,9 +61,9 @@ def starting_apart(start: Callable[[], T]) -> Iterator[Future[T]]:
 
 @contextmanager
 def stopped_afterwards(stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
-    """Stop a session on leaving the block; where an interrupt leaves it, end Java and `abandon` it.
+    """Stop a session at the end of the block; after an interrupt, kill Java and call `abandon`.
 
-    Java may then be amid an hour of work, and the connection to it amid an answer.
+    At an interrupt Java may have work for an hour, and its connection may be in use.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def stopped_afterwards(stop: Callable[[], None], abandon: Callable[[], None]) ->
         stop()
         raise
     except BaseException:
-        end_javas()
+        kill_java_processes()
         with suppress(Exception), warnings.catch_warnings(action="ignore"):  # Java does not answer
             abandon()
         raise
@@ -79,12 +79,12 @@ def stopped_afterwards(stop: Callable[[], None], abandon: Callable[[], None]) ->
         stop()
 
 
-def end_javas() -> None:
-    """Kill the Java processes that this process, or a Ray that it started, runs for Spark."""
+def kill_java_processes() -> None:
+    """Kill the Java processes of Spark that this process, or a Ray that it started, runs."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):
-        with suppress(OSError, psutil.NoSuchProcess):  # it ended, or is another user's
+        with suppress(OSError, psutil.NoSuchProcess):  # it has ended, or is another user's
             variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
             if any(variable.startswith(_MARKS) for variable in variables):
                 process.kill()
@@ -94,9 +94,9 @@ def _end_with_java(thread: threading.Thread) -> None:
     clock = SystemClock()
     until_ns = clock.monotonic_ns() + _GIVE_UP_NS
     while clock.monotonic_ns() < until_ns:
-        with suppress(KeyboardInterrupt):  # who asks again is not faster
-            end_javas()
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C must not skip the clean-up
+            kill_java_processes()
             thread.join(_POLL_S)
             if not thread.is_alive():
                 break
-    end_javas()
+    kill_java_processes()

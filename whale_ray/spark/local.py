@@ -1,4 +1,4 @@
-"""Spark inside this process' own Java, for jobs that run without Ray."""
+"""Spark in local mode, for jobs that run without Ray."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """Start Spark on this machine's cores, in UTC, and end it, with its Java, on leaving.
+    """Start Spark on this machine's cores, in UTC; stop it and its Java at the end of the block.
 
-    A session that this process has already is used as it is, and left running.
+    An existing session of this process is used as it is, and not stopped.
 
     Raises:
         UsageError: an earlier session left its Java process.
@@ -64,7 +64,7 @@ def spark_locally(app_name: str, settings: SparkSettings | None = None) -> Itera
     with without_py4j_logs():
         try:
             session = start_apart(start)
-        except BaseException as error:  # pyspark raises its own, py4j's and the system's errors
+        except BaseException as error:  # pyspark's, py4j's or the system's
             end_java()
             if not isinstance(error, Exception):
                 raise

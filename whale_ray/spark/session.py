@@ -1,8 +1,8 @@
-"""Spark sessions: one of our own on Ray, or the user's own, joined as it is.
+"""Spark sessions: a new one on Ray, or an existing one of the user's.
 
-`start_session` starts Spark on Ray through RayDP, quiet and with the Java flags that it needs.
-`adopt_session` takes a session that exists, and finds out which way rows can leave it: straight
-into Ray's object store if it runs on Ray, through Parquet files if it is a Spark of another kind.
+`start_session` starts Spark on Ray through RayDP, without output and with the Java flags that it
+needs. `adopt_session` checks an existing session and returns how its rows can be transferred:
+through Ray's object store if it runs on Ray, else through Parquet files.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _started: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 """The sessions that `start_session` started."""
 
 
-class Way(Enum):
-    """How rows leave a Spark session."""
+class RowTransfer(Enum):
+    """By what means rows of a Spark session get to the workers."""
 
     OBJECTS = "through Ray's object store"
     FILES = "through Parquet files"
@@ -67,10 +67,18 @@ class Way(Enum):
 def spark_on_ray(
     app_name: str, settings: SparkSettings | None = None, address: str | None = None
 ) -> Iterator[SparkSession]:
-    """Join or start Ray, start Spark on it, and end both, as far as started here, on leaving.
+    """Join or start Ray and start Spark on it; stop what was started at the end of the block.
 
-    A session that this process has already is used as it is, and left running. See `connect_ray`
-    for the address, `start_session` for the rest and for what is raised.
+    An existing session of this process is used as it is, and not stopped.
+
+    Args:
+        app_name: as for `start_session`.
+        settings: executors, cores, memory.
+        address: the Ray cluster, as for `connect_ray`.
+
+    Raises:
+        UsageError: as for `start_session` and `connect_ray`.
+        ResourceError: as for `start_session` and `connect_ray`.
     """
     require_extra("spark", "a Spark session on Ray")
     from pyspark.sql import SparkSession
@@ -107,14 +115,14 @@ def start_session(
 ) -> SparkSession:
     """Start Spark on Ray and return its session, in UTC; end it with `stop_session`.
 
-    Each executor is a Ray actor that keeps its cores until the session stops.
+    Each executor is a Ray actor that reserves its cores until the session stops.
 
     Args:
-        app_name: Spark's name for the application; unique among those on this Ray.
+        app_name: Spark's name of the application; unique in the Ray cluster.
         settings: executors, cores, memory.
-        ray_session: the Ray that this process is connected to.
-        overrides: more of Spark's own settings, or other values for those set here.
-        clock: what to wait for the executors by.
+        ray_session: the cluster that this process is connected to.
+        overrides: additional settings of Spark, or other values of those set here.
+        clock: the clock by which to wait for the executors.
 
     Raises:
         UsageError: this process has a Spark session already, or a Java process without the flags.
@@ -139,7 +147,7 @@ def _values(settings: SparkSettings) -> dict[str, str]:
 def _starting_java(values: Mapping[str, str]) -> Iterator[None]:
     """Start this process' Java while the block runs; end it if an error leaves the block.
 
-    The block may make the session: pyspark waits, by a lock of its own, for the Java that comes up.
+    The block may create the session: pyspark waits, by a lock, until Java has started.
     """
     try:
         with starting_apart(lambda: start_java(values)):
@@ -167,15 +175,15 @@ def _start(
         session: SparkSession = raydp.init_spark(
             app_name, executors, cores, f"{settings.executor_memory_mb}m", configs=dict(values)
         )
-        # Ray has put its own log configuration into Spark's driver. Failures come as exceptions.
+        # RayDP has set its own log configuration in Spark's driver. Failures raise exceptions.
         session.sparkContext.setLogLevel("FATAL")
         return session, _wait(lambda: _has_executors(session), _EXECUTORS_TIMEOUT_NS, clock)
 
     try:
         session, has_executors = start_apart(start)
-    except BaseException as error:  # RayDP raises whatever Ray, py4j or Java did
+    except BaseException as error:  # Ray's, py4j's or Java's
         why = ""
-        if isinstance(error, Exception):  # an error of Java's can be read while that runs
+        if isinstance(error, Exception):  # the text of Java's errors is readable only now
             why = why_not_started("Spark did not start on Ray", error)
         _abandon()
         if not why:
@@ -196,8 +204,8 @@ def _start(
 def stop_session(session: SparkSession, clock: Clock | None = None) -> None:
     """Stop a session that `start_session` started, and wait until its processors are free.
 
-    A session that the user started is left alone; one that has stopped is too. DataFrames of the
-    session, those made from results included, can no longer be read.
+    Nothing is done for any other session, or one that has stopped already. DataFrames of the
+    session, including those made from results, can no longer be read.
     """
     if session not in _started:
         return
@@ -215,17 +223,17 @@ def stop_session(session: SparkSession, clock: Clock | None = None) -> None:
 
 
 def _abandon() -> None:
-    """End what there is of a session that did not start, or whose Java is gone."""
+    """Clean up after a session that did not start, or whose Java has ended."""
     import raydp
 
-    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # those of RayDP's master, which nobody awaits
+    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # errors of RayDP's master, never awaited
     with suppress(Exception), warnings.catch_warnings(action="ignore"):
         raydp.stop_spark()
     end_java()
 
 
 def _wait(done: Callable[[], bool], timeout_ns: int, clock: Clock) -> bool:
-    """Wait until something is so; return whether it is."""
+    """Poll `done` until it returns True or the time is over; return its last result."""
     until_ns = clock.monotonic_ns() + timeout_ns
     while not done():
         if clock.monotonic_ns() >= until_ns:
@@ -235,19 +243,19 @@ def _wait(done: Callable[[], bool], timeout_ns: int, clock: Clock) -> bool:
 
 
 def _has_executors(session: SparkSession) -> bool:
-    """Tell whether an executor is up: a query would wait for one for ever."""
+    """Return whether an executor runs; without one a query would wait for ever."""
     context: Any = session.sparkContext
     return bool(context._jsc.sc().getExecutorMemoryStatus().size() > 1)  # one is the driver
 
 
-def adopt_session(session: SparkSession) -> Way:
-    """Check that rows can be taken from a session that the user made, and say how they leave it.
+def adopt_session(session: SparkSession) -> RowTransfer:
+    """Check that rows of a user's session can be read, and return by what means.
 
-    Nothing in the session is changed.
+    The session is not changed.
 
     Raises:
-        UsageError: the session has stopped, is Spark Connect's, or runs on Ray without the Java
-            flags, so that taking rows from it would kill RayDP.
+        UsageError: the session has stopped, is a Spark Connect session, or runs on Ray without the
+            Java flags, so that reading from it would crash RayDP.
     """
     if not hasattr(session, "sparkContext") or "connect" in type(session).__module__:
         msg = (
@@ -259,13 +267,13 @@ def adopt_session(session: SparkSession) -> Way:
         msg = "this Spark session has stopped; make a new one, and its DataFrames anew"
         raise UsageError(msg)
     if not str(session.sparkContext.master).startswith(RAYDP_MASTER_PREFIX):
-        return Way.FILES
+        return RowTransfer.FILES
     _check_flags(session)
-    return Way.OBJECTS
+    return RowTransfer.OBJECTS
 
 
 def check_same_host(session: SparkSession, action: str) -> None:
-    """Raise UsageError if executors run on other hosts, which do not see this one's files."""
+    """Raise UsageError if executors run on other hosts, which cannot read this host's files."""
     context: Any = session.sparkContext
     places = str(context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(","))
     here = {str(context.getConf().get("spark.driver.host", "")), "localhost", "127.0.0.1"}
@@ -307,9 +315,9 @@ def _java_version(java: Any) -> int:
 
 
 def _check_nodes(ray_session: RaySession) -> None:
-    """Raise ResourceError if a node was started without java: Spark would kill its Ray.
+    """Raise ResourceError if a node was started without java: Spark would crash its raylet.
 
-    A raylet decides about Java when it starts; the first Java process after that ends it.
+    A raylet that found no java when it started crashes at its first Java process.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -326,7 +334,7 @@ def _check_nodes(ray_session: RaySession) -> None:
 
 
 def _raylet_takes_java() -> bool:
-    """Tell, as a task, whether the raylet above it was started with a command for Java."""
+    """Return, in a Ray task, whether the raylet of its node was started with a Java command."""
     import psutil
 
     raylet = psutil.Process().parent()
@@ -337,7 +345,7 @@ def _check_processors(settings: SparkSettings, ray_session: RaySession, clock: C
     import ray
 
     wanted = settings.executors * settings.executor_cores + 1
-    # What a job or a session before this one held comes free a moment after its end.
+    # Processors of an earlier job or session become free a moment after its end.
     if _wait(lambda: _free_processors() >= wanted, _PROCESSORS_TIMEOUT_NS, clock):
         return
     free = _free_processors()

@@ -1,8 +1,8 @@
-"""Rows as a Spark DataFrame, exact to the last bit.
+"""Rows as a Spark DataFrame with exactly the same values.
 
-They pass through Parquet files in a temporary folder with the schema given to Spark explicitly:
-Ray Data's own way (`Dataset.to_spark`) goes through pandas, where integers with nulls become
-floats and lose digits. Types are those of `types`; what Spark cannot hold is refused by name.
+They are transferred by Parquet files in a temporary folder, with an explicit schema for Spark. Ray
+Data's `Dataset.to_spark` uses pandas instead, in which integers with nulls become floats and lose
+digits. The types are those of `types`; a column that Spark cannot represent is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GROUP_ROWS = 131_072
 
 @dataclass(frozen=True)
 class SparkResult(SinkResult):
-    """What a job published through `sinks.spark`."""
+    """The rows that a job published through `sinks.spark`."""
 
     def to_spark(self, session: SparkSession | None = None) -> DataFrame:
         """Return the rows as a Spark DataFrame; see `spark.to_spark`."""
@@ -42,8 +42,8 @@ class SparkResult(SinkResult):
 def spark_sink() -> Sink:
     """Keep the rows for a Spark DataFrame: `job.results("out").to_spark()`.
 
-    They wait in a temporary folder, which is removed when the submitting process ends. A column
-    that Spark cannot hold fails the job at its first rows, not at its end.
+    They are stored in a temporary folder, which is removed when the submitting process ends. A
+    column that Spark cannot represent fails the job at its first rows, not at its end.
 
     Raises:
         ResourceError: Spark, an extra, is not installed.
@@ -54,7 +54,7 @@ def spark_sink() -> Sink:
 
 @dataclass(frozen=True)
 class SparkSink(HandoverSink):
-    """Parquet files that hold Spark's types only."""
+    """Temporary Parquet files with only those types that Spark has."""
 
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
         """Open one instance's part."""
@@ -70,7 +70,7 @@ class SparkSink(HandoverSink):
 
 
 class _SparkWriter(SinkWriter):
-    """Turns rows into Spark's types on their way into a file."""
+    """Casts rows to Spark's types and writes them to a file."""
 
     def __init__(self, file: SinkWriter) -> None:
         self._file = file
@@ -105,19 +105,19 @@ def _with_spark_types(part: Staged) -> Staged:
 
 
 def to_spark(rows: SinkResult | pa.Table, session: SparkSession | None = None) -> DataFrame:
-    """Return rows as a Spark DataFrame, every value as it was.
+    """Return rows as a Spark DataFrame with exactly the same values.
 
-    The DataFrame reads temporary files, which stay until this process ends, or a job's Parquet
-    output itself if its types are Spark's. As any DataFrame it promises no order: sort it if that
-    matters.
+    The DataFrame reads temporary files, which exist until this process ends, or a job's Parquet
+    output itself if Spark has its types. Like any DataFrame it has no defined order: sort it if the
+    order matters.
 
     Args:
         rows: a job's result, or an Arrow table.
-        session: the session that the DataFrame shall belong to; the active one if left out.
+        session: the session of the DataFrame; by default the active one.
 
     Raises:
-        OutputError: a column's type has no counterpart in Spark, a value has no exact one, or two
-            columns' names differ in case alone.
+        OutputError: a column's type has no counterpart in Spark, a value cannot be represented
+            exactly, or the names of two columns differ only in case.
         UsageError: there is no Spark session, or it has stopped.
         ResourceError: Spark, an extra, is not installed.
     """
@@ -144,14 +144,14 @@ def _active_session() -> SparkSession:
 
 
 def _for_spark(schema: pa.Schema) -> pa.Schema:
-    """Return the types in which Spark gets rows of a schema."""
+    """Return a schema with the types to which `to_spark_values` casts its columns."""
     import pyarrow as pa
 
     return to_spark_values(pa.RecordBatch.from_pylist([], schema=schema)).schema
 
 
 def _write(table: pa.Table) -> str:
-    """Write a table with Spark's types into a file of its own, and return its path."""
+    """Write a table with Spark's types to a new file, and return its path."""
     import pyarrow.parquet as pq
 
     path = os.path.join(new_folder("table"), "rows.parquet")
@@ -167,7 +167,7 @@ def _write(table: pa.Table) -> str:
 def _read(session: SparkSession, schema: pa.Schema, paths: tuple[str, ...]) -> DataFrame:
     _check_names(session, schema.names)
     reader = session.read.schema(spark_schema(schema))
-    # Without this, dates before 1582 in files that Spark has not written fail or are moved.
+    # Without this, dates before 1582 in files that Spark has not written fail or are shifted.
     reader = reader.option("datetimeRebaseMode", "CORRECTED")
     return reader.parquet(*[f"file://{path}" for path in paths])
 

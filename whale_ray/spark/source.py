@@ -3,8 +3,8 @@
 At submission the DataFrame is evaluated once. If its session runs on Ray (RayDP), its partitions
 become Arrow tables in Ray's object store, which worker actors on the node read in place. In any
 other case (a Spark that is not on Ray, a job on plain processes, `whale.run`) they become Parquet
-files in a temporary folder. Both ways keep every value exactly, and the order of the rows; but
-Spark gives all NaNs the same bits when it writes Parquet.
+files in a temporary folder. Both preserve every value exactly, and the order of the rows; but Spark
+writes all NaNs to Parquet with the same bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..ray_bridge.blocks import FileSource, ObjectRefs, ObjectSource
 from ..ray_bridge.dataset import quiet_ray_data
 from ..ray_bridge.folders import new_folder
 from .java_errors import reason_of
-from .session import Way, adopt_session, check_same_host
+from .session import RowTransfer, adopt_session, check_same_host
 from .types import columns_of
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ _PART = re.compile(r"part-(\d+)-.*\.parquet")
 def spark_source(frame: DataFrame, columns: Sequence[str] | None = None) -> Source:
     """Read a Spark DataFrame, evaluated once, when the topology is submitted.
 
-    Rows come in the DataFrame's order (that of its partitions, and within each); with several
-    instances, partitions are dealt out in turn. Timestamps keep their instant and carry the
-    session's time zone.
+    Rows are read in the DataFrame's order (by partition, and within each); with several instances,
+    partitions are assigned round-robin. Timestamps keep their instant and have the session's time
+    zone.
 
     Args:
         frame: a DataFrame of a classic session; for a streaming one see `foreach_batch`.
-        columns: the columns to read, in this order; all if left out.
+        columns: the columns to read, in this order; by default all.
 
     Raises:
         InputError: a column is missing, or has an unsupported type.
-        UsageError: the DataFrame is a streaming one, or of a session that cannot be used.
+        UsageError: the DataFrame is a streaming one, or its session cannot be used.
     """
     source = SparkSource(frame if columns is None else _select(frame, columns))
     source.check()
@@ -62,7 +62,7 @@ def _select(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class SparkSource(Source):
-    """A DataFrame, as long as only the driver knows it."""
+    """A DataFrame in the driver, before submission."""
 
     frame: DataFrame
 
@@ -77,24 +77,24 @@ class SparkSource(Source):
         self.schema()
 
     def schema(self) -> Schema:
-        """Return the columns; Spark plans the query for that, but runs nothing."""
+        """Return the columns; Spark plans the query for this, but does not run it."""
         zone = self.frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
         return columns_of(self.frame.schema, zone)
 
     def materialize(self, *, cluster: bool) -> Source:
-        """Evaluate the DataFrame and return its rows in a form that travels.
+        """Evaluate the DataFrame and return a source of its rows that workers can read.
 
         Raises:
             UsageError: its session cannot be used; see `adopt_session`.
-            ResourceError: Ray has no processor free to take the rows over.
+            ResourceError: Ray has no free processor for the transfer.
         """
-        way = adopt_session(self.frame.sparkSession)
-        if cluster and way is Way.OBJECTS:
+        transfer = adopt_session(self.frame.sparkSession)
+        if cluster and transfer is RowTransfer.OBJECTS:
             return _as_objects(self.frame, self.schema(), self.describe())
         return _as_files(self.frame, self.schema(), self.describe())
 
     def open(self, context: InstanceContext) -> SourceReader:
-        """Refuse: only what `materialize` returns can be read."""
+        """Raise UsageError: only the source that `materialize` returns can be read."""
         _only_in_driver()
 
     def __reduce__(self) -> NoReturn:
@@ -126,13 +126,13 @@ def _as_objects(frame: DataFrame, columns: Schema, origin: str) -> ObjectSource:
         except Exception as error:  # py4j's, Ray's or Spark's
             raise InputError(_why_not_evaluated(origin, error)) from error
         finally:
-            # Spark keeps the rows cached until told that they have arrived.
+            # Spark caches the rows until they are released.
             release_spark_recoverable(frame)
     return ObjectSource(ObjectRefs(refs), columns, origin)
 
 
 def _check_processor_free() -> None:
-    """Raise ResourceError instead of waiting for ever: Ray counts the rows in tasks of one CPU."""
+    """Raise ResourceError if no processor is free: Ray's tasks would wait for one for ever."""
     import ray
 
     free = ray.available_resources().get("CPU", 0.0)
@@ -148,8 +148,8 @@ def _check_processor_free() -> None:
 def _as_files(frame: DataFrame, columns: Schema, origin: str) -> FileSource:
     """Let Spark write its partitions as Parquet files, one or more each.
 
-    Dates and timestamps are written as the plain integers that they are: Spark's Parquet writer
-    would turn them into another calendar, or into nanoseconds, as the session's settings have it.
+    Dates and timestamps are written as integers: depending on the session's settings, Spark's
+    Parquet writer would convert them to another calendar or to nanoseconds.
     """
     check_same_host(frame.sparkSession, "reading this DataFrame")
     folder = new_folder("frame")

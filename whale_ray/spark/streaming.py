@@ -1,8 +1,8 @@
-"""Structured Streaming in and out: a topology per micro-batch.
+"""Structured Streaming: run a topology per micro-batch.
 
-Spark hands every micro-batch to a function as an ordinary DataFrame; the topology reads it and its
-results are DataFrames again. Spark repeats a micro-batch that failed, with the same number, so
-outputs that must not double are to be keyed by that number.
+Spark passes every micro-batch to a function as an ordinary DataFrame; the topology reads it, and
+its results are DataFrames again. Spark repeats a failed micro-batch with the same number; use that
+number as a key where outputs must not be duplicated.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def foreach_batch(
 
         stream.writeStream.foreachBatch(foreach_batch(build, receive)).start()
 
-    Micro-batches without rows, such as the first of a rate source, are passed over. A Ray that
-    whale-ray starts, or joins, for the first one stays until the query ends. What operators keep
-    does not: every micro-batch begins with new instances, which is told at the first one.
+    Micro-batches without rows, such as the first of a rate source, are skipped. The connection to
+    Ray stays open until the query ends. The state of operators does not last: every micro-batch
+    begins with new instances, and a warning is logged at the first one.
 
     Args:
-        build: makes the topology from a source over the micro-batch and the batch's number.
-        receive: gets the finished job and the number.
-        submit: how to start the job, `whale.submit` unless given; `whale.run` needs no workers.
+        build: (source, number) → the topology; the source reads the micro-batch of that number.
+        receive: (job, number) → None; called with the finished job.
+        submit: the function that starts the job; by default `whale.submit`. `whale.run` needs no
+            workers.
     """
     queries = _Queries()
 
@@ -69,7 +70,7 @@ def foreach_batch(
             return
         queries.begin(frame)
         topology = build(spark_source(frame), number)
-        queries.tell_of_state(topology)
+        queries.warn_of_state(topology)
         job = (submit or _submit)(topology)
         job.wait()
         if receive is not None:
@@ -85,18 +86,15 @@ def _submit(topology: Topology) -> Any:
 
 
 class _Queries:
-    """What lasts as long as a streaming query: the Ray of its jobs.
-
-    Several queries may share a function.
-    """
+    """The running streaming queries of a function, and the Ray connection that each keeps open."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: set[str] = set()
-        self._told = False
+        self._warned = False
 
     def begin(self, frame: DataFrame) -> None:
-        """Keep Ray from the query's first micro-batch on; a query that is started again is new."""
+        """Keep Ray connected from the query's first micro-batch until the query ends."""
         session: Any = frame.sparkSession
         running_id = str(session.sparkContext.getLocalProperty(_QUERY_ID))
         with self._lock:
@@ -109,11 +107,11 @@ class _Queries:
         threading.Thread(target=self._watch, args=names, name="query's end", daemon=True).start()
 
     def _watch(self, keeper: RayKeeper, session: Any, running_id: str) -> None:
-        """Let Ray go when the query has ended, in whichever way."""
+        """Close the keeper when the query has ended or failed."""
         clock = SystemClock()
         try:
             uuid = session._jvm.java.util.UUID.fromString(running_id)
-            # The session of a micro-batch is a clone; only this map knows the queries of all.
+            # The session of a micro-batch is a clone; this map has the queries of all sessions.
             active = session._jsparkSession.sharedState().activeStreamingQueries()
             while active.containsKey(uuid):
                 clock.sleep_ns(_POLL_NS)
@@ -125,15 +123,15 @@ class _Queries:
             keeper.close()
             atexit.unregister(keeper.close)
 
-    def tell_of_state(self, topology: Topology) -> None:
-        """Say once that what operators keep does not outlive a micro-batch."""
+    def warn_of_state(self, topology: Topology) -> None:
+        """Log once that the state of operators does not outlive a micro-batch."""
         nodes = topology.logical_plan().nodes
-        keeping = [repr(node.id) for node in nodes if node.kind.is_stateful]
-        if keeping and not self._told:
-            self._told = True
+        stateful = [repr(node.id) for node in nodes if node.kind.is_stateful]
+        if stateful and not self._warned:
+            self._warned = True
             _log.warning(
                 "topology %r: what %s keeps does not outlive a micro-batch: the next one begins "
                 "with new instances",
                 topology.name,
-                ", ".join(keeping),
+                ", ".join(stateful),
             )

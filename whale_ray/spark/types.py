@@ -1,6 +1,6 @@
-"""Which Spark type becomes which of whale-ray's, and back; exactly, or refused by name.
+"""Conversions between Spark's types and whale-ray's, which preserve every value exactly.
 
-Into whale-ray (`columns_of`)::
+From Spark (`columns_of`)::
 
     boolean, byte, short, int, long, float, double     bool, int8 … int64, float32, float64
     string, char, varchar / binary                     string / binary
@@ -10,11 +10,11 @@ Into whale-ray (`columns_of`)::
     decimal(p, s)                                      decimal128(p, s)
     interval day to second                             duration[us]
 
-Out (`spark_schema`, `to_spark_values`): the same backwards, and what Spark lacks goes into the next
-type that holds every value: uint8 → short, uint16 → int, uint32 → long, uint64 → decimal(20, 0),
-float16 → float, date64 → date, fixed-size binary → binary, seconds and milliseconds → microseconds.
-Nanoseconds go out if they are whole microseconds. Times of day have no counterpart. A timestamp's
-zone is not kept: Spark shows instants in its session's zone.
+To Spark (`spark_schema`, `to_spark_values`): the reverse. A type that Spark lacks is cast to the
+smallest one that can represent all its values: uint8 → short, uint16 → int, uint32 → long, uint64 →
+decimal(20, 0), float16 → float, date64 → date, fixed-size binary → binary, seconds and milliseconds
+→ microseconds. Nanoseconds are accepted if they are whole microseconds. Times of day have no
+counterpart. A timestamp's zone is lost: Spark shows instants in its session's zone.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def columns_of(frame: StructType, zone: str) -> Schema:
     Raises:
         InputError: a column has an unsupported type, or two columns have the same name.
     """
-    from ..transport.wire.types import DataType as Carried
+    from ..transport.wire.types import DataType as WhaleType
     from ..transport.wire.types import Field, Schema
 
     fields = []
     for field in frame.fields:
-        name = _carried_name(field.dataType, zone)
+        name = _whale_type_name(field.dataType, zone)
         if name is None:
             kind = field.dataType.simpleString()
             remedy = _REMEDIES.get(re.split(r"\W", kind)[0], "cast it to one that is")
@@ -61,11 +61,11 @@ def columns_of(frame: StructType, zone: str) -> Schema:
                 f"{remedy}"
             )
             raise InputError(msg)
-        fields.append(Field(field.name, Carried.parse(name)))
+        fields.append(Field(field.name, WhaleType.parse(name)))
     return Schema(tuple(fields))
 
 
-def _carried_name(kind: DataType, zone: str) -> str | None:
+def _whale_type_name(kind: DataType, zone: str) -> str | None:
     from pyspark.sql import types
 
     plain = {
@@ -91,17 +91,17 @@ def _carried_name(kind: DataType, zone: str) -> str | None:
 
 
 def _zone(zone: str) -> str:
-    """Return a Java zone as Arrow writes it; instants do not change, so UTC is always right."""
+    """Return Arrow's name of a Java zone, or UTC: the instants are the same in every zone."""
     if _OFFSET.fullmatch(zone):
         return zone
     return zone if zone in zoneinfo.available_timezones() else "UTC"
 
 
 def to_spark_values(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with types that Spark has, every value the same.
+    """Return a batch with types that Spark has, and exactly the same values.
 
     Raises:
-        OutputError: a column's type has no counterpart, or a value has no exact one.
+        OutputError: a column's type has no counterpart, or a value cannot be represented exactly.
     """
     import pyarrow as pa
 
@@ -114,7 +114,7 @@ def to_spark_values(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's schema for Arrow's; types that Spark lacks as `to_spark_values` has them.
+    """Return Spark's schema for an Arrow schema, with the types that `to_spark_values` casts to.
 
     Raises:
         OutputError: a column's type has no counterpart in Spark.
@@ -153,7 +153,7 @@ def _spark_type(field: pa.Field) -> DataType:
 
 
 def _nearest_type(field: pa.Field) -> pa.DataType:
-    """Return the Arrow type that holds all values of a column and that Spark has too."""
+    """Return the Arrow type that can represent all values of a column and that Spark has, too."""
     import pyarrow as pa
 
     kind = field.type

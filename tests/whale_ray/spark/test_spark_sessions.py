@@ -15,7 +15,7 @@ import pytest
 from whale_ray.configs.settings import SparkSettings
 from whale_ray.errors import ResourceError, UsageError
 from whale_ray.ray_bridge.session import RaySession
-from whale_ray.spark import JAVA_OPTION_KEYS, JAVA_OPTIONS, Way, adopt_session
+from whale_ray.spark import JAVA_OPTION_KEYS, JAVA_OPTIONS, RowTransfer, adopt_session
 from whale_ray.spark import session as sessions
 from whale_ray.spark.driver import why_not_started, without_py4j_logs
 from whale_ray.spark.java import DRIVER_OPTION_KEY
@@ -60,22 +60,22 @@ def session(
 
 
 def test_rows_leave_a_spark_on_ray_as_objects() -> None:
-    assert adopt_session(session(configured=FLAGS)) is Way.OBJECTS
+    assert adopt_session(session(configured=FLAGS)) is RowTransfer.OBJECTS
 
 
 def test_rows_leave_any_other_spark_as_files() -> None:
-    assert adopt_session(session("local[2]")) is Way.FILES
-    assert adopt_session(session("spark://head:7077")) is Way.FILES
+    assert adopt_session(session("local[2]")) is RowTransfer.FILES
+    assert adopt_session(session("spark://head:7077")) is RowTransfer.FILES
 
 
 def test_an_older_java_needs_no_flags() -> None:
-    assert adopt_session(session(java="11")) is Way.OBJECTS
-    assert adopt_session(session(java="1.8")) is Way.OBJECTS
+    assert adopt_session(session(java="11")) is RowTransfer.OBJECTS
+    assert adopt_session(session(java="1.8")) is RowTransfer.OBJECTS
 
 
 def test_flags_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(JAVA_OPTIONS))
-    assert adopt_session(session()) is Way.OBJECTS
+    assert adopt_session(session()) is RowTransfer.OBJECTS
 
 
 @pytest.mark.parametrize("key", JAVA_OPTION_KEYS)

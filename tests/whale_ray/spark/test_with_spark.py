@@ -27,8 +27,8 @@ from whale_ray.ray_bridge.blocks import FileSource, ObjectSource
 from whale_ray.spark import (
     JAVA_OPTION_KEYS,
     JAVA_OPTIONS,
+    RowTransfer,
     SparkResult,
-    Way,
     adopt_session,
     find_java,
     foreach_batch,
@@ -306,7 +306,7 @@ def test_the_real_week_on_ray_as_spark_prepared_it_is_what_one_query_answers(
 
 
 def test_a_session_on_ray_hands_over_objects(spark: Any) -> None:
-    assert adopt_session(spark) is Way.OBJECTS
+    assert adopt_session(spark) is RowTransfer.OBJECTS
     with spark_on_ray("joined") as same, spark_locally("joined") as again:
         assert same is again is spark
     assert spark.range(3).count() == 3  # neither has stopped it
