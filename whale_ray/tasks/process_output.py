@@ -63,6 +63,8 @@ class ProcessOutput(Output):
         self, batch: Batch | Mapping[str, Any], times: npt.NDArray[np.int64] | None = None
     ) -> None:
         """See `Output.emit`."""
+        if not isinstance(batch, Batch) and _has_no_rows(batch):
+            return
         rows = batch if isinstance(batch, Batch) else Batch.from_pydict(dict(batch))
         if rows.num_rows == 0:
             return
@@ -121,3 +123,13 @@ class ProcessOutput(Output):
             )
             raise TopologyError(msg)
         return self.time_ns
+
+
+def _has_no_rows(columns: Mapping[str, Any]) -> bool:
+    """Return whether all columns are empty; the type of an empty list cannot be inferred."""
+    return bool(columns) and all(
+        column.shape == (0,)
+        if isinstance(column, np.ndarray)
+        else isinstance(column, (list, tuple)) and not column
+        for column in columns.values()
+    )

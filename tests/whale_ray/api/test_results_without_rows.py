@@ -16,7 +16,7 @@ import pyarrow.dataset
 import pytest
 
 import whale_ray as whale
-from whale_ray.testing import read_all
+from whale_ray.testing import ListSource, read_all
 
 ROWS = [{"x": 1, "s": "a"}, {"x": 2, "s": "b"}]
 COLUMNS = whale.Schema.of(x="int64", s="string")
@@ -150,3 +150,33 @@ class Once(whale.Process):
     def on_row(self, row: Any, out: Any) -> None:
         if row.x == 1:
             out.emit_row(x=row.x)
+
+
+class EmitsLists(whale.Process):
+    """Emits the rows of a batch with x > 1, as lists, also if there are none."""
+
+    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+        chosen = [row for row in batch.to_pylist() if row["x"] > 1]
+        out.emit({"k": [row["x"] for row in chosen], "v": [row["s"] for row in chosen]})
+        out.emit({"k": (), "v": pandas.array([], dtype="int64").to_numpy()})
+
+
+def test_emitting_columns_without_rows_emits_nothing() -> None:
+    topology = whale.Topology("lists")
+    rows = topology.source(ListSource(ROWS, batch_rows=1), id="rows")
+    rows.shuffle().process(EmitsLists, id="lists").sink(whale.sinks.collect(), id="out")
+    job = whale.run(topology)
+    assert job.results("out").to_arrow().to_pylist() == [{"k": 2, "v": "b"}]
+
+
+class EmitsUnequal(whale.Process):
+    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+        out.emit({"k": [], "v": [1]})
+
+
+def test_columns_of_unequal_length_are_refused_though_one_is_empty() -> None:
+    topology = whale.Topology("unequal")
+    rows = topology.source(ListSource(ROWS), id="rows")
+    rows.shuffle().process(EmitsUnequal, id="unequal").sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.WhaleError, match="'k'"):
+        whale.run(topology)
