@@ -28,7 +28,7 @@ NARROW = {
     "transport.ring_bytes": 65536,
     "transport.ring_bytes_min": 65536,
 }
-"""Rings that do not hold the whole stream: whoever waits holds up all."""
+"""Rings that do not hold the whole stream: a reader that waits holds up all."""
 
 
 class Keep(whale.Process):
@@ -93,7 +93,7 @@ def test_two_relays_that_die_at_once_are_replaced(tmp_path, no_leaks, route):
 def test_a_stopped_relay_holds_up_neither_the_driver_nor_for_ever_the_job(
     tmp_path, no_leaks, monkeypatch
 ):
-    """What it is told piles up in a socket that nobody reads."""
+    """Messages to it pile up in a socket that it does not read."""
     genuine = socket.socketpair
 
     def narrow(*kind: int) -> tuple[socket.socket, socket.socket]:
@@ -124,16 +124,16 @@ def test_when_the_source_has_lost_bytes_the_job_begins_anew_at_once(
 ):
     """The relay that says so is aborted like the others, though nothing has happened to it."""
     marker = tmp_path / "marker"
-    told_of: list[MemberMessage] = []
+    changed: list[MemberMessage] = []
     genuine = TreeSession.take
 
-    def take(self: TreeSession, told: MemberMessage, now_ns: int) -> None:
-        if not told_of and told.member == 4 and marker.exists():
-            told_of.append(told)
+    def take(self: TreeSession, message: MemberMessage, now_ns: int) -> None:
+        if not changed and message.member == 4 and marker.exists():
+            changed.append(message)
             (stream,) = self.trees
             starved = Starved(1, 0, 0, 1, 0, 64)
-            told = MemberMessage(told.member, told.attempt, TreeNews(((stream, starved),)))
-        genuine(self, told, now_ns)
+            message = MemberMessage(message.member, message.attempt, TreeNews(((stream, starved),)))
+        genuine(self, message, now_ns)
 
     monkeypatch.setattr(TreeSession, "take", take)
     patience = {"runtime.unreachable_after_ms": 600_000, "runtime.kill_grace_ms": 600_000}
