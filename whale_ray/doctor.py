@@ -1,8 +1,8 @@
-"""What this machine offers to whale-ray, and what each lack means.
+"""Report what this machine offers to whale-ray, and the consequences of what it lacks.
 
-`judge(facts)` turns what `whale_ray.machine` saw into findings and touches nothing, so that every
-verdict is tested without the machine that deserves it; `examine()` looks and judges; `render` and
-`as_dict` are the two ways to show the result.
+`judge(facts)` turns the facts of `whale_ray.machine` into findings without any access to the
+machine, so that every finding can be tested on any machine. `examine()` gathers facts and judges
+them; `render` and `as_dict` show the result.
 """
 
 from __future__ import annotations
@@ -28,9 +28,13 @@ OPEN_FILES_MIN = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line of the report: what was looked at, how it stands, what follows from it.
+    """One line of the report.
 
-    `meaning` says what a lack means and what to do about it; it is empty where all is well.
+    Attributes:
+        name: the subject.
+        status: whether it is usable.
+        detail: what was found.
+        meaning: the consequence of a lack, and the remedy; empty if the status is "ok".
     """
 
     name: str
@@ -65,7 +69,7 @@ def render(findings: Iterable[Finding]) -> str:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """Return the verdicts on `facts`, from what every job needs to what a few would like."""
+    """Return the findings on `facts`: first what every job needs, then what some jobs use."""
     return [
         _judge_python(facts),
         _judge_cores(facts),
@@ -219,7 +223,7 @@ def _judge_extras(facts: Facts) -> list[Finding]:
 
 
 def _judge_java(facts: Facts) -> list[Finding]:
-    """Say which Java Spark would get; without Spark none is needed."""
+    """Return which Java Spark would use; nothing if Spark is not installed."""
     if "spark" in facts.lacking:
         return []
     if facts.java is not None:
@@ -308,7 +312,7 @@ def _judge_settings(facts: Facts) -> list[Finding]:
 
 
 def _judge_links(facts: Facts) -> Finding:
-    """Say what would carry links to other hosts, if those can do the same."""
+    """Return which transport links to other hosts would use, if those support it, too."""
     name, wanted = "links between hosts", facts.between_hosts
     if wanted == "tcp":
         return Finding(name, "ok", "over tcp, as transport.between_hosts says")

@@ -1,4 +1,4 @@
-"""The errors that whale-ray raises on purpose; `whale.errors.WhaleError` is the root of all."""
+"""The errors of whale-ray; all derive from `whale.errors.WhaleError`."""
 
 from .configs.errors import (
     AttemptLostError,

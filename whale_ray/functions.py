@@ -1,8 +1,8 @@
 """Functions in column expressions, by PySpark's names: `import whale_ray.functions as F`.
 
-As in `pyspark.sql.functions`, text given where a column is expected is a column's name; a constant
-text is `lit("text")`. Arguments that shape the function (positions, patterns, formats) are plain
-Python values.
+As in `pyspark.sql.functions`, a text argument in the place of a column is the name of a column; a
+constant text is `lit("text")`. Arguments such as positions, patterns and formats are plain Python
+values.
 """
 
 from .operators.expressions import functions as _home

@@ -1,8 +1,8 @@
-"""What this machine is and has: plain facts, without a verdict.
+"""Facts about this machine, without a judgement.
 
-Nothing heavy is imported: versions come from the metadata of the installed distributions, and
-pyverbs, whose import may fail or meddle with logging, is tried in a process of its own. Nothing
-here raises: what cannot be had is None or empty.
+Only small modules are imported: versions come from the metadata of the installed distributions, and
+pyverbs, whose import may fail or change logging, is tried in another process. Nothing here raises:
+a fact that cannot be determined is None or empty.
 """
 
 from __future__ import annotations
@@ -28,22 +28,24 @@ from .transport.verbs.reports import DeviceReport
 
 PROBE_TIMEOUT_S = 20
 EXAMINATION_TIMEOUT_S = 100
-"""Of RDMA devices: what serves them is loaded for it."""
+"""For RDMA devices: the examination loads the libraries that use them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Requirement:
-    """One distribution that whale-ray depends on: the version here (None if none), those wanted."""
+    """One distribution that whale-ray depends on."""
 
     name: str
     version: str | None
+    """The installed version; None if it is not installed."""
     wanted: str
+    """The specifier of the required versions."""
     satisfied: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What `gather` saw. A size or text that could not be had is None."""
+    """The facts that `gather` found. A size or text that could not be determined is None."""
 
     python: tuple[int, int, int] = (3, 11, 0)
     machine: str = "x86_64"
@@ -58,9 +60,9 @@ class Facts:
     unnamed_files: bool = True
     working_directory: str = "."
     between_hosts: str = "auto"
-    """The setting of the environment; see `settings_error`."""
+    """The setting transport.between_hosts in this environment; see `settings_error`."""
     settings_error: str = ""
-    """Why the environment's settings are refused."""
+    """Why the environment's settings are refused; empty if they are valid."""
     spill_directory: str = ""
     spill_free_bytes: int = 0
     open_files_max: int = 65_536
@@ -68,29 +70,29 @@ class Facts:
     java: str | None = None
     java_refused: tuple[str, ...] = ()
     requirements: tuple[Requirement, ...] = ()
-    """Those of whale-ray itself, and of the extras that are installed."""
+    """The requirements of whale-ray itself, and of the installed extras."""
     lacking: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Extras that are not installed, and their packages that are not here."""
+    """Extras that are not installed, with their missing packages."""
     ray_address: str | None = None
     addresses: tuple[str, ...] = ()
     """The IP addresses of this machine's network interfaces."""
     rdma_devices: tuple[str, ...] = ()
-    """Those that the kernel knows."""
+    """The RDMA devices that the kernel lists."""
     rdma_examined: tuple[DeviceReport, ...] = ()
-    """Those that pyverbs finds; none without it."""
+    """The RDMA devices that pyverbs finds; none without pyverbs."""
     rdma_error: str = ""
-    """Why they could not be examined."""
+    """Why the devices could not be examined."""
     pyverbs_version: str | None = None
     pyverbs_error: str | None = None
     locked_memory_max: int | None = None
     """The most bytes that this user may register for RDMA; None means without limit."""
     namespaces_lack: str = ""
-    """Why there can be no hosts out of network namespaces; empty if there can."""
+    """Why network namespaces cannot be used as hosts; empty if they can."""
     namespaces_delay: bool = True
 
 
 def _settings() -> tuple[str, str]:
-    """Return how the environment has rows go between hosts, or why its settings are refused."""
+    """Return the environment's transport.between_hosts, and why its settings are refused or ""."""
     from .configs.errors import SettingsError
     from .configs.loading import load_settings
 
@@ -101,7 +103,7 @@ def _settings() -> tuple[str, str]:
 
 
 def gather() -> Facts:
-    """Look at this machine; takes about a second, starts at most four short processes."""
+    """Return the facts of this machine; takes about a second, and at most four short processes."""
     import psutil
 
     from .testing.hosts.probe import capability
@@ -190,9 +192,9 @@ def _version(name: str) -> str | None:
 
 
 def _requirements() -> tuple[Requirement, ...]:
-    """Return what whale-ray's own metadata asks for, held against what is installed.
+    """Return the requirements in whale-ray's metadata, compared with what is installed.
 
-    That includes the extras that are here, as far as they set bounds.
+    The requirements of installed extras are included.
     """
     from packaging.requirements import Requirement as Wanted
 
@@ -201,7 +203,7 @@ def _requirements() -> tuple[Requirement, ...]:
     for text in importlib.metadata.requires("whale-ray") or []:
         wanted = Wanted(text)
         if wanted.marker and not any(wanted.marker.evaluate({"extra": one}) for one in extras):
-            continue  # meant for another Python, or an extra that is not here
+            continue  # for another Python version, or for an extra that is not installed
         version = _version(wanted.name)
         satisfied = version is not None and wanted.specifier.contains(version, prereleases=True)
         if wanted.name not in found or not satisfied:
@@ -211,7 +213,7 @@ def _requirements() -> tuple[Requirement, ...]:
 
 
 def _java() -> tuple[str | None, tuple[str, ...]]:
-    """Return the Java that Spark would get and where it is from, and those that it would not."""
+    """Return the Java that Spark would use with its origin, and messages about refused ones."""
     from .spark.java import look_for_java
 
     java, refused = look_for_java()
@@ -219,7 +221,7 @@ def _java() -> tuple[str | None, tuple[str, ...]]:
 
 
 def _ray_address() -> str | None:
-    """Return the address of a Ray that answers here, from RAY_ADDRESS or Ray's own note."""
+    """Return the address of a Ray that answers, from RAY_ADDRESS or the file that Ray writes."""
     address = os.environ.get("RAY_ADDRESS")
     if not address:
         try:
@@ -228,7 +230,7 @@ def _ray_address() -> str | None:
         except OSError:
             return None
     host, _, port = address.rpartition(":")
-    try:  # a note that outlived its cluster is no cluster
+    try:  # the file may be left from a cluster that has ended
         socket.create_connection((host, int(port)), timeout=1).close()
     except (OSError, ValueError):
         return None
@@ -243,7 +245,7 @@ def _rdma_devices() -> tuple[str, ...]:
 
 
 def _pyverbs() -> tuple[str | None, str | None]:
-    """Return pyverbs' version and why it does not import; both None if it is not there at all."""
+    """Return pyverbs' version and why it cannot be imported; both None if it is not installed."""
     if importlib.util.find_spec("pyverbs") is None:
         return None, None
     program = "import pyverbs.device, pyverbs.qp"
@@ -253,7 +255,7 @@ def _pyverbs() -> tuple[str | None, str | None]:
 
 
 def _examine_rdma() -> tuple[tuple[DeviceReport, ...], str]:
-    """Return what the RDMA devices can do, or why that could not be found out."""
+    """Return reports on the RDMA devices, and why they could not be examined or ""."""
     program = "whale_ray.transport.verbs.probe"
     done, written, said = _run([sys.executable, "-m", program], EXAMINATION_TIMEOUT_S)
     if not done:

@@ -1,8 +1,8 @@
-"""Where rows go: pass one of these to `sink` at the end of a stream.
+"""Sinks for rows: pass one of these to `sink` at the end of a stream.
 
-Files (`parquet`, `csv`, `json_lines`: a folder), the caller's memory (`collect`), what Ray and
-Spark hold (`ray_dataset`, `spark`), standard output (`print`) and a function of your own (`each`).
-A sink of your own derives from `Sink`.
+They write files (`parquet`, `csv`, `json_lines`: a folder), to the caller's memory (`collect`), Ray
+Datasets (`ray_dataset`), Spark DataFrames (`spark`), to standard output (`print`), or call a
+function of your own (`each`). Derive a sink of your own from `Sink`.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ __all__ = [
 def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
     """Call a function with every row, or with every batch if it is marked with `whale.columns`.
 
-    It is called where the sink's instances are, in workers, as rows come: **at least once** for
-    every row, and again for those of an attempt that failed. So let it do what may be done twice,
-    such as to set a value by a key. What it returns is ignored; what it raises ends the job and is
-    told with the operator and the row. A batch is read-only and valid during the call. For a
-    connection to be opened and closed, write a sink of your own instead.
+    The function is called in the workers, as rows arrive: **at least once** for every row, and
+    again for rows of an attempt that failed. So its effect must be idempotent, such as to set a
+    value by a key. Its return value is ignored. An error that it raises fails the job, with a
+    message that has the operator and the row. A batch is read-only and valid only during the call.
+    If a connection must be opened and closed, write a sink of your own instead.
 
     Raises:
-        UsageError: it is no function of one argument.
+        UsageError: `function` is not a function of one argument.
     """
     from .api.topology.checks import accepts, describe_value, name_of
     from .api.topology.functions import ColumnFunction
@@ -75,7 +75,7 @@ def each(function: Callable[[Row], object] | ColumnFunction[object]) -> Sink:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs Ray or Spark when it is first used (PEP 562)."""
+    """Import the sinks of Ray and Spark when they are first used (PEP 562)."""
     if name == "ray_dataset":
         from .ray_bridge import ray_dataset_sink
 

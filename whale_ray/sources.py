@@ -1,8 +1,8 @@
-"""Where rows come from: pass one of these to `Topology.source`.
+"""Sources of rows: pass one of these to `Topology.source`.
 
-Files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), what is in memory (`arrow`,
-`pandas`, `iterable`), a rate (`poisson`), and what Ray and Spark hold (`ray_dataset`, `spark`). A
-source of your own derives from `Source`.
+They read files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), objects in memory
+(`arrow`, `pandas`, `iterable`), generated rows at a rate (`poisson`), Ray Datasets (`ray_dataset`)
+and Spark DataFrames (`spark`). Derive a source of your own from `Source`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs Ray or Spark when it is first used (PEP 562)."""
+    """Import the sources of Ray and Spark when they are first used (PEP 562)."""
     if name == "ray_dataset":
         from .ray_bridge import ray_dataset_source
 

@@ -1,7 +1,7 @@
-"""Transports of your own: how rows go from one process to another, as a pair of operators.
+"""Transports of your own, which send rows from one process to another by a pair of operators.
 
-Derive a `Sender` and a `Receiver`, name the pair as a `Transport`, and give that to a topology, or
-with `via` to one stream. The classes say what they must do.
+Derive a `Sender` and a `Receiver`, combine them as a `Transport`, and pass it to a `Topology`, or
+to the method `via` of one stream. The classes document the methods to define.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ READERS = {
     Endless: "has nothing to read and never ends",
     GoesOn: "a reader that had finished went on",
     ClosesOnce: "close() raised ValueError('closed') when called again",
-    LeavesOpen: "close() must give files and connections back",
+    LeavesOpen: "close() must close files and connections",
     CountsWrongly: "rejected must map reasons to numbers of rows",
 }
 

@@ -29,7 +29,7 @@ def test_the_examples_run(module: Any) -> None:
 def test_the_example_of_a_whole_test_runs() -> None:
     text = inspect.getdoc(testing)
     assert text is not None
-    code = textwrap.dedent(text[text.index("    import whale_ray") : text.index("A source or a")])
+    code = textwrap.dedent(text[text.index("    import whale_ray") : text.index("`read_all` and")])
     names: dict[str, Any] = {}
     exec(compile(code, "example", "exec"), names)  # noqa: S102  # our own example
     names["test_keeps_large_values"]()

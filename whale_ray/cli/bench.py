@@ -51,7 +51,7 @@ def _bench(parsed: argparse.Namespace) -> int:
 
 
 def _options(parsed: argparse.Namespace, suite: Any) -> dict[str, Any]:
-    """Return the options that were given; UsageError if the suite does not take one of them."""
+    """Return the options that were given; raise UsageError if the suite does not take one."""
     options: dict[str, Any] = {}
     if parsed.only is not None:
         options["only"] = _part(parsed.suite, suite, parsed.only)
@@ -77,7 +77,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _part(name: str, suite: Any, part: str) -> str:
-    """Return `part`; UsageError if the suite has no such part."""
+    """Return `part`; raise UsageError if the suite has no such part."""
     parts = tuple(getattr(suite, "PARTS", ()))
     if part not in parts:
         there_are = f"there are {', '.join(parts)}" if parts else "it has none"

@@ -1,7 +1,7 @@
-"""Completion in shells: `whale-ray completion bash` prints what a shell evaluates.
+"""Completion in shells: `whale-ray completion bash` prints a script for the shell to evaluate.
 
-The shell then calls whale-ray itself, by argcomplete's protocol, with the line as it stands. What
-completes a word may take a moment; only what the line names is imported.
+The shell then calls whale-ray with the current line, by argcomplete's protocol. To be quick, only
+the modules that the line names are imported.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def _print_script(parsed: argparse.Namespace) -> int:
 
 
 def is_asked_for() -> bool:
-    """Tell whether a shell has called for completions."""
+    """Return whether a shell has called this process for completions."""
     return "_ARGCOMPLETE" in os.environ
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer a shell and exit; `parser` is that of the whole command line."""
+    """Write the completions for a shell and exit; `parser` parses the whole command line."""
     import argcomplete
     from argcomplete.completers import SuppressCompleter
 
@@ -57,11 +57,11 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(parser: argparse.ArgumentParser, words: list[str]) -> None:
-    """Teach a parser to complete: the options behind an application, and what stands for files.
+    """Prepare a parser for completion: an application's options, and the names of files and jobs.
 
     Args:
-        parser: that of the whole command line.
-        words: behind the command itself, the one to be completed included if it has begun.
+        parser: the parser of the whole command line.
+        words: the words after `whale-ray`, including a begun one that is to be completed.
     """
     (commands,) = (
         action.choices
@@ -78,7 +78,7 @@ def prepare(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 
 def _take_options(command: argparse.ArgumentParser, app: str) -> None:
-    """Let `run` or `explain` have an application's options instead of the rest of the line."""
+    """Add an application's options to `run` or `explain`, instead of the rest of the line."""
     assert isinstance(command, Parser)
     command._actions[:] = [action for action in command._actions if action.dest != "rest"]
     positionals = command._positionals._group_actions
@@ -109,7 +109,7 @@ def _completer_of(action: argparse.Action) -> Callable[..., Iterable[str]] | Non
 
 
 def settings(prefix: str, **_: object) -> list[str]:
-    """Return what `--set` takes: "section.name=", and behind it the values if they are few."""
+    """Return completions for `--set`: "section.name=", then the values if there are few."""
     from ..configs.settings import DECLARATIONS
 
     path, equals, _value = prefix.partition("=")
@@ -123,11 +123,11 @@ def settings(prefix: str, **_: object) -> list[str]:
 
 
 def running_jobs(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """Return the names and ids of jobs that run on Ray; none where none can be found."""
+    """Return the names and ids of jobs that run on Ray; none if no cluster is found."""
     from ..deployment.on_ray.ray_jobs import list_jobs
 
     try:
         jobs = list_jobs(getattr(parsed_args, "address", None))
     except WhaleError:
-        return []  # a shell has no place for messages
+        return []  # a message would disturb the shell's line
     return [word for job in jobs for word in (job.name, job.id)]

@@ -1,7 +1,7 @@
-"""Where the command begins: it loads the rest, and answers a Ctrl-C that comes meanwhile.
+"""The entry point of the command: it imports the command and handles Ctrl-C during the import.
 
-Importing the command takes a tenth of a second, this module next to nothing. A Ctrl-C before it,
-while Python itself starts, still ends in Python's own traceback.
+Importing the command takes a tenth of a second, importing this module almost no time. A Ctrl-C
+before that, while Python itself starts, still prints Python's traceback.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import gc
 import sys
 
 _EXIT_INTERRUPTED = 130
-"""That of `configs.errors`, which may just have been interrupted itself."""
+"""The same as in `configs.errors`, whose import may have been interrupted."""
 
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    atexit.register(gc.freeze)  # else Python looks through all objects once more before it ends
+    atexit.register(gc.freeze)  # skips the garbage collection of all objects when Python exits
     try:
         from .main import main as command
 

@@ -52,7 +52,7 @@ def _list(parsed: argparse.Namespace) -> int:
 def _stop(parsed: argparse.Namespace) -> int:
     from ..deployment.on_ray.ray_jobs import stop_job
 
-    if not 0 <= parsed.timeout < math.inf:  # a number that is none is refused, too
+    if not 0 <= parsed.timeout < math.inf:  # also refuses NaN
         msg = f"--timeout is {parsed.timeout:g}: give seconds, 0 or more"
         raise UsageError(msg)
     job_id = stop_job(parsed.job, not parsed.now, parsed.address, parsed.timeout)

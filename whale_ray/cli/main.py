@@ -1,8 +1,8 @@
 """`whale-ray`: run, explain, bench, simulate, doctor, list, stop, settings, completion.
 
-Every error that a user can cause ends in one line on standard error and exit code 2 (how it was
-called) or 1 (what happened); `--debug` shows the traceback. Ctrl-C drains a running job and exits
-with 130.
+Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
+in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
+job and exits with 130.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if completion.is_asked_for():
         completion.answer(build_parser())
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in words  # wherever it stands, also among an application's own options
+    debug = "--debug" in words  # at any position, also among an application's own options
     words = [word for word in words if word != "--debug"]
-    _escape_what_the_terminal_lacks()
+    _escape_unencodable_output()
     try:
         with interrupting_signals():
-            return _carry_out(words)
+            return _execute(words)
     except KeyboardInterrupt:
         sys.stderr.write("whale-ray: interrupted\n")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except WhaleError as error:
@@ -73,13 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(error)
 
 
-def _escape_what_the_terminal_lacks() -> None:
-    """Have a job that has ended well not fail for a character of its rows, as stderr has it."""
+def _escape_unencodable_output() -> None:
+    """Escape characters that stdout cannot encode, as stderr does, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _carry_out(words: Sequence[str]) -> int:
+def _execute(words: Sequence[str]) -> int:
     parsed = build_parser().parse_args(words)
     if parsed.version:
         return _version()
@@ -92,7 +92,7 @@ def _carry_out(words: Sequence[str]) -> int:
 
 
 def _report(error: WhaleError) -> int:
-    """Print an error: the user's own traceback where there is one, else one line."""
+    """Print an error: the traceback of a user's function, else one line. Return the exit code."""
     text = str(error)
     if not isinstance(error, UserFunctionError):
         text = f"whale-ray: {text}"

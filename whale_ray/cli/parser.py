@@ -1,4 +1,4 @@
-"""An argument parser whose mistakes are errors like all others."""
+"""An argument parser that raises `UsageError`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..configs.errors import UsageError
 class Parser(argparse.ArgumentParser):
     """A parser that raises UsageError where argparse would print its usage and exit.
 
-    It takes no abbreviated options, and names what was probably meant.
+    It accepts no abbreviated options; the message about an unknown one suggests a similar one.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -24,20 +24,20 @@ class Parser(argparse.ArgumentParser):
         self._excludes: list[tuple[str, str]] = []
 
     def need(self, option: str, *others: str) -> None:
-        """Refuse each of `others` without `option`, since it says nothing then."""
+        """Refuse each of `others` without `option`, since it would have no effect."""
         self._needs += [(option, other) for other in others]
 
     def exclude(self, option: str, *others: str) -> None:
-        """Refuse each of `others` beside `option`, since it says nothing there."""
+        """Refuse each of `others` together with `option`, since it would have no effect."""
         self._excludes += [(option, other) for other in others]
 
     def error(self, message: str) -> NoReturn:
-        """Raise the mistake as UsageError, naming where the options are explained."""
+        """Raise UsageError with the message and the command that explains the options."""
         text = f"{message}; see {self.prog} --help"
         raise UsageError(text)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse what is unknown here already: this parser, not the one above, knows the nearest.
+        """Parse, and refuse unknown arguments here, since this parser knows similar options.
 
         Raises:
             UsageError: an argument is unknown, missing or malformed.
@@ -48,11 +48,11 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
             self.error(f"unknown {kind} {word}{did_you_mean(word, self._option_string_actions)}")
-        self._check_company(self._given(words))
+        self._check_combinations(self._given(words))
         return parsed, unknown
 
     def _given(self, words: list[str]) -> set[str]:
-        """Return the options that were written, by the first of their names."""
+        """Return the options in `words`, by the first of their names."""
         written = {word.partition("=")[0] for word in words}
         return {
             action.option_strings[0]
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
             if written.intersection(action.option_strings)
         }
 
-    def _check_company(self, given: set[str]) -> None:
+    def _check_combinations(self, given: set[str]) -> None:
         for option, other in self._excludes:
             if {option, other} <= given:
                 msg = f"{other} means nothing with {option}; leave one of them out"
@@ -80,6 +80,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " (did you mean X?)" if one of `known` is near, else nothing."""
+    """Return " (did you mean X?)" if one of `known` is similar to `word`, else ""."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""

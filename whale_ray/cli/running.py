@@ -1,8 +1,8 @@
 """`whale-ray run APP` and `whale-ray explain APP`.
 
-APP is an application that comes with whale-ray, or a topology of the user's own: `path/to/file.py`,
-or `path/to/file.py:name` where it has several. Both take the same options behind it, so that what
-is explained is what would run.
+APP is an application of whale-ray or a topology of the user's: `path/to/file.py`, or
+`path/to/file.py:name` if the file has several. Both commands take the same options after it, so
+that `explain` shows exactly what `run` would start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..plan.explanation import Explanation
 
 NOT_READ = " (partial: the input was not read to its end)"
-"""Behind an output of a job that was stopped."""
+"""A note after the output of a job that was stopped."""
 
 APPLICATIONS = ("ride-hailing", "stock-exchange", "options-market")
 
@@ -41,7 +41,7 @@ def add_run(commands: Any) -> None:
 
 
 def add_explain(commands: Any) -> None:
-    """Add `explain`, which takes what `run` takes."""
+    """Add `explain`, which takes the same arguments as `run`."""
     _add_app(commands, "explain", "print the plan of what run would start; reads nothing", _explain)
 
 
@@ -81,7 +81,7 @@ def add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def add_placement(command: Parser) -> None:
-    """Add the options that say where a job runs."""
+    """Add the options that choose where a job runs."""
     command.add_argument(
         "--on",
         choices=("ray", "processes", "inline"),
@@ -98,9 +98,14 @@ def add_placement(command: Parser) -> None:
 
 
 def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
-    """Refuse options that mean nothing where the job runs; raises UsageError, SettingsError.
+    """Refuse options that have no effect where the job runs.
 
-    Settings may come from files that serve other runs, too: of those it only tells.
+    For settings without effect it only prints a warning, since they may come from a file that other
+    runs use, too.
+
+    Raises:
+        UsageError: an option has no effect.
+        SettingsError: there are too few workers.
     """
     from ..plan.planner import check_workers
 
@@ -125,9 +130,11 @@ def check_placement(parsed: argparse.Namespace, settings: Settings) -> None:
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
-    """Return the settings that the options give; raises SettingsError, UsageError.
+    """Return the settings of the options. The number of workers is checked, but not included.
 
-    The number of workers is no part of them, but it is looked at.
+    Raises:
+        SettingsError: a setting is not known or has an invalid value.
+        UsageError: an option is malformed, or the number of workers is out of range.
     """
     from ..configs.loading import load_settings
 
@@ -157,14 +164,14 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _own_options(command: str, parsed: argparse.Namespace) -> argparse.Namespace:
-    """Return the options of a topology of the user's own."""
+    """Parse the options after a topology of the user's."""
     parser = Parser(prog=f"whale-ray {command} {parsed.app}")
     add_own_options(parser)
     return parser.parse_args(parsed.rest)
 
 
 def add_own_options(parser: Parser) -> None:
-    """Add the options of a topology of the user's own."""
+    """Add the options of a topology of the user's."""
     add_settings(parser)
     add_placement(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
@@ -199,10 +206,14 @@ def start_job(
     settings: Settings,
     line: Callable[[JobMetrics], str] | None = None,
 ) -> Job:
-    """Start a job where the options say, and wait for it; of a detached one write the id.
+    """Start a job as the options say and wait for its end; for a detached job print its id.
 
-    `line` makes the progress line, unless `--watch` asks for more; without it the line tells what
-    the sources have read and the sinks have written.
+    Args:
+        topology: the topology to run.
+        options: parsed options, see `add_settings` and `add_placement`.
+        settings: the settings of the options.
+        line: returns the text of a progress line for the metrics; by default how many rows the
+            sources have read and the sinks have written. `--watch` overrides it.
     """
     from ..api.submission import run, submit
     from ..metrics.job_metrics import JobMetrics
@@ -232,7 +243,7 @@ def start_job(
 
 
 def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the object that `--json` prints."""
     from ..metrics.edge_metrics import carriers_as_dict
 
     return {
@@ -261,7 +272,7 @@ def _explain(parsed: argparse.Namespace) -> int:
 
 
 def explained(topology: Topology, options: argparse.Namespace) -> Explanation:
-    """Return the plan of what `start_job` would start."""
+    """Return the explanation of the job that `start_job` would start."""
     settings = settings_of(options)
     check_placement(options, settings)
     if options.on == "ray":
@@ -280,11 +291,11 @@ def command_of(app: str) -> Any:
 
 
 def load_topology(app: str) -> Topology:
-    """Return the topology that `file.py:name` names, or the only one of `file.py`.
+    """Return the topology `name` of `file.py:name`, or the only one of `file.py`.
 
     Raises:
-        UsageError: there is no such file or topology, or there are several, or the file itself
-            fails.
+        UsageError: there is no such file or topology, there are several, or running the file
+            raised an error.
     """
     from ..api.topology import Topology
 
@@ -306,7 +317,11 @@ def load_topology(app: str) -> Topology:
 
 
 def _only_topology(path: str, named: dict[str, Topology]) -> Topology:
-    """Return the topology of a file that has one, by whatever names; raises UsageError."""
+    """Return the topology of a file that has one, possibly by several names.
+
+    Raises:
+        UsageError: it has none, or several.
+    """
     distinct = {id(topology): topology for topology in named.values()}
     if not distinct:
         msg = f"{path} has no topology; assign whale.Topology(...) to a name"
@@ -324,13 +339,13 @@ def _no_application(app: str) -> str:
 
 
 def _run_file(path: str) -> dict[str, Any]:
-    """Run a user's file as a module would be imported; return its names."""
+    """Execute a user's file, with its folder on the import path; return its global names."""
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         return runpy.run_path(path, run_name="__whale_ray__")
     except WhaleError:
         raise
-    except Exception as error:  # whatever the user's file raises
+    except Exception as error:  # any error of the user's file
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == path]
         where = f"{path}:{lines[-1]}" if lines else path

@@ -109,7 +109,7 @@ def _simulate(parsed: argparse.Namespace) -> int:
 
 
 def _refuse_idle_options(parsed: argparse.Namespace) -> None:
-    """Refuse options that mean nothing with what is to be done; raises UsageError."""
+    """Raise UsageError for options that have no effect with the chosen action."""
     if parsed.hosts is None:
         for name in _ONE_RUN:
             if getattr(parsed, name) is not None:
@@ -138,7 +138,7 @@ def _costs(named: str) -> MachineCosts:
     return read_costs(Path(named))
 
 
-def _tell(text: str) -> None:
+def _report_progress(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -195,15 +195,15 @@ def _one_run(parsed: argparse.Namespace) -> int:
     scenario = _scenario(parsed.hosts, given, _costs(parsed.costs))
     emitted_s = poisson([Step(given["rate"], given["seconds"])], parsed.seed)
     outcome = simulate(scenario, emitted_s)
-    told = _told(outcome)
+    figures = _as_dict(outcome)
     if parsed.json:
-        sys.stdout.write(json.dumps({"simulated": True, "seed": parsed.seed, **told}) + "\n")
+        sys.stdout.write(json.dumps({"simulated": True, "seed": parsed.seed, **figures}) + "\n")
         return 0
     sys.stdout.write(f"simulated, seed {parsed.seed}: {scenario.route} to {parsed.hosts:,} hosts\n")
-    for name, value in told.items():
+    for name, value in figures.items():
         if name != "switches":
             sys.stdout.write(f"  {name.replace('_', ' ')}: {value:,.6g}\n")
-    for switch in told["switches"]:
+    for switch in figures["switches"]:
         sys.stdout.write(
             f"  switch at {switch['began_s']:.3f} s: d {switch['degree_before']}→"
             f"{switch['degree_after']}, {switch['moved_edges']} edges moved in "
@@ -235,7 +235,7 @@ def _scenario(hosts: int, given: dict[str, Any], costs: MachineCosts) -> Scenari
     )
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _as_dict(outcome: Outcome) -> dict[str, Any]:
     latency = outcome.multicast
     return {
         "slices": outcome.slices,
@@ -265,7 +265,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 def _calibrate(parsed: argparse.Namespace) -> int:
     from ..lab.simulator.calibration import calibrate
 
-    found = calibrate(quick=parsed.quick, tell=_tell)
+    found = calibrate(quick=parsed.quick, tell=_report_progress)
     content = found.costs.as_dict()
     if parsed.write is not None:
         found.costs.write(Path(parsed.write))
@@ -294,7 +294,7 @@ def _validate(parsed: argparse.Namespace) -> int:
     costs = _costs(parsed.costs)
     cores = len(os.sched_getaffinity(0))
     seconds = 1.5 if parsed.quick else 3.0
-    found = validation.validate(costs, cores, parsed.seed, seconds=seconds, tell=_tell)
+    found = validation.validate(costs, cores, parsed.seed, seconds=seconds, tell=_report_progress)
     sys.stdout.write(f"costs of: {costs.machine}; {cores} cores, seed {parsed.seed}\n")
     sys.stdout.write(validation.table(found) + "\n")
     if parsed.json:

@@ -1,4 +1,4 @@
-"""Rows as people read them in a terminal."""
+"""Tables of rows for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CELL_WIDTH_MAX = 40
 
 
 def preview(result: SinkResult) -> str:
-    """Return the first rows of a result, and how many more there are; "" without rows."""
+    """Return the first rows of a result as text, and how many more there are; "" without rows."""
     if not result.rows:
         return ""
     lines = table(result.preview(PREVIEW_ROWS), ".6g")
@@ -23,7 +23,12 @@ def preview(result: SinkResult) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], floats: str = ".1f") -> list[str]:
-    """Return rows of the output, below the names of their columns; `floats` are formatted so."""
+    """Return the lines of a table: the names of the columns, then the rows.
+
+    Args:
+        rows: the rows, all with the same columns.
+        floats: the format specification of floats.
+    """
     if not rows:
         return ["  (no row)"]
     names = list(rows[0])
@@ -44,6 +49,6 @@ def _cell(value: Any, floats: str) -> str:
 
 
 def _clipped(text: str) -> str:
-    """Return a text in one line, and not too wide."""
+    """Return a text as one line of at most `_CELL_WIDTH_MAX` characters."""
     text = " ".join(text.split())
     return text if len(text) <= _CELL_WIDTH_MAX else f"{text[: _CELL_WIDTH_MAX - 1]}…"

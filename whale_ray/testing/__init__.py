@@ -1,6 +1,6 @@
-"""What tests of topologies, operators, sources and sinks need.
+"""Tools for tests of topologies, operators, sources and sinks.
 
-A topology fed with rows, run in this process::
+Run a topology on given rows in this process::
 
     import whale_ray as whale
     from whale_ray.testing import CollectingSink, ListSource
@@ -13,9 +13,9 @@ A topology fed with rows, run in this process::
         whale.run(topology)
         assert result.rows == [{"x": 20}]
 
-A source or a sink of one's own, without any topology: `read_all` and `write_all`; whether it keeps
-what its base class promises: `check_source` and `check_sink`. Time in tests is turned by hand:
-`VirtualClock`.
+`read_all` and `write_all` drive a source or a sink of your own without a topology; `check_source`
+and `check_sink` check that it fulfils the contract of its base class. `VirtualClock` is a clock
+that only tests advance.
 """
 
 from ..transport.clock import VirtualClock

@@ -1,4 +1,4 @@
-"""A sink whose rows the test that made it can read."""
+"""A sink whose published rows a test can read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Holder:
-    """Where the result is put; it lives as long as the sink that the test holds."""
+    """Holds the result; it is deleted together with the test's sink."""
 
     result: SinkResult | None = None
 
@@ -31,13 +31,13 @@ _HOLDERS: WeakValueDictionary[str, _Holder] = WeakValueDictionary()
 
 
 class CollectingSink(Sink):
-    """Keeps what a job in this process published.
+    """A sink that keeps the rows that a job in this process publishes.
 
-    Nothing is there before the job has ended well, as with every sink. Jobs that publish in
-    another process (on Ray) give their rows through `job.results(id)` instead.
+    As with every sink, there are no rows before the job has ended without an error. The rows of a
+    job that publishes in another process (on Ray) are in `job.results(id)` instead.
 
     Args:
-        max_bytes: how much may be collected; the setting `runtime.collect_bytes_max` if left out.
+        max_bytes: the most bytes to collect; by default the setting `runtime.collect_bytes_max`.
 
     Example:
         >>> from whale_ray import Batch
@@ -65,7 +65,11 @@ class CollectingSink(Sink):
 
     @property
     def table(self) -> pyarrow.Table:
-        """The same as an Arrow table."""
+        """The rows published, as an Arrow table.
+
+        Raises:
+            OutputError: nothing was published in this process.
+        """
         if self._holder.result is None:
             msg = (
                 "this CollectingSink received nothing: the job has not ended well, or it "
@@ -75,7 +79,7 @@ class CollectingSink(Sink):
         return self._holder.result.to_arrow()
 
     def configured(self, settings: Settings) -> Self:
-        """Return this sink with `runtime.collect_bytes_max` unless a limit was given."""
+        """Return a copy with the limit `runtime.collect_bytes_max`, unless one was given."""
         configured = copy.copy(self)
         configured._sink = self._sink.configured(settings)
         return configured
@@ -85,7 +89,7 @@ class CollectingSink(Sink):
         return self._sink.open(context, token)
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
-        """Keep the rows, where the sink that the test holds finds them."""
+        """Keep the rows for the test's sink."""
         return self._keep(self._sink.publish(token, staged))
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
@@ -99,9 +103,9 @@ class CollectingSink(Sink):
         return result
 
     def describe(self) -> str:
-        """Return what it is."""
+        """Return the description that `explain` prints."""
         return "collect for a test"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the holder out: a copy finds it by its key, in this process only."""
+        """Leave the holder out; in this process, a copy finds it by its key."""
         return {"_sink": self._sink, "_key": self._key}

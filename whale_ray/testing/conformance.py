@@ -1,4 +1,4 @@
-"""What checks of sources and sinks of a user's own share: the error, rows to compare, leaks."""
+"""Shared parts of `check_source` and `check_sink`: the error, comparisons of rows, leaked files."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _T = TypeVar("_T")
 
 
 class ContractError(AssertionError):
-    """A source or a sink does not keep what its base class promises; the message says what."""
+    """A source or a sink violates the contract of its base class; the message says how."""
 
 
-def require(kept: bool, message: str) -> None:
-    """Raise `ContractError` unless a promise was kept."""
-    if not kept:
+def require(fulfilled: bool, message: str) -> None:
+    """Raise `ContractError` unless a condition is fulfilled."""
+    if not fulfilled:
         raise ContractError(message)
 
 
-def travelled(description: _T) -> _T:
-    """Return the copy of a description that a worker would get."""
+def pickled_copy(description: _T) -> _T:
+    """Return the copy of a source or sink that a worker would get, by pickling."""
     try:
         copy: _T = cloudpickle.loads(cloudpickle.dumps(description))
     except Exception as error:
         name = type(description).__name__
         msg = (
-            f"{name} cannot be pickled ({error!r}): it travels to the workers; keep paths and "
+            f"{name} cannot be pickled ({error!r}): it is sent to the workers; keep paths and "
             "settings in it, and open files and connections in open()"
         )
         raise ContractError(msg) from error
@@ -39,30 +39,30 @@ def travelled(description: _T) -> _T:
 
 def check_description(description: Any) -> None:
     """Require `describe()` to return one line."""
-    told = description.describe()
+    text = description.describe()
     require(
-        isinstance(told, str) and told != "" and "\n" not in told,
-        f"{type(description).__name__}.describe() must return one line of text, not {told!r}",
+        isinstance(text, str) and text != "" and "\n" not in text,
+        f"{type(description).__name__}.describe() must return one line of text, not {text!r}",
     )
 
 
 def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Return rows such that those of the same columns and values are equal, NaN included."""
+    """Return the number of each row; rows with equal columns and values are one, also with NaN."""
     return Counter(repr(sorted(dict(row).items())) for row in rows)
 
 
 def difference(wanted: Counter[str], found: Counter[str]) -> str:
-    """Return in words which rows are too few and which too many; empty if none are."""
-    told = []
+    """Return in words which rows are missing and which are too many; empty if none are."""
+    parts = []
     for what, rows in (("missing", wanted - found), ("too many", found - wanted)):
         if rows:
-            told.append(f"{rows.total():,} {what}, such as {next(iter(rows))}")
-    return "; ".join(told)
+            parts.append(f"{rows.total():,} {what}, such as {next(iter(rows))}")
+    return "; ".join(parts)
 
 
 @contextmanager
 def nothing_left_open(what: str, remedy: str) -> Iterator[None]:
-    """Require the block to leave no file or socket open that was not open before."""
+    """Require that the block closes every file and socket that it opens."""
     before = _open_descriptors()
     yield
     left = {fd: path for fd, path in _open_descriptors().items() if before.get(fd) != path}
@@ -70,7 +70,7 @@ def nothing_left_open(what: str, remedy: str) -> Iterator[None]:
 
 
 def call_twice(function: Callable[[], object], what: str) -> None:
-    """Require a call to be harmless when repeated."""
+    """Require that a second call raises no error."""
     function()
     try:
         function()
@@ -88,8 +88,8 @@ def _open_descriptors() -> dict[str, str]:
         try:
             path = os.readlink(os.path.join(folder, fd))
         except OSError:
-            continue  # that of the listing itself
-        # Libraries keep pipes and the like for their threads, and devices, when first used.
+            continue  # the descriptor of the listing itself
+        # Pipes and devices are excluded: libraries keep some open after their first use.
         if path.startswith(("/", "socket:")) and not path.startswith(("/dev/", "/proc/")):
             found[fd] = path
     return found

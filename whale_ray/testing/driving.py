@@ -1,4 +1,4 @@
-"""Driving a source or a sink without a topology, as a worker would."""
+"""Drive a source or a sink without a topology, as a worker would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def instance_context(
     attempt: int = 0,
     clock: Clock | None = None,
 ) -> InstanceContext:
-    """Return the context that `open` takes; without a clock, one that is turned by hand."""
+    """Return a context for `open`; by default with a `VirtualClock`."""
     return InstanceContext(
         job="test",
         operator_id=operator_id,
@@ -40,13 +40,13 @@ def instance_context(
 def read_all(
     source: Source, instance: int = 0, parallelism: int = 1, *, max_rows: int = 8192
 ) -> Iterator[Batch]:
-    """Yield one instance's batches to the end of the input, letting virtual time pass.
+    """Yield one instance's batches to the end of the input; waiting advances a virtual clock.
 
     Args:
-        source: what to read; an unbounded one never ends.
-        instance: which instance, below `parallelism`.
-        parallelism: how many instances share the input.
-        max_rows: how many rows to ask for at once.
+        source: the source to read; with an unbounded one the iteration does not end.
+        instance: the number of the instance, from 0.
+        parallelism: the number of instances that share the input.
+        max_rows: the most rows per batch.
     """
     clock = VirtualClock()
     reader = source.open(instance_context(instance, parallelism, clock=clock))
@@ -64,12 +64,12 @@ def read_all(
 
 
 def write_all(sink: Sink, *batches: Sequence[Batch], token: str = _TOKEN) -> SinkResult:
-    """Write batches through one instance per argument, and publish.
+    """Write batches through one instance per argument, publish them and return the result.
 
     Args:
-        sink: where to write.
-        batches: the batches of instance 0, of instance 1 …
-        token: names the attempt.
+        sink: the sink to write to.
+        batches: the batches of instance 0, of instance 1 and so on.
+        token: the name of the attempt.
     """
     sink.check()
     sink.prepare(token, bounded=True)

@@ -1,4 +1,4 @@
-"""A source of listed rows, among which signs say what the input does there."""
+"""A source of listed rows, with markers for pauses, failures and the end of the input."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True)
 class EndOfInput:
-    """The input ends here, even that of an unbounded source."""
+    """A marker in a `ListSource`: the input ends here, even that of an unbounded source."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """There is nothing to read for a while.
+    """A marker in a `ListSource`: there is nothing to read for some time.
 
     Attributes:
-        duration_ms: how long, by the job's clock.
+        duration_ms: the duration in milliseconds, by the job's clock.
     """
 
     duration_ms: float = 1.0
@@ -38,29 +38,33 @@ class Pause:
 
 @dataclass(frozen=True)
 class Abort:
-    """Reading fails here with `AbortError`, as if the input had broken."""
+    """A marker in a `ListSource`: reading fails here with `AbortError`.
+
+    Attributes:
+        message: the message of the error.
+    """
 
     message: str = "the listed input aborts here"
 
 
 class AbortError(JobError):
-    """Raised where a `ListSource` lists `Abort()`."""
+    """A `ListSource` has reached an `Abort()`."""
 
 
 Item: TypeAlias = Mapping[str, Any] | tuple[Any, ...] | EndOfInput | Pause | Abort
 
 
 class ListSource(Source):
-    """Rows as listed, with signs among them.
+    """A source of listed rows, with markers among them.
 
-    Instance i of p reads the rows i, i + p, i + 2p …; signs are for all instances.
+    Instance i of p reads the rows i, i + p, i + 2p …; markers apply to all instances.
 
     Args:
         items: rows (mappings, or tuples with `schema`) and `EndOfInput`, `Pause` or `Abort`.
-        schema: the columns and their types; inferred from the first rows read if left out.
-        bounded: whether the input ends after the last item; an unbounded one has nothing more to
-            read there, until the job is stopped.
-        batch_rows: at most so many rows at once; as many as the job asks for if left out.
+        schema: the columns and their types; by default inferred from the first rows.
+        bounded: whether the input ends after the last item; else there is nothing more to read
+            until the job is stopped.
+        batch_rows: the most rows per batch; by default as many as the job requests.
 
     Example:
         >>> from whale_ray.testing import ListSource, Pause, read_all
@@ -83,7 +87,7 @@ class ListSource(Source):
         self.bounded = bounded or any(isinstance(item, EndOfInput) for item in self._items)
 
     def schema(self) -> Schema | None:
-        """Return the schema if it was given."""
+        """Return the schema, or None if none was given."""
         return self._schema
 
     def open(self, context: InstanceContext) -> SourceReader:
@@ -119,7 +123,7 @@ class _ListReader(SourceReader):
         self._finished = False
 
     def read(self, max_rows: int) -> Batch | None:
-        """Return the rows up to the next sign; None at a sign or while pausing."""
+        """Return the rows up to the next marker; None at a marker or during a pause."""
         from ..transport.wire.batch import Batch
 
         if self._clock.monotonic_ns() < self._resume_ns:
@@ -130,7 +134,7 @@ class _ListReader(SourceReader):
             item = self._items[self._next]
             if isinstance(item, EndOfInput | Pause | Abort):
                 if not rows:
-                    self._obey(item)
+                    self._apply(item)
                 break
             rows.append(item)
             self._next += 1
@@ -142,20 +146,20 @@ class _ListReader(SourceReader):
 
     @property
     def finished(self) -> bool:
-        """Whether the end was reached."""
+        """Whether the end of the input was reached."""
         return self._finished
 
     def next_ready_ns(self) -> int | None:
-        """Return the end of the pause; at the end of an unbounded list, a while from now."""
+        """Return the end of the pause in ns; at the end of an unbounded list, 1 ms from now."""
         if self._next < len(self._items):
             return self._resume_ns
         return self._clock.monotonic_ns() + _NS_PER_MS
 
-    def _obey(self, sign: EndOfInput | Pause | Abort) -> None:
-        if isinstance(sign, Abort):
-            raise AbortError(sign.message)
-        if isinstance(sign, EndOfInput):
+    def _apply(self, marker: EndOfInput | Pause | Abort) -> None:
+        if isinstance(marker, Abort):
+            raise AbortError(marker.message)
+        if isinstance(marker, EndOfInput):
             self._finished = True
             return
         self._next += 1
-        self._resume_ns = self._clock.monotonic_ns() + round(sign.duration_ms * _NS_PER_MS)
+        self._resume_ns = self._clock.monotonic_ns() + round(marker.duration_ms * _NS_PER_MS)

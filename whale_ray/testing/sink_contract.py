@@ -1,4 +1,4 @@
-"""Whether a sink keeps what `whale.sinks.Sink` promises to the runtime."""
+"""`check_sink`: check that a sink fulfils the contract of `whale.sinks.Sink`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .conformance import (
     counted,
     difference,
     nothing_left_open,
+    pickled_copy,
     require,
-    travelled,
 )
 from .driving import instance_context
 
@@ -33,29 +33,34 @@ _INSTANCES = 2
 def check_sink(
     make_sink: Callable[[], Sink], read: Read | None = None, *, batch: Batch | None = None
 ) -> None:
-    """Drive a sink through the lives that a job may have, and look at its output meanwhile.
+    """Drive a sink through all courses of a job, and check its output at every step.
 
-    Checked is that the description travels and `check` changes nothing; that rows are copied before
-    `write` returns, since their memory is used again; that nothing is visible before `publish`, and
-    everything after it; that a second `publish` of the same only returns the result; that what is
-    aborted or discarded leaves nothing, at whatever time and called twice; that two attempts do not
-    see each other; that an output may have no rows; that nothing stays open. If the sink has
-    `publishes_parts`, the parts of an unbounded job are checked as well.
+    The checks are:
+
+    - the sink can be pickled, and `check` changes nothing;
+    - `write` copies the rows before it returns, since their memory is reused;
+    - no row is visible before `publish`, and all are after it;
+    - a second `publish` of the same parts only returns the result again;
+    - `abort` and `discard` remove everything, at any time, and may be called twice;
+    - two attempts do not affect each other;
+    - an output may have no rows;
+    - no file or socket stays open;
+    - if the sink has `publishes_parts`: the parts of an unbounded job are published correctly.
 
     Args:
-        make_sink: makes a sink; called several times, each with an output of its own that is empty.
-        read: returns the rows that anybody sees in the output of such a sink at the moment, each a
-            mapping; none if there is no output. Without it only calls are checked, which suits a
-            sink that hands rows over at once and publishes nothing.
-        batch: the rows to write, at least four; an integer and a text column if left out.
+        make_sink: returns a sink; called several times, each result must have its own empty output.
+        read: returns the rows that are visible in the output of such a sink, each a mapping; none
+            if there is no output. Without it only the calls are checked, which suits a sink that
+            passes rows on at once and publishes nothing.
+        batch: the rows to write, at least four; by default with an integer and a text column.
 
     Raises:
-        ContractError: the sink does not keep a promise; the message says which.
+        ContractError: the sink violates the contract; the message says how.
     """
     from ..transport.wire.batch import Batch
 
     rows = Batch.from_rows(_ROWS) if batch is None else batch
-    remedy = "abort() must give files and connections back; publish() and discard() keep none"
+    remedy = "abort() must close files and connections; publish() and discard() keep none open"
     for check in (_publication, _no_rows, _endings, _two_attempts, _parts):
         sink = make_sink()
         require(isinstance(sink, Sink), f"{sink!r} does not derive from whale.sinks.Sink")
@@ -65,7 +70,7 @@ def check_sink(
 
 @dataclass
 class _Trial:
-    """One sink with an empty output, and what to write to it."""
+    """One sink with an empty output, and the rows to write to it."""
 
     sink: Sink
     read: Read | None
@@ -76,22 +81,22 @@ class _Trial:
         return type(self.sink).__name__
 
     def expect(self, wanted: Sequence[Batch], when: str) -> None:
-        """Require the output to show just these rows."""
+        """Require that the output has exactly these rows."""
         if self.read is None:
             return
         rows = [row for batch in wanted for row in batch.to_pylist()]
-        told = difference(counted(rows), counted(self.read(self.sink)))
-        require(not told, f"{self.name}: {when} its output has not the rows it should: {told}")
+        wrong = difference(counted(rows), counted(self.read(self.sink)))
+        require(not wrong, f"{self.name}: {when} its output has not the rows it should: {wrong}")
 
     def prepare(self, token: str, *, bounded: bool = True) -> None:
         self.sink.check()
         self.sink.prepare(token, bounded=bounded)
 
     def open(self, token: str) -> list[SinkWriter]:
-        """Open a writer per instance, each from a copy of the sink that has travelled."""
+        """Open a writer per instance, each from a pickled copy of the sink."""
         writers = []
         for instance in range(_INSTANCES):
-            writer = travelled(self.sink).open(instance_context(instance, _INSTANCES), token)
+            writer = pickled_copy(self.sink).open(instance_context(instance, _INSTANCES), token)
             require(
                 isinstance(writer, SinkWriter),
                 f"{self.name}.open() must return a SinkWriter, not {writer!r}",
@@ -100,14 +105,14 @@ class _Trial:
         return writers
 
     def write(self, writer: SinkWriter, rows: Batch) -> None:
-        """Write rows as views of memory that is used for something else right afterwards."""
+        """Write rows as views of memory that is overwritten right afterwards."""
         memory, view = _as_view(rows)
         writer.write(view)
         del view
         memory[:] = 0xEE
 
     def stage(self, writers: Sequence[SinkWriter]) -> list[Staged]:
-        staged = [travelled(writer.stage()) for writer in writers]
+        staged = [pickled_copy(writer.stage()) for writer in writers]
         for instance, part in enumerate(staged):
             require(
                 isinstance(part, Staged) and part.instance == instance,
@@ -131,7 +136,7 @@ class _Trial:
 
 
 def _as_view(rows: Batch) -> tuple[np.ndarray[Any, Any], Batch]:
-    """Return rows as they lie in a ring, and the memory behind them."""
+    """Return rows as views of an encoded message, as in a ring, and the memory behind them."""
     from ..transport.wire.codec import decode, encode_into, message_size
     from ..transport.wire.messages import WorkerMessage
 
@@ -202,7 +207,7 @@ def _endings(trial: _Trial) -> None:
 
 
 def _two_attempts(trial: _Trial) -> None:
-    """Let an attempt be published while an earlier one hangs, then ends."""
+    """Publish an attempt while an earlier one hangs, then end the earlier one."""
     trial.prepare("t-0")
     lost, good = trial.open("t-0"), trial.open("t-1")
     half = trial.rows.num_rows // 2
@@ -218,7 +223,7 @@ def _two_attempts(trial: _Trial) -> None:
 
 
 def _parts(trial: _Trial) -> None:
-    """Publish part after part, as an unbounded job does, if the sink says that it can."""
+    """Publish several parts, as an unbounded job does, if the sink has `publishes_parts`."""
     if not trial.sink.publishes_parts:
         return
     trial.prepare("t-0", bounded=False)

@@ -1,4 +1,4 @@
-"""Whether a source keeps what `whale.sources.Source` promises to the runtime."""
+"""`check_source`: check that a source fulfils the contract of `whale.sources.Source`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .conformance import (
     counted,
     difference,
     nothing_left_open,
+    pickled_copy,
     require,
-    travelled,
 )
 from .driving import instance_context
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..transport.wire.types import Schema
 
 _IDLE_CALLS_MAX = 100_000
-"""A bounded source that has nothing to read for so many calls will never end."""
+"""A bounded source that returns no rows for this many calls is considered endless."""
 
 Rows = list[dict[str, Any]]
 
@@ -38,21 +38,26 @@ def check_source(
 ) -> None:
     """Read a source in all the ways in which the runtime may, and compare the rows.
 
-    Checked is that the description travels; that a batch has at least one row, no more than asked
-    for, and always the same columns, those of `schema()` if it tells any; that a new attempt reads
-    the same rows in the same order, however many are asked for at once and whoever else reads; that
-    instances share the input without a row lost or read twice; that a reader which has ended stays
-    so; that `close` may come at any time and twice, and leaves nothing open.
+    The checks are:
+
+    - the source can be pickled;
+    - a batch has at least one row, no more than requested, and always the same columns: those of
+      `schema()`, if it returns any;
+    - a new attempt reads the same rows in the same order, for any number of rows per call, and
+      also while another reader is active;
+    - instances share the input: no row is lost or read twice;
+    - a reader that has finished returns no more rows;
+    - `close` may be called at any time and twice, and leaves no file or socket open.
 
     Args:
-        make_source: makes the source; called several times, each must read the same input.
-        parallelism: how many instances share the input.
-        max_rows: how many rows are asked for at once.
-        unbounded_rows: of a source without an end, how many rows of each instance are compared.
-            How instances share such an input is not checked.
+        make_source: returns the source; called several times, each result must read the same input.
+        parallelism: the numbers of instances to try.
+        max_rows: the numbers of rows per call to try.
+        unbounded_rows: for an unbounded source: how many rows of each instance are compared. How
+            the instances share such an input is not checked.
 
     Raises:
-        ContractError: the source does not keep a promise; the message says which.
+        ContractError: the source violates the contract; the message says how.
     """
     source = make_source()
     require(isinstance(source, Source), f"{source!r} does not derive from whale.sources.Source")
@@ -60,7 +65,7 @@ def check_source(
     source.check()
     ready = source.materialize(cluster=False)
     try:
-        _check_readers(travelled(ready), parallelism, max_rows, unbounded_rows)
+        _check_readers(pickled_copy(ready), parallelism, max_rows, unbounded_rows)
     finally:
         call_twice(source.release, "release()")
 
@@ -94,10 +99,10 @@ def _check_shares(
         shares = [_read(source, instance, count, max_rows, limit) for instance in range(count)]
         if limit is None:
             together = counted(row for share in shares for row in share)
-            told = difference(counted(first), together)
+            wrong = difference(counted(first), together)
             require(
-                not told,
-                f"{count} instances of {name} did not read the input once together: {told}; read "
+                not wrong,
+                f"{count} instances of {name} did not read the input once together: {wrong}; read "
                 "the share of context.instance out of context.parallelism",
             )
         again = _read(source, count - 1, count, max_rows, limit)
@@ -109,7 +114,7 @@ def _check_shares(
 
 
 def _check_interleaved(source: Source, first: Rows, limit: int | None) -> None:
-    """Read with two readers in turn: what one keeps may not be the other's."""
+    """Read with two readers alternately: they must not share state."""
     readers = [_rows(_Checked(source, 0, 1), 1, limit) for _ in range(2)]
     both: list[list[str]] = [[], []]
     for rows in zip(*readers, strict=False):
@@ -124,8 +129,8 @@ def _check_interleaved(source: Source, first: Rows, limit: int | None) -> None:
 
 
 def _check_closing(source: Source) -> None:
-    """Close before the first read, and amidst."""
-    remedy = "close() must give files and connections back"
+    """Close a reader before its first read, and before its end."""
+    remedy = "close() must close files and connections"
     for reads in (0, 1):
         with nothing_left_open(f"a reader of {type(source).__name__}", remedy):
             reader = source.open(instance_context(clock=VirtualClock()))
@@ -136,7 +141,7 @@ def _check_closing(source: Source) -> None:
 
 
 class _Checked:
-    """A reader, each of whose answers is looked at."""
+    """A reader whose results are all checked."""
 
     def __init__(self, source: Source, instance: int, parallelism: int) -> None:
         self._source = source
@@ -208,7 +213,7 @@ def _read(
     source: Source, instance: int, parallelism: int, max_rows: int, limit: int | None
 ) -> Rows:
     with nothing_left_open(
-        f"a reader of {type(source).__name__}", "close() must give files and connections back"
+        f"a reader of {type(source).__name__}", "close() must close files and connections"
     ):
         return list(_rows(_Checked(source, instance, parallelism), max_rows, limit))
 

@@ -1,6 +1,7 @@
-"""Hypothesis strategies for schemas, columns and batches of every carried type.
+"""Hypothesis strategies for schemas, columns and batches of every supported type.
 
-Needs Hypothesis, which whale-ray itself does not: import it as ``whale_ray.testing.strategies``.
+Import them from ``whale_ray.testing.strategies``; they need Hypothesis, which whale-ray does not
+install.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _NAMES = (
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_S = 86_400
 _SPAN_S = 2**31
-"""Instants and durations reach 68 years from 0, which every unit can hold."""
+"""Instants and durations are within 68 years of 0, which every unit can represent."""
 
 
 def data_types() -> st.SearchStrategy[DataType]:
-    """Draw one of the carried types."""
+    """Draw one of the supported types."""
     return st.sampled_from(_NAMES).map(DataType.parse)
 
 
@@ -41,7 +42,7 @@ def schemas(draw: st.DrawFn, max_columns: int = 4) -> Schema:
 
 @st.composite
 def columns(draw: st.DrawFn, type: DataType, rows: int) -> Column:
-    """Draw a column of that many rows; some have nulls, some begin within their pool."""
+    """Draw a column of that many rows; some have nulls, some are slices of a longer column."""
     skipped = draw(st.integers(0, 2))
     total = rows + skipped
     validity = None
@@ -70,7 +71,7 @@ def batches(
     max_rows: int = 12,
     with_times: bool | None = None,
 ) -> Batch:
-    """Draw a batch: of any schema unless one is given, with or without hidden event times."""
+    """Draw a batch of the given or any schema, with or without event times."""
     schema = schema or draw(schemas())
     rows = draw(st.integers(0, max_rows))
     parts = [draw(columns(field.type, rows)) for field in schema]
@@ -83,7 +84,7 @@ def batches(
 
 
 def _bounds(type: DataType) -> tuple[int, int]:
-    """Return the least and the greatest stored integer that is a value of the type."""
+    """Return the least and the greatest integer that represents a value of the type."""
     per_second = _PER_SECOND[type.unit or "s"]
     if type.family == "bool":
         return 0, 1
