@@ -17,7 +17,7 @@ from .parser import did_you_mean
 if TYPE_CHECKING:
     from ..lab.simulator.costs import MachineCosts
     from ..lab.simulator.model import Scenario
-    from ..lab.simulator.outcome import Outcome
+    from ..lab.simulator.outcome import SimulationOutcome
 
 _EPILOG = (
     "Without --calibrate, --validate or --hosts it draws all figures into a folder: "
@@ -185,7 +185,7 @@ def _chosen(only: Sequence[str], known: list[str]) -> list[str]:
 
 
 def _one_run(parsed: argparse.Namespace) -> int:
-    from ..lab.simulator.arrivals import Step, poisson
+    from ..lab.simulator.arrivals import RateStep, poisson
     from ..lab.simulator.run import simulate
 
     given = {
@@ -193,7 +193,7 @@ def _one_run(parsed: argparse.Namespace) -> int:
         for name, default in _DEFAULTS.items()
     }
     scenario = _scenario(parsed.hosts, given, _costs(parsed.costs))
-    emitted_s = poisson([Step(given["rate"], given["seconds"])], parsed.seed)
+    emitted_s = poisson([RateStep(given["rate"], given["seconds"])], parsed.seed)
     outcome = simulate(scenario, emitted_s)
     figures = _as_dict(outcome)
     if parsed.json:
@@ -235,7 +235,7 @@ def _scenario(hosts: int, given: dict[str, Any], costs: MachineCosts) -> Scenari
     )
 
 
-def _as_dict(outcome: Outcome) -> dict[str, Any]:
+def _as_dict(outcome: SimulationOutcome) -> dict[str, Any]:
     latency = outcome.multicast
     return {
         "slices": outcome.slices,

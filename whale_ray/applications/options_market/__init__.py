@@ -1,12 +1,12 @@
-"""Options market: trades of options come over feeds, and decisions to buy or sell go out.
+"""Options market: reads trades of options from feeds, and decides what to buy and sell.
 
 Vega's application (OMDP): feed handlers parse the messages of their lines, decision engines keep
-the state of every contract, a metrics collector receives the decisions and dates them. Lines keep
-to their own time, whether anybody listens or not; what finds no room is missed, and counted.
+the state of every contract, a metrics collector receives the decisions and timestamps them.
+Messages arrive on a line at their own times, whether or not the handler keeps up; a message that
+finds the line's buffer full is lost and counted.
 
-Data flows through the modules in this order: `generated` or real files → `prepare` → `contracts` →
-`topology` with `lines` (the market's side: `market_kernels`), `handlers`, `engines`, `collector` →
-`measuring` (the latency stage by stage) → `application` (what is reported). `placements` says what
-runs where. `highest_rate` searches the rate that a placement can just carry. The format of the
-messages stands in `messages`.
+The modules, in the order of the data: `generated` or real files → `prepare` → `contracts` →
+`topology` with `lines` (simulated by `market_kernels`), `handlers`, `engines`, `collector` →
+`measuring` (latency by stage) → `application` (the report). `placements` maps the stages to
+workers; `messages` defines the message format.
 """

@@ -1,4 +1,4 @@
-"""What a run of the application reports: one JSON object, or a short table for people."""
+"""The report of a run of the application: one JSON object, and a short table for people."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def describe_result(
 
     Args:
         command: the command line.
-        settings: of the application.
-        more_settings: of the run; shown beside the application's.
-        placement: its name.
+        settings: settings of the application.
+        more_settings: settings of the run; shown beside the application's.
+        placement: name of the placement.
         book: the contracts.
         rows_rejected: "input: reason" → rows of the data left out.
         measured: the run.
-        output: where the decisions lie; None if they were not kept.
-        phases_s: phase → seconds, from the command's start on.
+        output: folder of the decisions; None if they were not written.
+        phases_s: phase → seconds, from the start of the command.
     """
     ingest = measured.ingest
     share = measured.transport_share
@@ -90,7 +90,7 @@ def _rounded(latency: StageLatency | None) -> dict[str, float] | None:
 
 
 def render_result(result: Mapping[str, Any]) -> str:
-    """Return the table that ends a run; `result` is from `describe_result`."""
+    """Return the table that is printed at the end of a run; `result` is from `describe_result`."""
     messages, rate = result["messages"], result["settings"]["rate"]
     ended = "done in" if result["state"] == "finished" else "stopped early, after"
     where = f"{result['workers']} workers, {result['hosts']} hosts"

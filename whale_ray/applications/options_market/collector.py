@@ -1,4 +1,4 @@
-"""`MetricsCollector`: the last one to date a decision."""
+"""`MetricsCollector`: the last stage, which timestamps the decisions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Collector", "MetricsCollector"]
 
 
 class Collector:
-    """Writes down when decisions arrive, as a function on columns."""
+    """Adds the time of arrival to decisions, as a function on columns."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         """Take the clock."""
         self._clock = clock or SystemClock()
 
     def __call__(self, batch: Batch) -> Batch:
-        """Take and return rows of `DECIDED`."""
+        """Return the rows of `DECIDED` with `collector_in_ns` set."""
         in_ns = self._clock.monotonic_ns()
         decided = batch.column("decision").data.view(DECISION).copy()
         decided["collector_in_ns"] = in_ns
@@ -30,7 +30,7 @@ class Collector:
 
 
 class MetricsCollector(Process):
-    """A `Collector` behind a grouping."""
+    """A `Collector` as an operator of its own stage."""
 
     per_worker: ClassVar[bool] = True
     schema: Schema | None = DECIDED
@@ -40,5 +40,5 @@ class MetricsCollector(Process):
         self._collector = Collector(context.clock)
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Date the decisions."""
+        """Timestamp the decisions."""
         out.emit(self._collector(batch))

@@ -1,7 +1,7 @@
-"""`whale-ray run options-market`: the market at a rate, and how long a decision takes.
+"""`whale-ray run options-market`: measures the latency of decisions at a given message rate.
 
-The contracts of real data are prepared by Spark. The steps and the progress go to standard error,
-the result to standard output.
+Spark prepares the contracts of real data. Steps and progress go to standard error, the result to
+standard output.
 """
 
 from __future__ import annotations
@@ -83,12 +83,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_numbers(group: argparse._ArgumentGroup, **meanings: str) -> None:
-    """Add options for fields of the settings; None if left out."""
+    """Add options for fields of the settings; an option that is not given is None."""
     for name, meaning in meanings.items():
         default = getattr(_DEFAULTS, name)
         option = f"--{name.replace('_', '-')}"
-        told = f"{meaning} (default {default:,g})"
-        group.add_argument(option, type=type(default), help=told)
+        group.add_argument(option, type=type(default), help=f"{meaning} (default {default:,g})")
 
 
 def main(arguments: Sequence[str], parser: Parser) -> int:
@@ -98,7 +97,7 @@ def main(arguments: Sequence[str], parser: Parser) -> int:
 
 
 def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
-    """Return the plan of what `main` would run, over generated contracts in place of read ones."""
+    """Return the plan of what `main` would run, with generated contracts in place of real ones."""
     from ... import sinks
 
     add_arguments(parser)
@@ -119,7 +118,7 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 
 
 def run(options: argparse.Namespace, command: Sequence[str]) -> int:
-    """Carry out parsed options; `command` is shown with the result."""
+    """Run the application with parsed options; the report quotes `command`."""
     settings = settings_of(options)
     chosen = _market_settings(options)
     _check(options, chosen, settings)
@@ -180,7 +179,7 @@ def _stream(
     phases: Phases,
     chosen: OptionsMarketSettings,
 ) -> MarketRun:
-    """Run the market once."""
+    """Run the application once, and record its phases."""
     _log_step(f"streaming {chosen.rate:,.0f} messages/s, {options.placement}")
     clock = SystemClock()
     since_ns = clock.monotonic_ns()

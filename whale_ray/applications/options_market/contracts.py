@@ -1,4 +1,4 @@
-"""The contracts that are traded: what they are, and how often each of them is."""
+"""The contracts that are traded, with their prices and numbers of trades."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CONTRACTS_MAX", "LISTED", "ContractBook", "check_lines", "deal_out"]
 
 CONTRACTS_MAX = 1_000_000
 
-#: A contract as the market knows it. Prices in thousandths of the currency.
+#: A contract as the market lists it. Prices in thousandths of the currency.
 LISTED = np.dtype(
     [
         ("right", np.int64),  # 1: a call, −1: a put
@@ -25,8 +25,8 @@ LISTED = np.dtype(
         ("tick_milli", np.int64),  # the least step of its price
         ("underlying", np.int64),  # number of the underlying
         ("underlying_milli", np.int64),
-        ("time_value_milli", np.float64),  # what its price is above what exercising it would bring
-        ("trades", np.float64),  # as many as the other contracts' trades say
+        ("time_value_milli", np.float64),  # price minus intrinsic value
+        ("trades", np.float64),  # number of trades, relative to the other contracts
     ],
     align=True,
 )
@@ -37,18 +37,18 @@ Listed: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class ContractBook:
-    """Contracts, the busiest first; a contract's number is its place.
+    """Contracts, sorted by trades, the most first; a contract's number is its index.
 
     Raises:
-        InputError: there is none, there are too many, or a price cannot be sent.
+        InputError: there are no contracts or too many, or a price does not fit into a message.
     """
 
     names: tuple[str, ...]
     listed: Listed
     trades_per_s: float
-    """Of all of them, as the data says: averaged over the hours of trading."""
+    """Real rate over all contracts, averaged over the hours of trading."""
     origin: str
-    """Where they come from, in words."""
+    """Description of their origin, for the report."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.names) <= CONTRACTS_MAX or len(self.names) != len(self.listed):
@@ -71,7 +71,7 @@ class ContractBook:
     def busiest_first(
         names: Sequence[str], listed: Listed, limit: int | None, trades_per_s: float, origin: str
     ) -> ContractBook:
-        """Return the `limit` contracts with the most trades, equals by name; None takes all."""
+        """Return the `limit` contracts with the most trades, ties by name; None takes all."""
         order = sorted(range(len(names)), key=lambda at: (-listed["trades"][at], names[at]))[:limit]
         all_trades = float(listed["trades"].sum())
         chosen = listed[order]
@@ -87,14 +87,17 @@ def check_lines(contracts: int, lines: int) -> None:
 
 
 def deal_out(trades: npt.NDArray[np.float64], lines: int) -> list[npt.NDArray[np.int64]]:
-    """Return the contracts of each line, ascending, so that lines have about as many trades.
+    """Assign contracts to lines so that all lines have about the same number of trades.
 
-    Each contract in turn goes to the line with the fewest trades so far, as the exchanges' own
-    division of symbols does.
+    Each contract in turn is assigned to the line with the fewest trades so far, which is how
+    exchanges divide their symbols.
 
     Args:
-        trades: of the contracts, the most first.
-        lines: how many there are.
+        trades: number of trades of each contract, the most first.
+        lines: number of lines.
+
+    Returns:
+        The contracts of each line, ascending.
 
     Raises:
         InputError: there are more lines than contracts.

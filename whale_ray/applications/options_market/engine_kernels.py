@@ -1,4 +1,4 @@
-"""What a decision engine does with trades, compiled.
+"""The compiled loop of a decision engine.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -17,7 +17,7 @@ __all__ = ["CONTRACT", "decide"]
 
 _WHOLE = 10_000
 
-#: What an engine knows about a contract: right and strike from the book, the rest from its trades.
+#: State of a contract in an engine: right and strike from the book, the rest from its trades.
 #: 90 million trades of the highest quantity and price that a message may have keep `value` < 2⁶³.
 CONTRACT = np.dtype(
     [
@@ -43,7 +43,7 @@ def decide(
     in_ns: int,
     decisions: Records,
 ) -> int:
-    """Take trades one after another; write down those that change their contract's signal.
+    """Process trades in sequence; write those that change their contract's signal to `decisions`.
 
     A contract is to be bought (1) if its price lies below what exercising it would bring at once,
     or by the threshold or more below the average price of its trades so far, this one included
@@ -53,11 +53,11 @@ def decide(
         contracts: shape (contracts,), dtype `CONTRACT`; changed in place.
         numbers, trades: contracts traded, and how (dtype `schemas.TRADE`).
         threshold_bp: in 1/10,000 of the average.
-        in_ns: when the trades came in.
-        decisions: room for as many as there are trades, dtype `schemas.DECISION`.
+        in_ns: when the trades arrived.
+        decisions: receives the changes, dtype `schemas.DECISION`; as long as there are trades.
 
     Returns:
-        How many changes there are.
+        The number of changes.
     """
     filled = 0
     for row in range(len(numbers)):

@@ -19,7 +19,7 @@ __all__ = ["DecisionEngine", "DecisionRule", "warm_up"]
 
 
 class DecisionRule:
-    """The contracts and what to do about their trades, as a function on columns."""
+    """Decides which contracts to buy and sell by their average prices, as a function on columns."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class DecisionRule:
         threshold_bp: int,
         clock: Clock | None = None,
     ) -> None:
-        """Take the contracts, by number, and the distance from the average that is acted upon."""
+        """Take right and strike by contract number, the threshold and the clock for timestamps."""
         self._contracts = np.zeros(len(rights), CONTRACT)
         self._contracts["right"] = rights
         self._contracts["strike_milli"] = strikes_milli
@@ -36,7 +36,7 @@ class DecisionRule:
         self._clock = clock or SystemClock()
 
     def __call__(self, batch: Batch) -> Batch | None:
-        """Take trades, rows of `TRADES`; return decisions, rows of `DECIDED`."""
+        """Return decisions, rows of `DECIDED`, for trades, rows of `TRADES`; None without any."""
         in_ns = self._clock.monotonic_ns()
         trades = np.ascontiguousarray(batch.column("trade").data).view(TRADE)
         decisions = np.empty(batch.num_rows, DECISION)
@@ -49,7 +49,7 @@ class DecisionRule:
         decided = decisions[:made].copy()
         column = packed(DECIDED, "decision", decided)
         result = Batch(DECIDED, [column], made, None, batch.origin_ns)
-        # Last of all: what has been made is nobody else's yet.
+        # The timestamp comes last; nothing else uses the batch yet, so it may still change.
         decided["engine_out_ns"] = self._clock.monotonic_ns()
         return result
 
@@ -61,23 +61,23 @@ class DecisionEngine(Process):
     schema: Schema | None = DECIDED
 
     def __init__(self, make: partial[DecisionRule]) -> None:
-        """Take what makes the engine where it is to run."""
+        """Take a function that creates the rule on the worker."""
         self._make = make
 
     def open(self, context: InstanceContext) -> None:
-        """Start without trades; load the compiled loop now, so that no trade waits for it."""
+        """Start without trades, and load the compiled loop before the first one arrives."""
         self._engine = self._make(clock=context.clock)
         warm_up()
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Emit what is decided."""
+        """Emit the decisions for a batch of trades."""
         decided = self._engine(batch)
         if decided is not None:
             out.emit(decided)
 
 
 def warm_up() -> None:
-    """Load the compiled loop now, so that no trade waits for it."""
+    """Load the compiled loop before the first trade arrives."""
     nothing = np.zeros(0, np.int64)
     DecisionRule(nothing, nothing, 1)(Batch.empty(TRADES))
 

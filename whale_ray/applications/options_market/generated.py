@@ -1,7 +1,7 @@
-"""Contracts made up after real ones, where no data is given.
+"""Generated contracts, for runs without data.
 
 Calibrated on five days of an exchange, 2026-03-20 to 2026-03-27: 361 million trades in 30,552
-contracts on 211 underlyings. Only counts are kept here, no row of the data.
+contracts on 211 underlyings. This module contains only counts, no row of the data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .contracts import CONTRACTS_MAX, LISTED, ContractBook
 
 __all__ = ["CONTRACTS", "TRADES_PER_S", "generated_contracts", "trades_of_ranks"]
 
-#: Contracts that were traded at all.
+#: Number of contracts with at least one trade.
 CONTRACTS = 30_552
 #: Averaged over the 6.25 hours of trading of five days.
 TRADES_PER_S = 361_464_000 / (5 * 22_500)
@@ -41,14 +41,14 @@ _STRIKE_SIGMA, _TIME_VALUE = 0.05, 0.012
 
 
 def trades_of_ranks(count: int) -> npt.NDArray[np.float64]:
-    """Return how often the contracts of rank 1, 2, … `count` are traded, shape (count,)."""
+    """Return the numbers of trades of the contracts of rank 1, 2, … `count`, shape (count,)."""
     ranks = np.arange(1, count + 1)
     logarithms = np.interp(np.log(ranks), np.log(_RANKS), np.log(_TRADES))
     return np.asarray(np.exp(logarithms), np.float64)
 
 
 def generated_contracts(count: int = CONTRACTS, seed: int = 1) -> ContractBook:
-    """Return contracts that are traded as unevenly as real ones.
+    """Return contracts with the same distribution of trades as the real ones.
 
     Raises:
         SettingsError: `count` lies outside its range.

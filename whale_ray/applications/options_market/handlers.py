@@ -1,8 +1,8 @@
-"""What is done with a line's messages: `FeedHandler` parses them, `IngestMetrics` counts them.
+"""`FeedHandler` parses the messages of a line, `IngestMetrics` counts them.
 
-Both are functions on columns, so that they run in the stage of the line's source, one by one in
-that order. One object serves all lines of a worker; it must not meet the same line twice, which is
-why the job does not begin anew when a worker dies.
+Both are functions on columns, so they are fused into the stage of the line's source. One object
+serves all lines of a worker and counts on from message to message. So it must not read a line from
+the beginning a second time, which is why the job does not restart after a worker has died.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["FeedHandler", "IngestMetrics"]
 
 
 class FeedHandler:
-    """Turns messages into rows of `TRADES`; what is no trade is left out."""
+    """Parses messages into rows of `TRADES`; messages that are not trades are left out."""
 
     def __init__(self, lines: int, contracts: int, clock: Clock | None = None) -> None:
-        """Take the number of lines and contracts, and the clock that dates messages."""
+        """Take the numbers of lines and contracts, and the clock for timestamps."""
         self._lines = lines
         self._contracts = contracts
         self._clock = clock or SystemClock()
@@ -43,21 +43,21 @@ class FeedHandler:
             packed(TRADES, "trade", trades[:rows]),
         ]
         made = Batch(TRADES, columns, rows, batch.times, batch.origin_ns)
-        # Last of all: what has been made is nobody else's yet.
+        # The timestamp comes last; nothing else uses the batch yet, so it may still change.
         trades["handler_out_ns"] = self._clock.monotonic_ns()
         return made
 
 
 class IngestMetrics:
-    """Counts what came and, by sequence numbers, what did not; returns a row at a line's end."""
+    """Counts messages received and, by sequence numbers, missed; returns a row at a line's end."""
 
     def __init__(self, lines: int, contracts: int) -> None:
-        """Take the number of lines and contracts."""
+        """Take the numbers of lines and contracts."""
         self._contracts = contracts
         self._counters = np.zeros((lines, m.COUNTERS), np.int64)
 
     def __call__(self, batch: Batch) -> Batch | None:
-        """Return rows of `INGEST`, for the lines that end with these messages."""
+        """Return rows of `INGEST` for the lines that end in this batch; None without any."""
         if not m.count_messages(_bytes_of(batch), self._contracts, self._counters):
             return None
         ended = np.flatnonzero(self._counters[:, m.ENDED])
@@ -75,7 +75,7 @@ class IngestMetrics:
 
 
 def _bytes_of(batch: Batch) -> npt.NDArray[np.uint8]:
-    """Return messages one after another, read-only and aligned."""
+    """Return the concatenated messages, read-only and aligned to 8 bytes."""
     data = np.ascontiguousarray(batch.column("message").data).view(np.uint8)
     if data.ctypes.data % 8:
         data = data.copy()

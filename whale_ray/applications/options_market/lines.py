@@ -1,8 +1,9 @@
-"""Feed lines as a source: instance i reads line i, which keeps to its own time.
+"""Feed lines as a source: instance i reads line i, on which messages arrive at their own times.
 
-Vega's feed senders are processes apart, which multicast recorded packets. Here each line's sender
-lives in its reader: what is due by the moment of a read has come over the line by then, at its own
-moment, into a buffer of limited size or past it. So the reader can be late, but not the line.
+Vega's feed senders are separate processes that multicast recorded packets. Here the reader of a
+line simulates its sender: at each read, all messages that are due by then are put into a buffer of
+limited size, or lost if it is full, as they would have been at their own times. So the reader can
+be late, but the sender never waits for it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WORDS: Final = MESSAGE_BYTES // 8
 
 @dataclass(frozen=True)
 class FeedLines(Source):
-    """Trades of a book's contracts, encoded; each message is missed or taken at its own time."""
+    """Encoded trades of a book's contracts; each message is buffered or lost when it is due."""
 
     book: ContractBook
     settings: OptionsMarketSettings
@@ -44,7 +45,7 @@ class FeedLines(Source):
     replayable = False
 
     def schema(self) -> Schema:
-        """Return the only column."""
+        """Return the schema: one column with encoded messages."""
         return MESSAGES
 
     def check(self) -> None:
@@ -64,11 +65,11 @@ class FeedLines(Source):
             )
             raise InputError(msg)
         messages.warm_up()
-        engines.warm_up()  # fused, nothing opens the engines
+        engines.warm_up()  # if fused, no operator opens the engines
         return _LineReader(self.book, self.settings, context.instance, context.clock)
 
     def describe(self) -> str:
-        """Return how many lines and contracts, and the rate."""
+        """Return the numbers of lines and contracts, the rate, the duration and the seed."""
         of = self.settings
         return (
             f"{of.feeds} feed lines, {of.rate:,.0f} messages/s for {of.seconds:g} s,"
@@ -77,7 +78,7 @@ class FeedLines(Source):
 
 
 class _LineReader(SourceReader):
-    """One line."""
+    """Simulates the sender of one line, and reads the line."""
 
     def __init__(
         self, book: ContractBook, settings: OptionsMarketSettings, line: int, clock: Clock
@@ -110,7 +111,7 @@ class _LineReader(SourceReader):
         take_messages(line, self._buffer, np.empty(0, np.int64), False)
 
     def read(self, max_rows: int) -> Batch | None:
-        """Return the messages that wait, at last the end."""
+        """Return the waiting messages; the last one is the line's end."""
         from .market_kernels import begin_line, make_messages, take_messages
 
         now_ns = self._clock.monotonic_ns()
@@ -138,7 +139,7 @@ class _LineReader(SourceReader):
         return self._ended
 
     def next_ready_ns(self) -> int:
-        """Return when the next message is due, or the line is worth a look."""
+        """Return when the next message is due, but not before the next poll."""
         of = self._line[0]
         due_ns = int(of["start_ns"]) + min(int(of["due_ns"]), int(of["end_ns"]))
         return max(due_ns, self._look_at_ns)
@@ -150,7 +151,7 @@ class _LineReader(SourceReader):
 
 
 def _ends(taken: npt.NDArray[np.int64]) -> bool:
-    """Tell whether the last of some messages is the end."""
+    """Return whether the last message is the line's end."""
     return bool(taken[-_WORDS] >> 24 & 255 == messages.END)
 
 

@@ -1,7 +1,7 @@
-"""The market's side of a feed line, compiled: trades as they happen, encoded, into a buffer.
+"""The compiled simulation of a feed line's sender: writes encoded trades into the line's buffer.
 
-A line's buffer takes a message at the moment it is due, if there is room, else the message is lost
-on the line: as with datagrams, nobody waits for the reader. The buffer is emptied only by `take`.
+A message enters the line's buffer when it is due, or is lost if the buffer is full: as with
+datagrams, the sender never waits for the reader. Only `take_messages` empties the buffer.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -28,12 +28,12 @@ _END_HEAD = 0x4D4F | 1 << 16 | ord("E") << 24
 PRICE_MILLI_MAX = 10**8
 QUANTITY_MAX = 1_000
 
-#: An underlying's price goes up and down by this part, once in this time.
+#: Amplitude, relative to the price, and period of the wave that an underlying's price follows.
 _WAVE, _WAVE_NS = 0.004, 20e9
-#: How far one underlying is ahead of the next, in turns: they never go in step.
+#: Phase shift from one underlying to the next, in periods; irrational, so no two are in phase.
 _PHASE = 0.381966
-#: The logarithm of a contract's time value returns to its mean by this part at each trade, and
-#: strays by this much (standard deviation).
+#: Mean reversion of the logarithm of a contract's time value per trade, and the standard deviation
+#: of its random steps.
 _RETURN, _STRAY = 0.02, 0.012
 
 #: Shape (1,): a line as time goes on.
@@ -60,7 +60,7 @@ Record: TypeAlias = npt.NDArray[Any]
 
 
 class Habits(NamedTuple):
-    """What happens on one line: its contracts, each an entry of every array."""
+    """The contracts of one line; every array has an entry per contract."""
 
     shares: Floats
     """Cumulated over the contracts, from the busiest on; the last one is 1."""
@@ -94,7 +94,7 @@ def _fraction(line: Record) -> float:
 
 @njit(cache=True, nogil=True)
 def begin_line(line: Record, start_ns: int) -> None:
-    """Let a line begin: its first message is due one random gap after `start_ns`."""
+    """Start a line: its first message is due one random gap after `start_ns`."""
     line[0].start_ns = start_ns
     line[0].due_ns = -math.log(_fraction(line)) * line[0].gap_ns
 
@@ -103,7 +103,7 @@ def begin_line(line: Record, start_ns: int) -> None:
 def make_messages(
     line: Record, parameters: Habits, strayed: Floats, buffer: Int64s, now_ns: int
 ) -> None:
-    """Let all messages come over the line that are due by `now_ns`.
+    """Send all messages that are due by `now_ns`.
 
     Args:
         line: changed in place.

@@ -1,12 +1,12 @@
-"""One run and what it measured: counts, and the latency stage by stage.
+"""Runs the application once and measures it: message counts, and the latency of each stage.
 
 ::
 
     due ── wait ── in ── handler ── out ── to engine ── in ── engine ── out ── to collector ── in
                    └───────────────────────── end to end ────────────────────────────────────┘
 
-As Vega does, stages are counted from the moment a message comes into its handler, and only the
-middle two thirds of the decisions count. How long a message lay on its line before stands apart.
+As in Vega, latency is measured from the time a message enters its handler, and only for the middle
+two thirds of the decisions. The time that a message waits on its line is reported separately.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "measure",
 ]
 
-#: Stage → the moments at which it begins and ends, in the order of the way.
+#: Stage → the fields with its begin and end, in the order of the data path.
 STAGES: Final[Mapping[str, tuple[str, str]]] = {
     "feed_handler": ("handler_in_ns", "handler_out_ns"),
     "to_decision_engine": ("handler_out_ns", "engine_in_ns"),
@@ -64,7 +64,7 @@ MISSED_SHARE: Final = 1e-4
 
 @dataclass(frozen=True)
 class StageLatency:
-    """Of many decisions, in µs."""
+    """Latency of one stage over many decisions, in µs."""
 
     mean_us: float
     p50_us: float
@@ -73,15 +73,15 @@ class StageLatency:
 
 @dataclass(frozen=True)
 class Ingest:
-    """Messages on all lines.
+    """Numbers of messages on all lines.
 
     Attributes:
-        offered: that were due.
-        taken: by the handlers.
-        missed: all others; a line has no room for a message while its handler is late.
-        gaps: stretches of messages missed one after another.
-        damaged: that came but could not be read; each is missed as well.
-        missed_by_lines: what the lines themselves say that they lost.
+        offered: messages that were due.
+        taken: messages that the handlers read.
+        missed: all others; a line's buffer overflows while its handler is late.
+        gaps: runs of consecutive missed messages.
+        damaged: messages received that could not be parsed; they count as missed as well.
+        missed_by_lines: messages lost according to the lines' own counters.
     """
 
     offered: int
@@ -99,22 +99,22 @@ class Ingest:
 
 @dataclass(frozen=True)
 class MarketRun:
-    """A run.
+    """The measurements of one run.
 
     Attributes:
-        state: how the job ended; if not "finished", gaps are not known.
-        ingest: the messages.
-        trades: that the engines took.
-        decisions: that reached the collector.
-        samples: of these, those whose latency counts.
-        stages: latency of the stages, of `STAGES` and in that order; empty without samples.
-        end_to_end: from a handler to the collector; None without samples, as the next two.
-        wait_on_line: from the moment that a message is due to that in which its handler begins.
-        from_due: both together.
+        state: how the job ended; if not "finished", gaps are not counted.
+        ingest: message counts.
+        trades: number of trades that the engines read.
+        decisions: number of decisions that reached the collector.
+        samples: number of decisions whose latency is measured.
+        stages: latency of the stages, in the order of `STAGES`; empty without samples.
+        end_to_end: latency from handler to collector; None without samples, as the next two.
+        wait_on_line: latency from the time a message is due until its handler begins.
+        from_due: latency from the time a message is due to the collector.
         seconds: from the start of the job to its end.
-        cpu_s: processor time of its members.
-        workers, hosts: of the job.
-        job: for its outputs.
+        cpu_s: processor time of the job's members.
+        workers, hosts: numbers of workers and hosts.
+        job: the job, which has the outputs.
     """
 
     state: str
@@ -134,7 +134,7 @@ class MarketRun:
 
     @property
     def transport_share(self) -> float | None:
-        """Share of transport in the mean latency from handler to collector."""
+        """Share of transport in the mean latency from handler to collector; None if unknown."""
         if self.end_to_end is None or not self.end_to_end.mean_us:
             return None
         transport = sum(self.stages[name].mean_us for name in _TRANSPORT)
@@ -157,17 +157,16 @@ def measure(
 
     Args:
         book: the contracts that are traded.
-        settings: how much, how long, how many.
-        placement: of `placements.PLACEMENTS`.
-        workers: None leaves it to the placement.
-        more_settings: of the job; what the placement sets comes before it unless it differs from
-            the default.
+        settings: message rate, duration, numbers of instances.
+        placement: a name in `placements.PLACEMENTS`.
+        workers: number of workers; None takes the placement's default.
+        more_settings: settings of the job; where they have the default, the placement's apply.
         on, address: as for `whale_ray.submit`.
-        decisions: receives rows of `schemas.DECISIONS`; None only counts and dates them.
-        wait: waits for the job, which has begun; None waits in silence.
+        decisions: receives rows of `schemas.DECISIONS`; None only counts and timestamps them.
+        wait: called to wait for the running job, for example with a progress line.
 
     Raises:
-        SettingsError: a placement cannot have so many workers, or settings that contradict it.
+        SettingsError: the number of workers or a setting contradicts the placement.
         WhaleError: the job failed.
         JobError: messages or trades are unaccounted for.
     """
@@ -225,7 +224,7 @@ def _measured(job: Job, hosts: int) -> MarketRun:
 
 
 def _ingest_of(job: Job) -> Ingest:
-    """Return what the handlers' sequence numbers tell, and the lines beside it."""
+    """Return the counts of a finished job, from sequence numbers and from the lines' counters."""
     rows = job.results("ingest-metrics").to_arrow()
     return Ingest(
         **{name: _total(rows, name) for name in ("offered", "taken", "missed", "gaps", "damaged")},
@@ -234,7 +233,7 @@ def _ingest_of(job: Job) -> Ingest:
 
 
 def _cut_short(metrics: JobMetrics) -> Ingest:
-    """Return what operators tell of lines that did not come to their ends."""
+    """Return the counts of a stopped job, from the metrics of its operators."""
     came, taken = metrics.operator("lines").rows_out, metrics.operator("handlers").rows_out
     lost, damaged = _lost(metrics), came - taken
     return Ingest(taken + damaged + lost, taken, damaged + lost, 0, damaged, lost)
@@ -245,7 +244,7 @@ def _lost(metrics: JobMetrics) -> int:
 
 
 def _moments_of(decided: pa.Table) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the moments of decisions, be they packed or not."""
+    """Return the timestamps of decisions, from rows of `DECIDED` or of `DECISIONS`."""
     if "decision" not in decided.schema.names:
         return {name: decided[name].to_numpy() for name in MOMENTS if decided.num_rows}
     chunks = decided["decision"].chunks
@@ -262,7 +261,7 @@ def _total(rows: pa.Table, name: str) -> int:
 
 
 def _check(ingest: Ingest, trades: int, decided: int, collected: int) -> None:
-    """Refuse figures that do not add up: nothing may get lost unseen; raises JobError."""
+    """Check that counts of adjacent stages agree, so that no loss is unnoticed; raises JobError."""
     wrong = ""
     if ingest.offered != ingest.taken + ingest.missed:
         wrong = f"{ingest.offered:,} messages, but {ingest.taken:,} taken, {ingest.missed:,} missed"
@@ -283,10 +282,10 @@ def _check(ingest: Ingest, trades: int, decided: int, collected: int) -> None:
 def latencies_of(
     moments: Mapping[str, npt.NDArray[np.int64]],
 ) -> tuple[int, dict[str, StageLatency]]:
-    """Return how many decisions count, and the latency of every stage and stretch.
+    """Return the number of decisions measured, and the latencies by name.
 
     Args:
-        moments: name of `schemas.MOMENTS` → of every decision, ns.
+        moments: name in `schemas.MOMENTS` → timestamps of all decisions, ns.
 
     Raises:
         JobError: a stage ends before it begins, because hosts have clocks of their own.

@@ -11,11 +11,11 @@
      │ price_milli           │ underlying_milli              │   32, 40
      └───────────────────────┴───────────────────────────────┘
 
-`sequence` counts the messages of a line from 1: a gap tells how many were missed. A trade (kind T)
+`sequence` counts the messages of a line from 1: a gap shows how many were missed. A trade (kind T)
 has a contract's number, a quantity in lots, its price and that of the underlying, in thousandths of
 the currency. The end (kind E) follows the last trade, with the sequence number after it. `sum` is
-the sum, modulo 2¹⁶, of the message's other 16-bit words. `due_ns` is when the message came over the
-line, on the monotonic clock of the machine.
+the sum, modulo 2¹⁶, of the message's other 16-bit words. `due_ns` is when the message arrived on
+the line, on the monotonic clock of the machine.
 
 numba keeps compiled functions from run to run, and looks for changes only in the file that a
 function is in. So all that is compiled into one lies in its own module, constants included.
@@ -54,8 +54,8 @@ TRADE, END = ord("T"), ord("E")
 QUANTITY_MAX = 1_000
 PRICE_MILLI_MAX = 10**8
 
-#: Entries of a line's counters: trades taken, missed, gaps between them, messages that cannot be
-#: read (each leaves a gap as well), the last sequence number, and whether the end has come.
+#: Counters of a line: trades read, messages missed, gaps in the sequence, damaged messages
+#: (each leaves a gap as well), the last sequence number, and whether the end was received.
 TAKEN, MISSED, GAPS, DAMAGED, LAST, ENDED = range(6)
 COUNTERS = 6
 
@@ -94,7 +94,7 @@ def _kind_of(
 ) -> int:
     """Return the kind of message `row`; 0 if it is damaged.
 
-    That is: no message of ours, changed on the way, or with a value outside its range.
+    A message is damaged if magic, version, line or sum are wrong, or a value is out of range.
     """
     half, word = row * _HALVES, row * _WORDS
     total = np.int64(0)
@@ -123,14 +123,14 @@ def _kind_of(
 def parse_messages(
     data: Bytes, lines: int, contracts: int, in_ns: int, numbers: Int32s, trades: Records
 ) -> int:
-    """Write down the trades among messages; return how many they are.
+    """Parse the trades among messages; return the number of trades.
 
     Args:
-        data: messages one after another, shape (messages × 48,), aligned to 8 bytes.
-        lines, contracts: how many there are.
-        in_ns: when the messages came in.
-        numbers: of the contracts traded; room for all messages.
-        trades: the trades, dtype `schemas.TRADE`; room for all messages.
+        data: concatenated messages, shape (messages × 48,), aligned to 8 bytes.
+        lines, contracts: numbers of lines and contracts.
+        in_ns: when the messages arrived.
+        numbers: receives the contracts traded; as long as there are messages.
+        trades: receives the trades, dtype `schemas.TRADE`; as long as there are messages.
     """
     halves, words = data.view(np.uint16), data.view(np.int64)
     filled = 0
@@ -151,16 +151,16 @@ def parse_messages(
 
 @njit(cache=True, nogil=True)
 def count_messages(data: Bytes, contracts: int, counters: Int64s) -> int:
-    """Count what came over lines, and by its sequence numbers what did not.
+    """Count the messages received and, by sequence numbers, the messages missed.
 
     Args:
-        data: messages one after another, shape (messages × 48,), aligned to 8 bytes.
-        contracts: how many there are.
-        counters: of all lines, shape (lines, COUNTERS); changed in place. What is damaged counts
-            for the line that it names, as far as it names one.
+        data: concatenated messages, shape (messages × 48,), aligned to 8 bytes.
+        contracts: number of contracts.
+        counters: shape (lines, COUNTERS); changed in place. A damaged message counts for the line
+            in its header, modulo the number of lines.
 
     Returns:
-        How many lines have ended with these messages.
+        The number of lines that have ended with these messages.
     """
     halves, words = data.view(np.uint16), data.view(np.int64)
     lines = len(counters)
@@ -186,7 +186,7 @@ def count_messages(data: Bytes, contracts: int, counters: Int64s) -> int:
 
 
 def warm_up() -> None:
-    """Load the compiled functions now, so that no message waits for them."""
+    """Load the compiled functions before the first message arrives."""
     nothing = np.zeros(0, np.uint64).view(np.uint8)
     nothing.flags.writeable = False
     parse_messages(nothing, 1, 1, 0, np.zeros(0, np.int32), np.zeros(0, RECORD))

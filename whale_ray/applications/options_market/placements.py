@@ -1,4 +1,4 @@
-"""What runs where: a placement is nothing but settings, and whether stages are fused."""
+"""Placements of the stages on workers: a placement is a set of settings, and fused or not."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = [
     "workers_of",
 ]
 
-#: The handlers, the engines and the collector have a process each, where there are cores for them.
+#: Handlers, engines and collector have a process each if there are enough cores.
 WORKERS: Final = 3
 
 
 @dataclass(frozen=True)
 class Placement:
-    """One way to place the stages.
+    """One placement of the stages.
 
     Attributes:
-        fused: all stages are one, and every line has its own; there is nothing between them.
-        apart: every worker is a host of its own, so that rows travel between hosts.
-        settings: of its own.
-        what: it, in words.
+        fused: all operators are one stage, with an instance per line.
+        apart: every worker is a logical host of its own, so rows travel between hosts.
+        settings: settings that the placement sets.
+        what: description for the help text.
     """
 
     fused: bool
@@ -60,20 +60,20 @@ PLACEMENTS: Final[Mapping[str, Placement]] = {
 }
 
 _MEANT: Final = ("runtime.hosts", "transport.between_hosts")
-"""What a placement is: other values of these would be another one."""
+"""The settings that define a placement; a user's value must not contradict them."""
 
 _ALWAYS: Final[Mapping[str, object]] = {
-    # What has been read goes on at once.
+    # Rows are sent as soon as they are read.
     "transport.wtl_ms": 0.0,
-    # The rows of a look fit into a frame; what waits longer, should wait on its line, as one batch.
+    # A poll's rows fit into one frame; further rows wait on their line, to be read as one batch.
     "transport.ring_bytes": 1 << 20,
-    # A line that has gone on meanwhile cannot be read again.
+    # A feed line cannot be replayed after a restart.
     "runtime.max_restarts": 0,
 }
 
 
 def workers_of(name: str, workers: int | None, feeds: int) -> int:
-    """Return how many workers a placement has; raises SettingsError if so many cannot be."""
+    """Return the number of workers; raises SettingsError if the placement cannot have `workers`."""
     cores = len(os.sched_getaffinity(0))
     if PLACEMENTS[name].fused:
         if workers is not None and not 1 <= workers <= feeds:
@@ -90,7 +90,7 @@ def workers_of(name: str, workers: int | None, feeds: int) -> int:
 
 
 def check_given(name: str, workers: int, given: Settings) -> None:
-    """Raise SettingsError for settings that make another placement of this one."""
+    """Raise SettingsError for settings that contradict the placement."""
     meant = {"runtime.hosts": workers if PLACEMENTS[name].apart else 1, **PLACEMENTS[name].settings}
     for key in _MEANT:
         value = _setting_of(given, key)
@@ -105,8 +105,8 @@ def check_given(name: str, workers: int, given: Settings) -> None:
 def placement_settings(name: str, workers: int, feeds: int) -> dict[str, object]:
     """Return the settings of a placement, as overrides.
 
-    Handlers have workers for themselves, up to half of those that the collector leaves; engines
-    and the collector share the rest.
+    One worker is left to the collector; up to half of the others run only handlers. Engines and
+    the collector share the rest.
     """
     placement = PLACEMENTS[name]
     settings = {**_ALWAYS, **placement.settings}
@@ -117,7 +117,7 @@ def placement_settings(name: str, workers: int, feeds: int) -> dict[str, object]
 
 
 def job_settings(name: str, workers: int, feeds: int, given: Settings) -> Settings:
-    """Return the settings of a job: the placement's, where the given ones are the default.
+    """Return the settings of a job: the given ones, with the placement's in place of defaults.
 
     Raises:
         SettingsError: they contradict the placement.
@@ -140,7 +140,7 @@ def _setting_of(settings: Settings, key: str) -> Any:
 
 
 def placements_here() -> tuple[list[str], dict[str, str]]:
-    """Return the placements that this machine can run, and those left out with the reason."""
+    """Return the placements that this machine can run, and for the others the reason why not."""
     from ...transport.verbs.carriers import load_where_devices_are
     from ...transport.verbs.library import NoVerbsError
 

@@ -1,14 +1,14 @@
-"""Preparation of real contracts with Spark: read, reject what cannot be used, count the trades.
+"""Preparation of real contracts with Spark: read, reject rows that cannot be used, count trades.
 
-There are two kinds of input, and one or both of them may be there. The daily file of an exchange
-has a row for every contract and day, with its trades: that is how often each is traded. A list of
-contracts alone says nothing of this. Its contracts are ranked: first those that expire soon and lie
-near the middle of all strikes, one expiration further weighing as much as one unit of currency; the
-contract of rank r is traded as often as that of rank r of the daily file's busiest underlying, or,
-without a daily file, as generated ones are.
+There are two kinds of input, of which at least one is needed. The daily file of an exchange has a
+row for every contract and day, with the number of trades. A list of contracts has no numbers of
+trades, so its contracts are ranked: first those that expire soon and whose strike is near the
+middle of all strikes; one expiration later weighs as much as one unit of currency. The contract of
+rank r gets the trades of rank r in the daily file's busiest underlying, or, without a daily file,
+those of rank r among generated contracts.
 
-pyspark is not imported: everything goes through the session that is passed in. All queries are SQL
-that Spark and DuckDB both understand.
+This module does not import pyspark: it uses the session that is passed in. All queries are SQL for
+both Spark and DuckDB.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _LIST_TYPES = {
     "strike_milli": _INTEGERS,
 }
 _DAILY_TICK_MILLI, _LIST_TICK_MILLI = 50, 10
-#: Time value at the money ÷ underlying, and the distance from there at which e-th of it is left.
+#: Time value at the money ÷ underlying, and the distance at which it has fallen to 1/e of that.
 _TIME_VALUE, _TIME_VALUE_REACH = 0.012, 0.02
 
 _PRICE_MAX = "100000"
@@ -115,7 +115,7 @@ _RANKED = """
 
 @dataclass(frozen=True)
 class ContractInputPaths:
-    """Where the inputs lie: Parquet files; None for one that is not there."""
+    """Paths of the inputs: Parquet files; None for an input that is not there."""
 
     daily: str | None
     listed: str | None
@@ -123,7 +123,7 @@ class ContractInputPaths:
 
 @dataclass(frozen=True)
 class PreparedContracts:
-    """The contracts, and what became of the rows."""
+    """The contracts, and the number of rows read and left out."""
 
     book: ContractBook
     rows_in: Mapping[str, int]
@@ -133,17 +133,17 @@ class PreparedContracts:
 
 
 class QueryEngine(Protocol):
-    """What answers queries."""
+    """The operations that the preparation needs from Spark or DuckDB."""
 
     def read(self, side: str, path: str, types: Mapping[str, tuple[str, ...]]) -> Any:
-        """Open an input, `right` renamed to call_or_put and `strike_inr` to strike.
+        """Open an input; `right` is renamed to call_or_put and `strike_inr` to strike.
 
         Raises:
             InputError: a column is missing or has another type.
         """
 
     def sql(self, query: str, **frames: Any) -> Any:
-        """Return the answer; {name} in a query stands for a frame."""
+        """Return the result of a query, in which {name} stands for a frame."""
 
     def rows(self, frame: Any) -> Sequence[Row]:
         """Return the rows of a frame."""
@@ -163,7 +163,7 @@ class SparkEngine:
         return renamed.withColumnRenamed("strike_inr", "strike")
 
     def sql(self, query: str, **frames: DataFrame) -> DataFrame:
-        """Return the answer, kept in memory: every one is asked for twice."""
+        """Return the result, cached in memory, since every result is used twice."""
         return self._session.sql(query, **frames).cache()
 
     def rows(self, frame: DataFrame) -> Sequence[Row]:
@@ -252,7 +252,7 @@ def prepare(
 
 
 def _daily(rows: Sequence[Row]) -> np.ndarray[Any, Any]:
-    """Return contracts that were traded; `underlying` counts those of this input from 0."""
+    """Return the traded contracts of the daily file; `underlying` is numbered from 0."""
     listed = np.zeros(len(rows), LISTED)
     underlying = np.array([float(row["underlying_price"]) for row in rows])
     listed["right"] = [1 if row["call_or_put"] == "CALL" else -1 for row in rows]
@@ -260,7 +260,7 @@ def _daily(rows: Sequence[Row]) -> np.ndarray[Any, Any]:
     listed["underlying_milli"] = np.round(underlying * 1_000)
     closes_milli = np.round([float(row["close"]) * 1_000 for row in rows])
     exercised = (listed["underlying_milli"] - listed["strike_milli"]) * listed["right"]
-    # The close may be hours older than the underlying's: what is negative is no time value.
+    # The close may be hours older than the underlying's, so the difference can be negative.
     beyond = closes_milli - np.maximum(exercised, 0)
     listed["time_value_milli"] = np.maximum(beyond, _DAILY_TICK_MILLI)
     listed["tick_milli"] = _DAILY_TICK_MILLI
@@ -270,7 +270,7 @@ def _daily(rows: Sequence[Row]) -> np.ndarray[Any, Any]:
 
 
 def _busiest(rows: Sequence[Row]) -> np.ndarray[Any, Any] | None:
-    """Return how often the contracts of the busiest underlying are traded, the most first."""
+    """Return the trades of each contract of the busiest underlying, the most first."""
     if not rows:
         return None
     sums: dict[str, int] = {}
@@ -282,7 +282,7 @@ def _busiest(rows: Sequence[Row]) -> np.ndarray[Any, Any] | None:
 
 
 def _ranked(rows: Sequence[Row], trades: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return listed contracts, in the order of their rank, with the trades of each rank."""
+    """Return the listed contracts by rank, with the trades of each rank."""
     listed = np.zeros(len(rows), LISTED)
     listed["right"] = [1 if row["call_or_put"] == "CALL" else -1 for row in rows]
     listed["strike_milli"] = [row["strike_milli"] for row in rows]
@@ -303,7 +303,7 @@ def _numbers(names: Sequence[str]) -> list[int]:
 
 
 def _numbered(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Put inputs together; the underlyings of each are others."""
+    """Concatenate the inputs, and renumber underlyings so that each input has its own."""
     first = 0
     for part in parts:
         part["underlying"] += first

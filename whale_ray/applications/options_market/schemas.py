@@ -1,7 +1,7 @@
 """The columns of the application's streams, by name and type, and the records in them.
 
-On the way a row is a record in one column: batches are small here, and every column takes its time.
-Moments are in ns of the machine's monotonic clock.
+Between stages a row is a packed record in one column, since batches are small here and every column
+costs time. Timestamps are in ns of the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "packed",
 ]
 
-#: When a message was due on its line, came into and out of the feed handler and the decision
+#: Timestamps: when a message was due on its line, entered and left feed handler and decision
 #: engine, and reached the metrics collector.
 MOMENTS = (
     "due_ns",
@@ -51,8 +51,8 @@ TRADE = np.dtype(
         *((name, np.int64) for name in MOMENTS[:3]),
     ]
 )
-#: From a decision engine to the metrics collector, and from there on: the trade that changed its
-#: contract's signal, and to what.
+#: From a decision engine to the metrics collector and the sink: the trade that changed its
+#: contract's signal, and the new signal.
 DECISION = np.dtype(
     [
         ("contract", np.int32),
@@ -69,8 +69,8 @@ TRADES = Schema.of(contract="int32", trade=f"fixed_size_binary({TRADE.itemsize})
 DECIDED = Schema.of(decision=f"fixed_size_binary({DECISION.itemsize})")
 #: The same as `DECIDED`, column by column.
 DECISIONS = Schema.of(**{name: np.dtype(DECISION[name]).name for name in DECISION.names or ()})
-#: From the ingest metrics, for every line that has ended: messages offered on it, taken from it,
-#: missed in so many gaps, and damaged.
+#: From the ingest metrics, for every line that has ended: numbers of messages offered, taken and
+#: missed, of gaps, and of damaged messages.
 INGEST = Schema.of(
     line="int32", offered="int64", taken="int64", missed="int64", gaps="int64", damaged="int64"
 )
@@ -84,7 +84,7 @@ def packed(schema: Schema, name: str, records: npt.NDArray[np.void]) -> Column:
 
 
 def decisions_of(batch: Batch) -> Batch:
-    """Return rows of `DECISIONS` for rows of `DECIDED`."""
+    """Convert rows of `DECIDED` to rows of `DECISIONS`."""
     from ...transport.wire.batch import Batch
     from ...transport.wire.column import Column
 

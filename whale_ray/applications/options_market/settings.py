@@ -1,4 +1,4 @@
-"""What the options-market application may be told, with the defaults of its definition."""
+"""Settings of the options-market application, with the defaults from its definition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..shared.ranges import check_number, check_whole
 
 __all__ = ["MESSAGES_MAX", "OptionsMarketSettings"]
 
-#: So that no sum over the trades of a contract can overflow, see `engine_kernels`.
+#: With this limit no sum over the trades of a contract can overflow, see `engine_kernels`.
 MESSAGES_MAX = 90_000_000
 
 _WHOLE: dict[str, tuple[int, int, str]] = {
@@ -24,28 +24,28 @@ _WHOLE: dict[str, tuple[int, int, str]] = {
 
 @dataclass(frozen=True)
 class OptionsMarketSettings:
-    """How much comes over the lines, and who deals with it.
+    """The load on the feed lines, and the numbers of instances.
 
     Raises:
         SettingsError: a value lies outside its range.
     """
 
     rate: float = 50_000.0
-    """Messages per second, over all lines; they come at random, whether they are taken or not."""
+    """Messages per second over all lines, at random intervals, whether or not they are read."""
     seconds: float = 5.0
-    """For so long."""
+    """Duration of the run."""
     feeds: int = 2
-    """Lines, each with a feed handler of its own. Contracts are dealt out to them by trades."""
+    """Feed lines, each with its own feed handler; contracts are balanced over them by trades."""
     engines: int = 1
-    """Decision engines; each contract has one of them. Fused, every line has its own."""
+    """Decision engines; each contract belongs to one. If fused, every line has its own engine."""
     seed: int = 1
     """The same seed gives the same trades."""
     threshold_bp: int = 500
-    """Distance from a contract's average price at which it is bought or sold, in 1/10,000 of it."""
+    """Distance from a contract's average price that triggers a decision, in 1/10,000 of it."""
     line_messages: int = 16_384
-    """Messages that a line keeps for its handler; one that finds no room is missed."""
+    """Size of a line's buffer in messages; a message that finds it full is missed."""
     look_us: int = 1_000
-    """Time between two looks of a handler at its line; what comes meanwhile goes on together."""
+    """Time between two polls of a line by its handler; one poll reads all waiting messages."""
 
     def __post_init__(self) -> None:
         check_number("rate", self.rate, 1, 100_000_000, "messages per second")

@@ -5,9 +5,9 @@
     lines × feeds ─┬─ handlers ─ by contract ─ engines ─ all to one ─ collector ─ decisions
                    └─ ingest ─ ingest metrics
 
-Fused, nothing lies between the stages: every line has its own handler, engine and collector, which
-call one another in the line's process. A contract has one owner all the same, since it is traded on
-one line only.
+Fused, all stages run in one process: every line has its own handler, engine and collector, which
+call one another directly. Each contract still belongs to one engine, since it is traded on one line
+only.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def build(
     fused: bool = False,
     unpacked: bool = False,
 ) -> Topology:
-    """Return the topology that decides about options.
+    """Return the topology that decides which options to buy and sell.
 
     Args:
         book: the contracts that are traded.
         decisions: receives rows of `schemas.DECIDED`.
         ingest: receives rows of `schemas.INGEST`, one per line.
-        settings: how much, how long, how many.
-        fused: make one stage of all.
-        unpacked: give `decisions` rows of `schemas.DECISIONS` instead, for others to read.
+        settings: message rate, duration, numbers of instances.
+        fused: fuse all operators into one stage.
+        unpacked: send `decisions` rows of `schemas.DECISIONS` instead, a column per field.
 
     Raises:
         InputError: there are more lines than contracts.
@@ -71,7 +71,7 @@ def build(
         decided = trades.flat_map(columns(engine()), id="engines", schema=DECIDED)
         collected = decided.flat_map(columns(Collector()), id="collector", schema=DECIDED)
     else:
-        # To a single instance all rows go anyway: unaddressed, they travel as they are.
+        # A single engine receives all rows anyway; a broadcast then saves the partitioning.
         one = settings.engines == 1
         decided = (trades.broadcast() if one else trades.key_by("contract")).process(
             partial(DecisionEngine, engine), id="engines", parallelism=settings.engines

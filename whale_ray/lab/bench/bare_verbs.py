@@ -17,7 +17,7 @@ from ...transport.verbs import library as pyverbs
 from ...transport.verbs.device import Buffer, Device
 from ...transport.verbs.link_resources import Data
 from ...transport.verbs.queue_pair import QueuePair, QueuePairAddress, WorkRequest
-from .lanes import ClosingLane, Load, Receive, Sender
+from .backends import ClosingBackend, MessageLoad, MessageSender, ReceiveAll
 
 UNDER_WAY_MAX: Final = 64
 _RECEIVES: Final = 64
@@ -130,10 +130,10 @@ class BareSide:
         return works
 
 
-class BareLane(ClosingLane):
-    """One way of bare verbs: `data` says which. Who posts is the lane's sender, also for READ."""
+class BareBackend(ClosingBackend):
+    """One way of bare verbs: `data` says which. The backend's sender posts, also for READ."""
 
-    def __init__(self, data: Data, devices: tuple[str, str], load: Load) -> None:
+    def __init__(self, data: Data, devices: tuple[str, str], load: MessageLoad) -> None:
         """Carry from the first device to the second."""
         self._data = data
         self._load = load
@@ -142,12 +142,12 @@ class BareLane(ClosingLane):
         self._ours, self._theirs = Pipe()
 
     def close(self) -> None:
-        """See `ClosingLane.close`."""
+        """See `ClosingBackend.close`."""
         self._ours.close()
         self._theirs.close()
 
-    def sender(self) -> Sender:
-        """See `Lane.sender`."""
+    def sender(self) -> MessageSender:
+        """See `Backend.sender`."""
         load = self._load
         side = BareSide(self._devices[0], load.memory_bytes, load.content(), self._ours)
         remote = side.connect()
@@ -160,8 +160,8 @@ class BareLane(ClosingLane):
         works = side.works(opcode, load.nbytes, places, remote)
         return BareSender(side, works, self._ours)
 
-    def receiver(self, reader: int) -> Receive:
-        """See `Lane.receiver`."""
+    def receiver(self, reader: int) -> ReceiveAll:
+        """See `Backend.receiver`."""
         assert reader == 0, "a queue pair has one peer"
         load = self._load
         name = self._devices[1]
@@ -185,11 +185,11 @@ class BareSender:
         self._requests = side.pair.start(works, len(works))
 
     def send(self, count: int) -> None:
-        """See `Sender.send`."""
+        """See `MessageSender.send`."""
         self._requests.run(count)
 
     def finish(self) -> None:
-        """See `Sender.finish`."""
+        """See `MessageSender.finish`."""
         self._requests.finish()
         self._pipe.send(self._requests.posted)
 
@@ -198,7 +198,7 @@ class BareSendSender(BareSender):
     """SENDs, never more than there are receive buffers: the peer says so by the pipe, every 32."""
 
     def send(self, count: int) -> None:
-        """See `Sender.send`."""
+        """See `MessageSender.send`."""
         requests = self._requests
         for _ in range(count):
             if requests.posted % _HALF == 0 and requests.posted >= _RECEIVES:

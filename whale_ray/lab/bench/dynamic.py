@@ -17,10 +17,10 @@ import numpy as np
 
 from ...configs.errors import ResourceError
 from ...transport.clock import SystemClock
-from .one_to_many import board as b
+from .one_to_many import control_block as b
 from .one_to_many.deployment import Deployment
 from .one_to_many.link_bound import INSTANCES, RATE_MBIT, lack, narrow
-from .one_to_many.measuring import tell
+from .one_to_many.measuring import log_progress
 from .one_to_many.modes import mode_named
 from .plots import canvas, check_plots
 from .report import Aim, BenchReport, Row, describe_machine, median
@@ -143,7 +143,7 @@ def _thirty(quick: bool, courses: list[Course]) -> Iterator[Row]:
 
 def _saturation(deployment: Deployment, hosts: int) -> float:
     rate = deployment.unpaced(4.0, 2.0).rows_per_s
-    tell(f"{hosts} hosts, a star carries {rate:,.0f} tuples/s")
+    log_progress(f"{hosts} hosts, a star carries {rate:,.0f} tuples/s")
     return rate
 
 
@@ -159,7 +159,7 @@ def _course(deployment: Deployment, name: str, steps: Sequence[tuple[float, floa
     """Offer each rate for its time; return what happened."""
     begin_ns = _begin(deployment)
     for rate, seconds in steps:
-        tell(f"{name}: {rate:,.0f} tuples/s")
+        log_progress(f"{name}: {rate:,.0f} tuples/s")
         deployment.order(rate)
         deployment.wait(seconds)
     return _end(deployment, name, begin_ns)
@@ -173,7 +173,7 @@ def _switched(deployment: Deployment, rate: float, name: str) -> Course:
     deployment.wait(1.0)
     for degree in DEGREES:
         deployment.wait(2.5)
-        tell(f"{name}: to degree {degree} at {rate:,.0f} tuples/s")
+        log_progress(f"{name}: to degree {degree} at {rate:,.0f} tuples/s")
         deployment.job.set_route("non-blocking", degree)
     deployment.wait(2.5)
     return _end(deployment, name, begin_ns)
@@ -181,26 +181,31 @@ def _switched(deployment: Deployment, rate: float, name: str) -> Course:
 
 def _begin(deployment: Deployment) -> int:
     """Have rows counted in bins from now on, and some of them followed."""
-    board = deployment.board
-    for part in (board.bins, board.scheduled, board.arrived, board.done):
+    control_block = deployment.control_block
+    for part in (
+        control_block.bins,
+        control_block.scheduled,
+        control_block.arrived,
+        control_block.done,
+    ):
         part[...] = 0
-    board.orders[b.STRIDE] = _ROWS_PER_SAMPLE
-    board.orders[b.BIN_BEGIN_NS] = begin_ns = _CLOCK.monotonic_ns()
-    board.orders[b.BIN_NS] = BIN_NS
+    control_block.orders[b.STRIDE] = _ROWS_PER_SAMPLE
+    control_block.orders[b.BIN_BEGIN_NS] = begin_ns = _CLOCK.monotonic_ns()
+    control_block.orders[b.BIN_NS] = BIN_NS
     return begin_ns
 
 
 def _end(deployment: Deployment, name: str, begin_ns: int) -> Course:
-    board = deployment.board
-    bins = min((_CLOCK.monotonic_ns() - begin_ns) // BIN_NS, board.shape.bins)
+    control_block = deployment.control_block
+    bins = min((_CLOCK.monotonic_ns() - begin_ns) // BIN_NS, control_block.shape.bins)
     deployment.pause()
-    board.orders[b.BIN_NS] = board.orders[b.STRIDE] = 0
+    control_block.orders[b.BIN_NS] = control_block.orders[b.STRIDE] = 0
     switches = tuple(
         switch
         for switch in deployment.job.metrics().switches
         if switch.decided_ns >= begin_ns and switch.ended_ns is not None
     )
-    return Course(name, series_of(board, begin_ns, BIN_NS, bins), switches)
+    return Course(name, series_of(control_block, begin_ns, BIN_NS, bins), switches)
 
 
 # --- rows --------------------------------------------------------------------------------------

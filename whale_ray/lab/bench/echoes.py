@@ -24,7 +24,7 @@ from ...transport.segment import Bytes, Segment
 from ...transport.tcp.endpoint import TcpEndpoint
 from ...transport.verbs.queue_pair import WorkRequest
 from .bare_verbs import BareSide
-from .channel_lanes import READER, SENDER, HostSides, wait_for_sockets, wait_until_up
+from .channel_backends import READER, SENDER, HostSides, wait_for_sockets, wait_until_up
 from .processes import Work, run_together
 from .report import median
 

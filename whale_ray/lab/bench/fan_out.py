@@ -1,6 +1,6 @@
-"""One-to-many within one host: what it costs a source that every reader gets every tuple.
+"""One-to-many within one host: the source's cost of sending every tuple to every reader.
 
-Four ways, each with 100-byte tuples that every reader reads to the last byte:
+Four methods, each with 100-byte tuples of which every reader reads every byte:
 
 - *ring*: a slice is encoded once, into the ring, and read there by all;
 - *binary once, n sends*: the same encoding, once, then one ZeroMQ send for each reader;
@@ -38,12 +38,12 @@ PICKLED_TUPLES = "pickled per tuple and reader"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to send to many, and how many tuples make a measurement."""
+class FanOutMethod:
+    """One method of sending to many readers, and the number of tuples per measurement."""
 
     name: str
     slices: int
-    """At one reader; fewer at more."""
+    """Slices with one reader; fewer with more readers."""
     rows_per_slice: int
     roles: Callable[[int, int], list[Role]]
     """(readers, slices) -> the source's role and the readers'."""
@@ -51,11 +51,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The medians of one way at one number of readers."""
+    """The medians of one method with one number of readers."""
 
     tuples_per_s: float
     source_ns: float
-    """CPU of the source for each tuple."""
+    """CPU time of the source per tuple."""
     cores: float
 
 
@@ -70,15 +70,15 @@ def slice_batch(rows: int = ROWS_PER_SLICE) -> Batch:
 
 
 def fan_out_rows(repetitions: int, scale: float, readers: tuple[int, ...]) -> list[Row]:
-    """Measure each way at each number of readers; the last number is compared with the first."""
-    # Once here, not in every process that is forked.
+    """Measure each method and number of readers; the last number is compared with the first."""
+    # Loaded once here rather than in every forked process.
     codec.warm_up()
     load_zmq()
     ways = (
-        Way(RING, 8000, ROWS_PER_SLICE, _ring_roles),
-        Way(BINARY, 1200, ROWS_PER_SLICE, _binary_roles),
-        Way(PICKLED_BATCH, 160, ROWS_PER_SLICE, _pickled_batch_roles),
-        Way(PICKLED_TUPLES, 60_000, 1, _pickled_tuple_roles),
+        FanOutMethod(RING, 8000, ROWS_PER_SLICE, _ring_roles),
+        FanOutMethod(BINARY, 1200, ROWS_PER_SLICE, _binary_roles),
+        FanOutMethod(PICKLED_BATCH, 160, ROWS_PER_SLICE, _pickled_batch_roles),
+        FanOutMethod(PICKLED_TUPLES, 60_000, 1, _pickled_tuple_roles),
     )
     costs = {
         (way.name, count): _cost(way, count, repetitions, scale)
@@ -94,7 +94,7 @@ def fan_out_rows(repetitions: int, scale: float, readers: tuple[int, ...]) -> li
     return rows
 
 
-def _cost(way: Way, readers: int, repetitions: int, scale: float) -> Cost:
+def _cost(way: FanOutMethod, readers: int, repetitions: int, scale: float) -> Cost:
     slices = max(4, int(way.slices * scale / max(1.0, readers / 4)))
     tuples = slices * way.rows_per_slice
     runs: list[Together] = [run_together(way.roles(readers, slices)) for _ in range(repetitions)]
@@ -129,7 +129,7 @@ def _source_row(way: str, readers: tuple[int, ...], costs: dict[tuple[str, int],
 
 
 def _encoder(batch: Batch) -> Callable[[int], tuple[int, Callable[[Bytes], int]]]:
-    """Return what gives the size and the encoder of slice `number`."""
+    """Return a function: number of a slice → its size and its encoder."""
     nbytes = codec.message_size(batch)
 
     def message(number: int) -> tuple[int, Callable[[Bytes], int]]:
@@ -144,7 +144,7 @@ def _encoder(batch: Batch) -> Callable[[int], tuple[int, Callable[[Bytes], int]]
 
 
 def _ring_roles(readers: int, slices: int) -> list[Role]:
-    # Closed with its processes: the memory goes with the last of them.
+    # Not closed here: the kernel frees the memory with the last process.
     pair = RingPair(readers)
     sender = pair.sender(_encoder(slice_batch()), slices)
     return [sender, *(pair.receiver(sum_frame, slices, reader) for reader in range(readers))]

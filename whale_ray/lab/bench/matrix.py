@@ -11,16 +11,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from .channel_lanes import (
+from .backends import (
+    Backend,
+    Measurement,
+    Measurements,
+    MessageLoad,
+    measure_backend,
+    paired_ratio,
+    sample_copies,
+    take_turns,
+)
+from .channel_backends import (
     SLOT_BYTES,
-    ChannelLane,
+    ChannelBackend,
     HostPushSides,
     HostRingSides,
     PushSides,
     RingSides,
 )
-from .lanes import Lane, Load, Sample, Samples, paired_ratio, sample_copies, sample_lane, take_turns
-from .peer_lanes import SocketLane, ZmqLane
+from .peer_backends import SocketBackend, ZmqBackend
 from .report import Aim, Row, median
 
 KIB: Final = 1 << 10
@@ -32,15 +41,15 @@ SHM, TCP, PUSH, PUSH_TCP = "shm", "tcp", "push over shm", "push over tcp"
 MEMCPY, PLAIN = "memcpy, a call each", "plain sockets"
 PLAIN_COPY = "plain sockets with the same copy"
 ZMQ_IPC, ZMQ_TCP = "pyzmq ipc", "pyzmq tcp"
-_LANES: Final[Mapping[str, Callable[[Load], Lane]]] = {
-    SHM: partial(ChannelLane, RingSides),
-    PUSH: partial(ChannelLane, PushSides),
-    TCP: partial(ChannelLane, HostRingSides),
-    PUSH_TCP: partial(ChannelLane, HostPushSides),
-    PLAIN: SocketLane,
-    PLAIN_COPY: partial(SocketLane, copies=True),
-    ZMQ_IPC: partial(ZmqLane, "ipc"),
-    ZMQ_TCP: partial(ZmqLane, "tcp"),
+_LANES: Final[Mapping[str, Callable[[MessageLoad], Backend]]] = {
+    SHM: partial(ChannelBackend, RingSides),
+    PUSH: partial(ChannelBackend, PushSides),
+    TCP: partial(ChannelBackend, HostRingSides),
+    PUSH_TCP: partial(ChannelBackend, HostPushSides),
+    PLAIN: SocketBackend,
+    PLAIN_COPY: partial(SocketBackend, copies=True),
+    ZMQ_IPC: partial(ZmqBackend, "ipc"),
+    ZMQ_TCP: partial(ZmqBackend, "tcp"),
 }
 _AGAINST: Final[Mapping[str, tuple[str, ...]]] = {
     SHM: (ZMQ_IPC, MEMCPY),
@@ -83,25 +92,25 @@ def matrix_rows(effort: MatrixEffort) -> list[Row]:
     rows = []
     for readers in effort.readers:
         for nbytes in effort.sizes:
-            load = Load(nbytes, readers, effort.duration_ns)
+            load = MessageLoad(nbytes, readers, effort.duration_ns)
             ways = [way for way in _AGAINST if readers == 1 or way not in _ONE_READER]
             samples = take_turns(_samplers(ways), load, effort.repetitions)
             rows += [_matrix_row(way, load, samples) for way in ways]
     return rows
 
 
-def _samplers(ways: Iterable[str]) -> dict[str, Callable[[Load], Sample]]:
+def _samplers(ways: Iterable[str]) -> dict[str, Callable[[MessageLoad], Measurement]]:
     return {way: partial(_sample, way) for way in ways}
 
 
-def _sample(way: str, load: Load) -> Sample:
+def _sample(way: str, load: MessageLoad) -> Measurement:
     if way == MEMCPY:
         return sample_copies(load)
-    with _LANES[way](load) as lane:
-        return sample_lane(lane, load)
+    with _LANES[way](load) as backend:
+        return measure_backend(backend, load)
 
 
-def _matrix_row(way: str, load: Load, samples: Samples) -> Row:
+def _matrix_row(way: str, load: MessageLoad, samples: Measurements) -> Row:
     first, *others = _AGAINST[way] or ("",)
     ratio = paired_ratio(samples, way, first) if first else None
     also = {f"x {peer}": paired_ratio(samples, way, peer) for peer in others}
@@ -117,7 +126,7 @@ def _matrix_row(way: str, load: Load, samples: Samples) -> Row:
     )
 
 
-def _memory(way: str, load: Load) -> dict[str, object]:
+def _memory(way: str, load: MessageLoad) -> dict[str, object]:
     """Return what the messages go through, for those ways where that is ours to say."""
     if way in {PUSH, PUSH_TCP}:
         room = SLOT_BYTES - 32
@@ -126,17 +135,17 @@ def _memory(way: str, load: Load) -> dict[str, object]:
     return {"ring MiB": load.memory_bytes // MIB} if way in {SHM, TCP} else {}
 
 
-def _gigabytes(load: Load, samples: Sequence[Sample]) -> float:
+def _gigabytes(load: MessageLoad, samples: Sequence[Measurement]) -> float:
     return median([sample.rate for sample in samples]) * load.nbytes / 1e9
 
 
-def _costs(load: Load, samples: Sequence[Sample]) -> dict[str, float]:
+def _costs(load: MessageLoad, samples: Sequence[Measurement]) -> dict[str, float]:
     """Return messages per second, and the CPU time per GB, or per million small messages."""
     large = load.nbytes >= 4 * KIB
     unit = "GB" if large else "M messages"
     units = load.nbytes / 1e9 if large else 1e-6
 
-    def cost(seconds: Callable[[Sample], float]) -> float:
+    def cost(seconds: Callable[[Measurement], float]) -> float:
         return median([seconds(sample) / (sample.messages * units) for sample in samples])
 
     return {
@@ -148,7 +157,7 @@ def _costs(load: Load, samples: Sequence[Sample]) -> dict[str, float]:
 
 def tcp_rows(effort: MatrixEffort) -> list[Row]:
     """Measure the aims for TCP: prepared messages of 256 KiB, one process to another, loopback."""
-    load = Load(AIM_BYTES, 1, max(effort.duration_ns, 200_000_000))
+    load = MessageLoad(AIM_BYTES, 1, max(effort.duration_ns, 200_000_000))
     hows = {
         TCP: _OURS,
         PLAIN: _PLAIN_LOOP,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...configs.errors import ResourceError
 from ...configs.extras import require_extra
 
-__all__ = ["Line", "canvas", "check_plots", "draw_lines"]
+__all__ = ["PlotLine", "canvas", "check_plots", "draw_lines"]
 
 FORMATS = ("png", "svg")
 _SIZE_INCHES = (6.4, 4.0)
@@ -20,7 +20,7 @@ _MARKERS = "osD^vPX*<>"
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A line of a plot.
 
     Attributes:
@@ -74,7 +74,7 @@ def canvas(folder: Path, name: str, panels: int = 1) -> Iterator[Any]:
 def draw_lines(
     folder: Path,
     name: str,
-    lines: Sequence[Line],
+    lines: Sequence[PlotLine],
     labels: tuple[str, str],
     *,
     title: str = "",

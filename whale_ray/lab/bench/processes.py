@@ -73,9 +73,9 @@ def run_together(roles: Sequence[Role]) -> Together:
             processes.append(process)
             connections.append(ours)
         _gather(connections, _START_TIMEOUT_S)
-        _tell(connections, "go")
+        _send_all(connections, "go")
         timings = _gather(connections, _WORK_TIMEOUT_S)
-        _tell(connections, "account")
+        _send_all(connections, "account")
         cpu_ns = _gather(connections, _WORK_TIMEOUT_S)
         return Together(
             tuple(replace(timing, cpu_ns=cpu) for timing, cpu in zip(timings, cpu_ns, strict=True))
@@ -90,7 +90,7 @@ def run_together(roles: Sequence[Role]) -> Together:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """What a process answers that cannot go on."""
+    """The answer of a process that failed."""
 
     traceback: str
 
@@ -115,18 +115,18 @@ def _play(role: Role, connection: Connection) -> None:
         connection.send(_Failure(traceback.format_exc()))
 
 
-def _tell(connections: Sequence[Connection], word: str) -> None:
+def _send_all(connections: Sequence[Connection], word: str) -> None:
     for connection in connections:
         connection.send(word)
 
 
 def _gather(connections: Sequence[Connection], timeout_s: float) -> list[Any]:
-    """Return one answer of each process, in their order, as soon as all have answered."""
+    """Return one answer per process, in their order, as soon as all have answered."""
     answers: dict[Connection, Any] = {}
     while len(answers) < len(connections):
         ready = wait([c for c in connections if c not in answers], timeout_s)
         if not ready:
-            msg = f"a process of the benchmark said nothing for {timeout_s:.0f} s"
+            msg = f"a process of the benchmark did not answer for {timeout_s:.0f} s"
             raise RuntimeError(msg)
         for connection in connections:
             if connection in ready:

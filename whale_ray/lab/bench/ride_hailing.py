@@ -25,7 +25,7 @@ STREAMING_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
-class _RideInput:
+class _BenchInput:
     name: str
     positions: Path
     requests: Path
@@ -54,7 +54,7 @@ def run(quick: bool = False) -> BenchReport:
     )
 
 
-def _input(folder: Path, quick: bool) -> _RideInput:
+def _input(folder: Path, quick: bool) -> _BenchInput:
     """Return the input with only those requests that lie within the positions' time span."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -75,7 +75,7 @@ def _input(folder: Path, quick: bool) -> _RideInput:
     within = pc.and_(pc.greater_equal(when, span["min"]), pc.less_equal(when, span["max"]))
     kept = asked.filter(within)
     pq.write_table(kept, folder / "within.parquet")
-    return _RideInput(name, positions, folder / "within.parquet", len(times) + len(kept))
+    return _BenchInput(name, positions, folder / "within.parquet", len(times) + len(kept))
 
 
 def _paths(made: object) -> tuple[Path, Path]:
@@ -85,7 +85,7 @@ def _paths(made: object) -> tuple[Path, Path]:
     return made.positions_path, made.requests_path
 
 
-def _read_alone(given: _RideInput) -> float:
+def _read_alone(given: _BenchInput) -> float:
     """Return how long it takes to read both files with one thread, in seconds."""
     import pyarrow.parquet as pq
 
@@ -97,7 +97,7 @@ def _read_alone(given: _RideInput) -> float:
     return (clock.monotonic_ns() - begin_ns) / 1e9
 
 
-def _outcome(given: _RideInput, where: str, workers: int) -> JobOutcome:
+def _outcome(given: _BenchInput, where: str, workers: int) -> JobOutcome:
     from ... import sinks, sources
     from ...api.submission import run as run_here
     from ...api.submission import submit
@@ -114,7 +114,7 @@ def _outcome(given: _RideInput, where: str, workers: int) -> JobOutcome:
 
 
 def _rows(
-    given: _RideInput, where: str, workers: int, outcome: JobOutcome, read_s: float
+    given: _BenchInput, where: str, workers: int, outcome: JobOutcome, read_s: float
 ) -> list[Row]:
     parameters = {"input": given.name, "on": where, "workers": workers, "rows": given.rows}
     aim = Aim("value", "at most", STREAMING_SECONDS_MAX) if given.name == "real week" else None

@@ -64,7 +64,7 @@ class Latest(CoProcess):
 
 
 @dataclass(frozen=True)
-class Way:
+class RowWorkload:
     """One way of working on rows: as a job, and as a plain loop."""
 
     name: str
@@ -118,43 +118,43 @@ def _latest(dicts: Dicts) -> Iterable[dict[str, Any]]:
 
 
 WAYS = (
-    Way("iterable of dicts", lambda t, table, dicts: _listed(t, dicts), list),
-    Way(
+    RowWorkload("iterable of dicts", lambda t, table, dicts: _listed(t, dicts), list),
+    RowWorkload(
         "filter, row.km",
         lambda t, table, dicts: _trips(t, table).filter(lambda row: row.km > 5),
         lambda dicts: [row for row in dicts if row["km"] > 5],
     ),
-    Way(
+    RowWorkload(
         "filter, row['km']",
         lambda t, table, dicts: _trips(t, table).filter(lambda row: row["km"] > 5),
         lambda dicts: [row for row in dicts if row["km"] > 5],
     ),
-    Way(
+    RowWorkload(
         "filter, a timestamp",
         lambda t, table, dicts: _trips(t, table).filter(lambda row: row.at.minute < 30),
         lambda dicts: [row for row in dicts if row["at"].minute < 30],
     ),
-    Way(
+    RowWorkload(
         "map, {'cab': row.cab, …}",
         lambda t, table, dicts: _trips(t, table).map(_doubled),
         lambda dicts: [{"cab": row["cab"], "km": 2 * row["km"]} for row in dicts],
     ),
-    Way(
+    RowWorkload(
         "map, {**row, …}",
         lambda t, table, dicts: _trips(t, table).map(_copied),
         lambda dicts: [_copied(row) for row in dicts],
     ),
-    Way(
+    RowWorkload(
         "flat_map, two rows each",
         lambda t, table, dicts: _trips(t, table).flat_map(_twice),
         lambda dicts: [{"cab": row["cab"], "k": k} for row in dicts for k in (0, 1)],
     ),
-    Way(
+    RowWorkload(
         "key_by, on_row, emit_row",
         lambda t, table, dicts: _trips(t, table).key_by("cab").process(Total, id="total"),
         _totals,
     ),
-    Way(
+    RowWorkload(
         "on_left_row, on_right_row in event-time order",
         lambda t, table, dicts: _timed_pair(t, table),
         _latest,
@@ -218,7 +218,7 @@ def trips(rows: int) -> pa.Table:
     )
 
 
-def build(way: Way, table: pa.Table, dicts: Dicts, *, keep: bool) -> Topology:
+def build(way: RowWorkload, table: pa.Table, dicts: Dicts, *, keep: bool) -> Topology:
     """Return a way's topology; its sink `out` gets the rows if they are to be kept."""
     from ... import Topology, columns, sinks
 
@@ -230,7 +230,7 @@ def build(way: Way, table: pa.Table, dicts: Dicts, *, keep: bool) -> Topology:
     return topology
 
 
-def _measure(way: Way, table: pa.Table, dicts: Dicts) -> tuple[float, float, float]:
+def _measure(way: RowWorkload, table: pa.Table, dicts: Dicts) -> tuple[float, float, float]:
     """Return the processor time of the job, of the loop and of making the dicts, in ns."""
     from ...api.submission import run as run_here
 

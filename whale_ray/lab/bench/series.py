@@ -1,4 +1,4 @@
-"""Throughput and latency over time, in bins, out of what the board of a measurement holds."""
+"""Throughput and latency over time, in bins, from the control block of a measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .bands import band_of, recovery_bins
 
 if TYPE_CHECKING:
-    from .one_to_many.board import Board
+    from .one_to_many.control_block import ControlBlock
 
 __all__ = ["Recovery", "Series", "mean_in_bins", "recovery", "series_of"]
 
@@ -57,12 +57,12 @@ class Recovery:
     settled_ms: float
 
 
-def series_of(board: Board, begin_ns: int, bin_ns: int, bins: int) -> Series:
-    """Return the first `bins` bins of what stands on a board."""
+def series_of(control_block: ControlBlock, begin_ns: int, bin_ns: int, bins: int) -> Series:
+    """Return the first `bins` bins of a control block."""
     seconds = bin_ns / 1e9
-    rows = board.bins[:, :bins].astype(np.float64)
-    scheduled = board.scheduled[None, :]
-    done = board.done
+    rows = control_block.bins[:, :bins].astype(np.float64)
+    scheduled = control_block.scheduled[None, :]
+    done = control_block.done
     known = (done > 0) & (scheduled > 0)
     latencies_ms = ((done - scheduled)[known]) / 1e6
     places = (done[known] - begin_ns) // bin_ns
@@ -70,7 +70,7 @@ def series_of(board: Board, begin_ns: int, bin_ns: int, bins: int) -> Series:
         begin_ns,
         bin_ns,
         offered=rows[0] / seconds,
-        delivered=rows[1:].sum(axis=0) / board.shape.instances / seconds,
+        delivered=rows[1:].sum(axis=0) / control_block.shape.instances / seconds,
         latency_ms=mean_in_bins(places, latencies_ms, bins),
     )
 

@@ -23,8 +23,8 @@ from ...transport.slicing import StreamSlicer
 from ...transport.wire import codec
 from ...transport.wire.batch import Batch
 from ...transport.wire.messages import WorkerMessage
-from .channel_lanes import HostRingSides, RingSides, Sides
-from .lanes import SendingSide
+from .backends import SendingSide
+from .channel_backends import HostRingSides, RingSides, Sides
 from .processes import Work, run_together
 from .report import Row, median
 

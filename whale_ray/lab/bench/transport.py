@@ -73,7 +73,7 @@ FULL = Effort(5, 1.0, matrix.FULL, sweeps.FULL, verbs.FULL)
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MedianTiming:
     """The median of a measurement's repetitions."""
 
     seconds: float
@@ -96,12 +96,12 @@ def run(*, quick: bool, only: str | None = None) -> BenchReport:
     )
 
 
-def measure(effort: Effort, make_roles: Callable[[], Sequence[Role]]) -> Figure:
+def measure(effort: Effort, make_roles: Callable[[], Sequence[Role]]) -> MedianTiming:
     """Repeat a measurement; each time with new roles."""
     return _figure([run_together(make_roles()) for _ in range(effort.repetitions)])
 
 
-def measure_ring(effort: Effort, make_roles: Callable[[RingPair], Sequence[Role]]) -> Figure:
+def measure_ring(effort: Effort, make_roles: Callable[[RingPair], Sequence[Role]]) -> MedianTiming:
     """Repeat a measurement; each time over a new ring with one reader."""
     runs = []
     for _ in range(effort.repetitions):
@@ -110,8 +110,8 @@ def measure_ring(effort: Effort, make_roles: Callable[[RingPair], Sequence[Role]
     return _figure(runs)
 
 
-def _figure(runs: Sequence[Together]) -> Figure:
-    return Figure(
+def _figure(runs: Sequence[Together]) -> MedianTiming:
+    return MedianTiming(
         median([together.wall_ns for together in runs]) / 1e9,
         median([together.cores for together in runs]),
     )
@@ -132,7 +132,7 @@ def small_rows(effort: Effort) -> list[Row]:
     zmq = measure(effort, lambda: zmq_roles("small", [message], peer, len))
     zmq_ns = zmq.seconds / peer * 1e9
 
-    def row(how: str, figure: Figure, count: int, aim: Aim | None = None) -> Row:
+    def row(how: str, figure: MedianTiming, count: int, aim: Aim | None = None) -> Row:
         nanoseconds = figure.seconds / count * 1e9
         parameters = {"bytes": _SMALL_BYTES, "how": how}
         ratio = None if how == _ZMQ else zmq_ns / nanoseconds
@@ -327,7 +327,7 @@ def _slice_roles(pair: RingPair, content: Bytes | None, count: int) -> list[Role
     ]
 
 
-def _measure_bare(effort: Effort, content: Bytes, count: int) -> Figure:
+def _measure_bare(effort: Effort, content: Bytes, count: int) -> MedianTiming:
     """Measure compiled loops that write and read the same slices without a ring or Python."""
     places = DEFAULT_RING_BYTES // _SLICE_BYTES
     runs = []

@@ -17,10 +17,18 @@ from ...transport.verbs.carriers import load_where_devices_are
 from ...transport.verbs.device import Device, device_names
 from ...transport.verbs.library import NoVerbsError
 from ...transport.verbs.link_resources import Data
-from .bare_verbs import UNDER_WAY_MAX, BareLane
-from .channel_lanes import OVER_TCP, SLOT_BYTES, ChannelLane, HostPushSides, HostRingSides
+from .backends import (
+    Backend,
+    Measurement,
+    Measurements,
+    MessageLoad,
+    measure_backend,
+    paired_ratio,
+    take_turns,
+)
+from .bare_verbs import UNDER_WAY_MAX, BareBackend
+from .channel_backends import OVER_TCP, SLOT_BYTES, ChannelBackend, HostPushSides, HostRingSides
 from .echoes import BareEcho, HostEcho, one_way_us
-from .lanes import Lane, Load, Sample, Samples, paired_ratio, sample_lane, take_turns
 from .peers import perftest
 from .python_side import python_rows
 from .report import Aim, Row, median, processor_name
@@ -143,7 +151,9 @@ def find_setting() -> Setting:
 
 def aim_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
     """Measure READ and WRITE of 256 KiB against the bare loop, and both against perftest."""
-    load = Load(AIM_BYTES, 1, _AIM_DURATION_NS, as_it_lies=True, memory_bytes_min=_AIM_MEMORY)
+    load = MessageLoad(
+        AIM_BYTES, 1, _AIM_DURATION_NS, as_it_lies=True, memory_bytes_min=_AIM_MEMORY
+    )
     ways = {}
     for way in ("read", "write"):
         ways[way] = _ours(way, setting)
@@ -166,8 +176,10 @@ def size_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
     """Measure READ, WRITE, SEND and TCP with every size: copied in, read in place."""
     rows = []
     for nbytes in effort.sizes:
-        load = Load(nbytes, 1, effort.duration_ns)
-        ways: dict[str, Callable[[Load], Sample]] = {way: _ours(way, setting) for way in _DATA}
+        load = MessageLoad(nbytes, 1, effort.duration_ns)
+        ways: dict[str, Callable[[MessageLoad], Measurement]] = {
+            way: _ours(way, setting) for way in _DATA
+        }
         ways[_TCP] = _sampling(_tcp_lane)
         bare = {_bare_name(way): _bare(way, setting) for way in _DATA}
         samples = take_turns({**ways, **bare}, load, effort.repetitions)
@@ -183,7 +195,7 @@ def size_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
 
 def credit_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
     """Measure push channels with so many credits: messages of half a slot."""
-    load = Load(SLOT_BYTES // 2, 1, effort.duration_ns)
+    load = MessageLoad(SLOT_BYTES // 2, 1, effort.duration_ns)
     ways = {
         f"push, {slots} credits": _sampling(partial(_push_lane, slots, setting))
         for slots in effort.credits
@@ -226,33 +238,33 @@ def _bare_name(way: str) -> str:
     return f"bare pyverbs loop, {way.upper()}"
 
 
-def _sampling(make: Callable[[Load], Lane]) -> Callable[[Load], Sample]:
-    def sample(load: Load) -> Sample:
-        with make(load) as lane:
-            return sample_lane(lane, load)
+def _sampling(make: Callable[[MessageLoad], Backend]) -> Callable[[MessageLoad], Measurement]:
+    def sample(load: MessageLoad) -> Measurement:
+        with make(load) as backend:
+            return measure_backend(backend, load)
 
     return sample
 
 
-def _ours(way: str, setting: Setting) -> Callable[[Load], Sample]:
+def _ours(way: str, setting: Setting) -> Callable[[MessageLoad], Measurement]:
     sides = partial(HostRingSides, settings=setting.settings(way))
-    return _sampling(partial(ChannelLane, sides))
+    return _sampling(partial(ChannelBackend, sides))
 
 
-def _bare(way: str, setting: Setting) -> Callable[[Load], Sample]:
-    return _sampling(partial(BareLane, Data[way.upper()], setting.devices))
+def _bare(way: str, setting: Setting) -> Callable[[MessageLoad], Measurement]:
+    return _sampling(partial(BareBackend, Data[way.upper()], setting.devices))
 
 
-def _tcp_lane(load: Load) -> Lane:
-    return ChannelLane(HostRingSides, load)
+def _tcp_lane(load: MessageLoad) -> Backend:
+    return ChannelBackend(HostRingSides, load)
 
 
-def _push_lane(slots: int, setting: Setting, load: Load) -> Lane:
+def _push_lane(slots: int, setting: Setting, load: MessageLoad) -> Backend:
     sides = partial(HostPushSides, settings=setting.settings("write"), slots=slots)
-    return ChannelLane(sides, load)
+    return ChannelBackend(sides, load)
 
 
-def _perftest(way: str, load: Load, setting: Setting) -> float:
+def _perftest(way: str, load: MessageLoad, setting: Setting) -> float:
     """Return perftest's bytes per second, as many under way as the bare loop has; 0 without it."""
     if not perftest.installed():
         return 0.0
@@ -262,8 +274,8 @@ def _perftest(way: str, load: Load, setting: Setting) -> float:
 
 def _row(
     way: str,
-    load: Load,
-    samples: Samples,
+    load: MessageLoad,
+    samples: Measurements,
     setting: Setting,
     ratio: float | None = None,
     against: str = "",

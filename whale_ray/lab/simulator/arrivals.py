@@ -22,14 +22,14 @@ SLICES_MAX = 200_000_000
 
 
 @dataclass(frozen=True)
-class Step:
+class RateStep:
     """A rate and how long it lasts."""
 
     rate_per_s: float
     seconds: float
 
 
-def poisson(steps: Sequence[Step], seed: int) -> Seconds:
+def poisson(steps: Sequence[RateStep], seed: int) -> Seconds:
     """Return the scheduled emissions of a Poisson process, ascending, in seconds from 0.
 
     Raises UsageError for a rate or a duration that is not above 0.
@@ -45,7 +45,7 @@ def poisson(steps: Sequence[Step], seed: int) -> Seconds:
     return np.concatenate(found)
 
 
-def paced(steps: Sequence[Step]) -> Seconds:
+def paced(steps: Sequence[RateStep]) -> Seconds:
     """Return scheduled emissions at equal distances, in seconds; raises UsageError as `poisson`."""
     found, begin_s = [], 0.0
     for step in _checked(steps):
@@ -97,7 +97,7 @@ def _cut(
     return ends[:count], at_s[:count]
 
 
-def _checked(steps: Sequence[Step]) -> Sequence[Step]:
+def _checked(steps: Sequence[RateStep]) -> Sequence[RateStep]:
     for step in steps:
         for name, value in (("rate", step.rate_per_s), ("duration", step.seconds)):
             if not (math.isfinite(value) and value > 0):

@@ -18,9 +18,9 @@ from ...transport.clock import SystemClock
 from ...transport.wire import codec
 from ...transport.wire.batch import Batch
 from ..bench.report import describe_machine, median
-from .arrivals import Seconds, Step, all_at_once, paced
+from .arrivals import RateStep, Seconds, all_at_once, paced
 from .calibration_roles import TOGETHER, RelaySample, sample_control_s, sample_relays
-from .costs import Line, MachineCosts
+from .costs import LinearCost, MachineCosts
 from .measured import measure
 
 SMALL_BYTES, LARGE_BYTES = 1 << 10, 1 << 16
@@ -102,14 +102,14 @@ def calibrate(*, quick: bool = False, tell: Callable[[str], object] = str) -> Ca
     )
 
 
-def _workers(slices: int, repetitions: int) -> tuple[Line, Line, float]:
+def _workers(slices: int, repetitions: int) -> tuple[LinearCost, LinearCost, float]:
     """Return what a slice costs the source's worker and another one's instance, and a wake-up."""
     serialize, process = {}, {}
     for nbytes in (SMALL_BYTES, LARGE_BYTES):
         serialize[nbytes], process[nbytes] = _worker_s(
             nbytes, all_at_once(BUSY_SLICES), repetitions
         )
-    rested = _worker_s(SMALL_BYTES, paced([Step(RATE_PER_S, slices / RATE_PER_S)]), repetitions)
+    rested = _worker_s(SMALL_BYTES, paced([RateStep(RATE_PER_S, slices / RATE_PER_S)]), repetitions)
     more_s = sum(rested) - serialize[SMALL_BYTES] - process[SMALL_BYTES]
     return _line(serialize), _line(process), max(_FLOOR_S, more_s / 2)
 
@@ -124,7 +124,7 @@ def _worker_s(nbytes: int, due_s: Seconds, repetitions: int) -> tuple[float, flo
     return max(_FLOOR_S, own_s), process_s
 
 
-def _encoding(times: int) -> Line:
+def _encoding(times: int) -> LinearCost:
     """Return what one more message of the same rows costs: to encode it, compiled, one call."""
     clock = SystemClock()
     found = {}
@@ -139,11 +139,11 @@ def _encoding(times: int) -> Line:
     return _line(found)
 
 
-def _line(points: dict[int, float]) -> Line:
+def _line(points: dict[int, float]) -> LinearCost:
     """Return the line through two measured sizes; it neither falls nor begins below 0."""
     (low, low_s), (high, high_s) = sorted(points.items())
     per_byte_s = max(0.0, (high_s - low_s) / (high - low))
-    return Line(max(_FLOOR_S, low_s - low * per_byte_s), per_byte_s)
+    return LinearCost(max(_FLOOR_S, low_s - low * per_byte_s), per_byte_s)
 
 
 def _machine() -> str:

@@ -26,7 +26,7 @@ SLICE_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearCost:
     """Seconds per slice, and more per byte of it."""
 
     per_slice_s: float
@@ -68,13 +68,13 @@ class MachineCosts:
 
     machine: str
     """Where and when they were measured; it stands on every figure."""
-    serialize: Line
+    serialize: LinearCost
     """t_s: of the source's worker, which serializes beside its host's relay."""
-    encode: Line
+    encode: LinearCost
     """The part of it that is repeated where a slice is serialized once per instance."""
-    send: Line
-    receive: Line
-    process: Line
+    send: LinearCost
+    receive: LinearCost
+    process: LinearCost
     turn_s: float
     wake_s: float
     settle_s: float
@@ -173,12 +173,12 @@ def _costs_of(content: object, path: Path) -> MachineCosts:
 _LINES = ("serialize", "encode", "send", "receive", "process")
 
 
-def _line_of(value: object, where: str) -> Line:
-    parts = [field.name for field in dataclasses.fields(Line)]
+def _line_of(value: object, where: str) -> LinearCost:
+    parts = [field.name for field in dataclasses.fields(LinearCost)]
     if not isinstance(value, Mapping) or sorted(value) != sorted(parts):
         msg = f"{where} must have {' and '.join(parts)}"
         raise InputError(msg)
-    return Line(*(_seconds_of(value[part], f"{where}.{part}") for part in parts))
+    return LinearCost(*(_seconds_of(value[part], f"{where}.{part}") for part in parts))
 
 
 def _seconds_of(value: object, where: str) -> float:

@@ -16,11 +16,11 @@ import numpy as np
 
 from ...configs.settings import TransportSettings
 from ...multicast.out_degree import QUEUE_SLICES_MAX, queue_capacity_slices
-from .arrivals import Cut, Seconds, Step, all_at_once, cut_into_slices, poisson
+from .arrivals import Cut, RateStep, Seconds, all_at_once, cut_into_slices, poisson
 from .costs import LinkRate, MachineCosts
 from .figure import Curve, Figure, Mark, Panel
 from .model import RouteName, Scenario
-from .outcome import Outcome
+from .outcome import SimulationOutcome
 from .run import simulate
 
 TUPLE_BYTES = 600
@@ -102,7 +102,7 @@ class Setup:
         fixed = self.costs.fixed_costs(self.link)
         return Scenario(hosts, costs, route, degree, queue_slices=int(queue), fixed=fixed)
 
-    def slices(self, steps: tuple[Step, ...], produce_s: float = 0.0) -> Cut:
+    def slices(self, steps: tuple[RateStep, ...], produce_s: float = 0.0) -> Cut:
         """Return the slices of tuples that arrive as a Poisson process."""
         return cut_into_slices(poisson(steps, self.seed), self.wait_s(produce_s), self.tuples_max)
 
@@ -121,19 +121,19 @@ class Setup:
         )
 
 
-def offered(setup: Setup, scenario: Scenario, rate_per_s: float, slices: int) -> Outcome:
+def offered(setup: Setup, scenario: Scenario, rate_per_s: float, slices: int) -> SimulationOutcome:
     """Play tuples at a rate, about so many slices of them, with `scenario` made for that rate.
 
     A tree that adjusts itself begins with the out-degree for the rate.
     """
     produce_s = scenario.costs.produce_s
     tuples = setup.tuples_at(rate_per_s, produce_s)
-    cut = setup.slices((Step(rate_per_s, slices * tuples / rate_per_s),), produce_s)
+    cut = setup.slices((RateStep(rate_per_s, slices * tuples / rate_per_s),), produce_s)
     degree = scenario.affordable_degree(rate_per_s / tuples) if scenario.adjusts else 0
     return simulate(scenario, cut.at_s, degree, cut.tuples / tuples)
 
 
-def latency_ms(outcome: Outcome) -> float:
+def latency_ms(outcome: SimulationOutcome) -> float:
     """Return the mean multicast latency, NaN where the tree does not carry what is offered."""
     carries = outcome.carried >= CARRIED_MIN
     return outcome.multicast.mean_s * 1e3 if carries else math.nan
@@ -362,7 +362,7 @@ def multicast_latency(setup: Setup) -> Figure:
 def dynamic(setup: Setup) -> Figure:
     """Draw Figs. 23-24: throughput and latency over time, the rate changing in steps."""
     length_s = STEP_S / 10 if setup.quick else STEP_S
-    steps = tuple(Step(rate, length_s) for rate in STEPS_PER_S)
+    steps = tuple(RateStep(rate, length_s) for rate in STEPS_PER_S)
     cut = setup.slices(steps)
     reference = setup.tuples_at(max(STEPS_PER_S))
     end_s = length_s * len(steps)
@@ -410,7 +410,7 @@ def dynamic(setup: Setup) -> Figure:
     )
 
 
-def _offered(steps: tuple[Step, ...]) -> tuple[list[float], list[float]]:
+def _offered(steps: tuple[RateStep, ...]) -> tuple[list[float], list[float]]:
     x: list[float] = []
     y: list[float] = []
     now_s = 0.0
@@ -423,10 +423,10 @@ def _offered(steps: tuple[Step, ...]) -> tuple[list[float], list[float]]:
 
 def _kept_up(
     name: str,
-    outcome: Outcome,
+    outcome: SimulationOutcome,
     cut: Cut,
     edges: Seconds,
-    steps: tuple[Step, ...],
+    steps: tuple[RateStep, ...],
     length_s: float,
 ) -> str:
     """Return what a tree delivered while the rate was highest."""

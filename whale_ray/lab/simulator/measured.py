@@ -113,7 +113,7 @@ class Receipts(Process):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSlices:
     """What the runtime did with some slices; arrays are by instance and slice."""
 
     scheduled_s: Seconds
@@ -134,7 +134,7 @@ def measure(
     instances: int,
     settings: dict[str, Any],
     places: Sequence[HostPlace] = (),
-) -> Measured:
+) -> MeasuredSlices:
     """Run the schedule through plain processes, a worker per instance.
 
     `settings` are the job's; each slice travels by itself. Raises what the job fails with.
@@ -163,7 +163,7 @@ def measure(
     return _measured(told, instances, len(due_ns), job.metrics().cpu_s)
 
 
-def _measured(told: dict[str, Any], instances: int, slices: int, cpu_s: float) -> Measured:
+def _measured(told: dict[str, Any], instances: int, slices: int, cpu_s: float) -> MeasuredSlices:
     came = np.full((instances, slices), np.nan)
     came[told["instance"], told["n"]] = told["came"] / _NS_PER_S
     if np.isnan(came).any():
@@ -173,7 +173,7 @@ def _measured(told: dict[str, Any], instances: int, slices: int, cpu_s: float) -
     scheduled[told["n"]] = told["at"] / _NS_PER_S
     begin_s = float(scheduled[0])
     others = [_cpu_s(told, instance, "cpu") for instance in range(1, instances)]
-    return Measured(
+    return MeasuredSlices(
         scheduled - begin_s,
         came - begin_s,
         _cpu_s(told, 0, "source_cpu"),

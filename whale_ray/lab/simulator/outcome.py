@@ -34,7 +34,7 @@ class SwitchSeen:
 
 
 @dataclass(frozen=True)
-class Latency:
+class SliceLatency:
     """Of slices, in seconds, from the scheduled emission."""
 
     mean_s: float
@@ -43,7 +43,7 @@ class Latency:
     p99_s: float
 
     @classmethod
-    def of(cls, latencies_s: Seconds) -> Latency:
+    def of(cls, latencies_s: Seconds) -> SliceLatency:
         """Return the mean and percentiles of some latencies; NaN if there are none."""
         if not latencies_s.size:
             return cls(math.nan, math.nan, math.nan, math.nan)
@@ -52,7 +52,7 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationOutcome:
     """One run. Arrays have an entry per slice, moments in seconds."""
 
     scenario: Scenario
@@ -101,14 +101,14 @@ class Outcome:
         return min(1.0, offered_s / float(done_s[-1] - done_s[half]))
 
     @property
-    def multicast(self) -> Latency:
+    def multicast(self) -> SliceLatency:
         """From the scheduled emission until the last destination has a slice."""
-        return Latency.of(self._warm(self.received_s - self.emitted_s))
+        return SliceLatency.of(self._warm(self.received_s - self.emitted_s))
 
     @property
-    def processing(self) -> Latency:
+    def processing(self) -> SliceLatency:
         """From the scheduled emission until the last destination's worker is done with it."""
-        return Latency.of(self._warm(self.processed_s - self.emitted_s))
+        return SliceLatency.of(self._warm(self.processed_s - self.emitted_s))
 
     @property
     def mean_destination_s(self) -> float:

@@ -17,9 +17,9 @@ from ...multicast.switching import change_degree
 from ...multicast.trees import Tree, Vertex
 from . import kernel
 from .arrivals import Seconds
-from .control import Passage, SwitchUnderWay
+from .control import DataPath, SwitchUnderWay
 from .model import Scenario
-from .outcome import Outcome, SwitchSeen
+from .outcome import SimulationOutcome, SwitchSeen
 
 _NS_PER_S = 1e9
 
@@ -29,7 +29,7 @@ def simulate(
     emitted_s: Seconds,
     first_degree: int = 0,
     weights: Seconds | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Play the emissions `emitted_s` (ascending, in seconds from 0) to their end.
 
     A tree that adjusts itself begins with `first_degree`, 0 being that of a binomial tree. A slice
@@ -112,11 +112,11 @@ class _Playing:
         return float(at_s + self._fixed[kernel.PRODUCE] + weight * per_weight)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """What the run shows."""
         assert self.next == self.emitted_s.size, "not all slices were played"
         record = self.record
-        return Outcome(
+        return SimulationOutcome(
             self.scenario,
             self.emitted_s,
             record[kernel.ENTERED],
@@ -207,14 +207,14 @@ class _Adjusting:
         )
         playing.tree, self._degree = switch.after, decision.degree
 
-    def _pass_cut(self, switch: SwitchUnderWay) -> dict[Vertex, Passage]:
+    def _pass_cut(self, switch: SwitchUnderWay) -> dict[Vertex, DataPath]:
         """Play slices from the cut on until everybody has heard COMMIT and changed its parent."""
         playing = self._playing
         before, after = parents_of(switch.switch.before), parents_of(switch.switch.after)
         siblings = siblings_of(switch.switch.after)
         at_cut_s = playing.hosts[kernel.HAS].copy()
         waiting = list(switch.moves)
-        passages: dict[Vertex, Passage] = {}
+        passages: dict[Vertex, DataPath] = {}
         while waiting and playing.next < playing.emitted_s.size:
             is_late = playing.enters_s >= switch.heard_s
             has_s = playing.hosts[kernel.HAS]
@@ -236,13 +236,13 @@ class _Adjusting:
 
 def _passage(
     switch: SwitchUnderWay, slice_number: int, has_s: Seconds, at_cut_s: Seconds, vertex: Vertex
-) -> Passage:
+) -> DataPath:
     at = int(vertex)
     # It takes messages between slices: one that is on its way to it is read to its end.
     heard_s = switch.heard_s
     if slice_number > switch.cut:
         heard_s = max(heard_s, float(has_s[at]))
-    return Passage(heard_s, slice_number, float(at_cut_s[at]))
+    return DataPath(heard_s, slice_number, float(at_cut_s[at]))
 
 
 def parents_of(tree: Tree) -> kernel.Ints:

@@ -25,7 +25,7 @@ from .arrivals import Seconds
 from .clock import EventQueue
 from .kernel import FREE, HAS, PROCESSED
 from .model import SOURCE, Scenario
-from .outcome import Outcome
+from .outcome import SimulationOutcome
 
 _EVENTS_MAX = 1 << 40
 _FOR_EVER_NS = 1 << 62
@@ -53,7 +53,7 @@ _Process: TypeAlias = Generator[_Wish, None, None]
 
 def simulate_shared(
     scenario: Scenario, emitted_s: Seconds, cores: int, segment_s: float = 0.0
-) -> Outcome:
+) -> SimulationOutcome:
     """Play the emissions with `cores` cores for all hosts; the tree stays as it is.
 
     With `segment_s` above 0 the children of a host share its link, in turns of that length. Raises
@@ -112,10 +112,10 @@ class _Machine:
                 self._resume(self._worker(host))
         self._queue.run(_FOR_EVER_NS, _EVENTS_MAX)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         """Return what happened."""
         has = self._moments[HAS][1:]
-        return Outcome(
+        return SimulationOutcome(
             self._scenario,
             self._emitted_ns / _NS_PER_S,
             self._entered / _NS_PER_S,

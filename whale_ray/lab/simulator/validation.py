@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrivals import Seconds, Step, all_at_once, paced, poisson
+from .arrivals import RateStep, Seconds, all_at_once, paced, poisson
 from .costs import LinkRate, MachineCosts
 from .model import RouteName, Scenario
-from .outcome import WARM_UP, Latency, Outcome
+from .outcome import WARM_UP, SimulationOutcome, SliceLatency
 from .shared_cores import simulate_shared
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ class Comparison:
     measured_per_s: float
     rate_per_s: float
     """Offered, where latencies were compared."""
-    simulated: Latency
+    simulated: SliceLatency
     """Time from a slice's scheduled emission until the last destination's instance has it."""
-    measured: Latency
+    measured: SliceLatency
 
     @property
     def throughput_deviation(self) -> float:
@@ -225,7 +225,7 @@ def _fit(
     efficiency = 1.0
     if reference.mbit_per_s is not None:
         efficiency = min(1.0, measured_per_s / full_per_s)
-    lone_s = paced([Step(_LONE_PER_S, _LONE / _LONE_PER_S)])
+    lone_s = paced([RateStep(_LONE_PER_S, _LONE / _LONE_PER_S)])
     fitted = reference.scenario(costs, LinkFit(efficiency))
     expected_s = simulate_shared(fitted, lone_s, cores).processing.p50_s
     late_s = min(latency(*_last_came(reference, lone_s, places)).p50_s for _ in range(REPETITIONS))
@@ -248,7 +248,7 @@ class _Comparing:
         scenario = configuration.scenario(self.costs, self.fit)
         segment_s = configuration.link(self.fit).seconds(_SEGMENT_BYTES)
 
-        def simulated(due_s: Seconds) -> Outcome:
+        def simulated(due_s: Seconds) -> SimulationOutcome:
             """Return the same slices, simulated."""
             return simulate_shared(scenario, due_s, self.cores, segment_s)
 
@@ -261,7 +261,7 @@ class _Comparing:
         )
         rate_per_s = LOAD * min(simulated_per_s, measured_per_s)
         span_s = _count(rate_per_s, self.seconds) / rate_per_s
-        due_s = poisson([Step(rate_per_s, span_s)], self.seed)
+        due_s = poisson([RateStep(rate_per_s, span_s)], self.seed)
         due_s -= due_s[0]
         measured = [latency(*_last_came(configuration, due_s, places)) for _ in range(REPETITIONS)]
         return Comparison(
@@ -286,9 +286,9 @@ def _last_came(
     return result.scheduled_s, result.came_s[1:].max(axis=0)
 
 
-def latency(scheduled_s: Seconds, last_s: Seconds) -> Latency:
+def latency(scheduled_s: Seconds, last_s: Seconds) -> SliceLatency:
     """Return the time until the last destination had a slice, less the warm-up."""
-    return Latency.of((last_s - scheduled_s)[int(WARM_UP * last_s.size) :])
+    return SliceLatency.of((last_s - scheduled_s)[int(WARM_UP * last_s.size) :])
 
 
 def throughput_per_s(last_s: Seconds) -> float:

@@ -11,7 +11,7 @@ import pytest
 from whale_ray.configs.errors import ResourceError
 from whale_ray.lab.bench.bands import Band, band_of, recovery_bins
 from whale_ray.lab.bench.dynamic import Course, _draw, _step_rows, _switch_rows, run
-from whale_ray.lab.bench.one_to_many.board import Board, BoardShape
+from whale_ray.lab.bench.one_to_many.control_block import ControlBlock, ControlBlockShape
 from whale_ray.lab.bench.plots import check_plots
 from whale_ray.lab.bench.series import Series, mean_in_bins, recovery, series_of
 from whale_ray.multicast.tree_state import (
@@ -82,18 +82,20 @@ def test_means_in_bins() -> None:
 
 
 def test_a_series_comes_from_the_board() -> None:
-    board = Board.create(BoardShape(workers=2, instances=4, samples=8, bins=16))
-    board.bins[0, :3] = 10, 20, 30
-    board.bins[1:, :3] = [[20, 40, 0], [20, 40, 120]]  # two instances each
-    board.scheduled[0] = 5_000_000
-    board.done[:, 0] = 7_000_000, 25_000_000
-    series = series_of(board, 0, BIN_NS, 4)
+    control_block = ControlBlock.create(
+        ControlBlockShape(workers=2, instances=4, samples=8, bins=16)
+    )
+    control_block.bins[0, :3] = 10, 20, 30
+    control_block.bins[1:, :3] = [[20, 40, 0], [20, 40, 120]]  # two instances each
+    control_block.scheduled[0] = 5_000_000
+    control_block.done[:, 0] = 7_000_000, 25_000_000
+    series = series_of(control_block, 0, BIN_NS, 4)
     assert series.offered.tolist() == [1000, 2000, 3000, 0]
     assert series.delivered.tolist() == [1000, 2000, 3000, 0]
     assert series.latency_ms[[0, 2]].tolist() == [2.0, 20.0]
     assert np.isnan(series.latency_ms[[1, 3]]).all()
     assert series.place(29_999_999) == 2
-    board.close()
+    control_block.close()
 
 
 def course() -> Course:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import JobError, UsageError
 from whale_ray.lab.bench.one_to_many import HOSTS, SIZES, check_sizes
-from whale_ray.lab.bench.one_to_many import board as b
+from whale_ray.lab.bench.one_to_many import control_block as b
 from whale_ray.lab.bench.one_to_many.accounting import ROLES, Role, Spent, role_of
 from whale_ray.lab.bench.one_to_many.against_peers import PeerFound, compared
-from whale_ray.lab.bench.one_to_many.deployment import Deployment, Measured, Shape
+from whale_ray.lab.bench.one_to_many.deployment import Deployment, IntervalCounts, Shape
 from whale_ray.lab.bench.one_to_many.encoding import frame_bytes, rows_of
 from whale_ray.lab.bench.one_to_many.feed import (
     PICKLED_SCHEMA,
@@ -25,11 +25,11 @@ from whale_ray.lab.bench.one_to_many.feed import (
     content_of,
 )
 from whale_ray.lab.bench.one_to_many.latency import latencies_of
-from whale_ray.lab.bench.one_to_many.measuring import Found, Plan, find
+from whale_ray.lab.bench.one_to_many.measuring import ModeResult, Plan, find
 from whale_ray.lab.bench.one_to_many.modes import COMPARED, MODES, mode_named
+from whale_ray.lab.bench.one_to_many.reading_kernels import CONTENT_WORDS, TILE_ROWS, read_rows
 from whale_ray.lab.bench.one_to_many.rows import aims, measured_rows
-from whale_ray.lab.bench.one_to_many.touch_kernels import CONTENT_WORDS, TILE_ROWS, touch
-from whale_ray.lab.bench.one_to_many.traffic import Traffic, reduction, stream_of
+from whale_ray.lab.bench.one_to_many.traffic import StreamBytes, reduction, stream_of
 from whale_ray.lab.bench.peers import PeerResult
 from whale_ray.operators.process import InstanceContext
 from whale_ray.transport.clock import VirtualClock
@@ -40,7 +40,7 @@ CONTENT = content_of(0).view("V88").reshape(-1)
 SMALL = {"transport.ring_bytes": 1 << 20, "runtime.source_batch_rows": 1000}
 
 
-# --- touch -------------------------------------------------------------------------------------
+# --- reading -----------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=40)
@@ -53,7 +53,7 @@ def test_every_instance_reads_every_byte(rows: int, instances: int, seed: int) -
     content = random.integers(0, 2**64, CONTENT_WORDS * rows, np.uint64)
     sums = random.integers(0, 2**64, instances, np.uint64)
     before = sums.copy()
-    touch(numbers, moments, content, sums)
+    read_rows(numbers, moments, content, sums)
     parts = [part.astype(np.uint64).sum(dtype=np.uint64) for part in (numbers, moments, content)]
     assert (sums == before + np.array(parts).sum(dtype=np.uint64)).all()
 
@@ -66,10 +66,12 @@ def test_a_row_has_a_hundred_bytes() -> None:
 # --- the source --------------------------------------------------------------------------------
 
 
-def reader_of(pickles: int = 0) -> tuple[FeedReader, b.Board, VirtualClock]:
-    board = b.Board.create(b.BoardShape(workers=1, instances=1, samples=64, bins=8))
+def reader_of(pickles: int = 0) -> tuple[FeedReader, b.ControlBlock, VirtualClock]:
+    control_block = b.ControlBlock.create(
+        b.ControlBlockShape(workers=1, instances=1, samples=64, bins=8)
+    )
     clock = VirtualClock(start_ns=10**9)
-    return FeedReader(board, pickles, 0, clock), board, clock
+    return FeedReader(control_block, pickles, 0, clock), control_block, clock
 
 
 def words_of(batch: Batch) -> int:
@@ -81,9 +83,9 @@ def words_of(batch: Batch) -> int:
 
 
 def test_unpaced_rows_come_as_many_as_are_asked_for_and_their_sum_is_told() -> None:
-    reader, board, _ = reader_of()
+    reader, control_block, _ = reader_of()
     assert reader.read(100) is None
-    board.orders[b.RATE] = b.UNPACED
+    control_block.orders[b.RATE] = b.UNPACED
     total = rows = 0
     for asked in (100, 70_000, 3):
         batch = reader.read(asked)
@@ -92,15 +94,15 @@ def test_unpaced_rows_come_as_many_as_are_asked_for_and_their_sum_is_told() -> N
         assert batch.column("content").data[0] == CONTENT[rows % len(CONTENT)]
         rows += batch.num_rows
         total += words_of(batch)
-        assert int(board.source[b.ROWS]) == rows
-        assert int(board.source[b.WORD_SUM]) % 2**64 == total % 2**64
-    board.close()
+        assert int(control_block.source[b.ROWS]) == rows
+        assert int(control_block.source[b.WORD_SUM]) % 2**64 == total % 2**64
+    control_block.close()
 
 
 def test_paced_rows_come_when_they_are_due_and_none_is_left_out() -> None:
-    reader, board, clock = reader_of()
-    board.orders[b.RATE] = 1000
-    board.orders[b.STRIDE] = 10
+    reader, control_block, clock = reader_of()
+    control_block.orders[b.RATE] = 1000
+    control_block.orders[b.STRIDE] = 10
     moments: list[int] = []
     began = clock.monotonic_ns()
     reader.read(8192)
@@ -116,43 +118,45 @@ def test_paced_rows_come_when_they_are_due_and_none_is_left_out() -> None:
     gaps = np.diff(moments)
     assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.1)  # as of a Poisson process
     followed = np.array(moments[::10])
-    assert board.scheduled.tolist() == [  # the last ones, each in its place
+    assert control_block.scheduled.tolist() == [  # the last ones, each in its place
         followed[np.arange(len(followed)) % 64 == place][-1] for place in range(64)
     ]
-    board.close()
+    control_block.close()
 
 
 def test_pickled_rows_hold_the_same() -> None:
-    reader, board, _ = reader_of(pickles=3)
-    board.orders[b.RATE] = b.UNPACED
+    reader, control_block, _ = reader_of(pickles=3)
+    control_block.orders[b.RATE] = b.UNPACED
     batch = reader.read(8192)
     assert batch is not None
     assert batch.schema == PICKLED_SCHEMA
     rows = [pickle.loads(row) for row in batch["row"].to_pylist()]  # our own
     assert [number for number, _, _ in rows] == list(range(batch.num_rows))
     assert b"".join(content for _, _, content in rows) == content_of(0)[: len(rows)].tobytes()
-    board.close()
+    control_block.close()
 
 
 def test_the_board_says_when_the_source_ends() -> None:
-    reader, board, _ = reader_of()
+    reader, control_block, _ = reader_of()
     assert not reader.finished
-    board.orders[b.STOP] = 1
+    control_block.orders[b.STOP] = 1
     assert reader.finished
-    board.close()
+    control_block.close()
 
 
 def test_the_feed_is_described_and_opened_by_its_handle() -> None:
-    board = b.Board.create(b.BoardShape(workers=1, instances=1, samples=64, bins=8))
-    feed = Feed(board.handle)
-    assert feed.describe() == "rows of 100 bytes, as the board of the measurement says"
+    control_block = b.ControlBlock.create(
+        b.ControlBlockShape(workers=1, instances=1, samples=64, bins=8)
+    )
+    feed = Feed(control_block.handle)
+    assert feed.describe() == "rows of 100 bytes, at the rate in the control block"
     assert feed.schema() == SCHEMA
     context = InstanceContext("job", "feed", 0, (0,), 1, 0, VirtualClock())
     opened = feed.open(context)
-    board.orders[b.RATE] = b.UNPACED
+    control_block.orders[b.RATE] = b.UNPACED
     assert opened.read(5) is not None
-    assert int(board.source[b.ROWS]) == 5
-    board.close()
+    assert int(control_block.source[b.ROWS]) == 5
+    control_block.close()
 
 
 # --- bytes -------------------------------------------------------------------------------------
@@ -170,15 +174,15 @@ def test_a_stream_weighs_what_a_ring_says(rows: list[int]) -> None:
         end = frame.end
         consumer.release_buffer(frame)
         del frame
-    assert stream_of(sizes, 1 << 15) == Traffic(end if rows else 0, len(rows))
+    assert stream_of(sizes, 1 << 15) == StreamBytes(end if rows else 0, len(rows))
     producer.close()
     consumer.close()
 
 
 def test_each_child_gets_the_stream_and_a_header_per_message() -> None:
-    assert Traffic(6400, 2).leaves(1) == 6400 + 2 * 32
-    assert Traffic(6400, 2).leaves(480) == 480 * (6400 + 2 * 32)
-    assert Traffic(5 << 20, 1).leaves(1) == (5 << 20) + 5 * 32  # a message has 1 MiB at most
+    assert StreamBytes(6400, 2).leaves(1) == 6400 + 2 * 32
+    assert StreamBytes(6400, 2).leaves(480) == 480 * (6400 + 2 * 32)
+    assert StreamBytes(5 << 20, 1).leaves(1) == (5 << 20) + 5 * 32  # a message has 1 MiB at most
 
 
 def test_reduction() -> None:
@@ -205,20 +209,20 @@ def test_latencies_are_of_rows_that_came_everywhere() -> None:
 # --- rows and aims -----------------------------------------------------------------------------
 
 
-def measured(rate: float, source_ns: int, sent: int = 0, copies: int = 0) -> Measured:
+def measured(rate: float, source_ns: int, sent: int = 0, copies: int = 0) -> IntervalCounts:
     rows = 1000
     roles: dict[Role, int] = dict.fromkeys(ROLES, 0)
     roles["source"] = source_ns * rows
-    return Measured(rows, rows / rate, Spent(roles), 0, sent, copies)
+    return IntervalCounts(rows, rows / rate, Spent(roles), 0, sent, copies)
 
 
 def test_aims_compare_what_was_measured_in_one_run() -> None:
     shape, small = Shape(30, 480), Shape(30, 120)
     found = [
-        Found(mode_named("star"), small, measured(1e6, 100)),
-        Found(mode_named("non-blocking"), shape, measured(5e5, 100, 102_400, 1)),
-        Found(mode_named("star"), shape, measured(1e6, 120, 3_072_000, 30)),
-        Found(mode_named("instances, tcp"), shape, measured(1e4, 10_000, 49_152_000, 30)),
+        ModeResult(mode_named("star"), small, measured(1e6, 100)),
+        ModeResult(mode_named("non-blocking"), shape, measured(5e5, 100, 102_400, 1)),
+        ModeResult(mode_named("star"), shape, measured(1e6, 120, 3_072_000, 30)),
+        ModeResult(mode_named("instances, tcp"), shape, measured(1e4, 10_000, 49_152_000, 30)),
     ]
     told = {(row.name, row.unit): row for row in aims(found, 480)}
     tuples = told["aim: tuples/s", "x of instances, tcp"]
@@ -233,7 +237,7 @@ def test_aims_compare_what_was_measured_in_one_run() -> None:
 
 
 def test_bytes_are_compared_with_the_formula() -> None:
-    found = [Found(mode_named("star"), Shape(30, 480), measured(1e6, 100, 3_072_000, 30))]
+    found = [ModeResult(mode_named("star"), Shape(30, 480), measured(1e6, 100, 3_072_000, 30))]
     told = {row.name: row for row in measured_rows(found)}
     weighed = told["bytes from the source's host"]
     assert weighed.value == pytest.approx(30.72)
@@ -244,10 +248,10 @@ def test_bytes_are_compared_with_the_formula() -> None:
 def test_peers_are_compared_with_the_mode_that_is_like_them() -> None:
     many, few = Shape(30, 480), Shape(8, 8)
     ours = [
-        Found(mode_named("star"), many, measured(1e6, 100)),
-        Found(mode_named("one host"), many, measured(2e6, 100)),
-        Found(mode_named("instances, tcp"), many, measured(9e3, 100)),
-        Found(mode_named("one host"), few, measured(19e6, 100)),
+        ModeResult(mode_named("star"), many, measured(1e6, 100)),
+        ModeResult(mode_named("one host"), many, measured(2e6, 100)),
+        ModeResult(mode_named("instances, tcp"), many, measured(9e3, 100)),
+        ModeResult(mode_named("one host"), few, measured(19e6, 100)),
     ]
     peers = [
         PeerFound(name, instances, batch, PeerResult(rate, None, 1e5, ""))
@@ -353,8 +357,8 @@ def test_a_job_is_switched_from_mode_to_mode() -> None:
 @pytest.mark.parametrize("name", ["instances, one host", "instances, tcp, pickled"])
 def test_the_other_deployments_run(name: str) -> None:
     with Deployment(Shape(hosts=2, instances=4), mode_named(name), SMALL) as deployment:
-        deployment.board.orders[b.RATE] = b.UNPACED
-        read = deployment.board.workers[:, b.ROWS]
+        deployment.control_block.orders[b.RATE] = b.UNPACED
+        read = deployment.control_block.workers[:, b.ROWS]
         deployment.wait_until(lambda: bool(read.all()), 60 * 10**9, "read")
         deployment.pause()  # checks what was read
 
@@ -365,6 +369,6 @@ def test_what_was_not_read_is_found_out() -> None:
         with pytest.raises(ValueError, match="'star' needs another job than 'one host'"):
             deployment.switch(mode_named("star"))
         deployment.unpaced(0.1, 0.1)
-        deployment.board.sums[1, 0] += 1
+        deployment.control_block.sums[1, 0] += 1
         with pytest.raises(JobError, match=r"1 instances have read something else .* first is 1 "):
             deployment.pause()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whale_ray.lab.bench.one_to_many import board as b
+from whale_ray.lab.bench.one_to_many import control_block as b
 from whale_ray.lab.bench.one_to_many.deployment import Deployment, Shape
 from whale_ray.lab.bench.one_to_many.modes import mode_named
 from whale_ray.metrics.job_metrics import JobMetrics
@@ -22,8 +22,10 @@ class SlowJob:
     ones, and so many after these the next.
     """
 
-    def __init__(self, board: b.Board, late: int, silent: int, instances: slice) -> None:
-        self.board = board
+    def __init__(
+        self, control_block: b.ControlBlock, late: int, silent: int, instances: slice
+    ) -> None:
+        self.control_block = control_block
         self.slow = instances
         self.late = late
         self.silent = silent
@@ -32,8 +34,12 @@ class SlowJob:
 
     @property
     def state(self) -> str:
-        source, workers, sums = self.board.source, self.board.workers, self.board.sums
-        if self.board.orders[b.RATE]:
+        source, workers, sums = (
+            self.control_block.source,
+            self.control_block.workers,
+            self.control_block.sums,
+        )
+        if self.control_block.orders[b.RATE]:
             self.looks += 1
             self.flowed = self.looks
             source[b.ROWS] += ROWS_A_LOOK
@@ -52,23 +58,23 @@ class SlowJob:
         return JobMetrics((), 0.0, 0)
 
     def abandon(self) -> None:
-        self.board.orders[b.RATE] = 0
+        self.control_block.orders[b.RATE] = 0
 
 
 @pytest.fixture
-def board() -> Iterator[b.Board]:
-    made = b.Board.create(b.BoardShape(workers=2, instances=2, samples=64, bins=8))
+def control_block() -> Iterator[b.ControlBlock]:
+    made = b.ControlBlock.create(b.ControlBlockShape(workers=2, instances=2, samples=64, bins=8))
     yield made
     made.close()
 
 
-def deployed(board: b.Board, late: int, silent: int, instances: slice) -> Any:
+def deployed(control_block: b.ControlBlock, late: int, silent: int, instances: slice) -> Any:
     """Return a deployment around a stand-in for its job."""
     deployment: Any = Deployment.__new__(Deployment)
     deployment.shape = Shape(hosts=2, instances=2)
     deployment.mode = mode_named("one host")
-    deployment.board = board
-    deployment.job = SlowJob(board, late, silent, instances)
+    deployment.control_block = control_block
+    deployment.job = SlowJob(control_block, late, silent, instances)
     deployment._members = {}
     return deployment
 
@@ -76,12 +82,14 @@ def deployed(board: b.Board, late: int, silent: int, instances: slice) -> Any:
 @pytest.mark.parametrize("instances", [slice(0, 2), slice(1, 2)], ids=["all", "one"])
 @pytest.mark.parametrize(("late", "silent"), [(0, 0), (8, 0), (1, 8), (5, 8)])
 def test_a_window_begins_and_ends_with_rows_at_every_instance(
-    board: b.Board, late: int, silent: int, instances: slice
+    control_block: b.ControlBlock, late: int, silent: int, instances: slice
 ) -> None:
     """The warm-up is one look long and so is the window: both too short for what is late."""
-    deployment = deployed(board, late, silent, instances)
+    deployment = deployed(control_block, late, silent, instances)
     measured = deployment.unpaced(0.01, 0.01)
     assert measured.rows >= ROWS_A_LOOK // 2
     assert deployment.job.flowed > late + silent, "it waited until all had received rows again"
-    assert board.orders[b.RATE] == 0
-    assert (board.workers[:, b.ROWS] == board.source[b.ROWS]).all(), "it was drained"
+    assert control_block.orders[b.RATE] == 0
+    assert (control_block.workers[:, b.ROWS] == control_block.source[b.ROWS]).all(), (
+        "it was drained"
+    )

@@ -18,8 +18,8 @@ from whale_ray.lab.bench.peers import NOT_INSTALLED, all_peers, available, ray_a
 from whale_ray.lab.bench.peers.__main__ import main
 from whale_ray.lab.bench.peers.base import (
     Command,
-    Measured,
     Peer,
+    PeerOutput,
     PeerResult,
     end_with_parent,
     processes_for,
@@ -44,8 +44,8 @@ def test_instances_are_shared_out_evenly(instances: int, processes: int) -> None
 
 
 def test_what_was_measured_is_told_per_tuple() -> None:
-    assert Measured(**LINE).as_result() == PeerResult(4000, 50_000, None, "as told")
-    assert Measured(0, 3.0, 0.1, 0.1, "slow").as_result().tuples_per_s == 0
+    assert PeerOutput(**LINE).as_result() == PeerResult(4000, 50_000, None, "as told")
+    assert PeerOutput(0, 3.0, 0.1, 0.1, "slow").as_result().tuples_per_s == 0
 
 
 def script(text: str) -> Command:
@@ -54,7 +54,7 @@ def script(text: str) -> Command:
 
 def test_a_program_tells_on_its_last_line(no_leaks: None) -> None:
     told = run_program("it", script(f"print('noise'); print({json.dumps(json.dumps(LINE))})"), 30)
-    assert told == Measured(**LINE)
+    assert told == PeerOutput(**LINE)
 
 
 def test_a_program_that_fails_is_named_with_what_it_said(no_leaks: None) -> None:

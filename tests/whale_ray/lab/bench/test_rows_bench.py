@@ -18,7 +18,7 @@ from whale_ray.lab.bench.peers.base import packages_of
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("way", rows.WAYS, ids=lambda way: way.name)
-def test_a_job_makes_the_rows_of_its_loop(way: rows.Way) -> None:
+def test_a_job_makes_the_rows_of_its_loop(way: rows.RowWorkload) -> None:
     table = rows.trips(3000)
     topology = rows.build(way, table, table.to_pylist(), keep=True)
     found = whale.run(topology).results("out").to_arrow().to_pylist()

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from whale_ray.lab.bench import transport, vega, verbs
-from whale_ray.lab.bench.channel_lanes import OVER_TCP
+from whale_ray.lab.bench.backends import MessageLoad
+from whale_ray.lab.bench.channel_backends import OVER_TCP
 from whale_ray.lab.bench.echoes import BareEcho, Echo, HostEcho, one_way_us
-from whale_ray.lab.bench.lanes import Load
 from whale_ray.lab.bench.peers import perftest
 from whale_ray.lab.bench.python_side import AIM_NS, python_rows
 from whale_ray.transport.verbs.library import NoVerbsError
@@ -104,7 +104,7 @@ def test_perftest_that_prints_nothing_is_an_error(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.rdma
 @pytest.mark.parametrize("way", ["read", "write", "send"])
 def test_every_message_arrives(setting: verbs.Setting, way: str):
-    load = Load(32 << 10, 1, 50 * MS)
+    load = MessageLoad(32 << 10, 1, 50 * MS)
     for sample in (verbs._ours(way, setting), verbs._bare(way, setting)):
         assert sample(load).messages >= load.chunk  # the readers' counts are compared
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import UsageError
-from whale_ray.lab.simulator.arrivals import Step, all_at_once, cut_into_slices, paced, poisson
+from whale_ray.lab.simulator.arrivals import RateStep, all_at_once, cut_into_slices, paced, poisson
 
 
 def test_a_poisson_process_has_its_rate_and_variance() -> None:
-    emitted = poisson([Step(1000.0, 200.0)], 1)
+    emitted = poisson([RateStep(1000.0, 200.0)], 1)
     assert (np.diff(emitted) >= 0).all()
     counts = np.histogram(emitted, np.arange(201))[0]
     assert counts.mean() == pytest.approx(1000, rel=0.01)
@@ -22,16 +22,16 @@ def test_a_poisson_process_has_its_rate_and_variance() -> None:
 
 
 def test_steps_follow_each_other() -> None:
-    emitted = poisson([Step(100.0, 50.0), Step(1000.0, 50.0)], 2)
+    emitted = poisson([RateStep(100.0, 50.0), RateStep(1000.0, 50.0)], 2)
     counts = np.histogram(emitted, [0, 50, 100])[0]
     assert counts[0] == pytest.approx(5_000, rel=0.05)
     assert counts[1] == pytest.approx(50_000, rel=0.05)
-    even = paced([Step(10.0, 1.0), Step(5.0, 1.0)])
+    even = paced([RateStep(10.0, 1.0), RateStep(5.0, 1.0)])
     assert even.tolist() == pytest.approx([*np.arange(10) / 10, *(1 + np.arange(5) / 5)])
 
 
 def test_a_seed_is_a_schedule() -> None:
-    steps = [Step(50.0, 10.0)]
+    steps = [RateStep(50.0, 10.0)]
     assert poisson(steps, 1).tolist() == poisson(steps, 1).tolist()
     assert poisson(steps, 1).tolist() != poisson(steps, 2).tolist()
     assert all_at_once(3).tolist() == [0, 0, 0]
@@ -40,17 +40,17 @@ def test_a_seed_is_a_schedule() -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Step(0.0, 1.0), "a rate of 0: it must be above 0"),
-        (Step(-5.0, 1.0), "a rate of -5: it must be above 0"),
-        (Step(float("nan"), 1.0), "a rate of nan: it must be above 0"),
-        (Step(1.0, 0.0), "a duration of 0: it must be above 0"),
+        (RateStep(0.0, 1.0), "a rate of 0: it must be above 0"),
+        (RateStep(-5.0, 1.0), "a rate of -5: it must be above 0"),
+        (RateStep(float("nan"), 1.0), "a rate of nan: it must be above 0"),
+        (RateStep(1.0, 0.0), "a duration of 0: it must be above 0"),
         (
-            Step(1.0, 0.5),
+            RateStep(1.0, 0.5),
             "0.5 slices expected: simulate 1 to 200,000,000; change the rate or the duration",
         ),
     ],
 )
-def test_impossible_schedules_are_refused(step: Step, message: str) -> None:
+def test_impossible_schedules_are_refused(step: RateStep, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         poisson([step], 1)
     assert str(refused.value) == message

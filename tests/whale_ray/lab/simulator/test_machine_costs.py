@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from whale_ray.configs.errors import InputError, UsageError
-from whale_ray.lab.simulator.costs import Line, LinkRate, read_costs, wire_bytes
+from whale_ray.lab.simulator.costs import LinearCost, LinkRate, read_costs, wire_bytes
 from whale_ray.lab.simulator.default_costs import MEASURED, PUBLISHED
 
 
 def test_lines_are_read_at_the_size_of_a_slice() -> None:
-    costs = dataclasses.replace(MEASURED, send=Line(2e-6, 3e-9))
+    costs = dataclasses.replace(MEASURED, send=LinearCost(2e-6, 3e-9))
     assert costs.slice_costs(1000).send_s == pytest.approx(5e-6)
     assert costs.fixed_costs().send_s == pytest.approx(2e-6)
     assert costs.slice_costs(1000, send_s=1.0).send_s == 1.0

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.multicast.test_out_degree import mean_queue_slices
 from whale_ray.configs.errors import UsageError
-from whale_ray.lab.simulator.arrivals import Step, all_at_once, paced, poisson
+from whale_ray.lab.simulator.arrivals import RateStep, all_at_once, paced, poisson
 from whale_ray.lab.simulator.model import ROUTES, Scenario, SliceCosts
-from whale_ray.lab.simulator.outcome import Outcome
+from whale_ray.lab.simulator.outcome import SimulationOutcome
 from whale_ray.lab.simulator.run import simulate
 from whale_ray.lab.simulator.shared_cores import simulate_shared
 
@@ -83,7 +83,9 @@ def test_throughput_is_bounded_by_the_source(route: str, degree: int, source_deg
 def test_the_sources_queue_is_m_d_1(load: float) -> None:
     scenario = fixed(4, "star")
     service_s = COSTS.serialize_s + 4 * COSTS.send_s
-    outcome = simulate(scenario, poisson([Step(load / service_s, 200_000 * service_s / load)], 1))
+    outcome = simulate(
+        scenario, poisson([RateStep(load / service_s, 200_000 * service_s / load)], 1)
+    )
     waiting_s = load * service_s / (2 * (1 - load))
     waited = outcome.sent_s - outcome.emitted_s - service_s
     # About five standard errors at 200,000 slices, whose waiting times depend on each other.
@@ -93,7 +95,7 @@ def test_the_sources_queue_is_m_d_1(load: float) -> None:
 
 
 def test_the_queue_over_time_has_the_same_mean() -> None:
-    outcome = simulate(fixed(4, "star"), poisson([Step(30_000, 1.0)], SEED))
+    outcome = simulate(fixed(4, "star"), poisson([RateStep(30_000, 1.0)], SEED))
     lengths = outcome.queue_slices(np.linspace(0, outcome.emitted_s[-1], 200_001))
     assert lengths.mean() == pytest.approx(outcome.mean_queue_slices(), rel=0.01)
     assert lengths.min() == 0
@@ -117,7 +119,7 @@ def test_an_idle_link_carries_its_burst_at_once_and_no_more() -> None:
 
 def test_slices_that_gather_share_the_cost_of_a_turn() -> None:
     costs = SliceCosts(0.0, 1 * US, turn_s=99 * US, wake_s=50 * US)
-    far_apart = simulate(fixed(3, "star", costs=costs), paced([Step(100, 1.0)]))
+    far_apart = simulate(fixed(3, "star", costs=costs), paced([RateStep(100, 1.0)]))
     assert far_apart.multicast.mean_s == pytest.approx((50 + 3 * 100 + 50) * US)
     gathered = simulate(fixed(3, "star", costs=costs), all_at_once(20_000))
     assert gathered.throughput_per_s == pytest.approx(1 / (3 * US), rel=0.2)
@@ -127,7 +129,7 @@ def test_a_slice_of_another_weight_costs_what_a_slice_of_that_size_does() -> Non
     heavy = dataclasses.replace(COSTS, send_s=9 * US, receive_s=4 * US, produce_s=6 * US)
     light = dataclasses.replace(COSTS, receive_s=1 * US)
     middle = dataclasses.replace(COSTS, send_s=7 * US, receive_s=2.5 * US, produce_s=3 * US)
-    emitted = poisson([Step(20_000, 0.05)], SEED)
+    emitted = poisson([RateStep(20_000, 0.05)], SEED)
     weighed = simulate(
         fixed(9, "binomial", costs=heavy, fixed=light), emitted, weights=np.full(emitted.size, 0.5)
     )
@@ -138,7 +140,7 @@ def test_a_slice_of_another_weight_costs_what_a_slice_of_that_size_does() -> Non
 # --- what must hold for every run ---
 
 
-def check(outcome: Outcome) -> None:
+def check(outcome: SimulationOutcome) -> None:
     """Check that slices are all there, in order, in time, and within the queue."""
     capacity = outcome.scenario.queue_slices
     moments = (outcome.entered_s, outcome.sent_s, outcome.received_s, outcome.processed_s)
@@ -170,7 +172,7 @@ scenarios = st.builds(
 @settings(max_examples=40)
 @given(scenario=scenarios, rate=st.floats(1e3, 1e6), seed=st.integers(0, 99))
 def test_every_slice_reaches_everybody_in_order(scenario: Scenario, rate: float, seed: int) -> None:
-    check(simulate(scenario, poisson([Step(rate, 200 / rate)], seed)))
+    check(simulate(scenario, poisson([RateStep(rate, 200 / rate)], seed)))
 
 
 @settings(max_examples=25)
@@ -193,7 +195,7 @@ def test_events_one_by_one_come_to_the_same(
     )
     scenario = dataclasses.replace(scenario, costs=costs)
     # Whole nanoseconds, which is what events have.
-    emitted = np.round(poisson([Step(rate, 60 / rate)], seed), 9)
+    emitted = np.round(poisson([RateStep(rate, 60 / rate)], seed), 9)
     passed = simulate(scenario, emitted)
     played = simulate_shared(scenario, emitted, cores=100)
     for row in ("entered_s", "sent_s", "received_s", "mean_received_s", "processed_s"):
@@ -203,7 +205,7 @@ def test_events_one_by_one_come_to_the_same(
 def test_a_seed_gives_the_same_run_and_another_another() -> None:
     scenario = Scenario(12, COSTS)
     one, same, other = (
-        simulate(scenario, poisson([Step(40_000, 0.1)], seed)).received_s for seed in (1, 1, 2)
+        simulate(scenario, poisson([RateStep(40_000, 0.1)], seed)).received_s for seed in (1, 1, 2)
     )
     assert (one == same).all()
     assert one.size != other.size or (one != other).any()
@@ -227,7 +229,7 @@ def test_slow_readers_press_back_to_the_source(route: str, queue: int) -> None:
 
 def test_ten_thousand_hosts() -> None:
     scenario = fixed(10_000, "non-blocking", 3)
-    outcome = simulate(scenario, poisson([Step(20_000, 0.01)], SEED))
+    outcome = simulate(scenario, poisson([RateStep(20_000, 0.01)], SEED))
     check(outcome)
     floor_s = COSTS.serialize_s + scenario.tree().depth * COSTS.send_s
     assert outcome.received_s[0] - outcome.emitted_s[0] == pytest.approx(floor_s)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.whale_ray.lab.simulator.test_simulated_multicast import check
-from whale_ray.lab.simulator.arrivals import Step, paced, poisson
-from whale_ray.lab.simulator.control import Passage, SwitchUnderWay
+from whale_ray.lab.simulator.arrivals import RateStep, paced, poisson
+from whale_ray.lab.simulator.control import DataPath, SwitchUnderWay
 from whale_ray.lab.simulator.model import Scenario, SliceCosts
 from whale_ray.lab.simulator.run import simulate
 from whale_ray.multicast.switch_protocol import SwitchPhase, SwitchRecord
@@ -20,7 +20,7 @@ US = 1e-6
 CONTROL_S = 3e-4
 COSTS = SliceCosts(0.0, 5.2 * US, control_s=CONTROL_S)
 """The constant in the authors' published code: 30, 60, 80, 100 k/s afford 6, 3, 2, 1 children."""
-STEPS = [Step(rate * 1e3, 0.4) for rate in (30, 60, 80, 100, 80)]
+STEPS = [RateStep(rate * 1e3, 0.4) for rate in (30, 60, 80, 100, 80)]
 
 
 def test_the_papers_rate_steps_lead_to_the_degrees_of_the_model() -> None:
@@ -38,7 +38,7 @@ def test_the_papers_rate_steps_lead_to_the_degrees_of_the_model() -> None:
 
 
 def test_less_load_widens_the_tree_again() -> None:
-    outcome = simulate(Scenario(29, COSTS), poisson([Step(90e3, 1.5), Step(20e3, 1.5)], 4))
+    outcome = simulate(Scenario(29, COSTS), poisson([RateStep(90e3, 1.5), RateStep(20e3, 1.5)], 4))
     check(outcome)
     last = outcome.switches[-1]
     assert (last.degree_after, last.reason) == (5, "active scale-up")
@@ -59,14 +59,14 @@ def test_a_constant_rate_leads_to_one_switch_at_most(
     rate: float, destinations: int, first: int
 ) -> None:
     scenario = Scenario(destinations, COSTS)
-    outcome = simulate(scenario, paced([Step(rate, 0.4)]), first)
+    outcome = simulate(scenario, paced([RateStep(rate, 0.4)]), first)
     check(outcome)
     assert len(outcome.switches) <= 1
 
 
 def test_a_load_that_no_tree_carries_is_held_back_and_loses_nothing() -> None:
     scenario = Scenario(9, COSTS, queue_slices=100)
-    outcome = simulate(scenario, poisson([Step(300e3, 0.3)], 5))
+    outcome = simulate(scenario, poisson([RateStep(300e3, 0.3)], 5))
     check(outcome)
     assert outcome.scenario.affordable_degree(300e3) == 1
     assert outcome.held_back_s > 0
@@ -76,7 +76,7 @@ def test_a_load_that_no_tree_carries_is_held_back_and_loses_nothing() -> None:
 @pytest.mark.parametrize("control_s", [1e-5, 1e-3, 2e-2])
 def test_a_switch_takes_as_long_as_its_messages_and_the_queue(control_s: float) -> None:
     costs = SliceCosts(0.0, 5.2 * US, control_s=control_s)
-    outcome = simulate(Scenario(20, costs), poisson([Step(20e3, 0.2), Step(60e3, 0.4)], 6))
+    outcome = simulate(Scenario(20, costs), poisson([RateStep(20e3, 0.2), RateStep(60e3, 0.4)], 6))
     check(outcome)
     # PREPARE, READY, COMMIT, LEAVE, LEFT, DONE: the answer to a COMMIT at the very least.
     assert outcome.switches
@@ -99,8 +99,8 @@ def test_the_protocols_vertices_check_who_reads_what() -> None:
     under_way = SwitchUnderWay(change_degree(tree, 2), 50, 1.0, CONTROL_S, SwitchRecord(tree))
     assert under_way.heard_s == pytest.approx(1.0 + 3 * CONTROL_S)
     before = under_way.heard_s - 1e-4
-    passages: dict[Vertex, Passage] = {
-        vertex: Passage(under_way.heard_s, 50, before) for vertex in under_way.moves
+    passages: dict[Vertex, DataPath] = {
+        vertex: DataPath(under_way.heard_s, 50, before) for vertex in under_way.moves
     }
     ended_s, record = under_way.finish(passages)
     # LEAVE, LEFT, DONE follow.
@@ -113,8 +113,8 @@ def test_the_protocols_vertices_check_who_reads_what() -> None:
 def test_a_late_vertex_delays_the_end_of_the_switch() -> None:
     tree = non_blocking_tree(0, range(1, 8), 3)
     under_way = SwitchUnderWay(change_degree(tree, 2), 50, 1.0, CONTROL_S, SwitchRecord(tree))
-    passages: dict[Vertex, Passage] = {
-        vertex: Passage(under_way.heard_s, 50, 1.5) for vertex in under_way.moves
+    passages: dict[Vertex, DataPath] = {
+        vertex: DataPath(under_way.heard_s, 50, 1.5) for vertex in under_way.moves
     }
     ended_s, _ = under_way.finish(passages)
     assert ended_s == pytest.approx(1.5 + 3 * CONTROL_S)
@@ -123,7 +123,7 @@ def test_a_late_vertex_delays_the_end_of_the_switch() -> None:
 def test_throttling_spreads_what_enters() -> None:
     """Once the tree is as narrow as can be, the source is held to what that carries."""
     scenario = Scenario(4, COSTS, queue_slices=200)
-    outcome = simulate(scenario, poisson([Step(400e3, 0.3)], 7), 1)
+    outcome = simulate(scenario, poisson([RateStep(400e3, 0.3)], 7), 1)
     check(outcome)
     gaps = np.diff(outcome.entered_s[outcome.slices // 2 :])
     assert gaps.mean() == pytest.approx(5.2 * US, rel=0.05)

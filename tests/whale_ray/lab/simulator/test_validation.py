@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from whale_ray.lab.simulator.arrivals import Step, paced
+from whale_ray.lab.simulator.arrivals import RateStep, paced
 from whale_ray.lab.simulator.costs import wire_bytes
 from whale_ray.lab.simulator.default_costs import MEASURED
 from whale_ray.lab.simulator.measured import measure
-from whale_ray.lab.simulator.outcome import Latency
+from whale_ray.lab.simulator.outcome import SliceLatency
 from whale_ray.lab.simulator.validation import (
     CONFIGURATIONS,
     Comparison,
@@ -23,7 +23,10 @@ from whale_ray.lab.simulator.validation import (
 )
 
 STAR = Configuration(8, "star", 0, 100.0, 128 << 10)
-SIMULATED, MEASURED_ONE = Latency(0.009, 0.008, 0.02, 0.03), Latency(0.010, 0.0075, 0.02, 0.03)
+SIMULATED, MEASURED_ONE = (
+    SliceLatency(0.009, 0.008, 0.02, 0.03),
+    SliceLatency(0.010, 0.0075, 0.02, 0.03),
+)
 CLOSE = Comparison(STAR, 110.0, 100.0, 50.0, SIMULATED, MEASURED_ONE)
 
 
@@ -32,12 +35,12 @@ def test_deviations_are_against_what_was_measured() -> None:
     assert CLOSE.latency_deviation == pytest.approx(-0.1)
     assert CLOSE.holds
     assert CLOSE.median_deviation == pytest.approx(8 / 7.5 - 1)
-    assert not dataclasses.replace(CLOSE, simulated=Latency(0.013, 0, 0, 0)).holds
+    assert not dataclasses.replace(CLOSE, simulated=SliceLatency(0.013, 0, 0, 0)).holds
     assert not dataclasses.replace(CLOSE, measured_per_s=150.0).holds
 
 
 def test_the_table_says_what_holds() -> None:
-    far = dataclasses.replace(CLOSE, simulated=Latency(0.02, 0, 0, 0))
+    far = dataclasses.replace(CLOSE, simulated=SliceLatency(0.02, 0, 0, 0))
     text = table([CLOSE, far]).splitlines()
     assert text[0].split()[0] == "configuration"
     assert text[1].startswith("8 hosts, star, 100 Mbit/s, 128 KiB  ")
@@ -71,7 +74,7 @@ def test_rates_and_latencies_of_a_run() -> None:
 
 @pytest.mark.long
 def test_slices_travel_through_the_runtime_as_scheduled() -> None:
-    due_s = paced([Step(100.0, 0.5)])
+    due_s = paced([RateStep(100.0, 0.5)])
     settings = {"runtime.hosts": 2, "transport.ring_bytes": 1 << 20}
     found = measure(due_s, 8 << 10, 2, settings)
     assert found.scheduled_s == pytest.approx(due_s, abs=1e-6)

@@ -1,8 +1,9 @@
-"""`whale-ray bench one-to-many`: how every tuple gets to hundreds of instances, and what it costs.
+"""`whale-ray bench one-to-many`: measures sending every tuple to hundreds of instances.
 
-30 logical hosts with 4, 8, 12, 16 instances each, and one more that has the source alone; all on
-this machine, a worker and a relay per host, plain processes. Each instance reads every byte of
-every tuple of 100 bytes (`touch`). A job is started once per size, then switched from mode to mode.
+30 logical hosts with 4, 8, 12, 16 instances each, and one more for the source alone; all on this
+machine, with a worker and a relay per host as plain processes. Each instance reads every byte of
+every tuple of 100 bytes (`reading`). A job is started once per size, then switched from mode to
+mode.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from ....configs.errors import WhaleError
 from ..peers import NOT_INSTALLED, Peer, PeerResult, all_peers
 from ..report import Aim, Row
 from .deployment import Shape
-from .measuring import Found, Plan, find, tell
+from .measuring import ModeResult, Plan, find, log_progress
 
 __all__ = ["PeerFound", "compared", "peer_rows"]
 
@@ -59,7 +59,7 @@ _WANTED: Final = (
 
 
 def peer_rows(
-    found: Sequence[Found], shape: Shape, plan: Plan, seconds: float
+    found: Sequence[ModeResult], shape: Shape, plan: Plan, seconds: float
 ) -> tuple[list[Row], list[str]]:
     """Measure every peer that is installed, and ourselves where `found` has us not.
 
@@ -70,7 +70,7 @@ def peer_rows(
         size: {mode for want in _WANTED if want.few is (size == few) for mode in want.modes}
         for size in (shape, few)
     }
-    ours: list[Found] = []
+    ours: list[ModeResult] = []
     unpaced = Plan(plan.warm_up_s, plan.unpaced_s, 0.0)
     for size, names in wanted.items():
         known = [one for one in found if one.shape == size and one.mode.name in names]
@@ -93,7 +93,7 @@ def _measure(peer: Peer, sizes: Sequence[int], seconds: float) -> tuple[list[Pee
         for batch in peer.batches:
             if instances > peer.instances_max:
                 continue
-            tell(f"{instances} instances, {peer.name}, {batch:,} tuples a message")
+            log_progress(f"{instances} instances, {peer.name}, {batch:,} tuples a message")
             try:
                 result = peer.measure(instances, seconds, batch)
             except WhaleError as error:
@@ -105,7 +105,7 @@ def _measure(peer: Peer, sizes: Sequence[int], seconds: float) -> tuple[list[Pee
     return found, failed
 
 
-def compared(ours: Sequence[Found], peers: Sequence[PeerFound], few: Shape) -> Iterator[Row]:
+def compared(ours: Sequence[ModeResult], peers: Sequence[PeerFound], few: Shape) -> Iterator[Row]:
     """Return the aims, as far as both sides were measured."""
     for want in _WANTED:
         mine = [one for one in ours if (one.shape == few) is want.few]
@@ -136,7 +136,7 @@ def compared(ours: Sequence[Found], peers: Sequence[PeerFound], few: Shape) -> I
         )
 
 
-def _our_row(found: Found) -> Row:
+def _our_row(found: ModeResult) -> Row:
     measured = found.unpaced
     return Row(
         "against peers",

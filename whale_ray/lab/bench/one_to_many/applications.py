@@ -1,7 +1,7 @@
-"""Both applications with generated input, over the same hosts: what the matcher leaves to gain.
+"""Ride-hailing and stock exchange with generated input, over the same hosts.
 
-`touch` shows what sending to all costs; an application also works. Its whole input is run, once per
-way of addressing, and the time within the matching operator is told apart.
+`reading` measures the cost of the broadcast alone; an application also computes. Its whole input is
+run once per mode of addressing, and the time within the matching operator is reported separately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ....api.submission import submit
 from ..report import Row
 from .deployment import Shape
-from .measuring import tell
+from .measuring import log_progress
 from .modes import mode_named
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def application_rows(shape: Shape, *, quick: bool) -> Iterator[Row]:
         ):
             baseline: float | None = None
             for name in reversed(_MODES):
-                tell(f"{application.name}, {shape.instances} instances, {name}")
+                log_progress(f"{application.name}, {shape.instances} instances, {name}")
                 outcome = _run(application, shape, name)
                 baseline = baseline or application.rows / outcome.seconds
                 yield _row(application, shape, name, outcome, baseline)

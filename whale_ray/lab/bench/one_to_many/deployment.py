@@ -3,7 +3,7 @@
 ::
 
     worker 0, host 0      worker 1, host 1            worker n, host n
-    feed ─► ring ─ … ──►  touch, touch, touch, …      touch, touch, touch, …
+    feed ─► ring ─ … ──►  read, read, read, …         read, read, read, …
 
 The source has a worker, and with several hosts a host, for itself. Between two measurements the
 source pauses until every instance has every row; the checksums of all must then be right.
@@ -28,17 +28,17 @@ from ....multicast.out_degree import binomial_degree
 from ....operators.sinks.collect import collect
 from ....plan.hosts import host_name
 from ....transport.clock import SystemClock
-from . import board as b
+from . import control_block as b
 from .accounting import Spent, find_members, spent
 from .feed import Feed
 from .latency import Latencies, latencies_of
 from .modes import RING_BYTES, SLICE_ROWS, Mode
-from .touch import Touch
+from .reading import ReadEveryByte
 
 if TYPE_CHECKING:
     from ....api.job import Job
 
-__all__ = ["Deployment", "Measured", "Shape"]
+__all__ = ["Deployment", "IntervalCounts", "Shape"]
 
 _CLOCK: Final = SystemClock()
 _POLL_NS: Final = 20_000_000
@@ -82,7 +82,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Measured:
+class IntervalCounts:
     """What was counted between two moments.
 
     Attributes:
@@ -136,7 +136,9 @@ class Deployment:
         """
         self.shape = shape
         self.mode = mode
-        self.board = b.Board.create(b.BoardShape(shape.hosts, shape.instances, samples))
+        self.control_block = b.ControlBlock.create(
+            b.ControlBlockShape(shape.hosts, shape.instances, samples)
+        )
         chosen: dict[str, object] = {
             **_ALWAYS,
             "transport.ring_bytes": RING_BYTES,
@@ -161,19 +163,21 @@ class Deployment:
             raise
 
     def _topology(self, mode: Mode) -> Topology:
-        handle = self.board.handle
+        handle = self.control_block.handle
         topology = Topology("one-to-many")
         feed = Feed(handle, pickles=self.shape.instances if mode.pickled else 0)
-        touched = (
+        reading = (
             topology.source(feed, id="feed")
             .broadcast()
-            .process(partial(Touch, handle), id="touch", parallelism=self.shape.instances)
+            .process(
+                partial(ReadEveryByte, handle), id="read_rows", parallelism=self.shape.instances
+            )
         )
-        touched.sink(collect(), id="nothing")
+        reading.sink(collect(), id="nothing")
         return topology
 
     def _up(self) -> bool:
-        known = self.board.workers[:, b.PID].all() and self.board.source[b.PID]
+        known = self.control_block.workers[:, b.PID].all() and self.control_block.source[b.PID]
         return bool(known) and self.job.state == "running"
 
     # --- modes ---------------------------------------------------------------------------------
@@ -215,26 +219,26 @@ class Deployment:
 
     # --- measurements --------------------------------------------------------------------------
 
-    def unpaced(self, seconds: float, warm_up_s: float) -> Measured:
+    def unpaced(self, seconds: float, warm_up_s: float) -> IntervalCounts:
         """Let rows come as fast as they are taken, and measure for `seconds` after `warm_up_s`.
 
         The time measured begins once every instance has received rows, and lasts until every one
         has received more: on a busy machine the first may take seconds to come everywhere. Bytes
         are those of the whole run, warm-up included, per row as if of the time measured.
         """
-        links, begun = self._links(), int(self.board.source[b.ROWS])
+        links, begun = self._links(), int(self.control_block.source[b.ROWS])
         with self._everybody_receives():
-            self.board.orders[b.RATE] = b.UNPACED
+            self.control_block.orders[b.RATE] = b.UNPACED
             self.wait(warm_up_s)
         before, rows_before = self._now(), self._rows_everywhere()
         with self._everybody_receives():
             self.wait(seconds)
         after, rows_after = self._now(), self._rows_everywhere()
         self.pause()
-        emitted = int(self.board.source[b.ROWS]) - begun
+        emitted = int(self.control_block.source[b.ROWS]) - begun
         sent = {host: n - links.get(host, 0) for host, n in self._links().items()}
         rows = rows_after - rows_before
-        return Measured(
+        return IntervalCounts(
             rows,
             (after.at_ns - before.at_ns) / 1e9,
             after.spent.since(before.spent),
@@ -243,30 +247,32 @@ class Deployment:
             sum(n > emitted for n in sent.values()),
         )
 
-    def paced(self, rate: float, seconds: float, warm_up_s: float) -> tuple[Measured, Latencies]:
+    def paced(
+        self, rate: float, seconds: float, warm_up_s: float
+    ) -> tuple[IntervalCounts, Latencies]:
         """Let rows come at random, `rate` in a second, and follow some of them on their way.
 
         The time measured begins once every instance has received rows.
 
         Raises JobError if none of them has come everywhere.
         """
-        board = self.board
+        control_block = self.control_block
         with self._everybody_receives():
             self.order(rate)
             self.wait(warm_up_s)
-        for times in (board.scheduled, board.arrived, board.done):
+        for times in (control_block.scheduled, control_block.arrived, control_block.done):
             times[...] = 0
-        board.orders[b.STRIDE] = max(1, round(rate / _SAMPLES_PER_S))
-        before, rows_before = self._now(), int(board.source[b.ROWS])
+        control_block.orders[b.STRIDE] = max(1, round(rate / _SAMPLES_PER_S))
+        before, rows_before = self._now(), int(control_block.source[b.ROWS])
         self.wait(seconds)
-        after, rows_after = self._now(), int(board.source[b.ROWS])
+        after, rows_after = self._now(), int(control_block.source[b.ROWS])
         self.pause()
-        board.orders[b.STRIDE] = 0
-        found = latencies_of(board.scheduled, board.arrived, board.done)
+        control_block.orders[b.STRIDE] = 0
+        found = latencies_of(control_block.scheduled, control_block.arrived, control_block.done)
         if found is None:
             msg = f"no row has come to all instances at {rate:,.0f} tuples/s ({self.mode.name})"
             raise JobError(msg)
-        measured = Measured(
+        measured = IntervalCounts(
             rows_after - rows_before,
             (after.at_ns - before.at_ns) / 1e9,
             after.spent.since(before.spent),
@@ -276,20 +282,20 @@ class Deployment:
 
     def order(self, rate: float) -> None:
         """Have rows come at `rate` per second from now on."""
-        self.board.orders[b.RATE] = max(1, round(rate))
+        self.control_block.orders[b.RATE] = max(1, round(rate))
 
     def pause(self) -> None:
         """Stop the source, wait until every instance has every row, and check what it has read.
 
         Raises JobError if rows are missing, or what was read is not what was sent.
         """
-        self.board.orders[b.RATE] = 0
+        self.control_block.orders[b.RATE] = 0
         self.wait_until(self._drained, _DRAINED_TIMEOUT_NS, "deliver all rows")
-        read, sent = self.board.sums[:, 0], int(self.board.source[b.WORD_SUM])
+        read, sent = self.control_block.sums[:, 0], int(self.control_block.source[b.WORD_SUM])
         if (wrong := np.flatnonzero(read != sent)).size:
             msg = (
                 f"{wrong.size} instances have read something else than was sent, the first is "
-                f"{wrong[0]} ({self.mode.name}, {int(self.board.source[b.ROWS]):,} rows)"
+                f"{wrong[0]} ({self.mode.name}, {int(self.control_block.source[b.ROWS]):,} rows)"
             )
             raise JobError(msg)
 
@@ -306,28 +312,28 @@ class Deployment:
 
         The checksum of an instance changes with each row.
         """
-        before = self.board.sums[:, 0].copy()
+        before = self.control_block.sums[:, 0].copy()
         yield
         self.wait_until(
-            lambda: bool((self.board.sums[:, 0] != before).all()),
+            lambda: bool((self.control_block.sums[:, 0] != before).all()),
             _RECEIVED_TIMEOUT_NS,
             "bring rows to every instance",
         )
 
     def _drained(self) -> bool:
         # What it emitted last stands there once it has seen the order.
-        rows = int(self.board.source[b.ROWS])
+        rows = int(self.control_block.source[b.ROWS])
         _CLOCK.sleep_ns(_POLL_NS)
-        if rows != int(self.board.source[b.ROWS]):
+        if rows != int(self.control_block.source[b.ROWS]):
             return False
-        return bool((self.board.workers[:, b.ROWS] == rows * self.shape.per_host).all())
+        return bool((self.control_block.workers[:, b.ROWS] == rows * self.shape.per_host).all())
 
     def _rows_everywhere(self) -> int:
         """Return the rows that instances have read, as a mean."""
-        return int(self.board.workers[:, b.ROWS].sum()) // self.shape.instances
+        return int(self.control_block.workers[:, b.ROWS].sum()) // self.shape.instances
 
     def _now(self) -> _Moment:
-        reading_ns = int(self.board.workers[:, b.OWN_NS].sum())
+        reading_ns = int(self.control_block.workers[:, b.OWN_NS].sum())
         return _Moment(_CLOCK.monotonic_ns(), spent(self._members), reading_ns)
 
     def _links(self) -> dict[str, int]:
@@ -358,11 +364,11 @@ class Deployment:
 
     def close(self) -> None:
         """End the job."""
-        self.board.orders[b.STOP] = 1
+        self.control_block.orders[b.STOP] = 1
         try:
             self.job.abandon()
         finally:
-            self.board.close()
+            self.control_block.close()
 
     def __enter__(self) -> Deployment:
         """Return it."""

@@ -1,8 +1,8 @@
-"""The source of a measurement: rows of 100 bytes, at the rate that stands on the board.
+"""The source of a measurement: rows of 100 bytes, at the rate in the control block.
 
-Paced, rows come as a Poisson process in an open loop: each has a moment at which it is due, which
-no slowness of the job can move. Unpaced, they come as fast as they are taken. The rate may change
-at any moment; at 0 nothing comes.
+Paced, rows are a Poisson process in an open loop: the time at which each is due does not depend on
+how fast the job is. Unpaced, rows are emitted as fast as they are consumed. The rate may change at
+any time; at 0 no rows are emitted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ....operators.sources.base import Source, SourceReader
 from ....transport.wire.batch import Batch
 from ....transport.wire.column import Column
 from ....transport.wire.types import Schema
-from . import board as b
-from .touch_kernels import CONTENT_WORDS
+from . import control_block as b
+from .reading_kernels import CONTENT_WORDS
 
 if TYPE_CHECKING:
     from ....transport.clock import Clock
@@ -35,24 +35,24 @@ SCHEMA: Final = Schema.of(
 PICKLED_SCHEMA: Final = Schema.of(row="binary")
 
 _PICKLED_ROWS = 256
-"""Pickled rows that are made at a time: they are so much slower."""
+"""Pickled rows per batch; smaller, since pickling them takes much longer."""
 
 _POOL_ROWS = 1 << 16
 _GAPS = 1 << 12
 _IDLE_NS = 1_000_000
 _PACE_NS = 100_000
-"""Paced rows are looked for so often at most: what is due together goes together."""
+"""Least time between two batches of paced rows; rows that are due by then are sent together."""
 
 
 @dataclass(frozen=True)
 class Feed(Source):
-    """Rows at the rate that stands on a board; unbounded until it says stop.
+    """Rows at the rate in a control block; unbounded until its stop command.
 
     With `pickles` above 0 a row is pickled so many times, once per destination as Storm does, and
     the last of them is sent.
     """
 
-    board: b.BoardHandle
+    control_block: b.ControlBlockHandle
     pickles: int = 0
     seed: int = 0
 
@@ -64,12 +64,14 @@ class Feed(Source):
         return PICKLED_SCHEMA if self.pickles else SCHEMA
 
     def open(self, context: InstanceContext) -> SourceReader:
-        """Make the rows' content, and wait for a rate."""
-        return FeedReader(b.Board.attach(self.board), self.pickles, self.seed, context.clock)
+        """Generate the rows' content, and wait for a rate."""
+        return FeedReader(
+            b.ControlBlock.attach(self.control_block), self.pickles, self.seed, context.clock
+        )
 
     def describe(self) -> str:
-        """Return what it is."""
-        return f"rows of {ROW_BYTES} bytes, as the board of the measurement says"
+        """Return the size of the rows."""
+        return f"rows of {ROW_BYTES} bytes, at the rate in the control block"
 
 
 def content_of(seed: int) -> npt.NDArray[np.uint64]:
@@ -82,10 +84,12 @@ def content_of(seed: int) -> npt.NDArray[np.uint64]:
 
 
 class FeedReader(SourceReader):
-    """Reads from nowhere: content is made beforehand, numbers and moments when they are asked."""
+    """Generates rows: the content in advance, numbers and due times at each read."""
 
-    def __init__(self, board: b.Board, pickles: int, seed: int, clock: Clock) -> None:
-        self._board = board
+    def __init__(
+        self, control_block: b.ControlBlock, pickles: int, seed: int, clock: Clock
+    ) -> None:
+        self._control_block = control_block
         self._pickles = pickles
         self._clock = clock
         self._random = np.random.default_rng([seed, 1])
@@ -99,11 +103,11 @@ class FeedReader(SourceReader):
         self._rate = 0
         self._due_ns: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._position = 0
-        board.source[b.PID] = os.getpid()
+        control_block.source[b.PID] = os.getpid()
 
     def read(self, max_rows: int) -> Batch | None:
-        """Return the rows that are due, or, unpaced, as many as were asked for."""
-        rate = int(self._board.orders[b.RATE])
+        """Return the rows that are due, or, unpaced, `max_rows` rows."""
+        rate = int(self._control_block.orders[b.RATE])
         now_ns = self._clock.monotonic_ns()
         if rate != self._rate:
             self._begin(rate, now_ns)
@@ -168,29 +172,31 @@ class FeedReader(SourceReader):
         return batch.with_origin(int(moments[0]))
 
     def _account(self, begin: int, moments: npt.NDArray[np.int64], now_ns: int) -> None:
-        board = self._board
-        stride = int(board.orders[b.STRIDE])
+        control_block = self._control_block
+        stride = int(control_block.orders[b.STRIDE])
         if stride:
             at = -begin % stride
             sampled = moments[at::stride]
             first = (begin + at) // stride
-            places = np.arange(first, first + len(sampled)) % board.shape.samples
-            board.scheduled[places] = sampled
-        if board.orders[b.BIN_NS]:
-            place = (now_ns - int(board.orders[b.BIN_BEGIN_NS])) // int(board.orders[b.BIN_NS])
-            if 0 <= place < board.shape.bins:
-                board.bins[0, place] += len(moments)
-        board.source[b.BATCHES] += 1
-        board.source[b.WORD_SUM] = np.uint64(self._sum % 2**64).astype(np.int64)
-        board.source[b.ROWS] = self._number
+            places = np.arange(first, first + len(sampled)) % control_block.shape.samples
+            control_block.scheduled[places] = sampled
+        if control_block.orders[b.BIN_NS]:
+            place = (now_ns - int(control_block.orders[b.BIN_BEGIN_NS])) // int(
+                control_block.orders[b.BIN_NS]
+            )
+            if 0 <= place < control_block.shape.bins:
+                control_block.bins[0, place] += len(moments)
+        control_block.source[b.BATCHES] += 1
+        control_block.source[b.WORD_SUM] = np.uint64(self._sum % 2**64).astype(np.int64)
+        control_block.source[b.ROWS] = self._number
 
     @property
     def finished(self) -> bool:
-        """Whether the board says stop."""
-        return bool(self._board.orders[b.STOP])
+        """Whether the control block has the stop command."""
+        return bool(self._control_block.orders[b.STOP])
 
     def next_ready_ns(self) -> int:
-        """Return when the next row is due, or the board is worth a look."""
+        """Return when the next row is due, or when to read the rate again."""
         now_ns = self._clock.monotonic_ns()
         if self._rate <= 0:
             return now_ns + _IDLE_NS

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..plots import Line, draw_lines
-from .measuring import Found
+from ..plots import PlotLine, draw_lines
+from .measuring import ModeResult
 from .modes import COMPARED
 
 __all__ = ["draw"]
 
 
-def draw(found: Sequence[Found], folder: Path) -> None:
+def draw(found: Sequence[ModeResult], folder: Path) -> None:
     """Draw throughput, source CPU, latencies and traffic over the number of instances."""
-    plots: tuple[tuple[str, str, Callable[[Found], float | None]], ...] = (
+    plots: tuple[tuple[str, str, Callable[[ModeResult], float | None]], ...] = (
         ("throughput", "source tuples/s", lambda one: one.unpaced.rows_per_s),
         (
             "source_cpu",
@@ -51,7 +51,9 @@ def draw(found: Sequence[Found], folder: Path) -> None:
             )
 
 
-def _lines(found: Sequence[Found], value: Callable[[Found], float | None]) -> list[Line]:
+def _lines(
+    found: Sequence[ModeResult], value: Callable[[ModeResult], float | None]
+) -> list[PlotLine]:
     lines = []
     for name in COMPARED:
         points = [
@@ -60,5 +62,5 @@ def _lines(found: Sequence[Found], value: Callable[[Found], float | None]) -> li
             if one.mode.name == name and (y := value(one)) is not None
         ]
         if points:
-            lines.append(Line(name, [x for x, _ in points], [y for _, y in points]))
+            lines.append(PlotLine(name, [x for x, _ in points], [y for _, y in points]))
     return lines

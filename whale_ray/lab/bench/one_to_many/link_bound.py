@@ -16,7 +16,7 @@ from ....deployment.processes.process_fleet import HostPlace
 from ....testing.hosts import NamespaceHosts, capability
 from ..report import Aim, Row
 from .deployment import Deployment, Shape
-from .measuring import Plan, tell
+from .measuring import Plan, log_progress
 from .modes import Mode, mode_named
 
 __all__ = ["HOSTS", "INSTANCES", "RATE_MBIT", "lack", "link_rows", "narrow"]
@@ -61,7 +61,7 @@ def narrow(
 
 def link_rows(plan: Plan) -> Iterator[Row]:
     """Measure what each tree carries."""
-    tell(f"{HOSTS} hosts at {RATE_MBIT:g} Mbit/s: starting")
+    log_progress(f"{HOSTS} hosts at {RATE_MBIT:g} Mbit/s: starting")
     carried: dict[str, float] = {}
     with narrow(mode_named(TREES[0]), _SETTINGS) as deployment:
         for name in TREES:
@@ -69,7 +69,7 @@ def link_rows(plan: Plan) -> Iterator[Row]:
             # Rings and sockets take up some seconds of rows before a slow link is felt.
             measured = deployment.unpaced(2 * plan.unpaced_s, max(2.0, plan.warm_up_s))
             carried[name] = measured.rows_per_s
-            tell(f"{name}: {measured.rows_per_s:,.0f} tuples/s")
+            log_progress(f"{name}: {measured.rows_per_s:,.0f} tuples/s")
             yield Row(
                 "link-bound",
                 _parameters(name),

@@ -1,4 +1,4 @@
-"""Runs the modes, one deployment after the other, and keeps what was found."""
+"""Runs the modes, one deployment after the other, and collects the results."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from .deployment import Deployment, Measured, Shape
+from .deployment import Deployment, IntervalCounts, Shape
 from .latency import Latencies
 from .modes import INSTANCES_TCP, MODES, Mode
 
-__all__ = ["LOAD", "Found", "Plan", "find", "tell"]
+__all__ = ["LOAD", "ModeResult", "Plan", "find", "log_progress"]
 
 LOAD: Final = 0.8
 """Share of the slower mode's rate at which latencies are compared."""
@@ -20,12 +20,12 @@ LOAD: Final = 0.8
 
 @dataclass(frozen=True)
 class Plan:
-    """How long things take.
+    """Durations of the measurements.
 
     Attributes:
-        warm_up_s: before each measurement.
-        unpaced_s: of each measurement of what a mode carries.
-        paced_s: of each measurement of latencies.
+        warm_up_s: time before each measurement.
+        unpaced_s: duration of each measurement of throughput.
+        paced_s: duration of each measurement of latency.
     """
 
     warm_up_s: float
@@ -34,22 +34,22 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found of a mode.
+class ModeResult:
+    """The measurements of one mode.
 
     Attributes:
         mode: the mode.
-        shape: how large the job was.
-        unpaced: as many rows as it carried.
-        paced: at `rate` rows per second; the same for all that are compared.
-        rate: see there.
-        latencies: at that rate.
+        shape: size of the job.
+        unpaced: counts at the greatest throughput.
+        paced: counts at `rate` rows per second.
+        rate: rate of the latency measurement, the same for all modes that are compared.
+        latencies: latencies at that rate.
     """
 
     mode: Mode
     shape: Shape
-    unpaced: Measured
-    paced: Measured | None = None
+    unpaced: IntervalCounts
+    paced: IntervalCounts | None = None
     rate: float = 0.0
     latencies: Latencies | None = None
 
@@ -59,10 +59,10 @@ def find(
     plan: Plan,
     names: Sequence[str],
     settings: Mapping[str, object] | None = None,
-) -> list[Found]:
-    """Measure the modes of those names at one size, those of a deployment without a restart."""
+) -> list[ModeResult]:
+    """Measure the named modes at one size; modes of one deployment run without a restart."""
     wanted = [mode for mode in MODES if mode.name in names]
-    found: list[Found] = []
+    found: list[ModeResult] = []
     for _, modes in groupby(wanted, key=lambda mode: mode.deployment):
         found += _find_together(shape, plan, list(modes), settings)
     return found
@@ -70,15 +70,17 @@ def find(
 
 def _find_together(
     shape: Shape, plan: Plan, modes: list[Mode], settings: Mapping[str, object] | None
-) -> list[Found]:
-    tell(f"{shape.instances} instances, {modes[0].transport}: starting")
+) -> list[ModeResult]:
+    log_progress(f"{shape.instances} instances, {modes[0].transport}: starting")
     with Deployment(shape, modes[0], settings) as deployment:
         carried = []
         for mode in modes:
             deployment.switch(mode)
             measured = deployment.unpaced(plan.unpaced_s, plan.warm_up_s)
-            tell(f"{shape.instances} instances, {mode.name}: {measured.rows_per_s:,.0f} tuples/s")
-            carried.append(Found(mode, shape, measured))
+            log_progress(
+                f"{shape.instances} instances, {mode.name}: {measured.rows_per_s:,.0f} tuples/s"
+            )
+            carried.append(ModeResult(mode, shape, measured))
         if not plan.paced_s:
             return carried
         rate = LOAD * min(one.unpaced.rows_per_s for one in carried)
@@ -86,24 +88,24 @@ def _find_together(
 
 
 def _paced(
-    deployment: Deployment, plan: Plan, carried: list[Found], rate: float
-) -> Iterator[Found]:
+    deployment: Deployment, plan: Plan, carried: list[ModeResult], rate: float
+) -> Iterator[ModeResult]:
     for one in carried:
         deployment.switch(one.mode)
         measured, latencies = deployment.paced(rate, plan.paced_s, plan.warm_up_s)
-        tell(
+        log_progress(
             f"{one.shape.instances} instances, {one.mode.name}: "
             f"{latencies.processing.p50_ms:.2f} ms at {rate:,.0f} tuples/s"
         )
-        yield Found(one.mode, one.shape, one.unpaced, measured, rate, latencies)
+        yield ModeResult(one.mode, one.shape, one.unpaced, measured, rate, latencies)
 
 
-def by_name(found: Sequence[Found], instances: int) -> dict[str, Found]:
-    """Return what was found at one size, by the mode's name."""
+def by_name(found: Sequence[ModeResult], instances: int) -> dict[str, ModeResult]:
+    """Return mode name → result, for one size."""
     return {one.mode.name: one for one in found if one.shape.instances == instances}
 
 
-def slower(found: Sequence[Found]) -> Found | None:
+def slower(found: Sequence[ModeResult]) -> ModeResult | None:
     """Return the baseline that the paper compares with: a message per instance, over tcp."""
     for one in found:
         if one.mode.name == INSTANCES_TCP:
@@ -111,7 +113,7 @@ def slower(found: Sequence[Found]) -> Found | None:
     return None
 
 
-def tell(line: str) -> None:
-    """Say what is going on: a suite takes minutes."""
+def log_progress(line: str) -> None:
+    """Write a line of progress to standard error, since a suite takes minutes."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..report import Aim, Row
 from .encoding import encoding_ns, frame_bytes, pickling_ns
-from .measuring import Found, by_name
+from .measuring import ModeResult, by_name
 from .modes import INSTANCES_TCP, PICKLED, RING_BYTES, SLICE_ROWS, Mode
 from .traffic import reduction, stream_of
 
@@ -19,7 +19,7 @@ TREES = ("non-blocking", "star", "binomial", "chain")
 """The modes of worker-oriented addressing over tcp."""
 
 
-def measured_rows(found: Sequence[Found]) -> Iterator[Row]:
+def measured_rows(found: Sequence[ModeResult]) -> Iterator[Row]:
     """Return the rows of all modes and sizes; ratios against the instance-oriented mode."""
     for one in found:
         others = by_name(found, one.shape.instances)
@@ -30,7 +30,7 @@ def measured_rows(found: Sequence[Found]) -> Iterator[Row]:
         yield from _latencies(one, others.get(_baseline(one.mode)))
 
 
-def _parameters(found: Found) -> dict[str, object]:
+def _parameters(found: ModeResult) -> dict[str, object]:
     return {
         "instances": found.shape.instances,
         "hosts": found.shape.hosts if found.mode.transport == "tcp" else 1,
@@ -42,7 +42,7 @@ def _baseline(mode: Mode) -> str:
     return INSTANCES_TCP if mode.transport == "tcp" else "instances, one host"
 
 
-def _throughput(found: Found, baseline: Found | None) -> Row:
+def _throughput(found: ModeResult, baseline: ModeResult | None) -> Row:
     measured = found.unpaced
     by_role = measured.spent.by_role
     compared = baseline is not None and baseline is not found
@@ -65,12 +65,12 @@ def _throughput(found: Found, baseline: Found | None) -> Row:
     )
 
 
-def _source_ns(found: Found) -> float:
+def _source_ns(found: ModeResult) -> float:
     """Return the processor time of the source's host per tuple, ns."""
     return found.unpaced.per_row_ns(found.unpaced.spent.source_ns)
 
 
-def _serialization(found: Found) -> Row:
+def _serialization(found: ModeResult) -> Row:
     """Tell which part of the source's host's time goes into serialization.
 
     How long it takes to serialize a row is measured by itself, so nothing is timed on its way.
@@ -87,7 +87,7 @@ def _serialization(found: Found) -> Row:
     )
 
 
-def _bytes(found: Found) -> Row:
+def _bytes(found: ModeResult) -> Row:
     measured = found.unpaced
     value = measured.sent_bytes / max(measured.rows, 1) * _PER
     copies = measured.copies
@@ -113,7 +113,7 @@ def formula_bytes(copies: int) -> float:
     return stream.leaves(copies) / (SLICE_ROWS * slices) * _PER
 
 
-def _latencies(found: Found, baseline: Found | None) -> Iterator[Row]:
+def _latencies(found: ModeResult, baseline: ModeResult | None) -> Iterator[Row]:
     if found.latencies is None:
         return
     theirs = None if baseline is None or baseline is found else baseline.latencies
@@ -131,7 +131,7 @@ def _latencies(found: Found, baseline: Found | None) -> Iterator[Row]:
         )
 
 
-def aims(found: Sequence[Found], instances: int) -> Iterator[Row]:
+def aims(found: Sequence[ModeResult], instances: int) -> Iterator[Row]:
     """Return what should be reached at `instances` instances, as far as it was measured."""
     here = by_name(found, instances)
     trees = [here[name] for name in TREES if name in here]
@@ -158,7 +158,9 @@ def aims(found: Sequence[Found], instances: int) -> Iterator[Row]:
     yield from _level(found)
 
 
-def _against_instances(best: Found, lightest: Found, other: Found, limit: float) -> Iterator[Row]:
+def _against_instances(
+    best: ModeResult, lightest: ModeResult, other: ModeResult, limit: float
+) -> Iterator[Row]:
     against = other.mode.name
     aim = Aim("value", "at least", limit)
     ratio = best.unpaced.rows_per_s / other.unpaced.rows_per_s
@@ -167,7 +169,7 @@ def _against_instances(best: Found, lightest: Found, other: Found, limit: float)
     yield _aim("source's host's CPU", lightest, ratio, against, aim)
 
 
-def _level(found: Sequence[Found]) -> Iterator[Row]:
+def _level(found: Sequence[ModeResult]) -> Iterator[Row]:
     """Compare the source's CPU per tuple at the largest size with that at the smallest."""
     for name in TREES:
         sizes = sorted(
@@ -181,6 +183,6 @@ def _level(found: Sequence[Found]) -> Iterator[Row]:
         yield _aim("source's CPU", large, ratio, against, Aim("value", "at most", 1.3))
 
 
-def _aim(what: str, found: Found, value: float, against: str, aim: Aim) -> Row:
+def _aim(what: str, found: ModeResult, value: float, against: str, aim: Aim) -> Row:
     against = against or INSTANCES_TCP
     return Row(f"aim: {what}", _parameters(found), value, f"x of {against}", aim=aim)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..report import Row
 from .deployment import Shape
-from .measuring import Found, Plan, find
+from .measuring import ModeResult, Plan, find
 from .modes import INSTANCES_TCP, PICKLED
 
 __all__ = ["step_rows"]
@@ -29,7 +29,7 @@ STEPS: Final = (
 """What changes, from which mode to which."""
 
 
-def step_rows(found: Sequence[Found], shape: Shape, plan: Plan) -> Iterator[Row]:
+def step_rows(found: Sequence[ModeResult], shape: Shape, plan: Plan) -> Iterator[Row]:
     """Return the gain of each step at one size, out of what was found; measures what is missing.
 
     The gain in throughput is what two cores show that stand for all hosts; that in the processor
@@ -45,7 +45,7 @@ def step_rows(found: Sequence[Found], shape: Shape, plan: Plan) -> Iterator[Row]
         yield _gain(what, here[before], here[after], (before, after))
 
 
-def _gain(what: str, before: Found, after: Found, names: tuple[str, str]) -> Row:
+def _gain(what: str, before: ModeResult, after: ModeResult, names: tuple[str, str]) -> Row:
     source = [one.unpaced.per_row_ns(one.unpaced.spent.source_ns) for one in (before, after)]
     total = [one.unpaced.per_row_ns(one.unpaced.spent.total_ns) for one in (before, after)]
     return Row(

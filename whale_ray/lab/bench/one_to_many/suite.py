@@ -10,7 +10,7 @@ from ..plots import check_plots
 from ..report import BenchReport, Row, describe_machine
 from . import HOSTS, PARTS
 from .deployment import WTL_MS, Shape
-from .measuring import Found, Plan, find
+from .measuring import ModeResult, Plan, find
 from .modes import COMPARED, PICKLED, RING_BYTES, SLICE_ROWS
 from .rows import aims, measured_rows
 
@@ -51,7 +51,7 @@ def run_suite(
     largest = Shape(HOSTS, sizes[-1])
     rows: list[Row] = []
     notes: list[str] = []
-    found: list[Found] = []
+    found: list[ModeResult] = []
     if "modes" in parts:
         found += _find_all(plan, sizes)
         rows += measured_rows(found)
@@ -88,8 +88,8 @@ def run_suite(
     )
 
 
-def _find_all(plan: Plan, sizes: Sequence[int]) -> list[Found]:
-    found: list[Found] = []
+def _find_all(plan: Plan, sizes: Sequence[int]) -> list[ModeResult]:
+    found: list[ModeResult] = []
     for size in sizes:
         # A pickle per row and instance is so slow that one size tells all.
         names = [name for name in COMPARED if name != PICKLED or size == sizes[-1]]

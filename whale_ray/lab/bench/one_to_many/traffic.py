@@ -1,4 +1,4 @@
-"""What a stream weighs on the wire, computed from its frames: what was measured must equal it.
+"""Bytes of a stream on the wire, computed from its frames, to check the measured bytes against.
 
 A host sends each of its children the bytes of the ring: every frame with its length word, rounded
 up to 64 bytes, and the padding where a frame would not fit before the end of the ring. Each message
@@ -14,11 +14,11 @@ from ....transport.links.messages import DATA_BYTES_MAX
 from ....transport.links.messages import HEADER_BYTES as MESSAGE_HEADER_BYTES
 from ....transport.ring_layout import FRAME_ALIGNMENT, LENGTH_BYTES
 
-__all__ = ["Traffic", "reduction", "stream_of"]
+__all__ = ["StreamBytes", "reduction", "stream_of"]
 
 
 @dataclass(frozen=True)
-class Traffic:
+class StreamBytes:
     """A stream to one child.
 
     Attributes:
@@ -38,8 +38,8 @@ class Traffic:
         return copies * (self.ring_bytes + MESSAGE_HEADER_BYTES * messages)
 
 
-def stream_of(frame_bytes: Iterable[int], capacity: int) -> Traffic:
-    """Return what frames of those sizes weigh in a ring of `capacity` bytes of data.
+def stream_of(frame_bytes: Iterable[int], capacity: int) -> StreamBytes:
+    """Return the bytes that frames of those sizes take in a ring of `capacity` bytes of data.
 
     A size is that of the frame's content: header, columns.
     """
@@ -51,9 +51,9 @@ def stream_of(frame_bytes: Iterable[int], capacity: int) -> Traffic:
             position += left
         position += whole
         frames += 1
-    return Traffic(position, frames)
+    return StreamBytes(position, frames)
 
 
 def reduction(ours: float, theirs: float) -> float:
-    """Return how much less `ours` is: −0.98 means that a fiftieth is left."""
+    """Return the relative difference of `ours` to `theirs`: −0.98 means a fiftieth of it."""
     return ours / theirs - 1.0

@@ -1,7 +1,7 @@
 """What a peer is: a program of its own in an environment of its own, bounded in time.
 
 A peer sends tuples of 100 bytes from one source to many instances, each of which reads every byte
-of every tuple (`touch`), for some seconds as fast as it can. What it takes then until the last
+of every tuple (`read_rows`), for some seconds as fast as it can. What it takes then until the last
 instance has read the last tuple counts too.
 
 `make peers` puts the environments into `.peers/`. They hold only what the project's own environment
@@ -61,7 +61,7 @@ class PeerResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PeerOutput:
     """What a program prints, as JSON, on its last line."""
 
     tuples: int
@@ -176,7 +176,7 @@ def python_program(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"{__package__}.{module}", *map(str, arguments)]
 
 
-def run_program(name: str, command: Command, timeout_s: float) -> Measured:
+def run_program(name: str, command: Command, timeout_s: float) -> PeerOutput:
     """Run a program to its end, or end it and all that it started; return its last line.
 
     Raises:
@@ -205,7 +205,7 @@ def run_program(name: str, command: Command, timeout_s: float) -> Measured:
         tail = (errors.strip() or told.strip())[-_TAIL_CHARACTERS:]
         msg = f"the peer {name} failed ({process.returncode}): {tail}"
         raise ResourceError(msg)
-    return Measured(**json.loads(lines[-1]))
+    return PeerOutput(**json.loads(lines[-1]))
 
 
 def end_with_parent(parent: int | None = None) -> None:

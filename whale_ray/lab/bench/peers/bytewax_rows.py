@@ -17,7 +17,7 @@ from ....transport.clock import SystemClock
 from .base import (
     NOT_INSTALLED,
     Command,
-    Measured,
+    PeerOutput,
     end_with_parent,
     has_package,
     python_path,
@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> None:
         run_step(name, dicts, keep=False)
         taken_ns.append(time.process_time_ns() - before_ns)
     wall_s = (clock.monotonic_ns() - begin_ns) / _REPETITIONS / 1e9
-    Measured(rows, wall_s, None, median(taken_ns) / 1e9, "one worker, one thread").print()
+    PeerOutput(rows, wall_s, None, median(taken_ns) / 1e9, "one worker, one thread").print()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """OpenMPI: `MPI_Bcast` of prepared bytes from a rank without instances to all others.
 
 It does nothing per tuple, and a rank receives a message once however many instances it serves, each
-of which then reads it. Without `touch` it is the bare broadcast.
+of which then reads it. Without `read_rows` it is the bare broadcast.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .base import (
     NOT_INSTALLED,
     TUPLE_BYTES,
     Command,
-    Measured,
     Peer,
+    PeerOutput,
     end_with_parent,
     environment_of,
     processes_for,
@@ -28,7 +28,7 @@ from .base import (
     python_program,
     shares,
 )
-from .touch import touch, warm_up
+from .reading import read_rows, warm_up
 
 ENVIRONMENT = "openmpi"
 _CLOCK = SystemClock()
@@ -86,7 +86,7 @@ def _receive(world: Any, message: np.ndarray, passes: int) -> int:
     while not message[0]:
         world.Bcast(message, root=0)
         for _ in range(passes):
-            touch(message)
+            read_rows(message)
         count += 1
     return count
 
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> None:
     if world.rank == 0:
         how = "touch in numba" if int(arguments[3]) else "untouched"
         note = f"{batch} tuples a message, {world.size - 1} ranks beside the root's; {how}"
-        Measured(count * batch, wall_s, cpu_s[0], sum(cpu_s), note).print()
+        PeerOutput(count * batch, wall_s, cpu_s[0], sum(cpu_s), note).print()
 
 
 if __name__ == "__main__":

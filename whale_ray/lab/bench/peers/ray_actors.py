@@ -21,13 +21,13 @@ from ....transport.clock import SystemClock
 from .base import (
     TUPLE_BYTES,
     Command,
-    Measured,
     Peer,
+    PeerOutput,
     end_with_parent,
     processes_for,
     python_program,
 )
-from .touch import touch, warm_up
+from .reading import read_rows, warm_up
 
 _CLOCK = SystemClock()
 _STORE_BYTES = 256 << 20
@@ -52,7 +52,7 @@ class RayActors(Peer):
         return Command(python_program("ray_actors", instances, seconds, batch), quiet)
 
 
-class Reader:
+class ReadingActor:
     """An actor that serves some instances."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Reader:
 
     def take(self, message: np.ndarray) -> int:
         """Read a batch, for one instance."""
-        return touch(message)
+        return read_rows(message)
 
     def cpu_s(self) -> float:
         """Return the CPU time since it was made."""
@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> None:
         _temp_dir=tempfile.gettempdir(),
     )
     try:
-        remote = ray.remote(num_cpus=0)(Reader)
+        remote = ray.remote(num_cpus=0)(ReadingActor)
         actors = [remote.remote() for _ in range(processes_for(instances))]
         before_s = sum(ray.get([actor.cpu_s.remote() for actor in actors]))
         content = np.zeros(batch * TUPLE_BYTES, np.uint8)
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> None:
     finally:
         ray.shutdown()
     note = f"{batch} tuples a call, {len(actors)} actors; touch in numba"
-    Measured(batches * batch, wall_s, own_s, cpu_s, note).print()
+    PeerOutput(batches * batch, wall_s, own_s, cpu_s, note).print()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from .base import (
     NOT_INSTALLED,
     TUPLE_BYTES,
     Command,
-    Measured,
     Peer,
+    PeerOutput,
     end_with_parent,
     has_package,
     processes_for,
@@ -37,8 +37,8 @@ from .base import (
     python_program,
     shares,
 )
+from .reading import read_rows, warm_up
 from .sockets import load_zmq, zmq_address
-from .touch import touch, warm_up
 
 ENVIRONMENT = "zeromq"
 SLICE = 2621
@@ -212,7 +212,7 @@ def _readers(meeting: _Meeting, instances: int, kind: str) -> list[Role]:
             meeting.connect(socket, place)
         for socket in sockets:
             socket.recv()  # the hello: connecting is not part of what is measured
-        return partial(_received, sockets, touch)
+        return partial(_received, sockets, read_rows)
 
     roles: list[Role] = []
     first = 0
@@ -274,7 +274,7 @@ def fan_out_roles(instances: int, seconds: float, batch: int, over: str) -> list
             message = codec.decode(_aligned(frame), schemas)
             assert isinstance(message, WorkerMessage)
             for column in message.batch.columns:
-                touch(column.data.view(np.uint8))
+                read_rows(column.data.view(np.uint8))
 
         return partial(_received, [socket], consume)
 
@@ -313,7 +313,7 @@ def main(arguments: list[str]) -> None:
     if received != source.result * instances:
         msg = f"{source.result * instances - received} messages were lost"
         raise RuntimeError(msg)
-    Measured(
+    PeerOutput(
         tuples=source.result * batch,
         wall_s=together.wall_ns / 1e9,
         source_cpu_s=source.cpu_ns / 1e9,

@@ -29,7 +29,15 @@ from ...transport.push.wire import PushInlet, PushOutlet
 from ...transport.segment import Segment
 from ...transport.shm import attach_ring, create_ring
 from ...transport.tcp.endpoint import TcpEndpoint
-from .lanes import ChannelSender, ClosingLane, Load, Receive, ReceivingSide, Sender, SendingSide
+from .backends import (
+    ChannelSender,
+    ClosingBackend,
+    MessageLoad,
+    MessageSender,
+    ReceiveAll,
+    ReceivingSide,
+    SendingSide,
+)
 from .ring_pair import RingPair
 
 SLOT_BYTES: Final = TransportSettings().push_slot_bytes
@@ -60,24 +68,24 @@ class Sides(Protocol):
         ...
 
 
-class ChannelLane(ClosingLane):
-    """The lane of any channel."""
+class ChannelBackend(ClosingBackend):
+    """The backend of any channel."""
 
-    def __init__(self, make: Callable[[int, int], Sides], load: Load) -> None:
+    def __init__(self, make: Callable[[int, int], Sides], load: MessageLoad) -> None:
         """Make the sides for `load`; `make` takes the bytes of memory and the readers."""
         self._load = load
         self._sides = make(load.memory_bytes, load.readers)
 
     def close(self) -> None:
-        """See `ClosingLane.close`."""
+        """See `ClosingBackend.close`."""
         self._sides.close()
 
-    def sender(self) -> Sender:
-        """See `Lane.sender`."""
+    def sender(self) -> MessageSender:
+        """See `Backend.sender`."""
         return ChannelSender(self._sides.sending(), self._load)
 
-    def receiver(self, reader: int) -> Receive:
-        """See `Lane.receiver`."""
+    def receiver(self, reader: int) -> ReceiveAll:
+        """See `Backend.receiver`."""
         return partial(self._sides.receiving(reader).receive, self._load.consume)
 
 

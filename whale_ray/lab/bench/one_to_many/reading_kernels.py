@@ -1,4 +1,4 @@
-"""`touch`, compiled: every instance reads every byte of every row, by a pass of its own.
+"""`read_rows`, compiled: every instance reads every byte of every row, by a pass of its own.
 
 A row has 100 bytes in three columns: a number (uint32), a moment (int64) and 88 bytes of content,
 read as eleven words. An instance's checksum is the sum of all words that it has read; so what it
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ....transport.compiling import njit
 
-__all__ = ["CONTENT_WORDS", "TILE_ROWS", "touch"]
+__all__ = ["CONTENT_WORDS", "TILE_ROWS", "read_rows"]
 
 CONTENT_WORDS = 11
 TILE_ROWS = 320
@@ -42,7 +42,7 @@ def _pass(numbers: Numbers, moments: Words, content: Words, sums: Words, instanc
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
-def touch(numbers: Numbers, moments: Words, content: Words, sums: Words) -> None:
+def read_rows(numbers: Numbers, moments: Words, content: Words, sums: Words) -> None:
     """Let each of the instances, whose checksums are `sums` (n,), read all rows.
 
     Args:

@@ -1,8 +1,8 @@
-"""The board of a measurement: what the suite tells source and workers, and what they count.
+"""The control block of a measurement: commands to source and workers, and their counters.
 
-One segment that all processes of the measured job map, whichever host they stand for. The suite
-writes the orders, the source and each worker a record of their own; nobody waits for anybody, and
-nothing here is on the way of a row. Words are int64.
+One segment of shared memory that all processes of the measured job map, on all logical hosts. The
+suite writes the orders; the source and each worker write a record of their own. No process waits
+for another here, and rows do not pass through it. Words are int64.
 
 ::
 
@@ -23,10 +23,10 @@ from ....transport.segment import SEGMENT_HEADER_BYTES, Segment, SegmentHandle
 Words = npt.NDArray[np.int64]
 
 RECORD_WORDS: Final = 16
-"""Two cache lines: no two processes write to one."""
+"""Two cache lines, so that no two processes write to the same one."""
 
 UNPACED: Final = -1
-"""A rate: rows as fast as they are taken."""
+"""As a rate: rows are emitted as fast as they are consumed."""
 
 # Orders.
 RATE, STRIDE, STOP, BIN_BEGIN_NS, BIN_NS = range(5)
@@ -35,14 +35,14 @@ ROWS, BATCHES, PID, OWN_NS, WORD_SUM = range(5)
 
 
 @dataclass(frozen=True)
-class BoardShape:
-    """How much room a board has.
+class ControlBlockShape:
+    """Dimensions of a control block.
 
     Attributes:
-        workers: workers that may hold instances; their numbers begin with 0.
+        workers: workers that may have instances, numbered from 0.
         instances: instances of the operator.
-        samples: rows whose way is noted at a time.
-        bins: spans of time in which rows are counted.
+        samples: rows whose latency is recorded at a time.
+        bins: time intervals in which rows are counted.
     """
 
     workers: int
@@ -66,28 +66,28 @@ class BoardShape:
 
 
 @dataclass(frozen=True)
-class BoardHandle:
-    """What the processes of the job attach with."""
+class ControlBlockHandle:
+    """What the processes of the job need to map a control block."""
 
     segment: SegmentHandle
-    shape: BoardShape
+    shape: ControlBlockShape
 
 
-class Board:
-    """The parts of a board, as arrays over shared memory.
+class ControlBlock:
+    """The parts of a control block, as arrays over shared memory.
 
     Attributes:
-        orders: the suite's.
-        source: the source's record.
+        orders: commands of the suite.
+        source: record of the source.
         workers: a record per worker.
-        sums: the checksum of each instance, in the first word of a line.
-        scheduled: when a sampled row was to be sent, monotonic ns.
-        arrived: when it reached a worker, by worker.
-        done: when the worker's instances were through with it.
-        bins: rows per span of time, the source's first, then by worker.
+        sums: the checksum of each instance, in the first word of a cache line.
+        scheduled: when a sampled row was due, monotonic ns.
+        arrived: when it reached each worker.
+        done: when all of the worker's instances had processed it.
+        bins: rows per time interval, of the source first, then of each worker.
     """
 
-    def __init__(self, segment: Segment, shape: BoardShape) -> None:
+    def __init__(self, segment: Segment, shape: ControlBlockShape) -> None:
         self._segment = segment
         self.shape = shape
         parts: dict[str, Words] = {}
@@ -106,22 +106,22 @@ class Board:
         self.bins: Words = parts["bins"]
 
     @classmethod
-    def create(cls, shape: BoardShape) -> Board:
-        """Make a board. Raises ResourceError if there is no room."""
+    def create(cls, shape: ControlBlockShape) -> ControlBlock:
+        """Create a control block; raises ResourceError if there is not enough memory."""
         words = sum(int(np.prod(size)) for size in shape.sizes.values())
-        segment = Segment.create(SEGMENT_HEADER_BYTES + 8 * words, "board", "bench")
+        segment = Segment.create(SEGMENT_HEADER_BYTES + 8 * words, "control_block", "bench")
         return cls(segment, shape)
 
     @classmethod
-    def attach(cls, handle: BoardHandle) -> Board:
-        """Map a board that another process made."""
+    def attach(cls, handle: ControlBlockHandle) -> ControlBlock:
+        """Map a control block that another process created."""
         return cls(Segment.attach(handle.segment), handle.shape)
 
     @property
-    def handle(self) -> BoardHandle:
-        """What others attach with."""
-        return BoardHandle(self._segment.handle, self.shape)
+    def handle(self) -> ControlBlockHandle:
+        """The handle with which other processes attach."""
+        return ControlBlockHandle(self._segment.handle, self.shape)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._segment.close()

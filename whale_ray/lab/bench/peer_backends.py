@@ -18,7 +18,7 @@ import numpy as np
 from ...configs.settings import TransportSettings
 from ...transport.segment import Bytes
 from ...transport.tcp.sockets import prepare
-from .lanes import ClosingLane, Load, Receive
+from .backends import ClosingBackend, MessageLoad, ReceiveAll
 from .peers.sockets import zmq_address, zmq_pair_socket
 
 _ADDRESS: Final = "127.0.0.1"
@@ -27,14 +27,14 @@ _NO_COPIES_FROM_BYTES: Final = 64 << 10
 _NUMBERS = count_up()
 
 
-class SocketLane(ClosingLane):
+class SocketBackend(ClosingBackend):
     """Loopback TCP sockets in a loop of plain Python, with the options that links set.
 
     But for the send buffer, which the kernel fits: here that is the fastest. With `copies` the
     message is copied into places that go round as in a ring before it is sent, and received there.
     """
 
-    def __init__(self, load: Load, *, copies: bool = False) -> None:
+    def __init__(self, load: MessageLoad, *, copies: bool = False) -> None:
         """Listen."""
         self._load = load
         self._places = load.memory_bytes // load.nbytes if copies else 0
@@ -45,13 +45,13 @@ class SocketLane(ClosingLane):
         self._listener.close()
 
     def sender(self) -> PlainSender:
-        """See `Lane.sender`."""
+        """See `Backend.sender`."""
         accepted = [self._listener.accept()[0] for _ in range(self._load.readers)]
         sockets = [_prepared(sock) for sock in accepted]
         return PlainSender(sockets, self._load.content(), _places(self._places, self._load))
 
-    def receiver(self, reader: int) -> Receive:
-        """See `Lane.receiver`."""
+    def receiver(self, reader: int) -> ReceiveAll:
+        """See `Backend.receiver`."""
         del reader  # one is like the other
         sock = socket.create_connection(self._listener.getsockname())
         places = _places(max(1, self._places), self._load)
@@ -69,7 +69,7 @@ class PlainSender:
         self._copies = bool(places)
 
     def send(self, count: int) -> None:
-        """See `Sender.send`."""
+        """See `MessageSender.send`."""
         for _ in range(count):
             message = self._content
             if self._copies:
@@ -79,7 +79,7 @@ class PlainSender:
                 sock.sendall(message.data)
 
     def finish(self) -> None:
-        """See `Sender.finish`."""
+        """See `MessageSender.finish`."""
         for sock in self._sockets:
             sock.shutdown(socket.SHUT_WR)
 
@@ -90,11 +90,11 @@ def _prepared(sock: socket.socket) -> socket.socket:
     return sock
 
 
-def _places(count: int, load: Load) -> list[Bytes]:
+def _places(count: int, load: MessageLoad) -> list[Bytes]:
     return list(np.zeros((count, load.nbytes), np.uint8))
 
 
-def _receive_plainly(sock: socket.socket, load: Load, places: list[Bytes]) -> int:
+def _receive_plainly(sock: socket.socket, load: MessageLoad, places: list[Bytes]) -> int:
     nbytes, consume = load.nbytes, load.consume
     count = 0
     while True:
@@ -109,10 +109,10 @@ def _receive_plainly(sock: socket.socket, load: Load, places: list[Bytes]) -> in
         count += 1
 
 
-class ZmqLane(ClosingLane):
+class ZmqBackend(ClosingBackend):
     """PAIR sockets over ipc or tcp; from 64 KiB on without copies on either side."""
 
-    def __init__(self, over: Literal["ipc", "tcp"], load: Load) -> None:
+    def __init__(self, over: Literal["ipc", "tcp"], load: MessageLoad) -> None:
         """Know where to meet."""
         self._load = load
         self._over = over
@@ -125,8 +125,8 @@ class ZmqLane(ClosingLane):
             for end in ends:
                 end.close()
 
-    def sender(self) -> ZmqLaneSender:
-        """See `Lane.sender`."""
+    def sender(self) -> ZmqBackendSender:
+        """See `Backend.sender`."""
         sockets = [self._socket() for _ in self._pipes]
         for number, (sock, (_, tell)) in enumerate(zip(sockets, self._pipes, strict=True)):
             sock.bind(
@@ -137,10 +137,10 @@ class ZmqLane(ClosingLane):
             tell.send(sock.last_endpoint.rstrip(b"\0"))
         for sock in sockets:
             sock.send(b"")  # returns once the reader has connected
-        return ZmqLaneSender(sockets, self._load.content())
+        return ZmqBackendSender(sockets, self._load.content())
 
-    def receiver(self, reader: int) -> Receive:
-        """See `Lane.receiver`."""
+    def receiver(self, reader: int) -> ReceiveAll:
+        """See `Backend.receiver`."""
         sock = self._socket()
         sock.connect(self._pipes[reader][0].recv())
         sock.recv()
@@ -162,7 +162,7 @@ class ZmqLane(ClosingLane):
             count += 1
 
 
-class ZmqLaneSender:
+class ZmqBackendSender:
     """One socket for each reader."""
 
     def __init__(self, sockets: list[Any], content: Bytes) -> None:
@@ -172,12 +172,12 @@ class ZmqLaneSender:
         self._copies = content.size < _NO_COPIES_FROM_BYTES
 
     def send(self, count: int) -> None:
-        """See `Sender.send`."""
+        """See `MessageSender.send`."""
         for _ in range(count):
             for sock in self._sockets:
                 sock.send(self._content, copy=self._copies)
 
     def finish(self) -> None:
-        """See `Sender.finish`."""
+        """See `MessageSender.finish`."""
         for sock in self._sockets:
             sock.send(b"")

@@ -1,8 +1,8 @@
-"""Lanes: ways to move messages from one process to others, all measured by the same loop.
+"""Backends: transports of messages from one process to others, all measured by the same loop.
 
-A sender sends its prepared message again and again for a fixed time, then ends; readers receive
-until the end. So the figures of fast and slow ways, on a quiet or a loaded machine, need no counts
-chosen in advance, and what the sender sent last counts only when every reader has it.
+A sender repeats its prepared message for a fixed time, then ends; readers receive until the end. So
+fast and slow backends need no message count chosen in advance, on an idle or a busy machine, and
+the measured time includes the delivery of the last message to every reader.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from .ring_loops import sum_frame
 _CLOCK: Final = SystemClock()
 _CHUNK_BYTES: Final = 64 << 10
 READ_FROM_BYTES: Final = 4 << 10
-"""Readers read every word of messages of this size and above; smaller ones they only receive."""
+"""Readers read every word of messages of at least this size; smaller ones are only received."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What is sent, to how many, and for how long."""
+class MessageLoad:
+    """Message size, number of readers and duration of a measurement."""
 
     nbytes: int
-    """Of one message."""
+    """Size of one message."""
     readers: int
     duration_ns: int
     as_it_lies: bool = False
-    """Whether neither side of a channel touches the bytes: they are moved as they lie there."""
+    """Whether the payload is neither written nor read: only the channel's own work is measured."""
     memory_bytes_min: int = 4 << 20
 
     @property
     def chunk(self) -> int:
-        """Messages between two looks at the clock: of 64 KiB in all, or one."""
+        """Messages between two readings of the clock: 64 KiB in all, or one message."""
         return max(1, _CHUNK_BYTES // self.nbytes)
 
     @property
     def pump_bytes(self) -> int:
-        """Put between two looks at the network, where there is room: a quarter of a ring."""
+        """Bytes sent between two polls of the network: a quarter of a ring."""
         return self.memory_bytes // 4
 
     @property
     def memory_bytes(self) -> int:
-        """Of a ring, or of all push slots: the least, or 8 messages where these are more."""
+        """Size of a ring, or of all push slots: `memory_bytes_min`, or 8 messages if larger."""
         return max(self.memory_bytes_min, 8 * self.nbytes)
 
     def content(self) -> Bytes:
@@ -66,7 +66,7 @@ class Load:
         return sum_frame if self.nbytes >= READ_FROM_BYTES and not self.as_it_lies else len
 
 
-class Sender(Protocol):
+class MessageSender(Protocol):
     """The sending side, in its own process."""
 
     def send(self, count: int) -> None:
@@ -74,28 +74,28 @@ class Sender(Protocol):
         ...
 
     def finish(self) -> None:
-        """Tell the readers that nothing follows; waits until all is on its way."""
+        """Send the end of the stream; wait until everything has been handed to the transport."""
         ...
 
 
-Receive: TypeAlias = Callable[[], int]
-"""Receives until the end; returns how many messages there were."""
+ReceiveAll: TypeAlias = Callable[[], int]
+"""Receives until the end of the stream; returns the number of messages."""
 
 
-class Lane(AbstractContextManager["Lane"], Protocol):
-    """One way, made before the processes are forked; as a context it cleans up."""
+class Backend(AbstractContextManager["Backend"], Protocol):
+    """One backend, created before the processes are forked; leaving its context cleans up."""
 
-    def sender(self) -> Sender:
+    def sender(self) -> MessageSender:
         """Return the sending side, in its own process, ready."""
         ...
 
-    def receiver(self, reader: int) -> Receive:
+    def receiver(self, reader: int) -> ReceiveAll:
         """Return one receiving side, in its own process, ready."""
         ...
 
 
-class ClosingLane:
-    """A lane that calls its own `close` at the end."""
+class ClosingBackend:
+    """A backend whose context ends with `close`."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,22 +109,22 @@ class ClosingLane:
         self.close()
 
     def close(self) -> None:
-        """Give back what was made before the fork."""
+        """Release what was created before the fork."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One measurement of one way."""
+class Measurement:
+    """One measurement of one backend."""
 
     messages: int
     seconds: float
     sender_cpu_s: float
     readers_cpu_s: float
-    """Of all readers, and of what receives for them."""
+    """CPU seconds of all readers, and of processes that receive for them."""
 
     @property
     def rate(self) -> float:
-        """Messages per second, which every reader got."""
+        """Messages per second that every reader received."""
         return self.messages / self.seconds
 
     @property
@@ -133,45 +133,45 @@ class Sample:
         return (self.sender_cpu_s + self.readers_cpu_s) / self.seconds
 
 
-def sample_lane(lane: Lane, load: Load) -> Sample:
+def measure_backend(backend: Backend, load: MessageLoad) -> Measurement:
     """Measure once; RuntimeError if a reader got another number of messages than were sent."""
 
     def send() -> Work:
-        return partial(_send_for, lane.sender(), load)
+        return partial(_send_for, backend.sender(), load)
 
     roles: list[Role] = [send]
-    roles += [partial(lane.receiver, reader) for reader in range(load.readers)]
+    roles += [partial(backend.receiver, reader) for reader in range(load.readers)]
     together = run_together(roles)
     sent, *received = (timing.result for timing in together.timings)
     if any(count != sent for count in received):
-        msg = f"{type(lane).__name__}: {sent} messages were sent, {received} received"
+        msg = f"{type(backend).__name__}: {sent} messages were sent, {received} received"
         raise RuntimeError(msg)
     sender, *readers = (timing.cpu_ns for timing in together.timings)
-    return Sample(sent, together.wall_ns / 1e9, sender / 1e9, sum(readers) / 1e9)
+    return Measurement(sent, together.wall_ns / 1e9, sender / 1e9, sum(readers) / 1e9)
 
 
-Samples: TypeAlias = Mapping[str, Sequence[Sample]]
-"""By way; of equally many repetitions."""
+Measurements: TypeAlias = Mapping[str, Sequence[Measurement]]
+"""Name of the backend → measurements, with the same number of repetitions for all."""
 
 
 def take_turns(
-    ways: Mapping[str, Callable[[Load], Sample]], load: Load, repetitions: int
-) -> Samples:
-    """Measure the ways in turn, and that several times."""
-    samples: dict[str, list[Sample]] = {way: [] for way in ways}
+    ways: Mapping[str, Callable[[MessageLoad], Measurement]], load: MessageLoad, repetitions: int
+) -> Measurements:
+    """Measure all backends in turn, `repetitions` times."""
+    samples: dict[str, list[Measurement]] = {way: [] for way in ways}
     for _ in range(repetitions):
         for way, sample in ways.items():
             samples[way].append(sample(load))
     return samples
 
 
-def paired_ratio(samples: Samples, way: str, against: str) -> float:
-    """Return the median of how many times the rate of `against` that of `way` is."""
+def paired_ratio(samples: Measurements, way: str, against: str) -> float:
+    """Return the median, over the repetitions, of the rate of `way` ÷ the rate of `against`."""
     pairs = zip(samples[way], samples[against], strict=True)
     return median([ours.rate / theirs.rate for ours, theirs in pairs])
 
 
-def _send_for(sender: Sender, load: Load) -> int:
+def _send_for(sender: MessageSender, load: MessageLoad) -> int:
     end_ns = _CLOCK.monotonic_ns() + load.duration_ns
     sent, chunk = 0, load.chunk
     while not sent or _CLOCK.monotonic_ns() < end_ns:  # once even if the time is up already
@@ -181,8 +181,8 @@ def _send_for(sender: Sender, load: Load) -> int:
     return sent
 
 
-def sample_copies(load: Load) -> Sample:
-    """Copy the message, a call each, to places that go round as in the ring: memcpy."""
+def sample_copies(load: MessageLoad) -> Measurement:
+    """Copy the message with one call each to successive places of a ring: memcpy."""
     content = load.content()
     places = np.zeros((load.memory_bytes // load.nbytes, load.nbytes), np.uint8)
     targets = list(places)
@@ -194,7 +194,7 @@ def sample_copies(load: Load) -> Sample:
         copied += load.chunk
         end_ns = _CLOCK.monotonic_ns()
     seconds = (end_ns - start_ns) / 1e9
-    return Sample(copied, seconds, seconds, 0.0)
+    return Measurement(copied, seconds, seconds, 0.0)
 
 
 def _no_pump() -> bool:
@@ -207,15 +207,15 @@ def _delivered_at_once() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SendingSide:
-    """A channel's sending end, and how its process keeps it going."""
+    """A channel's sending end, and the functions with which its process drives it."""
 
     channel: Channel
     wait: Callable[[int], object]
-    """Sleeps until so many bytes may find room, but not for long."""
+    """Sleeps until there may be room for that many bytes, for a bounded time."""
     pump: Callable[[], object] = _no_pump
     """Moves bytes over the network, without waiting."""
     delivered: Callable[[], bool] = _delivered_at_once
-    """Whether, after the channel was closed, the network has delivered everything."""
+    """Whether the network has delivered everything, after the channel was closed."""
 
     def put(self, nbytes: int, encode: Callable[[Bytes], int]) -> None:
         """Send one message; waits for room."""
@@ -228,18 +228,18 @@ class SendingSide:
     def finish(self) -> None:
         """Close the channel; returns when everything was delivered."""
         self.channel.close()
-        self.pump()  # says so, even if everything before was delivered
+        self.pump()  # sends the end of the stream, even if everything before was delivered
         while not self.delivered():
             self.wait(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivingSide:
-    """A channel's receiving end, and how its process keeps it going."""
+    """A channel's receiving end, and the functions with which its process drives it."""
 
     channel: Channel
     wait: Callable[[], object]
-    """Sleeps until there may be a message or the end, but not for long."""
+    """Sleeps until there may be a message or the end, for a bounded time."""
     pump: Callable[[], object] = _no_pump
     """Moves bytes over the network, without waiting; called at the end."""
 
@@ -249,7 +249,7 @@ class ReceivingSide:
         while True:
             while (frame := channel.get()) is None:
                 if channel.closed_by_peer:
-                    self.pump()  # the sender waits to hear that all is here
+                    self.pump()  # the sender waits for this acknowledgement
                     return count
                 self.wait()
             consume(frame.data)
@@ -260,7 +260,7 @@ class ReceivingSide:
 class ChannelSender:
     """Sends a prepared message through a channel: the encoder copies it into the channel."""
 
-    def __init__(self, side: SendingSide, load: Load) -> None:
+    def __init__(self, side: SendingSide, load: MessageLoad) -> None:
         """Send the message of `load` by `side`."""
         self._side = side
         self._content = load.content()
@@ -274,7 +274,7 @@ class ChannelSender:
         return buffer.size
 
     def send(self, count: int) -> None:
-        """See `Sender.send`."""
+        """See `MessageSender.send`."""
         put, nbytes, encode = self._side.channel.put, self._content.size, self._encode
         for _ in range(count):
             if put(nbytes, encode) is not Outcome.SENT:
@@ -285,5 +285,5 @@ class ChannelSender:
             self._side.pump()
 
     def finish(self) -> None:
-        """See `Sender.finish`."""
+        """See `MessageSender.finish`."""
         self._side.finish()

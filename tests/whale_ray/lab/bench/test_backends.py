@@ -1,12 +1,12 @@
-"""Every lane moves every message to every reader; the figures are nobody's test."""
+"""Every backend moves every message to every reader; measured times are not asserted."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from whale_ray.lab.bench import lanes, matrix, sweeps
-from whale_ray.lab.bench.lanes import Load, Sample, sample_copies, sample_lane
+from whale_ray.lab.bench import backends, matrix, sweeps
+from whale_ray.lab.bench.backends import Measurement, MessageLoad, measure_backend, sample_copies
 from whale_ray.lab.bench.matrix import MEMCPY, PLAIN, PUSH, SHM, TCP, ZMQ_TCP
 
 KIB = 1 << 10
@@ -17,9 +17,9 @@ WAYS = [way for way in matrix._AGAINST if way != MEMCPY]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("nbytes", [32, 100 * KIB])
 def test_every_message_arrives(way: str, nbytes: int):
-    load = Load(nbytes, 1, MS)
-    with matrix._LANES[way](load) as lane:
-        sample = sample_lane(lane, load)
+    load = MessageLoad(nbytes, 1, MS)
+    with matrix._LANES[way](load) as backend:
+        sample = measure_backend(backend, load)
     assert sample.messages >= load.chunk
     assert sample.messages % load.chunk == 0
     assert sample.rate > 0
@@ -29,22 +29,22 @@ def test_every_message_arrives(way: str, nbytes: int):
 
 @pytest.mark.parametrize("way", [SHM, TCP, PLAIN, ZMQ_TCP])
 def test_every_reader_gets_all(way: str):
-    load = Load(4 * KIB, 3, MS)
-    with matrix._LANES[way](load) as lane:
-        sample = sample_lane(lane, load)  # which compares the readers' counts
+    load = MessageLoad(4 * KIB, 3, MS)
+    with matrix._LANES[way](load) as backend:
+        sample = measure_backend(backend, load)  # which compares the readers' counts
     assert sample.messages >= load.chunk
 
 
 @pytest.mark.parametrize("way", [SHM, TCP, PUSH])
 def test_messages_larger_than_the_usual_ring_fit(way: str):
-    load = Load(4096 * KIB, 1, MS)
+    load = MessageLoad(4096 * KIB, 1, MS)
     assert load.memory_bytes == 32 * 1024 * KIB
-    with matrix._LANES[way](load) as lane:
-        assert sample_lane(lane, load).messages >= 1
+    with matrix._LANES[way](load) as backend:
+        assert measure_backend(backend, load).messages >= 1
 
 
 def test_copies():
-    sample = sample_copies(Load(64, 1, MS))
+    sample = sample_copies(MessageLoad(64, 1, MS))
     assert sample.messages % 1024 == 0
     assert sample.messages > 0
 
@@ -71,16 +71,16 @@ def test_a_chunk_is_sent_even_if_the_time_is_up_before(monkeypatch: pytest.Monke
         def finish(self) -> None:
             self.done.append("finished")
 
-    monkeypatch.setattr(lanes, "_CLOCK", PassingTime())
-    sender, load = Counting(), Load(64, 1, MS)
-    assert lanes._send_for(sender, load) == load.chunk
+    monkeypatch.setattr(backends, "_CLOCK", PassingTime())
+    sender, load = Counting(), MessageLoad(64, 1, MS)
+    assert backends._send_for(sender, load) == load.chunk
     assert sender.done == [load.chunk, "finished"]
 
 
 def test_a_chunk_is_copied_even_if_the_time_is_up_before(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lanes, "_CLOCK", PassingTime())
-    load = Load(64, 1, MS)
-    assert sample_copies(load) == Sample(load.chunk, 3600, 3600, 0)
+    monkeypatch.setattr(backends, "_CLOCK", PassingTime())
+    load = MessageLoad(64, 1, MS)
+    assert sample_copies(load) == Measurement(load.chunk, 3600, 3600, 0)
 
 
 def test_a_lane_that_loses_a_message_is_noticed():
@@ -98,12 +98,12 @@ def test_a_lane_that_loses_a_message_is_noticed():
             return lambda: reader
 
     with pytest.raises(RuntimeError, match=r"Lossy: \d+ messages were sent, \[0\] received"):
-        sample_lane(Lossy(), Load(64, 1, MS))
+        measure_backend(Lossy(), MessageLoad(64, 1, MS))
 
 
 def test_ratios_are_medians_of_pairs():
-    def samples(*rates: int) -> list[Sample]:
-        return [Sample(rate, 1.0, 0.0, 0.0) for rate in rates]
+    def samples(*rates: int) -> list[Measurement]:
+        return [Measurement(rate, 1.0, 0.0, 0.0) for rate in rates]
 
     found = {TCP: samples(10, 400, 90), PLAIN: samples(20, 100, 100)}
     assert matrix.paired_ratio(found, TCP, PLAIN) == 0.9  # of 0.5, 4 and 0.9

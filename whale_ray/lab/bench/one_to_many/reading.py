@@ -1,4 +1,4 @@
-"""`Touch`: an operator that does nothing but read, and counts what it has read."""
+"""`ReadEveryByte`: an operator that does nothing but read, and counts what it has read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from ....operators.process import InstanceContext, Output, Process
 from ....transport.wire.batch import Batch
-from . import board as b
-from .touch_kernels import touch
+from . import control_block as b
+from .reading_kernels import read_rows
 
-__all__ = ["Touch"]
+__all__ = ["ReadEveryByte"]
 
 Words = npt.NDArray[np.uint64]
 
 
-class Touch(Process):
-    """Every instance reads every byte of every row; what it has read stands on the board.
+class ReadEveryByte(Process):
+    """Every instance reads every byte of every row; counters and checksums go to the control block.
 
     One object serves all instances of a worker, each of which makes a pass of its own.
     """
@@ -28,24 +28,24 @@ class Touch(Process):
     per_worker: ClassVar[bool] = True
     one_by_one: ClassVar[bool] = True
 
-    def __init__(self, board: b.BoardHandle) -> None:
-        """Report to `board`."""
-        self._handle = board
+    def __init__(self, control_block: b.ControlBlockHandle) -> None:
+        """Report to `control_block`."""
+        self._handle = control_block
 
     def open(self, context: InstanceContext) -> None:
         """Find the worker's record, and load the compiled loop."""
-        board = b.Board.attach(self._handle)
-        self._board = board
+        control_block = b.ControlBlock.attach(self._handle)
+        self._control_block = control_block
         self._clock = context.clock
         self._sums: Words = np.zeros(len(context.instances), np.uint64)
         self._first = context.instances[0]
-        # Instances are placed in blocks, so the first one tells the worker's number.
-        self._worker = worker = self._first * board.shape.workers // context.parallelism
-        self._record = board.workers[worker]
-        self._arrived, self._done = board.arrived[worker], board.done[worker]
-        self._bins = board.bins[1 + worker]
+        # Instances are placed in blocks, so the worker's number follows from its first instance.
+        self._worker = worker = self._first * control_block.shape.workers // context.parallelism
+        self._record = control_block.workers[worker]
+        self._arrived, self._done = control_block.arrived[worker], control_block.done[worker]
+        self._bins = control_block.bins[1 + worker]
         nothing: Words = np.zeros(0, np.uint64)
-        touch(nothing.astype(np.uint32), nothing, nothing, self._sums)
+        read_rows(nothing.astype(np.uint32), nothing, nothing, self._sums)
         self._record[b.PID] = os.getpid()
 
     def on_batch(self, batch: Batch, out: Output) -> None:
@@ -55,34 +55,34 @@ class Touch(Process):
         first = instances[0] - self._first
         sums = self._sums[first : first + len(instances)]
         numbers, moments, content = _columns(batch)
-        touch(numbers, moments, content, sums)
+        read_rows(numbers, moments, content, sums)
         self._note(numbers, len(instances), begin_ns, self._clock.monotonic_ns())
 
     def _note(
         self, numbers: npt.NDArray[np.uint32], instances: int, begin_ns: int, end_ns: int
     ) -> None:
-        """Count `instances` instances' rows; rows that are followed arrive with the last."""
-        board, record = self._board, self._record
-        orders, rows = board.orders, len(numbers)
+        """Count the rows for `instances` instances; record the times of sampled rows."""
+        control_block, record = self._control_block, self._record
+        orders, rows = control_block.orders, len(numbers)
         stride = int(orders[b.STRIDE])
         if stride:
             sampled = numbers[-int(numbers[0]) % stride :: stride]
-            places = sampled // stride % board.shape.samples
+            places = sampled // stride % control_block.shape.samples
             self._arrived[places] = begin_ns
             self._done[places] = end_ns
         if orders[b.BIN_NS]:
             place = (end_ns - int(orders[b.BIN_BEGIN_NS])) // int(orders[b.BIN_NS])
-            if 0 <= place < board.shape.bins:
+            if 0 <= place < control_block.shape.bins:
                 self._bins[place] += rows * instances
         place = self._first
-        board.sums[place : place + len(self._sums), 0] = self._sums.view(np.int64)
+        control_block.sums[place : place + len(self._sums), 0] = self._sums.view(np.int64)
         record[b.OWN_NS] += end_ns - begin_ns
         record[b.BATCHES] += 1
         record[b.ROWS] += rows * instances
 
 
 def _columns(batch: Batch) -> tuple[npt.NDArray[np.uint32], Words, Words]:
-    """Return the three columns as words; of pickled rows what is in the pickles."""
+    """Return the three columns as words; pickled rows are unpickled."""
     if "row" not in batch.schema.names:
         return (
             batch.column("number").data,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ....transport.segment import Bytes
 from ..ring_loops import sum_frame
 
-__all__ = ["touch", "warm_up"]
+__all__ = ["read_rows", "warm_up"]
 
 
-def touch(message: Bytes) -> int:
+def read_rows(message: Bytes) -> int:
     """Read all of uint8 (n,), whole words of 8 bytes and then the rest; return a checksum.
 
     One call is one instance's own reading of one message.
@@ -23,4 +23,4 @@ def warm_up() -> None:
 
     memory = np.zeros(104, np.uint8)
     memory.flags.writeable = False
-    touch(memory)
+    read_rows(memory)
