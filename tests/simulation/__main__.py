@@ -1,4 +1,4 @@
-"""Play scenarios again, or very many of them: `python -m tests.simulation --help`."""
+"""Repeat scenarios, or play very many of them: `python -m tests.simulation --help`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _replay(chosen.name, chosen.seed)
         return _soak(chosen.names, chosen.count, chosen.base)
     except UsageError as error:
-        _say(str(error), to_errors=True)
+        _print_line(str(error), to_errors=True)
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -50,19 +50,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _replay(name: str, seed: int) -> int:
     try:
-        fingerprint = play_seed(find_scenario(name), seed, trace=_say)
+        fingerprint = play_seed(find_scenario(name), seed, trace=_print_line)
     except SeedFailedError as error:
-        _say(str(error))
+        _print_line(str(error))
         return EXIT_FAILURE
-    _say(f"{name}: seed {seed} is well, fingerprint {fingerprint:016x}")
+    _print_line(f"{name}: seed {seed} is well, fingerprint {fingerprint:016x}")
     return 0
 
 
 def _soak(names: Sequence[str], count: int, base: int | None) -> int:
-    """Play the scenarios in turn; one that fails stops, the others go on."""
+    """Play the scenarios in turn; a failed scenario gets no more seeds, the others continue."""
     base = fresh_base() if base is None else base
     left = {name: find_scenario(name) for name in names or SCENARIOS}
-    _say(f"{count:,} seeds from base {base}: {', '.join(left)}")
+    _print_line(f"{count:,} seeds from base {base}: {', '.join(left)}")
     played, failed = dict.fromkeys(left, 0), 0
     order = list(left)
     for number, seed in enumerate(seeds_from(base, count), 1):
@@ -71,18 +71,18 @@ def _soak(names: Sequence[str], count: int, base: int | None) -> int:
             try:
                 play_seed(left[name], seed)
             except SeedFailedError as error:
-                _say(f"{name} failed\n{error}")
+                _print_line(f"{name} failed\n{error}")
                 del left[name]
                 failed += 1
             played[name] += 1
         if number % _PROGRESS == 0:
-            _say(f"{number:,} of {count:,}")
-    _say(f"played {', '.join(f'{name} {times:,}' for name, times in played.items())}")
-    _say(f"{failed} of {len(order)} scenarios failed (base {base})")
+            _print_line(f"{number:,} of {count:,}")
+    _print_line(f"played {', '.join(f'{name} {times:,}' for name, times in played.items())}")
+    _print_line(f"{failed} of {len(order)} scenarios failed (base {base})")
     return EXIT_FAILURE if failed else 0
 
 
-def _say(text: str, *, to_errors: bool = False) -> None:
+def _print_line(text: str, *, to_errors: bool = False) -> None:
     stream = sys.stderr if to_errors else sys.stdout
     stream.write(f"{text}\n")
     stream.flush()

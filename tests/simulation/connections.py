@@ -21,11 +21,11 @@ class CutEffect(enum.Enum):
     """What a cut of the link, in either direction, does to a connection."""
 
     RESET = "reset"
-    """It breaks; what is in flight is lost, and both ends are told at once."""
+    """It breaks; messages in flight are lost, and both ends are notified at once."""
     SILENT = "silent"
-    """The same, but the ends are told only `silence_ns` later, even if the link heals before."""
+    """The same, but the ends are notified `silence_ns` later, even if the link heals before."""
     STALL = "stall"
-    """What is in flight waits for the link to heal; after `silence_ns` it breaks, told to both."""
+    """Messages in flight wait until the link heals; after `silence_ns` the connection breaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ConnectionModel:
 
     effect: CutEffect = CutEffect.STALL
     silence_ns: int = 1_000_000_000
-    """Nanoseconds without an answer after which an end is told that its connection is broken."""
+    """Nanoseconds without an answer after which an end is notified of a broken connection."""
     window_bytes: int = 1 << 20
     """Bytes that may be under way in one direction; see `Connection.room`."""
     faulty: bool = False
@@ -146,7 +146,7 @@ class Disconnected:
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """What became of connections and their messages."""
+    """Counts of connections and their messages."""
 
     dialled: int = 0
     """Attempts to connect."""
@@ -160,7 +160,7 @@ class ConnectionCounts:
     """Messages that went into a broken or ended connection, or were in it when it broke, or were
     lost at random (`faulty`)."""
     duplicated: int = 0
-    """Messages that were made two (`faulty`)."""
+    """Messages that were duplicated (`faulty`)."""
 
 
 _HANG_UP = object()
@@ -249,7 +249,7 @@ class Connections:
             self._end(connection)
 
     def crashed(self, name: str, *, loud: bool) -> None:
-        """End all connections of a node that died; its peers are told at once only if `loud`."""
+        """End all connections of a node that died; peers are notified at once only if `loud`."""
         for connection in dict.fromkeys((*self._known.values(), *self._untold)):
             if name in connection.pipes:
                 connection.pipes[name].closed = True

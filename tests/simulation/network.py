@@ -25,7 +25,7 @@ _TAIL_MAX = 20
 
 
 class Tail(enum.Enum):
-    """How what is added to the least delay of a link is distributed."""
+    """Distribution of the random delay that is added to a link's least delay."""
 
     UNIFORM = "uniform"
     """Between 0 and `jitter_ns`."""
@@ -35,7 +35,7 @@ class Tail(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """What a directed link does to messages; by default nothing but a delay of 50 µs."""
+    """Delay, bandwidth and faults of a directed link; by default only a delay of 50 µs."""
 
     delay_ns: int = 50_000
     """The least delay, nanoseconds from the last byte leaving to the last byte arriving."""
@@ -57,7 +57,7 @@ class LinkModel:
     """Whether messages that are not held back arrive in the order of sending despite jitter."""
 
     def __post_init__(self) -> None:
-        """Refuse what no link can do."""
+        """Check the ranges of the values."""
         chances = (self.loss, self.duplication, self.reordering)
         sizes = (self.delay_ns, self.jitter_ns, self.reorder_ns, self.queue_bytes or 0)
         if not all(0.0 <= one <= 1.0 for one in chances) or min(sizes) < 0:
@@ -70,7 +70,7 @@ class LinkModel:
 
 @dataclass(slots=True)
 class LinkCounts:
-    """What became of the messages that went into a link."""
+    """Counts of the messages sent over a link, by their fate."""
 
     messages: int = 0
     """Messages sent."""
@@ -87,13 +87,13 @@ class LinkCounts:
     unheard: int = 0
     """Messages that arrived at a node that had crashed."""
     duplicated: int = 0
-    """Messages that were made two."""
+    """Messages that were duplicated."""
     reordered: int = 0
-    """Messages that were held back."""
+    """Messages that were delayed so that others could overtake them."""
 
     @property
     def in_flight(self) -> int:
-        """Messages, duplicates included, that are still under way."""
+        """Messages, duplicates included, that are in flight."""
         gone = self.delivered + self.lost + self.overflowed + self.cut + self.unheard
         return self.messages + self.duplicated - gone
 
@@ -140,11 +140,11 @@ class Link:
 
 
 Hand = Callable[[str, str, object], bool]
-"""Gives a node (first) what came from a node (second); returns whether it lives."""
+"""Delivers to a node (first) a message from another (second); returns whether it is alive."""
 Record = Callable[[str, str, str, object], None]
-"""Notes what happened: kind, source, target, message."""
+"""Records an event: kind, source, target, message."""
 Watcher = Callable[[Link], None]
-"""Is told that a link has opened or closed."""
+"""Called after a link has opened or closed."""
 
 
 class Network:
@@ -218,7 +218,7 @@ class Network:
     # --- messages -------------------------------------------------------------------------------
 
     def send(self, source: str, target: str, message: object, nbytes: int) -> None:
-        """Send a message of `nbytes` on its way, whatever becomes of it."""
+        """Send a message of `nbytes`; it may be lost, duplicated or delayed."""
         link = self._links.get((source, target)) or self.link(source, target)
         counts = link.counts
         counts.messages += 1
@@ -267,7 +267,7 @@ class Network:
         return leaves_ns
 
     def _overflows(self, link: Link, departure_ns: int, nbytes: int) -> bool:
-        """Tell whether more bytes than the link's queue takes would wait, these included."""
+        """Return whether the link's queue would overflow with these bytes."""
         model = link.model
         if model.bytes_per_s is None or model.queue_bytes is None:
             return False
@@ -311,7 +311,7 @@ class Network:
             self._refresh(link)
 
     def heal(self, source: str, target: str, *, both: bool = True) -> None:
-        """Take back one cut; does nothing to links without any."""
+        """Undo one cut; does nothing for a link without cuts."""
         for link in self._between(source, target, both):
             link.cuts = max(0, link.cuts - 1)
             self._refresh(link)
@@ -338,7 +338,7 @@ class Network:
         self.partition(())
 
     def heal_all(self) -> None:
-        """Take back every cut and the partition."""
+        """Undo all cuts and the partition."""
         for link in self._links.values():
             link.cuts = 0
         self.heal_partition()

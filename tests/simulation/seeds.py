@@ -29,18 +29,18 @@ SCENARIOS = {
 
 
 class SeedFailedError(AssertionError):
-    """A scenario failed; the message tells how to see it again, the cause is what was raised."""
+    """A scenario failed; the message has the command to repeat it, the cause is the error."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A story of nodes and misfortunes that must end well whatever the seed."""
+    """Nodes, a workload and faults; the run must reach its goal with every seed."""
 
     name: str
     """What the command line finds it by: a name in SCENARIOS, `module:attribute`, or
     `file.py:attribute`."""
     play: Callable[[Simulator], None]
-    """Fills an empty simulator, runs it, and raises if it does not end as it should."""
+    """Adds nodes to an empty simulator, runs it, and raises if it does not reach its goal."""
 
 
 def find_scenario(name: str) -> Scenario:
@@ -84,7 +84,7 @@ def play_seed(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | N
 
 
 def replay_line(name: str, seed: int) -> str:
-    """Return the line that tells how to play a seed again."""
+    """Return the command that repeats a seed."""
     return f"replay: seed={seed} ({COMMAND} replay {shlex.quote(name)} {seed})"
 
 
@@ -101,7 +101,7 @@ def for_seeds(scenario: Scenario, seeds: Iterable[int]) -> int:
 
 
 def fresh_base() -> int:
-    """Return a base for new seeds that no run had before, most likely. To be printed."""
+    """Return a random base for new seeds, to be printed so that the run can be repeated."""
     return secrets.randbits(BASE_BITS)
 
 

@@ -1,4 +1,4 @@
-"""Runs nodes in virtual time: hands them messages and ticks, carries out what they answer.
+"""Runs nodes in virtual time: delivers messages and ticks to them, executes their actions.
 
 A node is an object without I/O, clock or randomness of its own. It is made by a factory, anew
 after every crash, so that what it keeps is lost unless the factory hands it on. Everything that is
@@ -36,7 +36,7 @@ class Send(NamedTuple):
 
 
 class WakeAt(NamedTuple):
-    """Action: call `tick` at that time, or now if it is over; instead of any time said before."""
+    """Action: call `tick` at that time, or now if it has passed; replaces any earlier `WakeAt`."""
 
     time_ns: int
 
@@ -46,7 +46,7 @@ class Dial(NamedTuple):
 
     target: str
     attempt: object = None
-    """Tells this attempt from others of the same node: `Connection.attempt`."""
+    """Identifies this attempt among those of the same node: `Connection.attempt`."""
 
 
 class Transmit(NamedTuple):
@@ -68,23 +68,23 @@ Actions: TypeAlias = Iterable[Action]
 
 
 class Node(Protocol):
-    """What the simulator runs. Each call returns, or yields, what is to be done."""
+    """A participant of the simulation. Each call returns, or yields, actions."""
 
     def start(self, now_ns: int) -> Actions:
         """Begin; the first call."""
         ...
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:
-        """Take a message, or what became of a connection, from the node `sender`."""
+        """Handle a message, or a change of a connection, from the node `sender`."""
         ...
 
     def tick(self, now_ns: int) -> Actions:
-        """Go on at the time that `WakeAt` asked for."""
+        """Continue at the time requested by `WakeAt`."""
         ...
 
 
 class SimulationError(AssertionError):
-    """A run went on without end, or did not get where it had to."""
+    """A run did not end, or did not reach its goal."""
 
 
 class TraceEntry(NamedTuple):
@@ -105,7 +105,7 @@ class TraceEntry(NamedTuple):
 
 @dataclass(slots=True)
 class _Seat:
-    """A node's place, which stays when the node dies."""
+    """The state of a node that the simulator keeps when the node dies."""
 
     name: str
     number: int
@@ -150,7 +150,7 @@ class Simulator:
         )
         self._entries: deque[tuple[int, str, str, str, object]] = deque(maxlen=trace_events)
         self.fingerprint = 0
-        """Follows from every event so far, its time and its node."""
+        """Hash of all events so far, with their times and nodes."""
         self.events_done = 0
         self.events_max = events_max
         self._seats: dict[str, _Seat] = {}
@@ -186,7 +186,7 @@ class Simulator:
         self.connections.crashed(name, loud=loud)
 
     def restart(self, name: str) -> None:
-        """Start a dead node anew; does nothing to one that lives."""
+        """Restart a dead node; does nothing if it is alive."""
         seat = self._seats[name]
         if seat.node is None:
             seat.node = seat.factory()
@@ -194,7 +194,7 @@ class Simulator:
             self._carry_out(seat, seat.node.start(self.clock.now_ns))
 
     def crash_for(self, name: str, duration_ns: int, *, loud: bool = True) -> None:
-        """Kill a node, and start it anew after a time."""
+        """Kill a node, and restart it after a time."""
         self.crash(name, loud=loud)
         self.events.post(self.clock.now_ns + duration_ns, self.restart, name)
 

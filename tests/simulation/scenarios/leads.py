@@ -38,14 +38,14 @@ ROUTES: tuple[Route, ...] = ("star", "chain", "binomial", "non-blocking")
 
 @dataclass
 class Journal:
-    """What outlives a controller."""
+    """State that survives a controller's death."""
 
     term: int = 0
     states: Mapping[int, TreeState] | None = None
     lost: dict[int, int] = field(default_factory=dict)
-    """How many deaths of each host's relay the trees know of."""
+    """Number of deaths of each host's relay that the trees have taken into account."""
     away: set[int] = field(default_factory=set)
-    """Hosts whose new relay the trees do not know of yet."""
+    """Hosts whose new relay the trees do not include yet."""
     failure: str = ""
     phases: Counter[SwitchPhase] = field(default_factory=Counter)
     """How often the tree came to each."""
@@ -54,7 +54,7 @@ class Journal:
 
 
 class Fleet:
-    """Which relays live; kills them, and starts them anew when the controller says so."""
+    """The relays that are alive; kills them, and restarts them at the controller's command."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Fleet:
         make: Callable[[int, Addresses, TreeState | None], Relay],
         chance: random.Random,
     ) -> None:
-        """Have `hosts` relays, that `make` makes."""
+        """Begin with `hosts` relays, created by `make`."""
         self._simulation = simulation
         self._make = make
         self._chance = chance

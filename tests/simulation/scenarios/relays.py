@@ -34,7 +34,7 @@ from whale_ray.transport.tcp.endpoint import TcpEndpoint
 STREAM = 0
 CONTROLLER = "controller"
 _ORDER_BYTES = 500
-"""About the size of what controller and relays say."""
+"""Approximate size of a message between controller and relays."""
 
 Addresses = dict[int, tuple[str, int]]
 """Where each host's relay listens; the number tells one process from the next."""
@@ -140,7 +140,7 @@ class Relay(SimulatedHost):
         self.connector.actions.append(Send(CONTROLLER, news, _ORDER_BYTES))
 
     def relocated(self, host: int, address: tuple[str, int]) -> None:
-        """Hear that another process stands for a host; it is looked at with the next tick."""
+        """Note that a host's relay is a new process; the next tick handles it."""
         self.streams.order(Relocated(host, address))
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:

@@ -1,4 +1,4 @@
-"""What flows in a scenario: numbered frames, sent and read at random paces, checked to the byte."""
+"""The workload of a scenario: numbered frames, sent and read at random paces, compared bytewise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ US = 1_000
 MS = 1_000_000
 _PATTERN_BYTES = 8
 _VAIN_NS = 4 * MS
-"""Whoever found no room, or nothing to read, looks again within that time."""
+"""Longest time until a producer without room, or a reader without frames, polls again."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Reader:
 
     @property
     def over(self) -> bool:
-        """Whether it has everything, or has left."""
+        """Whether it has read everything, or has left."""
         return self.next_ns is None
 
     @property
