@@ -14,7 +14,7 @@ import pytest
 
 import whale_ray as whale
 from tests.whale_ray.applications.ride_hailing.test_ride_hailing_runs import (
-    Input,
+    RideFiles,
     assert_equal_answers,
 )
 from tests.whale_ray.spark import spark_rows as rows
@@ -297,7 +297,7 @@ def test_the_real_week_on_ray_as_spark_prepared_it_is_what_one_query_answers(
     assert main([*words, "--workers", "2", "--output", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     requests = pq.read_table(data_dir / "sf_taxi_requests.parquet")
-    week = Input(data_dir / "sf_taxi_gps.parquet", requests, tmp_path)
+    week = RideFiles(data_dir / "sf_taxi_gps.parquet", requests, tmp_path)
     assert (told["settings"]["on"], told["rows_out"]) == ("ray", week.expected.num_rows)
     assert_equal_answers(pq.read_table(tmp_path / "out"), week.expected)
 
