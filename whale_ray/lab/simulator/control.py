@@ -24,7 +24,7 @@ _NS_PER_S = 1e9
 
 
 @dataclass(frozen=True)
-class DataPath:
+class ParentSwitch:
     """How one vertex got from its old parent to its new one."""
 
     heard_s: float
@@ -68,7 +68,7 @@ class SwitchUnderWay:
         self.heard_s = (self._queue.clock.now_ns + self._control_ns) / _NS_PER_S
         """When everybody hears COMMIT."""
 
-    def finish(self, passages: Mapping[Vertex, DataPath]) -> tuple[float, SwitchRecord]:
+    def finish(self, passages: Mapping[Vertex, ParentSwitch]) -> tuple[float, SwitchRecord]:
         """Play the rest: return when the coordinator knew that all had changed, and its record."""
         for vertex, commit in self._commits.items():
             passage = passages.get(vertex)

@@ -17,7 +17,7 @@ from ...multicast.switching import change_degree
 from ...multicast.trees import Tree, Vertex
 from . import kernel
 from .arrivals import Seconds
-from .control import DataPath, SwitchUnderWay
+from .control import ParentSwitch, SwitchUnderWay
 from .model import Scenario
 from .outcome import SimulationOutcome, SwitchSeen
 
@@ -207,14 +207,14 @@ class _Adjusting:
         )
         playing.tree, self._degree = switch.after, decision.degree
 
-    def _pass_cut(self, switch: SwitchUnderWay) -> dict[Vertex, DataPath]:
+    def _pass_cut(self, switch: SwitchUnderWay) -> dict[Vertex, ParentSwitch]:
         """Play slices from the cut on until everybody has heard COMMIT and changed its parent."""
         playing = self._playing
         before, after = parents_of(switch.switch.before), parents_of(switch.switch.after)
         siblings = siblings_of(switch.switch.after)
         at_cut_s = playing.hosts[kernel.HAS].copy()
         waiting = list(switch.moves)
-        passages: dict[Vertex, DataPath] = {}
+        passages: dict[Vertex, ParentSwitch] = {}
         while waiting and playing.next < playing.emitted_s.size:
             is_late = playing.enters_s >= switch.heard_s
             has_s = playing.hosts[kernel.HAS]
@@ -236,13 +236,13 @@ class _Adjusting:
 
 def _passage(
     switch: SwitchUnderWay, slice_number: int, has_s: Seconds, at_cut_s: Seconds, vertex: Vertex
-) -> DataPath:
+) -> ParentSwitch:
     at = int(vertex)
     # It takes messages between slices: one that is on its way to it is read to its end.
     heard_s = switch.heard_s
     if slice_number > switch.cut:
         heard_s = max(heard_s, float(has_s[at]))
-    return DataPath(heard_s, slice_number, float(at_cut_s[at]))
+    return ParentSwitch(heard_s, slice_number, float(at_cut_s[at]))
 
 
 def parents_of(tree: Tree) -> kernel.Ints:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.lab.simulator.test_simulated_multicast import check
 from whale_ray.lab.simulator.arrivals import RateStep, paced, poisson
-from whale_ray.lab.simulator.control import DataPath, SwitchUnderWay
+from whale_ray.lab.simulator.control import ParentSwitch, SwitchUnderWay
 from whale_ray.lab.simulator.model import Scenario, SliceCosts
 from whale_ray.lab.simulator.run import simulate
 from whale_ray.multicast.switch_protocol import SwitchPhase, SwitchRecord
@@ -99,8 +99,8 @@ def test_the_protocols_vertices_check_who_reads_what() -> None:
     under_way = SwitchUnderWay(change_degree(tree, 2), 50, 1.0, CONTROL_S, SwitchRecord(tree))
     assert under_way.heard_s == pytest.approx(1.0 + 3 * CONTROL_S)
     before = under_way.heard_s - 1e-4
-    passages: dict[Vertex, DataPath] = {
-        vertex: DataPath(under_way.heard_s, 50, before) for vertex in under_way.moves
+    passages: dict[Vertex, ParentSwitch] = {
+        vertex: ParentSwitch(under_way.heard_s, 50, before) for vertex in under_way.moves
     }
     ended_s, record = under_way.finish(passages)
     # LEAVE, LEFT, DONE follow.
@@ -113,8 +113,8 @@ def test_the_protocols_vertices_check_who_reads_what() -> None:
 def test_a_late_vertex_delays_the_end_of_the_switch() -> None:
     tree = non_blocking_tree(0, range(1, 8), 3)
     under_way = SwitchUnderWay(change_degree(tree, 2), 50, 1.0, CONTROL_S, SwitchRecord(tree))
-    passages: dict[Vertex, DataPath] = {
-        vertex: DataPath(under_way.heard_s, 50, 1.5) for vertex in under_way.moves
+    passages: dict[Vertex, ParentSwitch] = {
+        vertex: ParentSwitch(under_way.heard_s, 50, 1.5) for vertex in under_way.moves
     }
     ended_s, _ = under_way.finish(passages)
     assert ended_s == pytest.approx(1.5 + 3 * CONTROL_S)
