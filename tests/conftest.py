@@ -35,8 +35,6 @@ END_TIMEOUT_S = 10
 SEGMENTS = Path("/dev/shm")
 
 begin_run()
-# The first application on a machine would work for half a minute more than all later ones.
-os.environ["WHALE_RAY_SPARK__KEEP_CLASSES"] = "false"
 
 _PROFILE = {
     # Time limits per example would fail on a busy machine, and speed is no property.

@@ -48,9 +48,9 @@ class SparkSettings:
     )
 
     keep_classes: bool = setting(
-        True,
-        why="on Ray, load Spark's classes from an archive of 160 MB in the user's cache folder, "
-        "written once by an application; halves the processor time of a start",
+        False,
+        why="on Ray, load Spark's classes from an archive of 160 MB in the user's cache folder; the "
+        "first application writes it, half a minute after its result; later starts are 5 s shorter",
     )
 
     def __post_init__(self) -> None:

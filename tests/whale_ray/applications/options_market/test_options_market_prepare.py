@@ -209,7 +209,7 @@ def test_rows_that_cannot_be_used_are_refused_if_asked(tmp_path):
     with pytest.raises(BadRowError) as refused:
         prepared(tmp_path, on_bad_rows="fail")
     assert str(refused.value) == (
-        "3 rows cannot be used (daily: null contract or date: 2; daily: unknown right: 1). Mend "
+        "3 rows cannot be used (daily: null contract or date: 2; daily: unknown right: 1). Correct "
         "the input, or leave such rows out and count them with on_bad_rows='drop'"
     )
 
