@@ -49,8 +49,8 @@ class SparkSettings:
 
     keep_classes: bool = setting(
         False,
-        why="on Ray, load Spark's classes from an archive of 160 MB in the user's cache folder; the "
-        "first application writes it, half a minute after its result; later starts are 5 s shorter",
+        why="on Ray, load Spark's classes from an archive of 160 MB in the user's cache folder; "
+        "the first application writes it, for half a minute; later starts are 5 s shorter",
     )
 
     def __post_init__(self) -> None:
