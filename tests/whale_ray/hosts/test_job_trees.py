@@ -72,9 +72,9 @@ def rows_in(job: Job, operator: str) -> int:
     return sum(one.rows_in for one in job.metrics().operators if one.operator_id == operator)
 
 
-def wait_for(job: Job, what: Callable[[], bool]) -> None:
+def wait_for(job: Job, what: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Let the job run until something is so; raises what it fails with."""
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < until_s
         with contextlib.suppress(TimeoutError):

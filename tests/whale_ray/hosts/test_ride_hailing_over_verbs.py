@@ -78,9 +78,9 @@ def test_an_hour_while_the_tree_changes_and_a_relay_dies(rides: Rides) -> None:
         settings=SETTINGS,
         places=[HostPlace(address) for address in ADDRESSES],
     )
-    wait_for(job, lambda: rows_in(job, "match") > 0)
+    wait_for(job, lambda: rows_in(job, "match") > 0, PATIENCE_S)
     job.set_route("chain")
-    wait_for(job, lambda: has_switched(job, 1) and are_all_up(job))
+    wait_for(job, lambda: has_switched(job, 1) and are_all_up(job), PATIENCE_S)
     assert_nothing_but_verbs(job)
     kill(job, f"whale relay {MIDDLE}")
     assert job.state == "running"
