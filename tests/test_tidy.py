@@ -256,3 +256,12 @@ def test_test_files_have_names_of_their_own_and_are_no_packages():
     names = Counter(path.name for path in TESTS if path.name != "conftest.py")
     assert not [name for name, count in names.items() if count > 1]
     assert "__init__.py" not in names
+
+
+def test_no_two_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for path in PRODUCT:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{name_of(path)}:{node.lineno}")
+    assert not {name: where for name, where in places.items() if len(where) > 1}

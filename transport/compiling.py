@@ -16,6 +16,7 @@ import numba
 from numba.core import config
 
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
+from .kept_functions import treat_unreadable_as_missing
 
 __all__ = ["kept_in", "njit"]
 
@@ -43,10 +44,14 @@ def njit(signature: object = None, *, cache: bool = False, **options: Any) -> An
     return compiled
 
 
-def _compiled(function: Any, signature: object, **options: Any) -> Any:
-    return (numba.njit(**options) if signature is None else numba.njit(signature, **options))(
-        function
-    )
+def _compiled(function: Any, signature: object, *, cache: bool, **options: Any) -> Any:
+    dispatcher = numba.njit(cache=cache, **options)(function)
+    if cache:
+        treat_unreadable_as_missing(dispatcher)
+    if signature is not None:
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+    return dispatcher
 
 
 def kept_in() -> str | None:

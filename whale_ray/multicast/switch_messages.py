@@ -83,7 +83,7 @@ class Commit(Message):
 
 
 @dataclass(frozen=True)
-class Abort(Message):
+class AbortSwitch(Message):
     """To the vertices that were asked to prepare: the old tree stays in force."""
 
 

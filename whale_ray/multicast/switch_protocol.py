@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from .switch_messages import (
-    Abort,
+    AbortSwitch,
     AddressedMessage,
     Commit,
     Done,
@@ -343,7 +343,7 @@ class SwitchCoordinator:
                 out.append(AddressedMessage(vertex, commit))
         elif record.phase is SwitchPhase.ABORTING:
             aborts = sorted(self._waiting, key=str)
-            out = [AddressedMessage(vertex, Abort(term, epoch)) for vertex in aborts]
+            out = [AddressedMessage(vertex, AbortSwitch(term, epoch)) for vertex in aborts]
         gone = Gone(term, epoch, record.gone)
         return out + [
             AddressedMessage(vertex, gone) for vertex in sorted(self._uninformed, key=str)

@@ -27,7 +27,7 @@ from .floors import Acknowledgement, SourceFloors, SubtreeAcknowledgements
 from .read_plan import ReadPlan, Span
 from .served_children import ServedChildren
 from .switch_messages import (
-    Abort,
+    AbortSwitch,
     AddressedMessage,
     Commit,
     Done,
@@ -269,7 +269,7 @@ class SwitchVertex:
                 return self._prepare(message)
             case Commit():
                 return self._commit(message)
-            case Abort():
+            case AbortSwitch():
                 return self._abort(message)
             case Gone():
                 return self._take_failures(message)
@@ -410,7 +410,7 @@ class SwitchVertex:
     def _gap(self) -> Span:
         return self._plan.gap(self.received)
 
-    def _abort(self, message: Abort) -> list[AddressedMessage]:
+    def _abort(self, message: AbortSwitch) -> list[AddressedMessage]:
         if message.epoch < self._decided or message.epoch == self.epoch:
             return self._refuse("epoch")
         self._decided = message.epoch

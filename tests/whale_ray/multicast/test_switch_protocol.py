@@ -12,7 +12,7 @@ from whale_ray.configs.errors import ProtocolError
 from whale_ray.multicast.floors import Acknowledgement, SourceFloors
 from whale_ray.multicast.read_plan import Span
 from whale_ray.multicast.switch_messages import (
-    Abort,
+    AbortSwitch,
     AddressedMessage,
     Commit,
     Done,
@@ -127,7 +127,7 @@ def test_a_child_that_has_passed_the_cut_changes_where_it_stands():
 
 def test_after_an_abort_all_is_as_before():
     vertex = child(40)
-    assert vertex.receive(Abort(1, 100)) == [
+    assert vertex.receive(AbortSwitch(1, 100)) == [
         AddressedMessage(None, Done(1, 100, "c", finished=True))
     ]
     vertex.read("a", 40, 200)
@@ -142,7 +142,7 @@ def test_a_new_parent_keeps_the_stream_from_the_cut_on():
     assert parent.receive(Prepare(1, 100, (MOVE,))) == ready
     parent.read("S", 0, 300)
     assert parent.floor == 100
-    parent.receive(Abort(1, 100))
+    parent.receive(AbortSwitch(1, 100))
     assert parent.floor == 300
 
 
@@ -179,7 +179,7 @@ def test_a_host_that_joins_where_the_stream_is_gone_is_refused():
 
 def test_messages_of_an_older_term_are_refused():
     vertex = SwitchVertex("c", "S", "a")
-    vertex.receive(Abort(5, 100))
+    vertex.receive(AbortSwitch(5, 100))
     assert vertex.receive(Commit(4, 200, (MOVE,), frozenset(), frozenset(), TREE)) == []
     assert vertex.refused == {"term": 1} and vertex.epoch == 0
 
@@ -187,7 +187,7 @@ def test_messages_of_an_older_term_are_refused():
 def test_an_orphan_gets_the_gap_from_the_source():
     vertex = child(40)
     orphaned = PlannedMove("c", None, "b", 60)
-    vertex.receive(Abort(1, 100))
+    vertex.receive(AbortSwitch(1, 100))
     vertex.receive(Commit(1, 200, (orphaned,), frozenset({"a"}), frozenset({"a"}), TREE))
     assert (vertex.reading, vertex.limit) == (Span("S", 40, is_gap=True), 60)
     vertex.read("S", 40, 60)
@@ -239,7 +239,7 @@ def test_the_root_retains_what_a_moving_vertex_may_need():
     root.receive(Prepare(1, 400, (PlannedMove("c", "S", "b", 400),)))
     root.acknowledged("c", Acknowledgement(0, 300))
     assert (root.retain_from, root.floor) == (0, 0)
-    root.receive(Abort(1, 400))
+    root.receive(AbortSwitch(1, 400))
     root.acknowledged("c", Acknowledgement(0, 300))
     assert (root.retain_from, root.floor) == (300, 300)
 

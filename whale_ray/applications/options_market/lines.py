@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...operators.process import InstanceContext
     from ...transport.clock import Clock
     from ...transport.wire.types import Schema
-    from .market_kernels import Habits
+    from .market_kernels import LineContracts
 
 __all__ = ["FeedLines"]
 
@@ -155,12 +155,12 @@ def _ends(taken: npt.NDArray[np.int64]) -> bool:
     return bool(taken[-_WORDS] >> 24 & 255 == messages.END)
 
 
-def _parameters(book: ContractBook, mine: npt.NDArray[np.int64]) -> Habits:
-    from .market_kernels import Habits
+def _parameters(book: ContractBook, mine: npt.NDArray[np.int64]) -> LineContracts:
+    from .market_kernels import LineContracts
 
     listed = book.listed[mine]
     cumulated = np.cumsum(listed["trades"])
-    return Habits(
+    return LineContracts(
         shares=cumulated / cumulated[-1],
         numbers=mine,
         right=listed["right"].copy(),

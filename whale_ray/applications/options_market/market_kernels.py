@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...transport.compiling import njit
 
-__all__ = ["LINE", "Habits", "begin_line", "make_messages", "take_messages"]
+__all__ = ["LINE", "LineContracts", "begin_line", "make_messages", "take_messages"]
 
 MESSAGE_BYTES = 48
 _WORDS = MESSAGE_BYTES // 8
@@ -59,7 +59,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Record: TypeAlias = npt.NDArray[Any]
 
 
-class Habits(NamedTuple):
+class LineContracts(NamedTuple):
     """The contracts of one line; every array has an entry per contract."""
 
     shares: Floats
@@ -101,7 +101,7 @@ def begin_line(line: Record, start_ns: int) -> None:
 
 @njit(cache=True, nogil=True)
 def make_messages(
-    line: Record, parameters: Habits, strayed: Floats, buffer: Int64s, now_ns: int
+    line: Record, parameters: LineContracts, strayed: Floats, buffer: Int64s, now_ns: int
 ) -> None:
     """Send all messages that are due by `now_ns`.
 

@@ -27,7 +27,7 @@ from .generator_kernels import (
     FIX,
     HOUR_S,
     TRIP,
-    Habits,
+    CabStatistics,
     Records,
     advance,
     order_by_time,
@@ -187,7 +187,7 @@ def _with_room(records: Records, filled: int) -> Records:
     return np.concatenate([records, np.empty_like(records)])
 
 
-def _parameters() -> Habits:
+def _parameters() -> CabStatistics:
     quantiles = (
         statistics.FREE_GAP_S,
         statistics.BUSY_GAP_S,
@@ -196,7 +196,7 @@ def _parameters() -> Habits:
         statistics.IDLE_IN_MEANS,
     )
     by_hour = (statistics.TRIP_MEAN_S, statistics.IDLE_MEAN_S, statistics.ON_DUTY_SHARE)
-    return Habits(
+    return CabStatistics(
         np.stack(quantiles),
         np.stack(by_hour),
         statistics.TRIP_DISTANCE_M,

@@ -23,7 +23,7 @@ __all__ = [
     "FIX",
     "HOUR_S",
     "TRIP",
-    "Habits",
+    "CabStatistics",
     "Records",
     "advance",
     "order_by_time",
@@ -85,11 +85,11 @@ FIX = np.dtype(
     align=True,
 )
 
-#: Rows of `Habits.quantiles`.
+#: Rows of `CabStatistics.quantiles`.
 FREE_GAP, BUSY_GAP, DROPOFF_GAP, TRIP_LENGTH, IDLE_LENGTH = range(5)
-#: Rows of `Habits.by_hour`.
+#: Rows of `CabStatistics.by_hour`.
 TRIP_MEAN, IDLE_MEAN, ON_DUTY = range(3)
-#: Rows of `Habits.cells`.
+#: Rows of `CabStatistics.cells`.
 PICKUPS, DROPOFFS = 2, 3
 
 HOUR_S = 3_600
@@ -106,7 +106,7 @@ _AWAY_E5 = 30_000
 _NOISE_E5 = 3.0
 
 
-class Habits(NamedTuple):
+class CabStatistics(NamedTuple):
     """The statistics that the simulation reproduces, see `generator_statistics`."""
 
     quantiles: Floats
@@ -151,7 +151,7 @@ def _draw_s(cab: Any, quantiles: Floats, mean_s: float) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _draw_place(cab: Any, parameters: Habits, shares: int) -> tuple[float, float]:
+def _draw_place(cab: Any, parameters: CabStatistics, shares: int) -> tuple[float, float]:
     """Return a random place in a cell drawn by its share."""
     if _uniform(cab) < parameters.away_share:
         latitude = parameters.cells[0, 0] + (2.0 * _uniform(cab) - 1.0) * _AWAY_E5
@@ -189,7 +189,7 @@ def _place_at(cab: Any, time_s: int) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True)
-def _begin_trip(cab: Any, parameters: Habits, time_s: int, hour: int) -> None:
+def _begin_trip(cab: Any, parameters: CabStatistics, time_s: int, hour: int) -> None:
     """Take a passenger: of a few drop-off places, choose the one that fits the trip's length."""
     length_s = _draw_s(cab, parameters.quantiles[TRIP_LENGTH], parameters.by_hour[TRIP_MEAN, hour])
     _begin_phase(cab, time_s, length_s)
@@ -207,7 +207,7 @@ def _begin_trip(cab: Any, parameters: Habits, time_s: int, hour: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _begin_idle(cab: Any, parameters: Habits, time_s: int, hour: int) -> None:
+def _begin_idle(cab: Any, parameters: CabStatistics, time_s: int, hour: int) -> None:
     """Drive to where the next passenger will be, and wait there."""
     length_s = _draw_s(cab, parameters.quantiles[IDLE_LENGTH], parameters.by_hour[IDLE_MEAN, hour])
     _begin_phase(cab, time_s, length_s)
@@ -230,7 +230,7 @@ def _begin_phase(cab: Any, time_s: int, length_s: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _next_work_s(cab: Any, parameters: Habits, time_s: int) -> int:
+def _next_work_s(cab: Any, parameters: CabStatistics, time_s: int) -> int:
     """Return `time_s`, or when the cab is back if it goes off duty now.
 
     Once an hour some cabs start or stop, as few as needed for the share on duty to follow the hour.
@@ -252,7 +252,7 @@ def _next_work_s(cab: Any, parameters: Habits, time_s: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _plan_next_fix(cab: Any, parameters: Habits, time_s: int) -> None:
+def _plan_next_fix(cab: Any, parameters: CabStatistics, time_s: int) -> None:
     """Set when the cab reports next; pick-up and drop-off always report."""
     if cab.occupied:
         next_s = time_s + _draw_s(cab, parameters.quantiles[BUSY_GAP], 1.0)
@@ -267,7 +267,7 @@ def _plan_next_fix(cab: Any, parameters: Habits, time_s: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def start(cabs: Records, parameters: Habits, hour: int) -> None:
+def start(cabs: Records, parameters: CabStatistics, hour: int) -> None:
     """Put every cab somewhere, in the middle of what it would be doing at that hour.
 
     Args:
@@ -299,7 +299,7 @@ def start(cabs: Records, parameters: Habits, hour: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _rest_until(cab: Any, parameters: Habits, time_s: int, back_s: int) -> None:
+def _rest_until(cab: Any, parameters: CabStatistics, time_s: int, back_s: int) -> None:
     """Stay where the cab is, without a fix, and go on free."""
     cab.to_latitude, cab.to_longitude = _place_at(cab, time_s)
     cab.arrival_s = time_s
@@ -311,7 +311,7 @@ def _rest_until(cab: Any, parameters: Habits, time_s: int, back_s: int) -> None:
 def advance(
     cabs: Records,
     first: int,
-    parameters: Habits,
+    parameters: CabStatistics,
     until_s: int,
     fixes: Records,
     trips: Records,

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...transport.compiling import njit
-from .records import Books, Incoming, Int32s, Int64s, Records
+from .records import Books, Int32s, Int64s, OrderRows, Records
 
 __all__ = ["reindex_books", "reindex_orders", "take_rows"]
 
@@ -44,7 +44,7 @@ _OTHER_MIXER = np.uint64(0x94D049BB133111EB)
 
 @njit(cache=True, nogil=True, _nrt=False)
 def take_rows(
-    of: Books, owned: npt.NDArray[np.bool_], rows: Incoming, cursor: Int64s, fills: Records
+    of: Books, owned: npt.NDArray[np.bool_], rows: OrderRows, cursor: Int64s, fills: Records
 ) -> int:
     """Process the rows of owned books from `cursor` on, until done or a result below applies.
 
@@ -111,7 +111,7 @@ def reindex_orders(of: Books) -> None:
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _add(of: Books, book: int, rows: Incoming, cursor: Int64s, fills: Records) -> int:
+def _add(of: Books, book: int, rows: OrderRows, cursor: Int64s, fills: Records) -> int:
     """Let an order trade with the other side's best as far as it may; the rest enters the book."""
     row = cursor[0]
     side = BUY if rows.sides[row] > 0 else SELL
@@ -154,7 +154,7 @@ def _cancel(of: Books, book: int, number: int, qty: int) -> None:
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _apply(of: Books, book: int, rows: Incoming, cursor: Int64s, fills: Records) -> int:
+def _apply(of: Books, book: int, rows: OrderRows, cursor: Int64s, fills: Records) -> int:
     """Carry out a fill that was decided elsewhere: the buyer's row, and then the seller's."""
     row = cursor[0]
     price, qty, number = rows.prices[row], rows.qtys[row], rows.numbers[row]

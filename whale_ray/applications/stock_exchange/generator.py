@@ -101,13 +101,13 @@ class _GeneratedOrders(SourceReader):
     """State of the simulated market."""
 
     def __init__(self, settings: OrderGeneratorSettings) -> None:
-        from .generator_kernels import MARKET, RECENT, STOCK, Habits
+        from .generator_kernels import MARKET, RECENT, STOCK, OrderStatistics
 
         self._left = settings.records
         self._random = np.random.default_rng([settings.seed, 1])
         seconds, sessions = statistics.seconds_of_a_day()
         alias, chances = _alias_table(statistics.shares_of_symbols(settings.symbols))
-        self._parameters: Habits | None = Habits(
+        self._parameters: OrderStatistics | None = OrderStatistics(
             *(seconds, sessions, np.zeros(len(seconds), np.int64), alias, chances),
             *(statistics.quantities(), statistics.offsets_in_ticks()),
             *(statistics.CANCEL_SHARE, statistics.BUY_SHARE, statistics.AGGRESSIVE_SHARE),

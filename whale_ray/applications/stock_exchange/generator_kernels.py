@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...transport.compiling import njit
 
-__all__ = ["MARKET", "RECENT", "STOCK", "Habits", "Made", "make_rows"]
+__all__ = ["MARKET", "RECENT", "STOCK", "Made", "OrderStatistics", "make_rows"]
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 #: Shape (n,), a structured dtype.
@@ -74,7 +74,7 @@ MARKET = np.dtype(
 )
 
 
-class Habits(NamedTuple):
+class OrderStatistics(NamedTuple):
     """The statistics that the simulation reproduces, see `generator_statistics`."""
 
     seconds: Int64s
@@ -110,7 +110,7 @@ class Made(NamedTuple):
 
 @njit(cache=True, nogil=True, _nrt=False)
 def make_rows(
-    market: Records, stocks: Records, recent: Records, parameters: Habits, made: Made
+    market: Records, stocks: Records, recent: Records, parameters: OrderStatistics, made: Made
 ) -> tuple[int, bool]:
     """Make rows until there is no room, or the day has ended.
 
@@ -180,7 +180,7 @@ def _phase(now: Any, stocks: Records, symbol: int, made: Made, row: int) -> None
 
 @njit(cache=True, nogil=True, _nrt=False)
 def _message(
-    now: Any, stocks: Records, recent: Records, parameters: Habits, made: Made, row: int
+    now: Any, stocks: Records, recent: Records, parameters: OrderStatistics, made: Made, row: int
 ) -> int:
     """Write the next message; or, if its symbol must collect first, that. Return the next row."""
     # What was drawn is drawn again if only the phase is written: so rows do not depend on room.

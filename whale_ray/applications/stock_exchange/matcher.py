@@ -13,7 +13,7 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from ..shared.columns import check_columns, event_times, types_of
 from .matching import MatchingEngine
-from .records import Incoming, Records
+from .records import OrderRows, Records
 from .schemas import AGGRESSORS, FILLS, ROUTED
 from .texts import frozen, pick_texts
 
@@ -57,10 +57,10 @@ class OrderMatcher(Process):
             out.emit(_batch_of(fills, incoming, times, batch.origin_ns))
 
 
-def _incoming(batch: Batch) -> Incoming:
+def _incoming(batch: Batch) -> OrderRows:
     symbols = batch.column("symbol")
     assert symbols.offsets is not None
-    return Incoming(
+    return OrderRows(
         frozen(symbols.data),
         frozen(symbols.offsets),
         frozen(batch.column("book").data),
@@ -73,7 +73,7 @@ def _incoming(batch: Batch) -> Incoming:
 
 
 def _batch_of(
-    fills: Records, incoming: Incoming, times: npt.NDArray[np.int64], origin_ns: int
+    fills: Records, incoming: OrderRows, times: npt.NDArray[np.int64], origin_ns: int
 ) -> Batch:
     """Return fills as rows of `FILLS`, with the event times of the rows that caused them."""
     rows = np.ascontiguousarray(fills["row"])

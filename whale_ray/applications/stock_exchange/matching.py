@@ -23,7 +23,7 @@ from .book_kernels import (
     reindex_orders,
     take_rows,
 )
-from .records import BOOK, FILL, LEVEL, ORDER, Books, Incoming, Records
+from .records import BOOK, FILL, LEVEL, ORDER, Books, OrderRows, Records
 
 __all__ = ["MatchingEngine", "nothing_incoming"]
 
@@ -73,7 +73,7 @@ class MatchingEngine:
         list(self.take(nothing_incoming()))
         self._grow(0, force=True)
 
-    def take(self, rows: Incoming) -> Iterator[Records]:
+    def take(self, rows: OrderRows) -> Iterator[Records]:
         """Process rows in the exchange's sequence and yield the fills that they cause.
 
         Yields:
@@ -120,16 +120,16 @@ class MatchingEngine:
             reindex_orders(self._books)
 
 
-def nothing_incoming() -> Incoming:
+def nothing_incoming() -> OrderRows:
     """Return an input without rows: read-only arrays of the right types."""
     kinds = ("u1", "i4", "u8", "i1", "i1", "i8", "i8", "i8")
     arrays = [np.zeros(1 if kind == "i4" else 0, kind) for kind in kinds]
     for array in arrays:
         array.flags.writeable = False
-    return Incoming(*arrays)
+    return OrderRows(*arrays)
 
 
-def _complaint(rows: Incoming, row: int, *, repeated: bool) -> str:
+def _complaint(rows: OrderRows, row: int, *, repeated: bool) -> str:
     symbol = bytes(rows.pool[rows.offsets[row] : rows.offsets[row + 1]]).decode(errors="replace")
     number = int(rows.numbers[row])
     if repeated:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BOOK", "FILL", "LEVEL", "ORDER", "Books", "Incoming", "Int32s", "Int64s", "Records"]
+__all__ = ["BOOK", "FILL", "LEVEL", "ORDER", "Books", "Int32s", "Int64s", "OrderRows", "Records"]
 
 #: Shape (n,), a structured dtype.
 Records: TypeAlias = npt.NDArray[Any]
@@ -91,7 +91,7 @@ class Books(NamedTuple):
     """The bytes of all symbols, one after another."""
 
 
-class Incoming(NamedTuple):
+class OrderRows(NamedTuple):
     """Rows of the orders stream, in the exchange's sequence; shapes (rows,) except `offsets`."""
 
     pool: npt.NDArray[np.uint8]

@@ -23,7 +23,7 @@ from .one_to_many.link_bound import INSTANCES, RATE_MBIT, lack, narrow
 from .one_to_many.measuring import log_progress
 from .one_to_many.modes import mode_named
 from .plots import canvas, check_plots
-from .report import Aim, BenchReport, Row, describe_machine, median
+from .report import Aim, BenchReport, BenchRow, describe_machine, median
 from .series import Recovery, Series, recovery, series_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def run(quick: bool = False, only: str | None = None, plots: Path | None = None)
         raise ResourceError(msg)
     check_plots(plots)
     machine = describe_machine(("numpy", "numba"))
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     courses: list[Course] = []
     parts = PARTS if only is None else (only,)
     if "steps" in parts or "switches" in parts:
@@ -106,7 +106,7 @@ def run(quick: bool = False, only: str | None = None, plots: Path | None = None)
     return BenchReport("dynamic", f"whale-ray bench dynamic{options}", machine, tuple(rows), NOTES)
 
 
-def _eight(quick: bool, parts: Sequence[str], courses: list[Course]) -> Iterator[Row]:
+def _eight(quick: bool, parts: Sequence[str], courses: list[Course]) -> Iterator[BenchRow]:
     """Measure on eight hosts; what happened over time is added to `courses`."""
     step_s = 3.0 if quick else 8.0
     star, tree = mode_named("star"), mode_named("non-blocking")
@@ -131,7 +131,7 @@ def _eight(quick: bool, parts: Sequence[str], courses: list[Course]) -> Iterator
             yield from _aims(course, HOSTS)
 
 
-def _thirty(quick: bool, courses: list[Course]) -> Iterator[Row]:
+def _thirty(quick: bool, courses: list[Course]) -> Iterator[BenchRow]:
     star = mode_named("star")
     with narrow(star, _SETTINGS, hosts=30, instances=30, samples=_SAMPLES) as deployment:
         saturation = _saturation(deployment, 30)
@@ -147,9 +147,9 @@ def _saturation(deployment: Deployment, hosts: int) -> float:
     return rate
 
 
-def _saturation_row(rate: float, hosts: int) -> Row:
+def _saturation_row(rate: float, hosts: int) -> BenchRow:
     parameters = {"hosts": hosts, "Mbit/s": RATE_MBIT, "mode": "star"}
-    return Row("saturation", parameters, rate, "tuples/s")
+    return BenchRow("saturation", parameters, rate, "tuples/s")
 
 
 # --- over time ---------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _end(deployment: Deployment, name: str, begin_ns: int) -> Course:
 # --- rows --------------------------------------------------------------------------------------
 
 
-def _step_rows(course: Course, saturation: float, step_s: float) -> Iterator[Row]:
+def _step_rows(course: Course, saturation: float, step_s: float) -> Iterator[BenchRow]:
     per_step = int(step_s * 1e9) // BIN_NS
     for place, share in enumerate(STEPS):
         # The second half of a step: what a switch may have cost is told by itself.
@@ -219,7 +219,7 @@ def _step_rows(course: Course, saturation: float, step_s: float) -> Iterator[Row
         delivered = float(course.series.delivered[bins].mean())
         latencies = course.series.latency_ms[bins]
         known = latencies[~np.isnan(latencies)]
-        yield Row(
+        yield BenchRow(
             "step",
             {"run": course.name, "of the star's": share},
             delivered,
@@ -230,7 +230,7 @@ def _step_rows(course: Course, saturation: float, step_s: float) -> Iterator[Row
         )
 
 
-def _switch_rows(course: Course, hosts: int) -> Iterator[Row]:
+def _switch_rows(course: Course, hosts: int) -> Iterator[BenchRow]:
     for switch, took in zip(course.switches, _recoveries(course), strict=True):
         assert switch.ended_ns is not None
         also = {"edges moved": float(switch.moves)}
@@ -238,7 +238,7 @@ def _switch_rows(course: Course, hosts: int) -> Iterator[Row]:
             also["throughput back after ms"] = took.throughput_ms
             also["latency back after ms"] = took.latency_ms
             also["latency settled after ms"] = took.settled_ms
-        yield Row(
+        yield BenchRow(
             "switch",
             {
                 "run": course.name,
@@ -265,7 +265,7 @@ def _recoveries(course: Course) -> list[Recovery | None]:
     return found
 
 
-def _aims(course: Course, hosts: int) -> Iterator[Row]:
+def _aims(course: Course, hosts: int) -> Iterator[BenchRow]:
     known = [took for took in _recoveries(course) if took is not None]
     if not known:
         return
@@ -274,7 +274,7 @@ def _aims(course: Course, hosts: int) -> Iterator[Row]:
         ("latency back", 30.0, [took.latency_ms for took in known]),
         ("latency settled", 30.0, [took.settled_ms for took in known]),
     ):
-        yield Row(
+        yield BenchRow(
             f"aim: {what} after a switch",
             {"hosts": hosts, "switches": len(known)},
             median(values),

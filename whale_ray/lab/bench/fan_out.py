@@ -23,7 +23,7 @@ from ...transport.wire import codec
 from ...transport.wire.batch import Batch
 from .peers.sockets import ZmqSender, load_zmq, pickled, zmq_address, zmq_receiver
 from .processes import Role, Together, Work, run_together
-from .report import Aim, Row, median
+from .report import Aim, BenchRow, median
 from .ring_loops import sum_frame
 from .ring_pair import RingPair
 
@@ -69,7 +69,7 @@ def slice_batch(rows: int = ROWS_PER_SLICE) -> Batch:
     return Batch.from_arrow(pa.record_batch({**columns, "text": binary}))
 
 
-def fan_out_rows(repetitions: int, scale: float, readers: tuple[int, ...]) -> list[Row]:
+def fan_out_rows(repetitions: int, scale: float, readers: tuple[int, ...]) -> list[BenchRow]:
     """Measure each method and number of readers; the last number is compared with the first."""
     # Loaded once here rather than in every forked process.
     codec.warm_up()
@@ -107,25 +107,25 @@ def _cost(way: FanOutMethod, readers: int, repetitions: int, scale: float) -> Co
 
 def _throughput_rows(
     way: str, readers: int, costs: dict[tuple[str, int], Cost], has_aims: bool
-) -> list[Row]:
+) -> list[BenchRow]:
     cost = costs[way, readers]
     parameters = {"readers": readers, "how": way}
     rate = cost.tuples_per_s / 1e3
 
-    def row(against: str = "", limit: float = 0.0) -> Row:
+    def row(against: str = "", limit: float = 0.0) -> BenchRow:
         ratio = rate / (costs[against, readers].tuples_per_s / 1e3) if against else None
         aim = Aim("ratio", "at least", limit) if against and has_aims else None
-        return Row("fan-out", parameters, rate, "k tuples/s", ratio, against, aim, cost.cores)
+        return BenchRow("fan-out", parameters, rate, "k tuples/s", ratio, against, aim, cost.cores)
 
     return [row(PICKLED_TUPLES, 200), row(BINARY, 7)] if way == RING else [row()]
 
 
-def _source_row(way: str, readers: tuple[int, ...], costs: dict[tuple[str, int], Cost]) -> Row:
+def _source_row(way: str, readers: tuple[int, ...], costs: dict[tuple[str, int], Cost]) -> BenchRow:
     first, last = costs[way, readers[0]].source_ns, costs[way, readers[-1]].source_ns
     parameters = {"readers": readers[-1], "how": way}
     aim = Aim("ratio", "at most", 1.6) if way == RING else None
     against = f"{readers[0]} reader"
-    return Row("source's CPU per tuple", parameters, last, "ns", last / first, against, aim)
+    return BenchRow("source's CPU per tuple", parameters, last, "ns", last / first, against, aim)
 
 
 def _encoder(batch: Batch) -> Callable[[int], tuple[int, Callable[[Bytes], int]]]:

@@ -30,7 +30,7 @@ from .channel_backends import (
     RingSides,
 )
 from .peer_backends import SocketBackend, ZmqBackend
-from .report import Aim, Row, median
+from .report import Aim, BenchRow, median
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -87,7 +87,7 @@ FULL: Final = MatrixEffort(SIZES, READERS, 3, 200_000_000, 9)
 QUICK: Final = MatrixEffort((64, 4 * KIB, 256 * KIB, 4 * MIB), (1, 4), 1, 50_000_000, 3)
 
 
-def matrix_rows(effort: MatrixEffort) -> list[Row]:
+def matrix_rows(effort: MatrixEffort) -> list[BenchRow]:
     """Measure every way with every size and number of readers."""
     rows = []
     for readers in effort.readers:
@@ -110,11 +110,11 @@ def _sample(way: str, load: MessageLoad) -> Measurement:
         return measure_backend(backend, load)
 
 
-def _matrix_row(way: str, load: MessageLoad, samples: Measurements) -> Row:
+def _matrix_row(way: str, load: MessageLoad, samples: Measurements) -> BenchRow:
     first, *others = _AGAINST[way] or ("",)
     ratio = paired_ratio(samples, way, first) if first else None
     also = {f"x {peer}": paired_ratio(samples, way, peer) for peer in others}
-    return Row(
+    return BenchRow(
         "messages",
         {"bytes": load.nbytes, "readers": load.readers, "how": way, **_memory(way, load)},
         _gigabytes(load, samples[way]),
@@ -155,7 +155,7 @@ def _costs(load: MessageLoad, samples: Sequence[Measurement]) -> dict[str, float
     }
 
 
-def tcp_rows(effort: MatrixEffort) -> list[Row]:
+def tcp_rows(effort: MatrixEffort) -> list[BenchRow]:
     """Measure the aims for TCP: prepared messages of 256 KiB, one process to another, loopback."""
     load = MessageLoad(AIM_BYTES, 1, max(effort.duration_ns, 200_000_000))
     hows = {
@@ -166,8 +166,8 @@ def tcp_rows(effort: MatrixEffort) -> list[Row]:
     }
     samples = take_turns(_samplers(hows), load, effort.aim_repetitions)
 
-    def row(way: str, against: str = "", limit: float = 0.0) -> Row:
-        return Row(
+    def row(way: str, against: str = "", limit: float = 0.0) -> BenchRow:
+        return BenchRow(
             "256 KiB over loopback TCP",
             {"how": hows[way]},
             _gigabytes(load, samples[way]),

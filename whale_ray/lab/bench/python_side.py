@@ -45,7 +45,7 @@ from ...transport.verbs.payload_sender import PayloadSender
 from ...transport.verbs.queue_pair import QueuePair
 from ...transport.verbs.regions import Regions
 from .idle_verbs import Completion, IdleFabric
-from .report import Aim, Row, median
+from .report import Aim, BenchRow, median
 
 SLICE_BYTES: Final = 256 << 10
 BATCH: Final = 4
@@ -60,7 +60,7 @@ _clock_ns = perf_counter_ns  # itself: a call more would count
 _numbers = count_up()
 
 
-def python_rows(batches: int, emulated: dict[str, object]) -> list[Row]:
+def python_rows(batches: int, emulated: dict[str, object]) -> list[BenchRow]:
     """Measure each of them `batches` times; the median of the batches, so that pauses count little.
 
     `emulated` is added to the parameters; there is no aim for an emulated processor.
@@ -71,12 +71,12 @@ def python_rows(batches: int, emulated: dict[str, object]) -> list[Row]:
         nanoseconds = median([way.batch() for _ in range(batches)]) / BATCH
         what = {"how": how, "requests of": requests, **emulated}
         aim = None if emulated else Aim("value", "at most", AIM_NS)
-        rows.append(Row("Python side of a slice", what, nanoseconds, "ns", aim=aim))
+        rows.append(BenchRow("Python side of a slice", what, nanoseconds, "ns", aim=aim))
     for data in (Data.READ, Data.WRITE):
         link = WholeLink(data)
         nanoseconds = median([link.batch() for _ in range(batches // 4)]) / link.slices
         what = {"how": f"{data.name}, whole link, both hosts", **emulated}
-        rows.append(Row("Python side of a slice", what, nanoseconds, "ns"))
+        rows.append(BenchRow("Python side of a slice", what, nanoseconds, "ns"))
         link.close()
     return rows
 

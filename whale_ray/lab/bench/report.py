@@ -5,7 +5,7 @@
 - ``suite``, ``command``: which suite, and the command that runs it again;
 - ``machine``: see `Machine`;
 - ``notes``: sentences on how the figures are to be read;
-- ``rows``: a list of objects with the fields of `Row`, an aim being ``{"quantity", "bound",
+- ``rows``: a list of objects with the fields of `BenchRow`, an aim being ``{"quantity", "bound",
   "limit", "met"}`` or null.
 """
 
@@ -49,7 +49,7 @@ class Aim:
     bound: Literal["at least", "at most"]
     limit: float
 
-    def met(self, row: Row) -> bool:
+    def met(self, row: BenchRow) -> bool:
         """Return whether the row reaches it."""
         measured = row.value if self.quantity == "value" else row.ratio
         if measured is None:
@@ -62,7 +62,7 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """One measured value, and what it is compared with."""
 
     name: str
@@ -101,7 +101,7 @@ class BenchReport:
     suite: str
     command: str
     machine: Machine
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     notes: tuple[str, ...] = field(default=())
 
     def as_json(self) -> str:
@@ -170,7 +170,7 @@ def _version(package: str) -> str:
         return "missing"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: BenchRow) -> tuple[str, ...]:
     aim = ""
     if row.aim is not None:
         aim = f"{row.aim} {'met' if row.aim.met(row) else 'MISSED'}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...transport.clock import SystemClock
-from .report import Aim, BenchReport, Row, describe_machine
+from .report import Aim, BenchReport, BenchRow, describe_machine
 
 if TYPE_CHECKING:
     from ...control.supervisor import JobOutcome
@@ -34,7 +34,7 @@ class _BenchInput:
 
 def run(quick: bool = False) -> BenchReport:
     """Measure; with `quick` on two hours of generated input."""
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     machine = describe_machine(("numpy", "numba", "pyarrow"))
     with tempfile.TemporaryDirectory(prefix="whale-ray-") as folder:
         given = _input(Path(folder), quick)
@@ -115,13 +115,13 @@ def _outcome(given: _BenchInput, where: str, workers: int) -> JobOutcome:
 
 def _rows(
     given: _BenchInput, where: str, workers: int, outcome: JobOutcome, read_s: float
-) -> list[Row]:
+) -> list[BenchRow]:
     parameters = {"input": given.name, "on": where, "workers": workers, "rows": given.rows}
     aim = Aim("value", "at most", STREAMING_SECONDS_MAX) if given.name == "real week" else None
     cpu_s = outcome.metrics.cpu_s
     sink = outcome.metrics.operator("out")
     measured = [
-        Row(
+        BenchRow(
             "streaming",
             parameters,
             outcome.seconds,
@@ -131,16 +131,16 @@ def _rows(
             aim=aim,
             cores=cpu_s / outcome.seconds,
         ),
-        Row("source tuples", parameters, given.rows / outcome.seconds, "tuples/s"),
-        Row("processor time", parameters, cpu_s / given.rows * 1e6, "s per million tuples"),
-        Row("latency p50", parameters, sink.latency_p50_ms or 0.0, "ms"),
-        Row("latency p99", parameters, sink.latency_p99_ms or 0.0, "ms"),
+        BenchRow("source tuples", parameters, given.rows / outcome.seconds, "tuples/s"),
+        BenchRow("processor time", parameters, cpu_s / given.rows * 1e6, "s per million tuples"),
+        BenchRow("latency p50", parameters, sink.latency_p50_ms or 0.0, "ms"),
+        BenchRow("latency p99", parameters, sink.latency_p99_ms or 0.0, "ms"),
     ]
     busy_ns = sum(operator.busy_ns for operator in outcome.metrics.operators) or 1
     for operator in outcome.metrics.operators:
         shown = {**parameters, "operator": operator.operator_id}
         measured.append(
-            Row(
+            BenchRow(
                 "stage",
                 shown,
                 operator.busy_ns / 1e9,
@@ -151,7 +151,7 @@ def _rows(
         )
     rest_s = max(cpu_s - busy_ns / 1e9, 0.0)
     measured.append(
-        Row(
+        BenchRow(
             "moving rows",
             parameters,
             rest_s,

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...operators.process import CoProcess, Output, Process
 from .peers import NOT_INSTALLED, bytewax_rows
-from .report import BenchReport, Row, describe_machine, median
+from .report import BenchReport, BenchRow, describe_machine, median
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,7 +180,7 @@ def run(quick: bool = False) -> BenchReport:
             also["Bytewax CPU ns/row"] = peer_ns = bytewax_rows.cpu_ns_per_row(way.name, rows)
             also["x of Bytewax"] = peer_ns * rows / job_ns
         measured.append(
-            Row(
+            BenchRow(
                 way.name,
                 {"rows": rows},
                 rows / job_ns * 1e6,

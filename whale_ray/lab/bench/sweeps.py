@@ -26,7 +26,7 @@ from ...transport.wire.messages import WorkerMessage
 from .backends import SendingSide
 from .channel_backends import HostRingSides, RingSides, Sides
 from .processes import Work, run_together
-from .report import Row, median
+from .report import BenchRow, median
 
 Times = npt.NDArray[np.int64]
 
@@ -87,7 +87,7 @@ class Flow:
     cores: float
 
 
-def mms_rows(effort: SweepEffort) -> list[Row]:
+def mms_rows(effort: SweepEffort) -> list[BenchRow]:
     """Measure latency at a fixed rate, and the highest rate, for each MMS."""
     points = [
         Slicing(backend, mms, _MMS_SWEEP_WTL_MS)
@@ -107,7 +107,7 @@ def mms_rows(effort: SweepEffort) -> list[Row]:
         name = "MMS sweep: highest rate"
         against_text = f"MMS {default // _KIB} KiB"
         rows.append(
-            Row(
+            BenchRow(
                 name, shown, rate / 1e3, "k tuples/s", rate / against, against_text, cores=cores,
                 also={"slices": _median(fastest[point], "slices")},
             )
@@ -115,7 +115,7 @@ def mms_rows(effort: SweepEffort) -> list[Row]:
     return rows
 
 
-def wtl_rows(effort: SweepEffort) -> list[Row]:
+def wtl_rows(effort: SweepEffort) -> list[BenchRow]:
     """Measure latency at a fixed rate for each WTL."""
     points = [
         Slicing(backend, _WTL_SWEEP_MMS_BYTES, wtl)
@@ -137,12 +137,12 @@ def _latency_row(
     flows: dict[Slicing, list[Flow]],
     point: Slicing,
     base: Slicing,
-) -> Row:
+) -> BenchRow:
     here, there = (_median(flows[one], "p50_ms") for one in (point, base))
     against = (
         f"MMS {base.mms_bytes // _KIB} KiB" if name.startswith("MMS") else f"WTL {base.wtl_ms:g} ms"
     )
-    return Row(
+    return BenchRow(
         name,
         {**shown, "due per s": ARRIVALS_PER_S},
         here,

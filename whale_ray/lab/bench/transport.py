@@ -25,7 +25,7 @@ from . import matrix, sweeps, vega, verbs
 from .fan_out import fan_out_rows
 from .peers.sockets import load_zmq, pipe_roles, zmq_roles
 from .processes import Role, Together, Work, run_together
-from .report import Aim, BenchReport, Row, describe_machine, median
+from .report import Aim, BenchReport, BenchRow, describe_machine, median
 from .ring_loops import BARE_HEADER_BYTES, read_bare, receive_loop, send_loop, sum_frame, write_bare
 from .ring_pair import DEFAULT_RING_BYTES, RingPair
 
@@ -120,7 +120,7 @@ def _figure(runs: Sequence[Together]) -> MedianTiming:
 # Small messages
 
 
-def small_rows(effort: Effort) -> list[Row]:
+def small_rows(effort: Effort) -> list[BenchRow]:
     """One message of 64 bytes at a time, one way."""
     payload = np.arange(_SMALL_BYTES, dtype=np.uint8)
     looped, called, peer = (effort.count(full) for full in (4_000_000, 400_000, 40_000))
@@ -132,13 +132,13 @@ def small_rows(effort: Effort) -> list[Row]:
     zmq = measure(effort, lambda: zmq_roles("small", [message], peer, len))
     zmq_ns = zmq.seconds / peer * 1e9
 
-    def row(how: str, figure: MedianTiming, count: int, aim: Aim | None = None) -> Row:
+    def row(how: str, figure: MedianTiming, count: int, aim: Aim | None = None) -> BenchRow:
         nanoseconds = figure.seconds / count * 1e9
         parameters = {"bytes": _SMALL_BYTES, "how": how}
         ratio = None if how == _ZMQ else zmq_ns / nanoseconds
         against = "" if how == _ZMQ else _ZMQ
         name = "small message, one way"
-        return Row(name, parameters, nanoseconds, "ns", ratio, against, aim, figure.cores)
+        return BenchRow(name, parameters, nanoseconds, "ns", ratio, against, aim, figure.cores)
 
     return [
         row("compiled loop", loop, looped, Aim("value", "at most", 80)),
@@ -211,7 +211,7 @@ def _channel_roles(pair: RingPair, payload: Bytes, count: int) -> list[Role]:
 # Many small messages in one call
 
 
-def batched_rows(effort: Effort) -> list[Row]:
+def batched_rows(effort: Effort) -> list[BenchRow]:
     """Messages of 32 bytes, several of them in each call of compiled code."""
     peer = effort.count(100_000)
     message = bytes(_TINY_BYTES)
@@ -225,13 +225,13 @@ def batched_rows(effort: Effort) -> list[Row]:
         aim = Aim("value", "at least", 30) if batch == 32 else None
         parameters = {"bytes": _TINY_BYTES, "per call": batch}
         rows.append(
-            Row(
+            BenchRow(
                 "small messages, batched", parameters, rate, "M/s", rate / zmq_rate,
                 "pyzmq, one send each", aim, figure.cores,
             )
         )  # fmt: skip
     peer_parameters = {"bytes": _TINY_BYTES, "how": "pyzmq, one send each"}
-    rows.append(Row("small messages", peer_parameters, zmq_rate, "M/s", cores=zmq.cores))
+    rows.append(BenchRow("small messages", peer_parameters, zmq_rate, "M/s", cores=zmq.cores))
     return rows
 
 
@@ -279,7 +279,7 @@ def _batch_roles(pair: RingPair, batch: int, calls: int) -> list[Role]:
 # Slices
 
 
-def slice_rows(effort: Effort) -> list[Row]:
+def slice_rows(effort: Effort) -> list[BenchRow]:
     """Slices of 256 KiB: written in place, every word read in place."""
     content = np.random.default_rng(0).integers(0, 256, _SLICE_BYTES, np.uint8)
     count, peer = effort.count(20_000), effort.count(2_000)
@@ -295,12 +295,12 @@ def slice_rows(effort: Effort) -> list[Row]:
 
     def row(
         how: str, value: float, cores: float, against: str = "", limit: float | None = None
-    ) -> Row:
+    ) -> BenchRow:
         rates = {_MEMCPY: memcpy_rate, _ZMQ: zmq_rate, _BARE: bare_rate}
         ratio = value / rates[against] if against else None
         aim = None if limit is None else Aim("ratio", "at least", limit)
         parameters = {"KiB": _SLICE_BYTES // _KIB, "how": how}
-        return Row("slices", parameters, value, "GB/s", ratio, against, aim, cores)
+        return BenchRow("slices", parameters, value, "GB/s", ratio, against, aim, cores)
 
     return [
         row("ring: written, then read in place", rate, ring.cores, _MEMCPY, 0.6),
@@ -370,7 +370,7 @@ def _memcpy_rate(content: Bytes, count: int) -> float:
 # Waking up
 
 
-def wake_up_rows(effort: Effort) -> list[Row]:
+def wake_up_rows(effort: Effort) -> list[BenchRow]:
     """How long a message takes to a worker that sleeps: half of a round trip."""
     count = effort.count(20_000)
     medians, cores = [], []
@@ -381,7 +381,7 @@ def wake_up_rows(effort: Effort) -> list[Row]:
             cores.append(together.cores)
     parameters = {"bytes": _SMALL_BYTES, "how": "asleep in a futex"}
     name = "message to a sleeping worker, median"
-    return [Row(name, parameters, median(medians), "µs", cores=median(cores))]
+    return [BenchRow(name, parameters, median(medians), "µs", cores=median(cores))]
 
 
 def _ping_pong_roles(there: RingPair, back: RingPair, count: int) -> list[Role]:
@@ -416,7 +416,7 @@ def _ping_pong_roles(there: RingPair, back: RingPair, count: int) -> list[Role]:
     return [ask, answer]
 
 
-PARTS: Final[Mapping[str, Callable[[Effort], list[Row]]]] = {
+PARTS: Final[Mapping[str, Callable[[Effort], list[BenchRow]]]] = {
     "small": small_rows,
     "batched": batched_rows,
     "slices": slice_rows,

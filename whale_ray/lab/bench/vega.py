@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from .processes import Work, run_together
-from .report import Row, median
+from .report import BenchRow, median
 from .ring_loops import answer_loop, ask_loop, fused_loop, receive_loop, send_loop
 from .ring_pair import RingPair
 
@@ -32,7 +32,7 @@ _ECHOES: Final = 100
 """Of a block."""
 
 
-def vega_rows(repetitions: int, scale: float) -> list[Row]:
+def vega_rows(repetitions: int, scale: float) -> list[BenchRow]:
     """Measure latency and rate; `scale` is the factor of all message counts."""
     rows = []
     for nbytes in LATENCY_BYTES:
@@ -59,14 +59,14 @@ def _pair_of_rows(
     values: tuple[float, float],
     ratios: tuple[float, float],
     published: str,
-) -> list[Row]:
+) -> list[BenchRow]:
     """Return the row of shared memory, against what was published, and that of fused, against it.
 
     `what` is name and unit.
     """
     name, unit = what
     return [
-        Row(name, {"bytes": nbytes, "how": how}, value, unit, ratio, against)
+        BenchRow(name, {"bytes": nbytes, "how": how}, value, unit, ratio, against)
         for how, value, ratio, against in zip(
             (_SHM, FUSED), values, ratios, (published, _SHM), strict=True
         )

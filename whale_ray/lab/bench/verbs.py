@@ -31,7 +31,7 @@ from .channel_backends import OVER_TCP, SLOT_BYTES, ChannelBackend, HostPushSide
 from .echoes import BareEcho, HostEcho, one_way_us
 from .peers import perftest
 from .python_side import python_rows
-from .report import Aim, Row, median, processor_name
+from .report import Aim, BenchRow, median, processor_name
 from .vega import FUSED, fused_us
 
 KIB: Final = 1 << 10
@@ -123,7 +123,7 @@ def missing() -> str:
     return "" if device_names(library) else "there is no RDMA device"
 
 
-def verbs_rows(effort: VerbsEffort) -> list[Row]:
+def verbs_rows(effort: VerbsEffort) -> list[BenchRow]:
     """Measure everything that can be measured here; without a device, the Python side alone."""
     rows = python_rows(effort.batches, emulated())
     if missing():
@@ -149,7 +149,7 @@ def find_setting() -> Setting:
     return Setting(chosen, (gids[0], gids[1]), emulated())
 
 
-def aim_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+def aim_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
     """Measure READ and WRITE of 256 KiB against the bare loop, and both against perftest."""
     load = MessageLoad(
         AIM_BYTES, 1, _AIM_DURATION_NS, as_it_lies=True, memory_bytes_min=_AIM_MEMORY
@@ -172,7 +172,7 @@ def aim_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
     return rows
 
 
-def size_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+def size_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
     """Measure READ, WRITE, SEND and TCP with every size: copied in, read in place."""
     rows = []
     for nbytes in effort.sizes:
@@ -193,7 +193,7 @@ def size_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
     return rows
 
 
-def credit_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+def credit_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
     """Measure push channels with so many credits: messages of half a slot."""
     load = MessageLoad(SLOT_BYTES // 2, 1, effort.duration_ns)
     ways = {
@@ -207,7 +207,7 @@ def credit_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
     ]
 
 
-def latency_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
+def latency_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
     """Measure small messages one way: push channels over verbs and TCP, bare, perftest, fused."""
     sizes, count = effort.latency_bytes, effort.echoes
     found = {
@@ -229,7 +229,9 @@ def latency_rows(effort: VerbsEffort, setting: Setting) -> list[Row]:
             against = "" if ratio is None else "push over verbs"
             what = {"bytes": nbytes, "how": how, **setting.parameters}
             rows.append(
-                Row("message between hosts, one way", what, medians[nbytes], "µs", ratio, against)
+                BenchRow(
+                    "message between hosts, one way", what, medians[nbytes], "µs", ratio, against
+                )
             )
     return rows
 
@@ -281,11 +283,11 @@ def _row(
     against: str = "",
     aim: Aim | None = None,
     also: Mapping[str, float] | None = None,
-) -> Row:
+) -> BenchRow:
     """Return a row on how fast messages went."""
     how = f"verbs, {way.upper()}" if way in _DATA else way
     touched = "as they lie" if load.as_it_lies else "copied in, read in place"
-    return Row(
+    return BenchRow(
         "messages between hosts",
         {"KiB": load.nbytes / KIB, "how": how, "bytes": touched, **setting.parameters},
         median([sample.rate for sample in samples[way]]) * load.nbytes / 1e6,

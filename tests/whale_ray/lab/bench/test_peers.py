@@ -18,9 +18,9 @@ from whale_ray.lab.bench.peers import NOT_INSTALLED, all_peers, available, ray_a
 from whale_ray.lab.bench.peers.__main__ import main
 from whale_ray.lab.bench.peers.base import (
     Command,
-    Peer,
     PeerOutput,
     PeerResult,
+    PeerSystem,
     end_with_parent,
     processes_for,
     run_program,
@@ -140,7 +140,7 @@ def test_the_fan_out_by_hand_loses_nothing(
 
 @pytest.mark.long
 @pytest.mark.parametrize("peer", available(), ids=lambda peer: peer.name)
-def test_every_installed_peer_measures(peer: Peer, no_leaks: None) -> None:
+def test_every_installed_peer_measures(peer: PeerSystem, no_leaks: None) -> None:
     result = peer.measure(3, 0.5)
     assert result.tuples_per_s > 0
     assert result.note
@@ -148,7 +148,7 @@ def test_every_installed_peer_measures(peer: Peer, no_leaks: None) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("peer", [ZeroMqFanOut(), ZeroMqPush(), ZeroMqPublish()])
-def test_many_instances_share_processes(peer: Peer, no_leaks: None) -> None:
+def test_many_instances_share_processes(peer: PeerSystem, no_leaks: None) -> None:
     result = peer.measure(40, 0.5)
     assert result.tuples_per_s > 0
     assert result.note

@@ -7,13 +7,15 @@ import json
 
 import pytest
 
-from whale_ray.lab.bench.report import Aim, BenchReport, Machine, Row, describe_machine, median
+from whale_ray.lab.bench.report import Aim, BenchReport, BenchRow, Machine, describe_machine, median
 
 MACHINE = Machine("Some CPU", 2, 24.0, "Linux 6.1 x86_64", "3.11.7", {"numpy": "2.4.6"}, 0.5)
 ROWS = (
-    Row("ring", {"KiB": 256}, 61.23, "GB/s", 0.594, "memcpy", Aim("ratio", "at least", 0.6), 1.98),
-    Row("call", {"bytes": 64, "how": "each"}, 301.4, "ns", aim=Aim("value", "at most", 350)),
-    Row("peer", {}, 12_345_678.0, "tuples/s", also={"x pipe": 2.5, "lost": 0}),
+    BenchRow(
+        "ring", {"KiB": 256}, 61.23, "GB/s", 0.594, "memcpy", Aim("ratio", "at least", 0.6), 1.98
+    ),
+    BenchRow("call", {"bytes": 64, "how": "each"}, 301.4, "ns", aim=Aim("value", "at most", 350)),
+    BenchRow("peer", {}, 12_345_678.0, "tuples/s", also={"x pipe": 2.5, "lost": 0}),
 )
 REPORT = BenchReport("transport", "whale-ray bench transport", MACHINE, ROWS, ("A note.",))
 
@@ -30,12 +32,12 @@ REPORT = BenchReport("transport", "whale-ray bench transport", MACHINE, ROWS, ("
     ],
 )
 def test_aims(quantity, bound, limit: float, met: bool):
-    row = Row("x", {}, value=10, unit="ns", ratio=3)
+    row = BenchRow("x", {}, value=10, unit="ns", ratio=3)
     assert Aim(quantity, bound, limit).met(row) is met
 
 
 def test_an_aim_for_a_ratio_that_was_not_measured_is_missed():
-    assert not Aim("ratio", "at most", 5).met(Row("x", {}, 1, "ns"))
+    assert not Aim("ratio", "at most", 5).met(BenchRow("x", {}, 1, "ns"))
 
 
 def test_the_json_is_one_object_with_the_documented_fields():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....configs.errors import WhaleError
-from ..peers import NOT_INSTALLED, Peer, PeerResult, all_peers
-from ..report import Aim, Row
+from ..peers import NOT_INSTALLED, PeerResult, PeerSystem, all_peers
+from ..report import Aim, BenchRow
 from .deployment import Shape
 from .measuring import ModeResult, Plan, find, log_progress
 
@@ -60,7 +60,7 @@ _WANTED: Final = (
 
 def peer_rows(
     found: Sequence[ModeResult], shape: Shape, plan: Plan, seconds: float
-) -> tuple[list[Row], list[str]]:
+) -> tuple[list[BenchRow], list[str]]:
     """Measure every peer that is installed, and ourselves where `found` has us not.
 
     Returns the rows, and a note for each peer that is missing or failed.
@@ -86,7 +86,9 @@ def peer_rows(
     return [*rows, *compared(ours, peers, few)], notes
 
 
-def _measure(peer: Peer, sizes: Sequence[int], seconds: float) -> tuple[list[PeerFound], list[str]]:
+def _measure(
+    peer: PeerSystem, sizes: Sequence[int], seconds: float
+) -> tuple[list[PeerFound], list[str]]:
     found: list[PeerFound] = []
     failed: list[str] = []
     for instances in sizes:
@@ -105,7 +107,9 @@ def _measure(peer: Peer, sizes: Sequence[int], seconds: float) -> tuple[list[Pee
     return found, failed
 
 
-def compared(ours: Sequence[ModeResult], peers: Sequence[PeerFound], few: Shape) -> Iterator[Row]:
+def compared(
+    ours: Sequence[ModeResult], peers: Sequence[PeerFound], few: Shape
+) -> Iterator[BenchRow]:
     """Return the aims, as far as both sides were measured."""
     for want in _WANTED:
         mine = [one for one in ours if (one.shape == few) is want.few]
@@ -126,7 +130,7 @@ def compared(ours: Sequence[ModeResult], peers: Sequence[PeerFound], few: Shape)
         if peer.result.cpu_ns_per_tuple:
             total_ns = best.unpaced.per_row_ns(best.unpaced.spent.total_ns)
             also["x less CPU in all"] = peer.result.cpu_ns_per_tuple / max(total_ns, 1e-9)
-        yield Row(
+        yield BenchRow(
             "aim: tuples/s against a peer",
             {"instances": best.shape.instances, "mode": best.mode.name, "batch": peer.batch},
             best.unpaced.rows_per_s / peer.result.tuples_per_s,
@@ -136,9 +140,9 @@ def compared(ours: Sequence[ModeResult], peers: Sequence[PeerFound], few: Shape)
         )
 
 
-def _our_row(found: ModeResult) -> Row:
+def _our_row(found: ModeResult) -> BenchRow:
     measured = found.unpaced
-    return Row(
+    return BenchRow(
         "against peers",
         {"instances": found.shape.instances, "of": f"whale-ray, {found.mode.name}"},
         measured.rows_per_s,
@@ -151,13 +155,13 @@ def _our_row(found: ModeResult) -> Row:
     )
 
 
-def _peer_row(found: PeerFound) -> Row:
+def _peer_row(found: PeerFound) -> BenchRow:
     also = {}
     if found.result.cpu_ns_per_tuple is not None:
         also["all ns/tuple"] = found.result.cpu_ns_per_tuple
     if found.result.source_cpu_ns_per_tuple is not None:
         also["source ns/tuple"] = found.result.source_cpu_ns_per_tuple
-    return Row(
+    return BenchRow(
         "against peers",
         {"instances": found.instances, "of": found.name, "batch": found.batch},
         found.result.tuples_per_s,

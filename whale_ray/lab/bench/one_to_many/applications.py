@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....api.submission import submit
-from ..report import Row
+from ..report import BenchRow
 from .deployment import Shape
 from .measuring import log_progress
 from .modes import mode_named
@@ -47,7 +47,7 @@ class _Application:
     to_all: int
 
 
-def application_rows(shape: Shape, *, quick: bool) -> Iterator[Row]:
+def application_rows(shape: Shape, *, quick: bool) -> Iterator[BenchRow]:
     """Run both applications in the modes over tcp."""
     with tempfile.TemporaryDirectory(prefix="whale-ray-") as folder:
         for application in (
@@ -79,11 +79,11 @@ def _run(application: _Application, shape: Shape, name: str) -> JobOutcome:
 
 def _row(
     application: _Application, shape: Shape, name: str, outcome: JobOutcome, baseline: float
-) -> Row:
+) -> BenchRow:
     metrics = outcome.metrics
     rate = application.rows / outcome.seconds
     matching_s = metrics.operator(_MATCH).busy_ns / 1e9
-    return Row(
+    return BenchRow(
         application.name,
         {"instances": shape.instances, "hosts": shape.hosts, "mode": name},
         rate,

@@ -14,7 +14,7 @@ from typing import Final
 from ....api.submission import submit
 from ....deployment.processes.process_fleet import HostPlace
 from ....testing.hosts import NamespaceHosts, capability
-from ..report import Aim, Row
+from ..report import Aim, BenchRow
 from .deployment import Deployment, Shape
 from .measuring import Plan, log_progress
 from .modes import Mode, mode_named
@@ -59,7 +59,7 @@ def narrow(
             yield deployment
 
 
-def link_rows(plan: Plan) -> Iterator[Row]:
+def link_rows(plan: Plan) -> Iterator[BenchRow]:
     """Measure what each tree carries."""
     log_progress(f"{HOSTS} hosts at {RATE_MBIT:g} Mbit/s: starting")
     carried: dict[str, float] = {}
@@ -70,7 +70,7 @@ def link_rows(plan: Plan) -> Iterator[Row]:
             measured = deployment.unpaced(2 * plan.unpaced_s, max(2.0, plan.warm_up_s))
             carried[name] = measured.rows_per_s
             log_progress(f"{name}: {measured.rows_per_s:,.0f} tuples/s")
-            yield Row(
+            yield BenchRow(
                 "link-bound",
                 _parameters(name),
                 measured.rows_per_s,
@@ -84,7 +84,7 @@ def link_rows(plan: Plan) -> Iterator[Row]:
                 },
             )
     for other, limit in (("star", 1.4), ("binomial", 1.2)):
-        yield Row(
+        yield BenchRow(
             "aim: link-bound",
             _parameters("non-blocking"),
             carried["non-blocking"] / carried[other],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..report import Aim, Row
+from ..report import Aim, BenchRow
 from .encoding import encoding_ns, frame_bytes, pickling_ns
 from .measuring import ModeResult, by_name
 from .modes import INSTANCES_TCP, PICKLED, RING_BYTES, SLICE_ROWS, Mode
@@ -19,7 +19,7 @@ TREES = ("non-blocking", "star", "binomial", "chain")
 """The modes of worker-oriented addressing over tcp."""
 
 
-def measured_rows(found: Sequence[ModeResult]) -> Iterator[Row]:
+def measured_rows(found: Sequence[ModeResult]) -> Iterator[BenchRow]:
     """Return the rows of all modes and sizes; ratios against the instance-oriented mode."""
     for one in found:
         others = by_name(found, one.shape.instances)
@@ -42,7 +42,7 @@ def _baseline(mode: Mode) -> str:
     return INSTANCES_TCP if mode.transport == "tcp" else "instances, one host"
 
 
-def _throughput(found: ModeResult, baseline: ModeResult | None) -> Row:
+def _throughput(found: ModeResult, baseline: ModeResult | None) -> BenchRow:
     measured = found.unpaced
     by_role = measured.spent.by_role
     compared = baseline is not None and baseline is not found
@@ -51,7 +51,7 @@ def _throughput(found: ModeResult, baseline: ModeResult | None) -> Row:
     also["touch ns/tuple"] = measured.per_row_ns(measured.reading_ns)
     if compared and baseline is not None:
         also["x less source CPU"] = _source_ns(baseline) / max(_source_ns(found), 1e-9)
-    return Row(
+    return BenchRow(
         "source tuples",
         _parameters(found),
         measured.rows_per_s,
@@ -70,7 +70,7 @@ def _source_ns(found: ModeResult) -> float:
     return found.unpaced.per_row_ns(found.unpaced.spent.source_ns)
 
 
-def _serialization(found: ModeResult) -> Row:
+def _serialization(found: ModeResult) -> BenchRow:
     """Tell which part of the source's host's time goes into serialization.
 
     How long it takes to serialize a row is measured by itself, so nothing is timed on its way.
@@ -78,7 +78,7 @@ def _serialization(found: ModeResult) -> Row:
     once_ns = pickling_ns() if found.mode.pickled else encoding_ns(SLICE_ROWS)
     times = 1 if found.mode.addressing == "worker-oriented" else found.shape.instances
     share = once_ns * times / max(_source_ns(found), 1e-9)
-    return Row(
+    return BenchRow(
         "serialization",
         _parameters(found),
         share,
@@ -87,7 +87,7 @@ def _serialization(found: ModeResult) -> Row:
     )
 
 
-def _bytes(found: ModeResult) -> Row:
+def _bytes(found: ModeResult) -> BenchRow:
     measured = found.unpaced
     value = measured.sent_bytes / max(measured.rows, 1) * _PER
     copies = measured.copies
@@ -95,7 +95,7 @@ def _bytes(found: ModeResult) -> Row:
         copies = found.shape.instances
     computed = formula_bytes(copies)
     at_most = " at most" if found.mode.route == "non-blocking" else ""  # as it was widest
-    return Row(
+    return BenchRow(
         "bytes from the source's host",
         _parameters(found),
         value / 1e6,
@@ -113,14 +113,14 @@ def formula_bytes(copies: int) -> float:
     return stream.leaves(copies) / (SLICE_ROWS * slices) * _PER
 
 
-def _latencies(found: ModeResult, baseline: ModeResult | None) -> Iterator[Row]:
+def _latencies(found: ModeResult, baseline: ModeResult | None) -> Iterator[BenchRow]:
     if found.latencies is None:
         return
     theirs = None if baseline is None or baseline is found else baseline.latencies
     offered = {**_parameters(found), "tuples/s": round(found.rate)}
     for name in ("processing", "multicast"):
         ours = getattr(found.latencies, name)
-        yield Row(
+        yield BenchRow(
             f"{name} latency",
             offered,
             ours.p50_ms,
@@ -131,7 +131,7 @@ def _latencies(found: ModeResult, baseline: ModeResult | None) -> Iterator[Row]:
         )
 
 
-def aims(found: Sequence[ModeResult], instances: int) -> Iterator[Row]:
+def aims(found: Sequence[ModeResult], instances: int) -> Iterator[BenchRow]:
     """Return what should be reached at `instances` instances, as far as it was measured."""
     here = by_name(found, instances)
     trees = [here[name] for name in TREES if name in here]
@@ -160,7 +160,7 @@ def aims(found: Sequence[ModeResult], instances: int) -> Iterator[Row]:
 
 def _against_instances(
     best: ModeResult, lightest: ModeResult, other: ModeResult, limit: float
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     against = other.mode.name
     aim = Aim("value", "at least", limit)
     ratio = best.unpaced.rows_per_s / other.unpaced.rows_per_s
@@ -169,7 +169,7 @@ def _against_instances(
     yield _aim("source's host's CPU", lightest, ratio, against, aim)
 
 
-def _level(found: Sequence[ModeResult]) -> Iterator[Row]:
+def _level(found: Sequence[ModeResult]) -> Iterator[BenchRow]:
     """Compare the source's CPU per tuple at the largest size with that at the smallest."""
     for name in TREES:
         sizes = sorted(
@@ -183,6 +183,6 @@ def _level(found: Sequence[ModeResult]) -> Iterator[Row]:
         yield _aim("source's CPU", large, ratio, against, Aim("value", "at most", 1.3))
 
 
-def _aim(what: str, found: ModeResult, value: float, against: str, aim: Aim) -> Row:
+def _aim(what: str, found: ModeResult, value: float, against: str, aim: Aim) -> BenchRow:
     against = against or INSTANCES_TCP
-    return Row(f"aim: {what}", _parameters(found), value, f"x of {against}", aim=aim)
+    return BenchRow(f"aim: {what}", _parameters(found), value, f"x of {against}", aim=aim)

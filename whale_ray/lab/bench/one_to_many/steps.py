@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ..report import Row
+from ..report import BenchRow
 from .deployment import Shape
 from .measuring import ModeResult, Plan, find
 from .modes import INSTANCES_TCP, PICKLED
@@ -29,7 +29,7 @@ STEPS: Final = (
 """What changes, from which mode to which."""
 
 
-def step_rows(found: Sequence[ModeResult], shape: Shape, plan: Plan) -> Iterator[Row]:
+def step_rows(found: Sequence[ModeResult], shape: Shape, plan: Plan) -> Iterator[BenchRow]:
     """Return the gain of each step at one size, out of what was found; measures what is missing.
 
     The gain in throughput is what two cores show that stand for all hosts; that in the processor
@@ -45,10 +45,10 @@ def step_rows(found: Sequence[ModeResult], shape: Shape, plan: Plan) -> Iterator
         yield _gain(what, here[before], here[after], (before, after))
 
 
-def _gain(what: str, before: ModeResult, after: ModeResult, names: tuple[str, str]) -> Row:
+def _gain(what: str, before: ModeResult, after: ModeResult, names: tuple[str, str]) -> BenchRow:
     source = [one.unpaced.per_row_ns(one.unpaced.spent.source_ns) for one in (before, after)]
     total = [one.unpaced.per_row_ns(one.unpaced.spent.total_ns) for one in (before, after)]
-    return Row(
+    return BenchRow(
         f"step: {what}",
         {"instances": after.shape.instances, "to": names[1]},
         after.unpaced.rows_per_s,

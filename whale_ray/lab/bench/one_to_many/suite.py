@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ..plots import check_plots
-from ..report import BenchReport, Row, describe_machine
+from ..report import BenchReport, BenchRow, describe_machine
 from . import HOSTS, PARTS
 from .deployment import WTL_MS, Shape
 from .measuring import ModeResult, Plan, find
@@ -49,7 +49,7 @@ def run_suite(
     plan = _QUICK if quick else _FULL
     parts = PARTS if only is None else (only,)
     largest = Shape(HOSTS, sizes[-1])
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     notes: list[str] = []
     found: list[ModeResult] = []
     if "modes" in parts:
@@ -97,7 +97,7 @@ def _find_all(plan: Plan, sizes: Sequence[int]) -> list[ModeResult]:
     return found
 
 
-def _links(plan: Plan, rows: list[Row]) -> list[str]:
+def _links(plan: Plan, rows: list[BenchRow]) -> list[str]:
     """Add what is bound by links; return a note if this machine cannot have such hosts."""
     from .link_bound import lack, link_rows
 

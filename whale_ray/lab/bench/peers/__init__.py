@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from .base import NOT_INSTALLED, Peer, PeerResult
+from .base import NOT_INSTALLED, PeerResult, PeerSystem
 
-__all__ = ["NOT_INSTALLED", "Peer", "PeerResult", "all_peers", "available"]
+__all__ = ["NOT_INSTALLED", "PeerResult", "PeerSystem", "all_peers", "available"]
 
 
-def all_peers() -> list[Peer]:
+def all_peers() -> list[PeerSystem]:
     """Return every peer, installed or not."""
     from . import flink, openmpi, ray_actors, zeromq
 
@@ -25,6 +25,6 @@ def all_peers() -> list[Peer]:
     ]
 
 
-def available() -> list[Peer]:
+def available() -> list[PeerSystem]:
     """Return the peers that can run here; `make peers` installs the others."""
     return [peer for peer in all_peers() if peer.missing() is None]

@@ -94,7 +94,7 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Peer(ABC):
+class PeerSystem(ABC):
     """A system to compare with.
 
     Attributes:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ....configs.errors import ResourceError
-from .base import NOT_INSTALLED, TUPLE_BYTES, Command, Peer, environment_of
+from .base import NOT_INSTALLED, TUPLE_BYTES, Command, PeerSystem, environment_of
 
 ENVIRONMENT = "flink"
 PROGRAM = Path(__file__).with_name("BroadcastTouch.java")
@@ -27,7 +27,7 @@ _NETWORK_MB = 256
 _WARM_UP_S = 4
 
 
-class Flink(Peer):
+class Flink(PeerSystem):
     """DataStream.broadcast()."""
 
     name: ClassVar[str] = "flink"
@@ -35,11 +35,11 @@ class Flink(Peer):
     batches: ClassVar[tuple[int, ...]] = (1,)
 
     def missing(self) -> str | None:
-        """See `Peer.missing`."""
+        """See `PeerSystem.missing`."""
         return None if _jars() else NOT_INSTALLED
 
     def command(self, instances: int, seconds: float, batch: int) -> Command:
-        """See `Peer.command`; compiles the program if that was not done yet."""
+        """See `PeerSystem.command`; compiles the program if that was not done yet."""
         del batch  # a record is one tuple
         classes = compile_program()
         argv = [

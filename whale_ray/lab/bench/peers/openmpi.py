@@ -19,8 +19,8 @@ from .base import (
     NOT_INSTALLED,
     TUPLE_BYTES,
     Command,
-    Peer,
     PeerOutput,
+    PeerSystem,
     end_with_parent,
     environment_of,
     processes_for,
@@ -35,7 +35,7 @@ _CLOCK = SystemClock()
 _LAST = 1
 
 
-class OpenMpi(Peer):
+class OpenMpi(PeerSystem):
     """MPI_Bcast, every instance reads."""
 
     name: ClassVar[str] = "openmpi"
@@ -44,11 +44,11 @@ class OpenMpi(Peer):
     touched: ClassVar[bool] = True
 
     def missing(self) -> str | None:
-        """See `Peer.missing`."""
+        """See `PeerSystem.missing`."""
         return None if (environment_of(ENVIRONMENT) / "bin" / "mpirun").exists() else NOT_INSTALLED
 
     def command(self, instances: int, seconds: float, batch: int) -> Command:
-        """See `Peer.command`."""
+        """See `PeerSystem.command`."""
         launcher = [
             *(str(environment_of(ENVIRONMENT) / "bin" / "mpirun"), "--oversubscribe"),
             *(["--allow-run-as-root"] if os.geteuid() == 0 else []),

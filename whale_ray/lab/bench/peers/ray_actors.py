@@ -21,8 +21,8 @@ from ....transport.clock import SystemClock
 from .base import (
     TUPLE_BYTES,
     Command,
-    Peer,
     PeerOutput,
+    PeerSystem,
     end_with_parent,
     processes_for,
     python_program,
@@ -35,7 +35,7 @@ _BY_VALUE_BYTES_MAX = 100 << 10
 _BATCHES_UNDER_WAY = 4
 
 
-class RayActors(Peer):
+class RayActors(PeerSystem):
     """One actor call for each instance and batch."""
 
     name: ClassVar[str] = "ray"
@@ -43,11 +43,11 @@ class RayActors(Peer):
     batches: ClassVar[tuple[int, ...]] = (2621, 100)
 
     def missing(self) -> str | None:
-        """See `Peer.missing`."""
+        """See `PeerSystem.missing`."""
         return None
 
     def command(self, instances: int, seconds: float, batch: int) -> Command:
-        """See `Peer.command`."""
+        """See `PeerSystem.command`."""
         quiet = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
         return Command(python_program("ray_actors", instances, seconds, batch), quiet)
 

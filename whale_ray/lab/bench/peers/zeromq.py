@@ -28,8 +28,8 @@ from .base import (
     NOT_INSTALLED,
     TUPLE_BYTES,
     Command,
-    Peer,
     PeerOutput,
+    PeerSystem,
     end_with_parent,
     has_package,
     processes_for,
@@ -51,15 +51,15 @@ _NO_COPIES_FROM_BYTES = 64 << 10
 _CLOCK = SystemClock()
 
 
-class _ZeroMq(Peer):
+class _ZeroMq(PeerSystem):
     """What the three have in common."""
 
     def missing(self) -> str | None:
-        """See `Peer.missing`."""
+        """See `PeerSystem.missing`."""
         return None if has_package(ENVIRONMENT, "zmq") else NOT_INSTALLED
 
     def command(self, instances: int, seconds: float, batch: int) -> Command:
-        """See `Peer.command`."""
+        """See `PeerSystem.command`."""
         argv = python_program("zeromq", self.name, instances, seconds, batch)
         return Command(argv, python_path(ENVIRONMENT))
 

@@ -1,0 +1,109 @@
+"""Kept functions that cannot be read are compiled anew: after an upgrade that renames a class."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ARGUMENTS = """
+from typing import NamedTuple
+
+class {name}(NamedTuple):
+    number: int
+"""
+
+KERNELS = """
+from whale_ray.transport.compiling import njit
+
+@njit(cache=True)
+def following(one):
+    return one.number + 1
+
+@njit("int64(int64)", cache=True)
+def doubled(number):
+    return 2 * number
+"""
+
+_numbers = itertools.count()
+
+
+class Package:
+    """Two modules with names of their own: kernels, and the class that one of them takes."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        number = next(_numbers)
+        self._names = (f"kept_arguments_{number}", f"kept_kernels_{number}")
+        self._folder = folder
+        self._write(1, KERNELS)
+        monkeypatch.syspath_prepend(str(folder))
+
+    def rename_class(self, name: str) -> None:
+        """Give the class of the argument another name."""
+        self._write(0, ARGUMENTS.format(name=name))
+
+    def change_kernels(self) -> None:
+        """Change the source of the kernels, without an effect."""
+        self._write(1, f"{KERNELS}\nCHANGED = True\n")
+
+    def files(self, ending: str) -> list[Path]:
+        """Return the files that numba keeps, by the end of their names."""
+        return sorted(self._folder.rglob(f"*.{ending}"))
+
+    def load(self, name: str) -> tuple[ModuleType, Any]:
+        """Import both modules as a new process does; return the kernels, and an argument of 1."""
+        for module in self._names:
+            sys.modules.pop(module, None)
+        importlib.invalidate_caches()
+        arguments, kernels = map(importlib.import_module, self._names)
+        return kernels, getattr(arguments, name)(1)
+
+    def _write(self, module: int, source: str) -> None:
+        (self._folder / f"{self._names[module]}.py").write_text(source)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
+    """Return the package with both kernels compiled and kept."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # changes follow each other too quickly
+    package = Package(tmp_path, monkeypatch)
+    package.rename_class("Before")
+    check(*package.load("Before"), hits=(0, 0))
+    check(*package.load("Before"), hits=(1, 1))
+    return package
+
+
+def check(kernels: ModuleType, argument: Any, hits: tuple[int, int]) -> None:
+    """Call both kernels, and compare how many were read."""
+    assert (kernels.following(argument), kernels.doubled(4)) == (2, 8)
+    found = (kernels.following, kernels.doubled)
+    assert tuple(kernel.stats.cache_hits.total() for kernel in found) == hits
+
+
+def test_a_class_that_was_renamed_in_another_file(package: Package) -> None:
+    package.rename_class("After")
+    check(*package.load("After"), hits=(0, 1))
+    check(*package.load("After"), hits=(1, 1))
+
+
+def test_a_class_that_was_renamed_with_the_kernels_changed(package: Package) -> None:
+    package.rename_class("After")
+    package.change_kernels()
+    check(*package.load("After"), hits=(0, 0))
+    check(*package.load("After"), hits=(1, 1))
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("content", [b"", None])
+def test_damaged_files(package: Package, ending: str, content: bytes | None) -> None:
+    files = package.files(ending)
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-20] if content is None else content)
+    check(*package.load("Before"), hits=(0, 0))
+    check(*package.load("Before"), hits=(1, 1))
