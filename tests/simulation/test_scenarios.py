@@ -33,6 +33,7 @@ from whale_ray.multicast.read_plan import Span
 from whale_ray.multicast.switch_messages import PlannedMove
 from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.switch_vertex import SwitchVertex
+from whale_ray.relay.watermark_exchange import WatermarkExchange
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link, Role
@@ -98,13 +99,14 @@ def test_a_seed_plays_the_same_again(name):
 def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
     """Else its passing would show nothing."""
     phases: Counter[SwitchPhase] = Counter()
-    deaths = terms = stale = 0
+    deaths = terms = stale = aligned = 0
     for seed in range(60):
         played = Play(Simulator(seed))
         played.run()
         phases += played.journal.phases
         deaths += sum(played.fleet.deaths.values())
         terms += played.journal.term - 1
+        aligned += len(set(played.memories[0].slot_hosts)) > 1
         for relay in played.relays:
             peers = relay.neighbours.peers.values()
             stale += sum(peer.counters.stale for peer in peers)
@@ -113,6 +115,7 @@ def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
     assert deaths > 40
     assert terms > 20
     assert stale > 1
+    assert aligned > 15
 
 
 def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:
@@ -179,6 +182,10 @@ def let_handshakes_go_on(links: LinkManager[Any, Any], host: str) -> None:
         links._hang_up(connection)
 
 
+def keep_what_a_dead_relay_was_told(watermarks: WatermarkExchange, host: int) -> None:
+    """Send its successor only what changes from now on."""
+
+
 SUBSCRIBED = StreamSender.subscribed
 BEGIN = Link.begin
 ESTABLISHED = LinkManager._established
@@ -198,6 +205,7 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("moving", Peer, "parent_disconnected", do_nothing),
     ("multicast", SourceFloors, "acknowledge", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
+    ("multicast", WatermarkExchange, "forget", keep_what_a_dead_relay_was_told),
 ]
 
 

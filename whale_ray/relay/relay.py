@@ -11,8 +11,8 @@ delays no other tuples, heartbeats or acknowledgements (DESIGN 3). It takes thes
 
     rejoin(…)         instead of open, link and connect: replace a relay that has failed
 
-`TcpEndpoint` moves the bytes, `MulticastStreams` decides where they go. A relay owns no memory that
-others read, so its successor finds rings and mirrors as it left them.
+`RelayLoop` takes turns: `TcpEndpoint` moves the bytes, `MulticastStreams` decides where they go.
+A relay owns no memory that others read, so its successor finds rings and mirrors as it left them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,10 @@ from ..transport.retention import Retention
 from ..transport.tcp.endpoint import TcpEndpoint
 from ..worker.boards import HostBoard
 from ..worker.offers import RingOffer
-from . import multicast_stream, watermark_exchange
 from .multicast_streams import MulticastStreams
+from .relay_loop import RelayLoop
 from .stream_opener import StreamOpener
-from .watermark_exchange import WATERMARK_POLL_NS, WatermarkExchange
-
-CHECK_INTERVAL_NS = 100_000_000
-"""The time between two checks for unreachable hosts."""
+from .watermark_exchange import WatermarkExchange
 
 Tell = Callable[[int, object], None]
 """Sends content to the controller, in an attempt: called with the attempt and the content."""
@@ -75,9 +72,7 @@ class Relay:
         self._mirrors: dict[int, MirrorRing] = {}
         self._taps: list[RingTap] = []
         self._retentions: list[Retention] = []
-        self._streams: MulticastStreams | None = None
-        self._watermarks: WatermarkExchange | None = None
-        self._check_at_ns = 0
+        self._loop: RelayLoop | None = None
 
     @property
     def name(self) -> str:
@@ -146,15 +141,24 @@ class Relay:
     ) -> None:
         board, endpoint, plan = self._board, self._opened, self._plan
         assert board is not None
-        slots = self._assignment.slot_hosts
-        self._watermarks = WatermarkExchange(board.board, endpoint, slots, self._host)
-        self._streams = MulticastStreams(
+        slots, settings = self._assignment.slot_hosts, self._assignment.settings
+        watermarks = WatermarkExchange(board.board, endpoint, slots, self._host)
+        streams = MulticastStreams(
             self._host,
             endpoint,
-            self._assignment.settings.multicast,
+            settings.multicast,
             self._addresses(offers),
-            self._static_parents(),
+            self._origins() | watermarks.parents,
             lambda news: self._tell(attempt, news),
+        )
+        self._loop = RelayLoop(
+            self._host,
+            plan.hosts.names,
+            endpoint,
+            streams,
+            watermarks,
+            sleep_max_ns=settings.transport.doorbell_timeout_ms * 1_000_000,
+            unreachable_after_ns=settings.runtime.unreachable_after_ms * 1_000_000,
         )
         opener = StreamOpener(self._assignment, self._member, board, endpoint, offers, resume)
         for spec in plan.rings:
@@ -165,7 +169,7 @@ class Relay:
                 continue
             stream = opener.open_multicast(spec, trees.get(spec.id))
             is_root = plan.origin_of(spec) == self._host
-            self._streams.add(stream, self._clock.monotonic_ns(), is_root=is_root)
+            streams.add(stream, self._clock.monotonic_ns(), is_root=is_root)
         self._taps, self._mirrors = opener.taps, opener.mirrors
         self._retentions = opener.retentions
 
@@ -200,10 +204,10 @@ class Relay:
 
     def tell(self, attempt: int, content: object) -> None:
         """Take an order of the controller about trees."""
-        streams = self._streams  # `close` may run at the same time
-        if attempt == self._attempt and streams is not None:
+        loop = self._loop  # `close` may run at the same time
+        if attempt == self._attempt and loop is not None:
             assert isinstance(content, TreeOrders | Relocated)
-            streams.order(content)
+            loop.streams.order(content)
             self._wake()
 
     def abort(self, attempt: int) -> None:
@@ -240,7 +244,7 @@ class Relay:
             self._board.close()
         self._endpoint, self._board = None, None
         self._taps, self._retentions, self._mirrors = [], [], {}
-        self._streams = self._watermarks = None
+        self._loop = None
 
     @property
     def _job(self) -> str:
@@ -251,82 +255,16 @@ class Relay:
         assert self._endpoint is not None, "link() comes first"
         return self._endpoint
 
-    def _static_parents(self) -> set[int]:
-        """Return the hosts to dial whatever the trees are.
-
-        These are the origins of streams for this host alone, and, for the exchange of watermarks,
-        lower hosts with aligned sources: there may be no stream between such hosts.
-        """
+    def _origins(self) -> set[int]:
+        """Return the hosts that streams for this host alone come from."""
         plan = self._plan
-        found = {plan.origin_of(s) for s in plan.mirrors_on(self._host) if not plan.is_multicast(s)}
-        timed = set(self._assignment.slot_hosts)
-        if self._host in timed:
-            found |= {host for host in timed if host < self._host}
-        return found
-
-    def _take_control(self) -> None:
-        """Take the control messages of other relays."""
-        endpoint = self._opened
-        while (received := endpoint.receive_control()) is not None:
-            host, packed = received
-            if not self._take_message(host, packed):
-                endpoint.reject(host, "a control message that makes no sense")
-
-    def _take_message(self, host: str, packed: bytes) -> bool:
-        assert self._watermarks is not None
-        assert self._streams is not None
-        tag, content = packed[:1], packed[1:]
-        if tag == watermark_exchange.TAG:
-            return self._watermarks.receive(host, content)
-        if tag == multicast_stream.TAG:
-            return self._streams.receive_from(self._plan.hosts.names.index(host), content)
-        return False
-
-    def _turn_streams(self, now_ns: int) -> None:
-        """Do all that the endpoint does not: trees, watermarks, checks for unreachable hosts."""
-        assert self._watermarks is not None
-        assert self._streams is not None
-        for host in self._streams.turn(now_ns):
-            self._watermarks.forget(host)
-        self._watermarks.share(now_ns)
-        if now_ns >= self._check_at_ns:
-            self._check_at_ns = now_ns + CHECK_INTERVAL_NS
-            self._check_reachable(now_ns)
-
-    def _check_reachable(self, now_ns: int) -> None:
-        limit_ns = self._assignment.settings.runtime.unreachable_after_ms * 1_000_000
-        for lost in self._opened.unreachable(now_ns):
-            if lost.silent_ns > limit_ns:
-                msg = (
-                    f"{lost.host} has been unreachable from {host_name(self._host)} for "
-                    f"{lost.silent_ns / 1e9:.0f} s (runtime.unreachable_after_ms): {lost.why}"
-                )
-                raise AttemptLostError(msg)
-
-    def _timeout_ns(self, now_ns: int) -> int:
-        """Return how long the relay may sleep."""
-        assert self._watermarks is not None
-        assert self._streams is not None
-        longest_ns = int(self._assignment.settings.transport.doorbell_timeout_ms * 1e6)
-        if self._watermarks.is_needed:
-            longest_ns = min(longest_ns, WATERMARK_POLL_NS)
-        due_ns = min(self._opened.next_due_ns, self._streams.next_due_ns)
-        return max(0, min(longest_ns, due_ns - now_ns))
+        return {plan.origin_of(s) for s in plan.mirrors_on(self._host) if not plan.is_multicast(s)}
 
     def _turn(self) -> int:
         """Do what is due; return how many ns the relay may sleep, 0 if there is more to do."""
-        assert self._streams is not None
-        endpoint, streams = self._opened, self._streams
-        now_ns = self._clock.monotonic_ns()
-        endpoint.poll(now_ns)
-        self._take_control()
-        self._turn_streams(now_ns)
-        # Send at once what was asked for meanwhile; what that brings in needs another turn.
-        if (endpoint.unfinished or streams.may_have_changed) and endpoint.poll(now_ns):
-            return 0
-        if streams.has_orders or max(self._aborted, self._finished) >= self._attempt:
-            return 0
-        return self._timeout_ns(now_ns) if endpoint.arm(now_ns) else 0
+        assert self._loop is not None, "connect() comes first"
+        timeout_ns = self._loop.turn(self._clock.monotonic_ns())
+        return 0 if max(self._aborted, self._finished) >= self._attempt else timeout_ns
 
     def _wake(self) -> None:
         board = self._board

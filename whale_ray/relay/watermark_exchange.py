@@ -35,6 +35,7 @@ class WatermarkExchange:
         self._board = board
         self._endpoint = endpoint
         self._slot_hosts = slot_hosts
+        self._host = host
         self._mine = [slot for slot, of in enumerate(slot_hosts) if of == host]
         self._others = sorted(set(slot_hosts) - {host})
         self._shared: dict[tuple[int, int], int] = {}
@@ -44,6 +45,11 @@ class WatermarkExchange:
     def is_needed(self) -> bool:
         """Whether sources of several hosts are to be aligned."""
         return len(set(self._slot_hosts)) > 1
+
+    @property
+    def parents(self) -> set[int]:
+        """The hosts to keep a link up to: there may be no stream between hosts with sources."""
+        return {host for host in self._others if host < self._host} if self._mine else set()
 
     def share(self, now_ns: int) -> None:
         """Send changed watermarks of this host to the other hosts with sources, if it is time."""

@@ -21,6 +21,7 @@ from whale_ray.transport.links.manager import LinkManager
 from whale_ray.transport.links.neighbours import Neighbours
 from whale_ray.transport.links.peer import Peer
 from whale_ray.transport.links.reachability import Reachability
+from whale_ray.transport.links.statistics import Unreachable
 from whale_ray.transport.mirror import MirrorRing, RingTap
 from whale_ray.transport.retention import Retention
 
@@ -152,10 +153,40 @@ class SimulatedHost:
         """Return what is known of another host."""
         return self.neighbours.peer(host)
 
+    def poll(self, now_ns: int) -> bool:
+        """Do all that can be done without waiting; return whether anything was done."""
+        return self.manager.turn(now_ns)
+
+    def arm(self, now_ns: int) -> bool:
+        """Do nothing: whatever comes calls `receive`."""
+        del now_ns
+        return True
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `poll` has left something undone, or something was asked for since."""
+        return self.manager.unfinished
+
+    @property
+    def next_due_ns(self) -> int:
+        """When `poll` has to be called; AssertionError if it has just been and is due again."""
+        now_ns = self._now_ns
+        waits = [one.look_again_ns(now_ns) for one in self.manager.links.values()]
+        times = [one for one in waits if one is not None]
+        due_ns = self.manager.next_due_ns(now_ns)
+        if due_ns > now_ns:
+            times.append(due_ns)
+        assert times, "a link is due again at once: its host never sleeps"
+        return min(times)
+
+    def unreachable(self, now_ns: int) -> tuple[Unreachable, ...]:
+        """Return the hosts without a link that stands, for how long, and why."""
+        return self.manager.unreachable(now_ns)
+
     @property
     def linked(self) -> bool:
         """Whether every link stands that is to."""
-        return not self.manager.unreachable(self._now_ns)
+        return not self.unreachable(self._now_ns)
 
     @property
     def delivered(self) -> bool:
@@ -182,29 +213,19 @@ class SimulatedHost:
             reader.step(now_ns)
         for host, talk in self.talks.items():
             talk.step(self.peer(host), now_ns)
-        self.manager.turn(now_ns)
-        stirred = self.look_around(now_ns)
-        # What was asked for meanwhile leaves at once, and what that brings must be looked at.
-        again = (self.manager.unfinished or stirred) and self.manager.turn(now_ns)
-        wake_ns = now_ns + 1 if again else self.next_due_ns(now_ns)
-        return [*self.connector.handed_on(), WakeAt(wake_ns)]
-
-    def look_around(self, now_ns: int) -> bool:
-        """Do what else a relay does between turns; whether its links may have more to do."""
-        for errand in self.errands:
-            errand.step(now_ns)
-        return False
-
-    def next_due_ns(self, now_ns: int) -> int:
-        """Return when there will be something to do; AssertionError if that is never later."""
-        times = [producer.next_ns for producer in self.producers]
+        times: list[int | None] = [now_ns + self.turn(now_ns)]
+        times += [one.next_ns for one in self.producers]
         times += [reader.wakes_ns for reader in self.readers if not reader.over]
         times += [talk.next_ns for talk in self.talks.values()]
-        times += [errand.next_ns for errand in self.errands]
-        waits = [one.look_again_ns(now_ns) for one in self.manager.links.values()]
-        due_ns = self.manager.next_due_ns(now_ns)
-        if due_ns <= now_ns:
-            assert any(waits), "a link is due again at once: its host never sleeps"
-        else:
-            times.append(due_ns)
-        return max(now_ns + 1, min(one for one in (*times, *waits) if one is not None))
+        wake_ns = min(at_ns for at_ns in times if at_ns is not None)
+        return [*self.connector.handed_on(), WakeAt(max(now_ns + 1, wake_ns))]
+
+    def turn(self, now_ns: int) -> int:
+        """Do what a host without trees does, as `RelayLoop.turn`; return how long it may sleep."""
+        self.poll(now_ns)
+        for errand in self.errands:
+            errand.step(now_ns)
+        if self.unfinished and self.poll(now_ns):
+            return 0
+        times = [errand.next_ns for errand in self.errands]
+        return min(at_ns for at_ns in (self.next_due_ns, *times) if at_ns is not None) - now_ns

@@ -5,7 +5,8 @@ hosts are killed and replaced, that of the source's host as well, and so is the 
 are late, lost, doubled and out of order, links are cut, readers slow, sources idle. Every reader of
 every host must get the producer's bytes, all of them, once and in order; the source may not forget
 what somebody needs, nothing but rings and the retention may fill up, and at last the tree must be
-whole and the last switch ended.
+whole and the last switch ended. In half of the seeds some hosts have sources with watermarks, which
+the relays must exchange.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from whale_ray.multicast.tree_state import (
 )
 from whale_ray.plan.hosts import HostLayout, host_name
 from whale_ray.plan.streams import RingSpec, StreamPlan
+from whale_ray.transport.doorbell import LAST_WATERMARK_NS
 from whale_ray.transport.retention import Retention
 from whale_ray.transport.ring_layout import RingLayout
 
@@ -55,10 +57,14 @@ class Play:
         self.settings = MulticastSettings(patience_ms=chance.choice((60, 400)), dwell_min_ms=0)
         largest = RingLayout(ring_bytes, 2).max_frame_bytes
         load = draw_load(chance, "multicast", nbytes, largest)
+        timed = self.chance_of("watermarks")
+        slot_hosts = tuple(timed.choices(range(hosts), k=timed.choice((0, 0, 2, 4))))
         self.memories = [
-            HostMemory(host, load, ring_bytes, self.chance_of(f"host {host}"))
+            HostMemory(host, load, ring_bytes, self.chance_of(f"host {host}"), slot_hosts)
             for host in range(hosts)
         ]
+        for memory in self.memories:
+            memory.publish_watermarks(self.storm_ns, self.chance_of(f"watermarks {memory.host}"))
         self._draw_retention(ring_bytes)
         self.breaks_within = chance.choice((0.0, 0.0, 0.01))
         self.journal = Journal()
@@ -153,6 +159,8 @@ class Play:
             return True
         if not all(reader.over for memory in self.memories for reader in memory.readers):
             return False
+        if not self._are_aligned:
+            return False
         relays, states = self.relays, self.journal.states
         if len(relays) < self.plan.hosts.count or states is None:
             return False
@@ -167,6 +175,19 @@ class Play:
             and vertex.parent == record.tree.parents.get(vertex.name)
             for vertex in vertices
         )
+
+    @property
+    def _are_aligned(self) -> bool:
+        """Whether all hosts with sources know the watermarks of all sources."""
+        owners = self.memories[0].slot_hosts
+        for host in set(owners):
+            for slot, owner in enumerate(owners):
+                own = self.memories[owner].board.watermark(slot)
+                known = self.memories[host].board.watermark(slot)
+                assert known <= own, f"host {host} takes source {slot} for further than it is"
+                if known < LAST_WATERMARK_NS:
+                    return False
+        return True
 
     def run(self) -> None:
         """Play it. AssertionError, or what is raised, if it does not end well."""

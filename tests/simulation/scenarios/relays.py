@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tests.simulation.scenarios.hosts import SimulatedHost
-from tests.simulation.scenarios.workload import Load, Producer, Reader
+from tests.simulation.scenarios.workload import MS, Load, Producer, Reader
 from tests.simulation.simulator import Actions, Send
 from whale_ray.configs.settings import MulticastSettings
 from whale_ray.multicast.switch_vertex import SwitchVertex
@@ -21,9 +21,11 @@ from whale_ray.multicast.tree_state import (
 )
 from whale_ray.multicast.trees import Tree
 from whale_ray.plan.hosts import host_name
-from whale_ray.relay import multicast_stream
 from whale_ray.relay.multicast_stream import MulticastStream
 from whale_ray.relay.multicast_streams import MulticastStreams
+from whale_ray.relay.relay_loop import RelayLoop
+from whale_ray.relay.watermark_exchange import WatermarkExchange
+from whale_ray.transport.doorbell import LAST_WATERMARK_NS, DoorbellBoard
 from whale_ray.transport.mirror import MirrorRing, RingTap, make_memory
 from whale_ray.transport.retention import Retention
 from whale_ray.transport.ring import RingConsumer, RingProducer
@@ -33,6 +35,9 @@ from whale_ray.transport.tcp.endpoint import TcpEndpoint
 
 STREAM = 0
 CONTROLLER = "controller"
+SLEEP_MAX_NS = 50 * MS
+UNREACHABLE_AFTER_NS = 2_000 * MS
+"""Longer than any misfortune lasts: a relay that waits so long waits for nobody."""
 _ORDER_BYTES = 500
 """Approximate size of a message between controller and relays."""
 
@@ -40,12 +45,47 @@ Addresses = dict[int, tuple[str, int]]
 """Where each host's relay listens; the number tells one process from the next."""
 
 
+class TimedSource:
+    """A source that publishes its watermark now and then, up to its end."""
+
+    def __init__(
+        self, board: DoorbellBoard, slot: int, ends_ns: int, chance: random.Random
+    ) -> None:
+        self._board = board
+        self._slot = slot
+        self._ends_ns = ends_ns
+        self._chance = chance
+        self.next_ns: int | None = 0
+        """When it goes on; None once it has ended."""
+
+    def step(self, now_ns: int) -> None:
+        """Publish what is due."""
+        if self.next_ns is None or now_ns < self.next_ns:
+            return
+        has_ended = now_ns >= self._ends_ns
+        self._board.set_watermark(self._slot, LAST_WATERMARK_NS if has_ended else now_ns)
+        self.next_ns = None if has_ended else now_ns + 1 + self._chance.randrange(10 * MS)
+
+
 class HostMemory:
     """The workers of a host and what they own; outlives its relays."""
 
-    def __init__(self, host: int, load: Load, ring_bytes: int, chance: random.Random) -> None:
-        """Make the stream's ring, on the host of its source, or its mirror's memory."""
+    def __init__(
+        self,
+        host: int,
+        load: Load,
+        ring_bytes: int,
+        chance: random.Random,
+        slot_hosts: tuple[int, ...] = (),
+    ) -> None:
+        """Make the stream's ring, on the host of its source, or its mirror's memory.
+
+        `slot_hosts` has the hosts of sources that are aligned by their watermarks.
+        """
         self.host = host
+        self.slot_hosts = slot_hosts
+        self.board = DoorbellBoard.create(0, len(slot_hosts), "simulation", kind="private")
+        self.timed_sources: list[TimedSource] = []
         self.producer: Producer | None = None
         self.retention: Callable[[], Retention | None] = lambda: None
         """Makes what the source's relay retains beyond the ring."""
@@ -71,6 +111,12 @@ class HostMemory:
     def tap(self, *, resume: bool) -> RingTap:
         """Tap the source's ring."""
         return RingTap(self.segment.share(), self.tap_place, resume=resume)
+
+    def publish_watermarks(self, ends_ns: int, chance: random.Random) -> None:
+        """Let this host's sources with watermarks begin; they end at `ends_ns`."""
+        for slot, host in enumerate(self.slot_hosts):
+            if host == self.host:
+                self.timed_sources.append(TimedSource(self.board, slot, ends_ns, chance))
 
     def new_retention(self) -> Retention | None:
         """Return an empty retention; what the one before it had is lost."""
@@ -102,14 +148,25 @@ class Relay(SimulatedHost):
         self.memory = memory
         self.readers = memory.readers
         self.producers = [] if memory.producer is None else [memory.producer]
+        endpoint = cast("TcpEndpoint", self)  # a SimulatedHost does what an endpoint does
+        watermarks = WatermarkExchange(memory.board, endpoint, memory.slot_hosts, memory.host)
         self.streams = MulticastStreams(
             memory.host,
-            cast("TcpEndpoint", self),  # a SimulatedHost does what an endpoint does
+            endpoint,
             settings,
             dict(addresses),
-            (),
+            watermarks.parents,
             self._tell,
             cpu_ns=lambda: 0,  # a run depends on nothing but its seed
+        )
+        self._loop = RelayLoop(
+            memory.host,
+            tuple(host_name(host) for host in sorted(addresses)),
+            self,
+            self.streams,
+            watermarks,
+            sleep_max_ns=SLEEP_MAX_NS,
+            unreachable_after_ns=UNREACHABLE_AFTER_NS,
         )
         self.stream = self._open(tree, state)
         self.streams.add(self.stream, 0, is_root=memory.host == tree.root)
@@ -150,16 +207,9 @@ class Relay(SimulatedHost):
             return self.tick(now_ns)
         return super().receive(sender, message, now_ns)
 
-    def look_around(self, now_ns: int) -> bool:
-        """As `relay.Relay` does: take the other relays' messages and the controller's orders."""
-        while (received := self.receive_control()) is not None:
-            host, packed = received
-            assert packed[:1] == multicast_stream.TAG
-            self.streams.receive_from(int(host.rpartition("-")[2]), packed[1:])
-        self.streams.turn(now_ns)
-        return self.streams.may_have_changed
-
-    def next_due_ns(self, now_ns: int) -> int:
-        """Return when there will be something to do."""
-        due_ns = super().next_due_ns(now_ns)
-        return max(now_ns + 1, min(due_ns, self.streams.next_due_ns))
+    def turn(self, now_ns: int) -> int:
+        """Take the turn that a relay takes; return how long it may sleep."""
+        for source in self.memory.timed_sources:
+            source.step(now_ns)
+        times = [one.next_ns for one in self.memory.timed_sources if one.next_ns is not None]
+        return min([self._loop.turn(now_ns), *(at_ns - now_ns for at_ns in times)])

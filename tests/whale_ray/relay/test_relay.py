@@ -41,8 +41,13 @@ def watermarks(relay: Relay) -> list[int]:
     return [relay._board.board.watermark(slot) for slot in range(len(SLOT_HOSTS))]
 
 
+def take(relay: Relay, host: str, packed: bytes) -> bool:
+    assert relay._loop is not None
+    return relay._loop.take_message(host, packed)
+
+
 def test_watermarks_of_the_hosts_own_sources_are_noted(relay: Relay) -> None:
-    assert relay._take_message("host-1", TAG + _WATERMARK.pack(1, 10) + _WATERMARK.pack(2, -20))
+    assert take(relay, "host-1", TAG + _WATERMARK.pack(1, 10) + _WATERMARK.pack(2, -20))
     assert watermarks(relay) == [NO_WATERMARK_NS, 10, -20]
 
 
@@ -70,7 +75,7 @@ def test_watermarks_of_the_hosts_own_sources_are_noted(relay: Relay) -> None:
     ],
 )
 def test_what_is_not_a_hosts_to_say_changes_nothing(relay: Relay, host: str, packed: bytes) -> None:
-    assert not relay._take_message(host, packed)
+    assert not take(relay, host, packed)
     assert watermarks(relay) == [NO_WATERMARK_NS] * len(SLOT_HOSTS)
 
 
