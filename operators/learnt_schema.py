@@ -6,8 +6,8 @@ on how rows are cut into batches. A column that has only nulls in all rows, or i
 `WAITING_ROWS_MAX`, gets the type of the input column of the same name; if there is none, the user
 must declare it.
 
-Rows of an unbounded source must not wait for ever: there, such a column is presumed to be text, and
-a first value of another type is an error.
+Rows of an unbounded job must not wait for ever: there, after `WAITING_NS_MAX` or so many rows, such
+a column is presumed to be text, and a first value of another type is an error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _TEXT = DataType.parse("string")
 WAITING_ROWS_MAX: Final = 65_536
 """The number of rows that may wait for the types of their columns."""
 
+WAITING_NS_MAX: Final = 1_000_000_000
+"""How long rows of an unbounded job may wait for the types of their columns."""
+
 
 class LearntSchema:
     """The schema of one operator instance's rows. The caller keeps the rows that wait.
@@ -36,7 +39,7 @@ class LearntSchema:
         keeps_input_types: whether text, times and decimals that keep the name of an input column
             keep its type too, and integers the type of floats, decimals and uint64.
         skips_misfits: whether a value of an unsupported type is skipped, instead of an error.
-        presumes: whether columns of nulls are presumed to be text after `WAITING_ROWS_MAX` rows.
+        presumes: whether `settle` presumes columns of nulls to be text, instead of an error.
 
     Attributes:
         known: the schema, None until it is known.
@@ -88,19 +91,19 @@ class LearntSchema:
         if self._types is not None and None not in types.values():
             self._fix()
         elif self._rows >= WAITING_ROWS_MAX:
-            if self._presumes:
-                self.presume()
             self.settle()
         return self.known is not None
 
     def settle(self) -> None:
-        """Fix the schema, if there were any rows: no further rows follow.
+        """Fix the schema, if there were any rows: none follow, or they have waited long enough.
 
         Raises:
             InputError: a column has only nulls, and no input column has its name.
         """
         if self.known is not None or not self._rows:
             return
+        if self._presumes:
+            self.presume()
         types = self._types or {}
         types.update({name: kind or self._input_type(name) for name, kind in types.items()})
         unknown = [name for name, kind in types.items() if kind is None]
@@ -112,7 +115,10 @@ class LearntSchema:
         self._fix()
 
     def presume(self) -> None:
-        """Fix the schema, if the columns are known: those with only nulls become text."""
+        """Fix the schema, if the columns are known: those with only nulls become text.
+
+        Where an input column has the name of one, it becomes of that type.
+        """
         if self.known is not None or not self._types:
             return
         for name, kind in self._types.items():

@@ -47,10 +47,11 @@ class Transform(ABC):
         """The output columns that the user declared, None if not."""
         return None
 
-    def instance(self) -> Transform:
+    def instance(self, *, bounded: bool = True) -> Transform:
         """Return a copy for one operator instance, which may keep rows back until it has learnt.
 
-        The original never keeps rows back.
+        The original never keeps rows back. In an unbounded job, `finish` must be called once they
+        have waited for `learnt_schema.WAITING_NS_MAX`.
         """
         return copy.copy(self)
 
@@ -60,7 +61,7 @@ class Transform(ABC):
         return 0
 
     def finish(self) -> Batch | None:
-        """Return the rows that were kept back; called after the end of the input."""
+        """Return the rows that were kept back, at the end of the input or when they are due."""
         return None
 
 
@@ -144,9 +145,11 @@ class MakesRows(Learning):
         self._inputs: list[tuple[npt.NDArray[np.int64] | None, int]] = []
         self._may_wait = False
 
-    def instance(self) -> Transform:
+    def instance(self, *, bounded: bool = True) -> Transform:
         """Return a copy for one operator instance; see `Transform.instance`."""
-        one = type(self)(self._function, self._schema if self._declared else None)
+        schema = self._schema if self._declared else None
+        one = type(self)(self._function, schema)
+        one._learnt = LearntSchema(schema, keeps_input_types=True, presumes=not bounded)
         one._may_wait = True
         return one
 
@@ -198,6 +201,7 @@ class MakesRows(Learning):
         if not rows:
             return None
         try:
+            self._learnt.check_presumed(rows)
             made = self._learnt.batch(rows)
         except InputError as error:
             self._refuse_columns(error)

@@ -118,6 +118,14 @@ class SourceReader(ABC):
         """
         return None
 
+    def drain(self) -> Batch | None:
+        """Return rows that were taken from the input and not returned yet, as a stopped job ends.
+
+        Called at most once, after the last `read`. A reader that takes rows which nobody could read
+        again must return them here, else they are lost.
+        """
+        return None
+
     @property
     def rejected(self) -> Mapping[str, int]:
         """The rows left out so far, counted by reason."""

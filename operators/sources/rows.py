@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import BadRowError, InputError, WhaleError
-from ..learnt_schema import LearntSchema
+from ..learnt_schema import WAITING_NS_MAX, LearntSchema
 from .bad_rows import Good, separate
 from .base import BadRows, Source, SourceReader
 from .text_source import check_policy, take_schema
@@ -27,8 +27,6 @@ Rows: TypeAlias = Iterable[Row | None]
 _PAUSE_NS = 1_000_000
 _TAKING_NS = 50_000_000
 """`read` returns after this time even if it has few rows, so that slow rows are not held back."""
-_WAITING_NS_MAX = 1_000_000_000
-"""How long rows of an unbounded source wait for the types of columns that hold only nulls."""
 _PREVIEW_CHARACTERS = 120
 
 
@@ -111,13 +109,26 @@ class RowReader(SourceReader):
 
         Takes more from the iterator while column types are unknown, fewer if the iterator is slow.
         """
-        from ...transport.wire.batch import Batch
-
         if not self._waiting or self._learnt.known is None:
             self._take(max_rows)
         if self._learnt.known is None and not self._presume_if_late():
             return None
         rows, self._waiting = self._waiting[:max_rows], self._waiting[max_rows:]
+        return self._batch_of(rows)
+
+    def drain(self) -> Batch | None:
+        """Return the rows that waited, whose columns of nulls are presumed to be text."""
+        self._learnt.presume()
+        self._ended = True
+        if not self._waiting or not self._learn([]):
+            return None
+        rows, self._waiting = self._waiting, []
+        return self._batch_of(rows)
+
+    def _batch_of(self, rows: Sequence[Any]) -> Batch | None:
+        """Return the rows that fit the schema, None if there are none; reject the others."""
+        from ...transport.wire.batch import Batch
+
         self._check_presumed(rows)
         first = self._passed_on
         self._passed_on += len(rows)
@@ -159,7 +170,7 @@ class RowReader(SourceReader):
             return False
         if self._waits_since_ns is None:
             self._waits_since_ns = now_ns
-        if now_ns - self._waits_since_ns < _WAITING_NS_MAX:
+        if now_ns - self._waits_since_ns < WAITING_NS_MAX:
             return False
         self._learnt.presume()
         return self._learnt.known is not None

@@ -1,4 +1,4 @@
-"""Kept functions that cannot be read are compiled anew: after an upgrade that renames a class."""
+"""Kept functions that cannot be read are compiled anew, as after a class has been renamed."""
 
 from __future__ import annotations
 

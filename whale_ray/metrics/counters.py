@@ -59,7 +59,7 @@ class InstanceMetrics:
         watermark_ns: the operator's event-time watermark.
         rows_dropped: rows left out by the user's choice, by reason.
         latency: for sinks, from the source's read of a slice's oldest row to its arrival here.
-        buffered_rows: rows that wait for event time.
+        buffered_rows: rows that wait for event time, or for the types of their columns.
         spilled_bytes: bytes of them on disk.
     """
 

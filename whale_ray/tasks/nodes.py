@@ -12,6 +12,7 @@ from typing import ClassVar, NoReturn
 
 from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
 from ..metrics.counters import InstanceMetrics, LatencyHistogram
+from ..operators.learnt_schema import WAITING_NS_MAX
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
@@ -37,11 +38,15 @@ class Node:
         takes_input: whether rows reach it from upstream; a source's do not.
         ended: whether no more rows come out of it.
         cut_short: whether it ended before it had read everything, since it was drained.
+        limits_waiting: whether rows wait for the types of their columns for a limited time only.
+        waiting_until_ns: when rows that wait are due, monotonic ns; None if none wait.
     """
 
     takes_input: ClassVar[bool] = True
     ended = False
     cut_short = False
+    limits_waiting = False
+    waiting_until_ns: int | None = None
 
     def __init__(self, context: InstanceContext, worker: int) -> None:
         self.context = context
@@ -93,6 +98,9 @@ class Node:
         """Return when to poll it again, monotonic ns; None if only rows from upstream matter."""
         return None
 
+    def pass_on_waiting(self) -> None:
+        """Pass on rows that have waited for the types of their columns long enough."""
+
     def publish_part(self) -> None:
         """Make the rows visible that an unbounded job has written since the last part."""
 
@@ -126,6 +134,13 @@ class Node:
             leave(before)
             self.metrics.busy_ns += self._clock.monotonic_ns() - begin_ns
 
+    def _note_waiting(self, rows: int) -> None:
+        """Set when rows are due that wait for the types of their columns."""
+        if not rows or not self.limits_waiting:
+            self.waiting_until_ns = None
+        elif self.waiting_until_ns is None:
+            self.waiting_until_ns = self._clock.monotonic_ns() + WAITING_NS_MAX
+
     def _naming_operator(self, error: UsageError) -> UsageError:
         """Say where it happened, unless the message says so already."""
         place = f"operator {self.context.operator_id!r}"
@@ -144,11 +159,18 @@ class TransformNode(Node):
     """A stateless operator."""
 
     def __init__(
-        self, context: InstanceContext, worker: int, transform: Transform, output: Downstream
+        self,
+        context: InstanceContext,
+        worker: int,
+        transform: Transform,
+        output: Downstream,
+        bounded: bool,
     ) -> None:
         super().__init__(context, worker)
-        self._transform = transform
+        self._transform = transform.instance(bounded=bounded)
         self._output = output
+        self.limits_waiting = not bounded
+        self._passed_on_ns = WATERMARK_NONE
 
     def emit(self, batch: Batch) -> None:
         """Transform the batch and pass on what comes out of it."""
@@ -161,6 +183,7 @@ class TransformNode(Node):
         """Pass a watermark on, unless rows are kept back; the next one covers it."""
         self.metrics.watermark_ns = watermark_ns
         if not self._transform.waiting_rows:
+            self._passed_on_ns = watermark_ns
             self._output.advance(watermark_ns)
 
     def end(self) -> None:
@@ -172,8 +195,18 @@ class TransformNode(Node):
         self.metrics.watermark_ns = WATERMARK_END
         self._output.end()
 
+    def pass_on_waiting(self) -> None:
+        """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
+        with self.guard():
+            result = self._transform.finish()
+        self._pass_on(result)
+        if self.metrics.watermark_ns > self._passed_on_ns:
+            self._passed_on_ns = self.metrics.watermark_ns
+            self._output.advance(self._passed_on_ns)
+
     def _pass_on(self, result: Batch | None) -> None:
-        self.metrics.buffered_rows = self._transform.waiting_rows
+        self.metrics.buffered_rows = waiting = self._transform.waiting_rows
+        self._note_waiting(waiting)
         if result is None:
             return
         self._columns = result.schema
@@ -244,6 +277,7 @@ class ProcessNode(Node):
         buffer: EventTimeBuffer | None,
         ports: int,
         needs_times: bool,
+        bounded: bool,
     ) -> None:
         super().__init__(context, worker)
         self._process = process
@@ -251,7 +285,10 @@ class ProcessNode(Node):
         self._buffer = buffer
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
-        self._output = ProcessOutput(output, self.metrics, needs_times, process.schema)
+        self._output = ProcessOutput(
+            output, self.metrics, needs_times, process.schema, bounded=bounded
+        )
+        self.limits_waiting = not bounded
         self._output.instances = context.instances
         self._one_by_one = process.one_by_one and buffer is None
         with self.guard():
@@ -288,6 +325,7 @@ class ProcessNode(Node):
             return
         with self._output.during(common_time(batch), batch.origin_ns), self.guard(batch):
             self._call(port, batch)
+        self._note_waiting(self._output.waiting_rows)
 
     def advance(self, watermark_ns: int) -> None:
         """Hand over the rows whose time has come, then the watermark.
@@ -298,9 +336,18 @@ class ProcessNode(Node):
         self.metrics.watermark_ns = watermark_ns
         with self._output.during(watermark_ns, 0), self.guard():
             call_method(self._process.on_watermark, watermark_ns, self._output)
-        if not self._output.holds_rows:
+        self._note_waiting(self._output.waiting_rows)
+        if not self._output.waiting_rows:
             self._passed_on_ns = watermark_ns
             self._downstream.advance(watermark_ns)
+
+    def pass_on_waiting(self) -> None:
+        """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
+        self._output.finish()
+        self._note_waiting(0)
+        if self.metrics.watermark_ns > self._passed_on_ns:
+            self._passed_on_ns = self.metrics.watermark_ns
+            self._downstream.advance(self._passed_on_ns)
 
     def end(self) -> None:
         """Hand over all that is left and let the process close.
@@ -316,12 +363,14 @@ class ProcessNode(Node):
         with self._output.during(last_ns, 0), self.guard():
             call_method(self._process.close, self._output)
         self._output.finish()
+        self._note_waiting(0)
         self._downstream.end()
 
     def update_metrics(self) -> None:
-        """Read the gauges of the buffer."""
+        """Count the rows that wait, and read the gauges of the buffer."""
+        self.metrics.buffered_rows = self._output.waiting_rows
         if self._buffer is not None:
-            self.metrics.buffered_rows = self._buffer.buffered_rows
+            self.metrics.buffered_rows += self._buffer.buffered_rows
             self.metrics.spilled_bytes = self._buffer.spilled_bytes
 
     def close(self) -> None:

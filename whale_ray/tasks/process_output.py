@@ -36,19 +36,21 @@ class ProcessOutput(Output):
         metrics: InstanceMetrics,
         needs_times: bool,
         schema: Schema | None,
+        *,
+        bounded: bool = True,
     ) -> None:
         self._downstream = downstream
         self._metrics = metrics
         self._needs_times = needs_times
-        self._rows = RowGatherer(metrics.operator_id, schema)
+        self._rows = RowGatherer(metrics.operator_id, schema, bounded=bounded)
         self._emitted: list[Batch] = []
         self._origin_ns = 0
         self.columns = schema
 
     @property
-    def holds_rows(self) -> bool:
-        """Whether rows wait until a value tells the types of their columns."""
-        return self._rows.holds_rows
+    def waiting_rows(self) -> int:
+        """The number of rows that wait until a value tells the types of their columns."""
+        return self._rows.waiting_rows
 
     @contextmanager
     def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:

@@ -23,22 +23,23 @@ ROWS_MAX = 8192
 class RowGatherer:
     """Rows of one operator instance, `operator_id`; `schema` if it is declared.
 
-    `inputs` are the columns of the operator's inputs, as far as they are known.
+    In a job that is not `bounded`, columns of nulls are presumed to be text when rows are taken
+    finally. `inputs` are the columns of the operator's inputs, as far as they are known.
     """
 
-    def __init__(self, operator_id: str, schema: Schema | None) -> None:
+    def __init__(self, operator_id: str, schema: Schema | None, *, bounded: bool = True) -> None:
         self.inputs: Sequence[Schema] = ()
         self._operator_id = operator_id
         self._declared = schema is not None
-        self._learnt = LearntSchema(schema)
+        self._learnt = LearntSchema(schema, presumes=not bounded)
         self._seen = 0
         self._rows: list[Mapping[str, Any]] = []
         self._times: list[int | None] = []
 
     @property
-    def holds_rows(self) -> bool:
-        """Whether rows wait here."""
-        return bool(self._rows)
+    def waiting_rows(self) -> int:
+        """The number of rows that wait here."""
+        return len(self._rows)
 
     def add(self, row: dict[str, Any], time_ns: int | None) -> bool:
         """Take a row, which is handed over; return whether there are enough to pass on."""
@@ -63,6 +64,7 @@ class RowGatherer:
         try:
             if not self._has_learnt(final):
                 return None
+            self._learnt.check_presumed(self._rows)
             batch = self._learnt.batch(self._rows)
         except InputError as error:
             raise TopologyError(self._advice(error)) from error

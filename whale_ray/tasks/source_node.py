@@ -12,6 +12,7 @@ from ..operators.event_time import EventTimeAssigner
 from ..operators.process import InstanceContext
 from ..operators.sources.base import SourceReader
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..transport.wire.batch import Batch
 from .flow import Downstream, WatermarkBoard
 from .nodes import Node
 
@@ -66,8 +67,7 @@ class SourceNode(Node):
         if waits and not self._draining:
             return False
         if self._draining or self._reader.finished:
-            self.cut_short = not self._reader.finished
-            self._end()
+            self._stop(now_ns)
             return True
         self._waits_for_others = self._is_ahead()
         if self._waits_for_others:
@@ -107,6 +107,21 @@ class SourceNode(Node):
             self._ready_at_ns = self._reader.next_ready_ns()
             return False
         self._ready_at_ns = None
+        self._pass_on(batch, now_ns)
+        return True
+
+    def _stop(self, now_ns: int) -> None:
+        """End; rows that the reader has taken and not returned yet are passed on before."""
+        self.cut_short = not self._reader.finished
+        if self.cut_short:
+            with self.guard():
+                batch = self._reader.drain()
+            if batch is not None:
+                self._pass_on(batch, now_ns)
+        self._end()
+
+    def _pass_on(self, batch: Batch, now_ns: int) -> None:
+        """Pass on rows with their event times, and the watermark after them."""
         self.metrics.rows_in += batch.num_rows
         if not batch.origin_ns:
             batch = batch.with_origin(now_ns)
@@ -120,7 +135,6 @@ class SourceNode(Node):
             self._output.emit(batch)
         if self._assigner is not None:
             self._advance(self._assigner.watermark_ns)
-        return True
 
     def _advance(self, watermark_ns: int) -> None:
         if watermark_ns <= self.metrics.watermark_ns:

@@ -50,6 +50,7 @@ class StageTask:
         self.nodes = tuple(nodes)
         self.writers = tuple(writers)
         self._head = head
+        self._limit_waiting = tuple(node for node in self.nodes if node.limits_waiting)
         self._watermarks: WatermarkTracker[tuple[int, int]] = WatermarkTracker(inputs)
 
     @property
@@ -94,11 +95,19 @@ class StageTask:
             self._head.end()
 
     def poll(self, now_ns: int) -> bool:
-        """Let a source read; return whether it did."""
-        if self._head.takes_input or self.blocked or not self._head.poll(now_ns):
+        """Pass on rows that are due, and let a source read; return whether anything happened."""
+        if (self._head.takes_input and not self._limit_waiting) or self.blocked:
             return False
-        self.settle(now_ns)
-        return True
+        moved = False
+        for node in self._limit_waiting:
+            if _is_due(node, now_ns):
+                node.pass_on_waiting()
+                moved = True
+        if not self._head.takes_input:
+            moved |= self._head.poll(now_ns)
+        if moved:
+            self.settle(now_ns)
+        return moved
 
     def drain(self) -> None:
         """Let a source read no more."""
@@ -111,8 +120,12 @@ class StageTask:
                 yield deadline_ns
         if self.blocked:
             yield now_ns + BLOCKED_POLL_NS
-        elif (due_ns := self._head.due_ns(now_ns)) is not None:
+            return
+        if (due_ns := self._head.due_ns(now_ns)) is not None:
             yield due_ns
+        for node in self._limit_waiting:
+            if node.waiting_until_ns is not None:
+                yield node.waiting_until_ns
 
     def settle(self, now_ns: int) -> None:
         """After a call: send what is due, and copy what must wait."""
@@ -136,3 +149,7 @@ class StageTask:
     def close(self) -> None:
         """Close readers, buffers and unpublished outputs."""
         close_all(node.close for node in self.nodes)
+
+
+def _is_due(node: Node, now_ns: int) -> bool:
+    return node.waiting_until_ns is not None and now_ns >= node.waiting_until_ns

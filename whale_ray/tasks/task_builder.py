@@ -153,7 +153,18 @@ class TaskBuilder:
         needs_times = any(
             edge.carries_time for edge in self._plan.out_edges(self._plan.stage_of(node.id).id)
         )
-        return ProcessNode(context, self._worker, process, output, buffer, ports, needs_times)
+        bounded = job_is_bounded(self._assignment)
+        return ProcessNode(
+            context, self._worker, process, output, buffer, ports, needs_times, bounded
+        )
+
+    def transform_node(
+        self, node: OperatorNode, context: InstanceContext, output: Downstream
+    ) -> TransformNode:
+        """Make a stateless operator."""
+        bounded = job_is_bounded(self._assignment)
+        transform = cast(Transform, node.payload)
+        return TransformNode(context, self._worker, transform, output, bounded)
 
     def sink_node(self, node: OperatorNode, context: InstanceContext) -> SinkNode:
         """Open a sink's writer."""
@@ -213,8 +224,7 @@ class _TaskAssembly:
             case OperatorKind.SOURCE:
                 node = builder.source_node(operator, context, output)
             case OperatorKind.TRANSFORM:
-                transform = cast(Transform, operator.payload)
-                node = TransformNode(context, builder.worker, transform.instance(), output)
+                node = builder.transform_node(operator, context, output)
             case OperatorKind.SINK:
                 node = builder.sink_node(operator, context)
             case _:
