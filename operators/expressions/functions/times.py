@@ -7,38 +7,6 @@ from ..expression import Expression, FunctionCall, escape, function
 from ..java_patterns import JavaPattern
 from .arguments import ColumnOrName, as_column, as_number
 
-__all__ = [
-    "date_add",
-    "date_format",
-    "date_from_unix_date",
-    "date_sub",
-    "date_trunc",
-    "datediff",
-    "dayofmonth",
-    "dayofweek",
-    "dayofyear",
-    "from_unixtime",
-    "hour",
-    "last_day",
-    "minute",
-    "month",
-    "quarter",
-    "second",
-    "timestamp_micros",
-    "timestamp_millis",
-    "timestamp_seconds",
-    "to_date",
-    "to_timestamp",
-    "trunc",
-    "unix_date",
-    "unix_micros",
-    "unix_millis",
-    "unix_seconds",
-    "unix_timestamp",
-    "weekofyear",
-    "year",
-]
-
 _DATE_TIME = "yyyy-MM-dd HH:mm:ss"
 _TRUNCATIONS = {
     "year": "year",

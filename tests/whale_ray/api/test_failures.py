@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.api.drivers import endless_driver
 from whale_ray.api.submission import submit
 from whale_ray.operators.sinks.base import Staged
 from whale_ray.operators.sinks.collect import CollectSink
@@ -196,51 +195,10 @@ def test_a_receipt_that_cannot_be_sent_names_the_worker_and_the_step(no_leaks: N
     )
 
 
-DRIVER = """
-    import sys, threading
-    import whale_ray as whale
-    from whale_ray.api.submission import run, submit
-
-    class Endless(whale.Process):
-        def on_batch(self, batch, out):
-            out.emit({"v": batch["v"].copy()})
-
-    def numbers():
-        yield from ({"v": i} for i in range(sys.maxsize))
-
-    topology = whale.Topology("endless")
-    source = topology.source(whale.sources.iterable(numbers, bounded=True), id="numbers")
-    source.shuffle().process(Endless, id="endless", parallelism=2).sink(
-        whale.sinks.parquet(sys.argv[1]), id="out")
-
-    def tell(job):
-        import time
-        while job.metrics().operators == () or job.metrics().operator("out").rows_in == 0:
-            time.sleep(0.05)
-        print("flowing", flush=True)
-
-    job = submit(topology, on="processes", workers=2, settings={"runtime.poll_interval_ms": 20})
-    threading.Thread(target=tell, args=(job,), daemon=True).start()
-    print(job.wait().state, flush=True)
-    print(job.results("out").rows, flush=True)
-"""
-
-
 @pytest.fixture
 def driver(tmp_path: Path, no_leaks: None) -> Any:
-    script = tmp_path / "driver.py"
-    script.write_text(textwrap.dedent(DRIVER))
-    folder = tmp_path / "results"
-    folder.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(folder / "out")], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "flowing\n"
-    yield process, folder
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with endless_driver(tmp_path / "out") as process:
+        yield process, tmp_path
 
 
 def test_nothing_remains_of_a_job_whose_driver_is_killed(driver: Any) -> None:
@@ -254,14 +212,13 @@ def test_nothing_remains_of_a_job_whose_driver_is_killed(driver: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_drains_what_was_read_comes_out_whole(driver: Any, number: int) -> None:
-    import pyarrow.parquet as pq
-
+def test_a_signal_drains_the_job_and_publishes_what_was_read(driver: Any, number: int) -> None:
     process, folder = driver
     process.send_signal(number)
-    assert process.stdout.readline() == "drained\n"
-    count = int(process.stdout.readline())
-    assert process.wait(30) == 0
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
     values = sorted(pq.read_table(folder / "out.partial")["v"].to_pylist())
-    assert values == list(range(count))
+    path = folder / "out.partial"
+    assert printed.removeprefix("draining\n") == f"drained 0 {len(values)} {path}\n"
+    assert values and values == list(range(len(values)))
     assert [path.name for path in folder.iterdir()] == ["out.partial"]

@@ -6,10 +6,9 @@ What a stopped job has read goes beside its output; an earlier output stays as i
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import whale_ray as whale
+from tests.whale_ray.api.drivers import endless_driver
 from whale_ray.api.submission import run, submit
 from whale_ray.operators.sinks.base import Sink
 from whale_ray.operators.sinks.collect import CollectSink
@@ -190,66 +190,11 @@ def test_a_sink_that_publishes_at_the_end_is_refused_for_a_source_without_one(si
         )
 
 
-DRIVER = """
-    import sys, threading, time
-    import whale_ray as whale
-    from whale_ray.api.submission import submit
-
-    class Same(whale.Process):
-        def on_batch(self, batch, out):
-            out.emit({"v": batch["v"].copy()})
-
-    def numbers():
-        yield from ({"v": i} for i in range(sys.maxsize))
-
-    topology = whale.Topology("endless")
-    source = topology.source(whale.sources.iterable(numbers, bounded=True), id="numbers")
-    source.shuffle().process(Same, id="same", parallelism=2).sink(
-        whale.sinks.parquet(sys.argv[1], overwrite=True), id="out")
-    settings = {"runtime.poll_interval_ms": 20, "runtime.hosts": int(sys.argv[2])}
-    job = submit(topology, on="processes", workers=2, settings=settings)
-
-    def tell():
-        while job.metrics().operators == () or job.metrics().operator("out").rows_in == 0:
-            time.sleep(0.02)
-        print("flowing", flush=True)
-        while job.state == "running":
-            time.sleep(0.02)
-        if job.state == "draining":
-            print("draining", flush=True)
-
-    threading.Thread(target=tell, daemon=True).start()
-    try:
-        print(job.wait().state, job.outcome().restarts, job.results("out").path, flush=True)
-    except whale.errors.WhaleError as error:
-        print(error, flush=True)
-"""
-
-
 @pytest.fixture
 def start(folder: Path, no_leaks: None) -> Iterator[Any]:
-    """Return a function that starts an endless job in a process of its own, and lets it run."""
-    script = folder / "driver.py"
-    script.write_text(textwrap.dedent(DRIVER))
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(hosts: int) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(folder / "out"), str(hosts)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "flowing\n"
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    """Return a function that starts a driver on so many hosts and waits until rows flow."""
+    with ExitStack() as drivers:
+        yield lambda hosts: drivers.enter_context(endless_driver(folder / "out", hosts))
 
 
 @pytest.mark.parametrize("hosts", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -262,9 +207,10 @@ def test_a_signal_to_all_processes_drains_the_job_once(
     for member in (*members, psutil.Process(process.pid)):
         member.send_signal(number)
     told, _ = process.communicate(timeout=60)
-    assert told.removeprefix("draining\n") == f"drained 0 {folder / 'out.partial'}\n"
     assert process.returncode == 0
     read = values_in(folder / "out.partial")
+    path = folder / "out.partial"
+    assert told.removeprefix("draining\n") == f"drained 0 {len(read)} {path}\n"
     assert read and read == list(range(len(read)))
     assert values_in(folder / "out") == EARLIER
     _, alive = psutil.wait_procs(members, timeout=30)
@@ -285,4 +231,4 @@ def test_a_worker_that_dies_during_a_drain_fails_the_job_and_leaves_the_output(
     told, _ = process.communicate(timeout=60)
     assert "died" in told and "signal 9); the job is not restarted: it was to drain" in told
     assert values_in(folder / "out") == EARLIER
-    assert sorted(path.name for path in folder.iterdir()) == ["driver.py", "out"]
+    assert sorted(path.name for path in folder.iterdir()) == ["out"]

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...plan.logical import LEFT, RIGHT
+from ...plan.logical import LEFT, RIGHT, OnBadRows
 from . import misuse
 from .checks import describe_value, mistake
 from .processes import WantedResources, add_process, check_same_key
 from .readable import ReadableStream
 
 if TYPE_CHECKING:
+    from ...operators.groupings import Grouping
     from ...operators.process import CoProcess, Process
     from .streams import Stream
 
 
 class GroupedStream(ReadableStream):
     """A stream with a grouping: `process` it, `connect` it, or apply a stateless method."""
+
+    def __init__(self, stream: Stream, grouping: Grouping, on_null_key: OnBadRows) -> None:
+        super().__init__(stream._registry, stream.id, grouping, on_null_key, stream._transport)
+        self._stream = stream
 
     def __repr__(self) -> str:
         grouping = self._grouping.describe()
@@ -92,6 +97,9 @@ class GroupedStream(ReadableStream):
         )
         return self._output_of(operator_id)
 
+    def _output_of(self, operator_id: str) -> Stream:
+        return self._stream._output_of(operator_id)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -128,16 +136,9 @@ class ConnectedStream:
 
         Args:
             operator: the class, or a function without arguments that returns an object of it.
-            id: the id of the operator; by default "process-1" and so on.
-            parallelism: the number of instances; by default one per worker.
             event_time_order: whether both streams are merged by event time, left before right if
                 equal; by default if the streams have event times.
-            num_cpus: the processors that an instance reserves on Ray. A worker reserves the sum of
-                its instances' requests; without any, 1 on a cluster that whale-ray has not started.
-            num_gpus: the GPUs that an instance reserves; a worker gets theirs by
-                `ray.get_gpu_ids()`.
-            resources: Ray's custom resources that an instance reserves, by name. Without Ray these
-                three have no effect, and a warning is logged.
+            id, parallelism, num_cpus, num_gpus, resources: as for `GroupedStream.process`.
 
         Raises:
             TopologyError: an argument is not valid; the message says how to correct it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     Made = Columns | tuple[Columns, npt.ArrayLike] | None
 
 
-class ReadableStream:
+class ReadableStream(ABC):
     """The output of an operator, with the grouping that distributes its rows."""
 
     def __init__(
@@ -233,10 +234,9 @@ class ReadableStream:
         self._add(operator_id, verb, OperatorKind.TRANSFORM, transform, parallelism, known)
         return self._output_of(operator_id)
 
+    @abstractmethod
     def _output_of(self, operator_id: str) -> Stream:
-        from .streams import Stream  # here, since a Stream is itself a ReadableStream
-
-        return Stream(self._registry, operator_id)
+        """Return the output of an operator of the same topology."""
 
     def _add(
         self,

@@ -169,7 +169,10 @@ class Stream(ReadableStream):
         except TopologyError as error:
             raise mistake(self.id, str(error)) from None
         check_columns(self.id, verb, columns, self._columns())
-        return GroupedStream(self._registry, self._upstream, grouping, on_null, self._transport)
+        return GroupedStream(self, grouping, on_null)
+
+    def _output_of(self, operator_id: str) -> Stream:
+        return Stream(self._registry, operator_id)
 
     if not TYPE_CHECKING:  # hidden from type checkers, which then report a missing attribute
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Final, Protocol, Self, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -94,24 +93,6 @@ class Backend(AbstractContextManager["Backend"], Protocol):
         ...
 
 
-class ClosingBackend:
-    """A backend whose context ends with `close`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release what was created before the fork."""
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One measurement of one backend."""
@@ -134,7 +115,7 @@ class Measurement:
 
 
 def measure_backend(backend: Backend, load: MessageLoad) -> Measurement:
-    """Measure once; RuntimeError if a reader got another number of messages than were sent."""
+    """Measure once; RuntimeError if a reader did not get as many messages as were sent."""
 
     def send() -> Work:
         return partial(_send_for, backend.sender(), load)
@@ -155,19 +136,21 @@ Measurements: TypeAlias = Mapping[str, Sequence[Measurement]]
 
 
 def take_turns(
-    ways: Mapping[str, Callable[[MessageLoad], Measurement]], load: MessageLoad, repetitions: int
+    samplers: Mapping[str, Callable[[MessageLoad], Measurement]],
+    load: MessageLoad,
+    repetitions: int,
 ) -> Measurements:
     """Measure all backends in turn, `repetitions` times."""
-    samples: dict[str, list[Measurement]] = {way: [] for way in ways}
+    samples: dict[str, list[Measurement]] = {name: [] for name in samplers}
     for _ in range(repetitions):
-        for way, sample in ways.items():
-            samples[way].append(sample(load))
+        for name, sample in samplers.items():
+            samples[name].append(sample(load))
     return samples
 
 
-def paired_ratio(samples: Measurements, way: str, against: str) -> float:
-    """Return the median, over the repetitions, of the rate of `way` ÷ the rate of `against`."""
-    pairs = zip(samples[way], samples[against], strict=True)
+def paired_ratio(samples: Measurements, name: str, against: str) -> float:
+    """Return the median, over the repetitions, of the rate of `name` ÷ the rate of `against`."""
+    pairs = zip(samples[name], samples[against], strict=True)
     return median([ours.rate / theirs.rate for ours, theirs in pairs])
 
 

@@ -1,8 +1,8 @@
-"""How long a disturbance lasts: a series in short bins, against the band that it kept before.
+"""How long a disturbance lasts: a series in short bins against its usual band of values.
 
-The band lies between the 5th and 95th percentile of the bins before the moment in question, so in
-quiet one bin in ten lies outside by chance. What counts as disturbed is a run of several bins that
-are all outside; the series has recovered at the end of the last such run.
+The band lies between the 5th and 95th percentile of the bins before the disturbance, so that one
+undisturbed bin in ten lies outside by chance. Only a run of several bins that are all outside
+counts as a disturbance; the series has recovered at the end of the last such run.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy.typing as npt
 __all__ = ["RUN_BINS", "Band", "band_of", "recovery_bins"]
 
 RUN_BINS: Final = 3
-"""By chance a run so long begins in one bin of a thousand."""
+"""Bins of such a run; by chance one begins in one bin of a thousand."""
 
 Series = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Band:
-    """What is usual."""
+    """The usual range of values."""
 
     low: float
     high: float
 
     def holds(self, series: Series) -> npt.NDArray[np.bool_]:
-        """Tell of every value whether it is usual; one that is not known (NaN) is taken for it."""
+        """Return for every value whether it lies in the band; an unknown one (NaN) does."""
         return np.isnan(series) | ((series >= self.low) & (series <= self.high))
 
 
 def band_of(before: Series) -> Band:
-    """Return the band from the 5th to the 95th percentile; ValueError if nothing is known."""
+    """Return the band from the 5th to the 95th percentile; ValueError without any value."""
     known = before[~np.isnan(before)]
     if not known.size:
         msg = "there is no value before the moment in question"
@@ -44,11 +44,11 @@ def band_of(before: Series) -> Band:
 
 
 def recovery_bins(after: Series, band: Band) -> int:
-    """Return how many bins it takes until the series stays inside the band; 0: it never left.
+    """Return after how many bins the series stays inside the band; 0: it never left.
 
     Args:
-        after: the bins from the moment on, shape (bins,).
-        band: what is usual.
+        after: the bins from the disturbance on, shape (bins,).
+        band: the usual range.
     """
     outside = ~band.holds(after)
     end = run = 0

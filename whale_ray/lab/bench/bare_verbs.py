@@ -1,7 +1,7 @@
-"""Bare loops over pyverbs: what the library and the device can do, without anything of ours.
+"""Bare loops over pyverbs: what the library and the device can do, without whale-ray.
 
-Devices are opened and queue pairs connected as links do it. The loop itself is what one would write
-by hand: requests made once, each asks for a completion, as many under way as memory has places.
+Devices are opened and queue pairs connected as links do it. The loop is as one would write it by
+hand: requests are created once, each is signalled, and as many are under way as fit the memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ...transport.verbs import library as pyverbs
 from ...transport.verbs.device import Buffer, Device
 from ...transport.verbs.link_resources import Data
 from ...transport.verbs.queue_pair import QueuePair, QueuePairAddress, WorkRequest
-from .backends import ClosingBackend, MessageLoad, MessageSender, ReceiveAll
+from .backends import MessageLoad, MessageSender, ReceiveAll
+from .processes import ClosedAtExit
 
 UNDER_WAY_MAX: Final = 64
 _RECEIVES: Final = 64
@@ -26,7 +27,7 @@ _POLL_MAX: Final = 16
 
 
 class BarePair(QueuePair):
-    """A queue pair whose library objects are used as they are."""
+    """A queue pair that is used through the library's own objects."""
 
     def __init__(self, device: Device) -> None:
         """Make one of the device's best address."""
@@ -34,11 +35,11 @@ class BarePair(QueuePair):
         self._slots: list[tuple[int, int]] = []
 
     def start(self, works: list[Any], under_way_max: int) -> BareRequests:
-        """Return what posts `works` in turn."""
+        """Return a sender that posts `works` in turn."""
         return BareRequests(self._pair.post_send, self._queue.poll, works, under_way_max)
 
     def post_again(self, slot: int) -> None:
-        """Let the peer fill a receive buffer once more."""
+        """Post a receive buffer again."""
         self._pair.post_recv(self._receives[slot])
 
     def post_bare(self, work: Any) -> None:
@@ -46,18 +47,18 @@ class BarePair(QueuePair):
         self._pair.post_send(work)
 
     def next_arrival(self) -> int:
-        """Return the buffer of the next message that arrives; sends are done by then."""
+        """Return the buffer of the next message; completions of sends are passed over."""
         while not self._slots:
             if not self.poll(self._slots):
-                os.sched_yield()  # the kernel's own threads share few processors with pollers
+                os.sched_yield()  # the kernel's threads need the processors that pollers occupy
         return self._slots.pop(0)[0]
 
 
 class BareRequests:
-    """Posts the same requests in turn, so many under way at a time."""
+    """Posts the same requests in turn, with a fixed number under way."""
 
     def __init__(self, post: Any, poll: Any, works: list[Any], under_way_max: int) -> None:
-        """Have none under way."""
+        """Begin without a request under way."""
         self._post = post
         self._poll = poll
         self._works = works
@@ -76,7 +77,7 @@ class BareRequests:
         self.posted += count
 
     def finish(self) -> None:
-        """Wait until all are done."""
+        """Wait until all are completed."""
         while self._under_way:
             self._wait()
 
@@ -91,10 +92,10 @@ class BareRequests:
 
 
 class BareSide:
-    """A device, memory and a queue pair of one process, connected with the other's."""
+    """A device, memory and a queue pair of one process, connected to those of the other."""
 
     def __init__(self, name: str, memory_bytes: int, content: Bytes | None, pipe: Connection):
-        """Make them; the memory holds `content` again and again."""
+        """Create them; the memory is filled with copies of `content`."""
         library = pyverbs.load()
         self.device: Final = Device(library, name)
         access = library.LOCAL_WRITE | library.REMOTE_READ | library.REMOTE_WRITE
@@ -106,12 +107,12 @@ class BareSide:
         self._pipe = pipe
 
     def connect(self) -> tuple[int, int]:
-        """Meet the peer; return address and key of its memory."""
+        """Connect to the peer; return address and key of its memory."""
         region = self.memory.region
         self._pipe.send((self.pair.own_address.encode(), region.address, region.rkey))
         card, address, rkey = self._pipe.recv()
         self.pair.connect(QueuePairAddress.decode(card))
-        self._pipe.send("connected")  # nobody sends before both are
+        self._pipe.send("connected")  # no side sends before both are
         self._pipe.recv()
         return address, rkey
 
@@ -130,19 +131,19 @@ class BareSide:
         return works
 
 
-class BareBackend(ClosingBackend):
-    """One way of bare verbs: `data` says which. The backend's sender posts, also for READ."""
+class BareBackend(ClosedAtExit):
+    """Bare READ, WRITE or SEND (`data`). The backend's sender posts the requests, also for READ."""
 
     def __init__(self, data: Data, devices: tuple[str, str], load: MessageLoad) -> None:
-        """Carry from the first device to the second."""
+        """Transfer from the first device to the second."""
         self._data = data
         self._load = load
-        # A READ is posted on the second device, where the bytes come to.
+        # A READ is posted on the second device, which receives the bytes.
         self._devices = devices[::-1] if data is Data.READ else devices
         self._ours, self._theirs = Pipe()
 
     def close(self) -> None:
-        """See `ClosingBackend.close`."""
+        """See `ClosedAtExit.close`."""
         self._ours.close()
         self._theirs.close()
 
@@ -176,11 +177,11 @@ class BareBackend(ClosingBackend):
 
 
 class BareSender:
-    """READs or WRITEs."""
+    """Posts READs or WRITEs."""
 
     def __init__(self, side: BareSide, works: list[Any], pipe: Connection) -> None:
-        """Post `works` in turn, all of them at a time."""
-        self._side = side  # keeps the memory
+        """Post `works` in turn, all of them under way at once."""
+        self._side = side  # keeps the memory alive
         self._pipe = pipe
         self._requests = side.pair.start(works, len(works))
 
@@ -195,7 +196,7 @@ class BareSender:
 
 
 class BareSendSender(BareSender):
-    """SENDs, never more than there are receive buffers: the peer says so by the pipe, every 32."""
+    """Posts SENDs, at most one per receive buffer; the peer reports every 32 over the pipe."""
 
     def send(self, count: int) -> None:
         """See `MessageSender.send`."""
@@ -207,12 +208,12 @@ class BareSendSender(BareSender):
 
 
 def _wait_for_end(side: BareSide, pipe: Connection) -> int:
-    del side  # holds the memory until then
+    del side  # keeps the memory alive until then
     return int(pipe.recv())
 
 
 def _receive_until_end(side: BareSide, pipe: Connection) -> int:
-    """Receive until the sender has said how many there were."""
+    """Receive until the sender has reported the number of messages."""
     pair, received, sent = side.pair, 0, -1
     arrived: list[tuple[int, int]] = []
     while received != sent:

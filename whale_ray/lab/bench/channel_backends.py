@@ -1,4 +1,4 @@
-"""Lanes over this project's channels: rings and push channels, in a host and between hosts.
+"""Backends over this project's channels: rings and push channels, in a host and between hosts.
 
 Between hosts, over TCP or RDMA verbs as the settings say, the sending process is the sender's host
 and reader 0 the readers' host: each polls its endpoint in the loop that sends or receives, as a
@@ -31,13 +31,13 @@ from ...transport.shm import attach_ring, create_ring
 from ...transport.tcp.endpoint import TcpEndpoint
 from .backends import (
     ChannelSender,
-    ClosingBackend,
     MessageLoad,
     MessageSender,
     ReceiveAll,
     ReceivingSide,
     SendingSide,
 )
+from .processes import ClosedAtExit
 from .ring_pair import RingPair
 
 SLOT_BYTES: Final = TransportSettings().push_slot_bytes
@@ -53,7 +53,7 @@ _NUMBERS = count_up()
 
 
 class Sides(Protocol):
-    """What makes both sides of a channel, each in its own process; made before they fork."""
+    """Creates both sides of a channel, each in its own process; created before the fork."""
 
     def sending(self) -> SendingSide:
         """Return the sending side, ready."""
@@ -64,20 +64,20 @@ class Sides(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what was made before the fork."""
+        """Release what was created before the fork."""
         ...
 
 
-class ChannelBackend(ClosingBackend):
+class ChannelBackend(ClosedAtExit):
     """The backend of any channel."""
 
     def __init__(self, make: Callable[[int, int], Sides], load: MessageLoad) -> None:
-        """Make the sides for `load`; `make` takes the bytes of memory and the readers."""
+        """Create the sides for `load`; `make` takes the bytes of memory and the readers."""
         self._load = load
         self._sides = make(load.memory_bytes, load.readers)
 
     def close(self) -> None:
-        """See `ClosingBackend.close`."""
+        """See `ClosedAtExit.close`."""
         self._sides.close()
 
     def sender(self) -> MessageSender:
@@ -150,7 +150,7 @@ class HostSides:
     def __init__(
         self, memory_bytes: int, readers: int, settings: tuple[TransportSettings, ...] = OVER_TCP
     ) -> None:
-        """Know the settings of the sending host and of the reading one."""
+        """Take the settings of the sending host and of the reading one."""
         self._memory_bytes = memory_bytes
         self._settings = settings
         self.job, self._doorbells = _doorbells(readers)
@@ -167,7 +167,7 @@ class HostSides:
         return _endpoint(self.job, READER, self._settings[1], doorbell)
 
     def dial(self, endpoint: TcpEndpoint) -> None:
-        """Link the reading host with the sending one; returns when the link stands."""
+        """Link the reading host with the sending one; returns when the link is up."""
         endpoint.dial(SENDER, self._listens_at.recv())
         wait_until_up(endpoint)
 
@@ -183,7 +183,7 @@ class HostRingSides(HostSides):
     def __init__(
         self, memory_bytes: int, readers: int, settings: tuple[TransportSettings, ...] = OVER_TCP
     ) -> None:
-        """Create the mirror; the ring is made by the sender."""
+        """Create the mirror; the sender creates the ring."""
         super().__init__(memory_bytes, readers, settings)
         self._mirror = MirrorRing.create(
             memory_bytes, readers, self.job, "mirror", self._doorbells[:readers]
@@ -208,7 +208,7 @@ class HostRingSides(HostSides):
             return ReceivingSide(consumer, partial(doorbell.wait, _TIMEOUT_NS, consumer.available))
         _touch(self._mirror.segment)
         endpoint = self.reading_endpoint(doorbell)
-        # Other readers ring for it, so that more is granted; its own process need not.
+        # Other readers ring this doorbell so that the endpoint grants more; this process polls it.
         alone = len(self._doorbells) == 2
         endpoint.subscribe(_STREAM, self._mirror, SENDER)
         self.dial(endpoint)
@@ -230,7 +230,7 @@ class HostPushSides(HostSides):
         settings: tuple[TransportSettings, ...] = OVER_TCP,
         slots: int = 0,
     ) -> None:
-        """Have so many slots; without, as many as there is memory for."""
+        """Use so many slots; by default as many as fit the memory."""
         super().__init__(memory_bytes, readers, settings)
         self._layout = PushLayout(slots or memory_bytes // SLOT_BYTES, SLOT_BYTES)
 
@@ -256,12 +256,12 @@ class HostPushSides(HostSides):
 
 def _doorbells(readers: int) -> tuple[str, list[Doorbell]]:
     """Return a new job's name, and the doorbells of its readers and, last, its sender."""
-    # Nobody spins where the processes outnumber the cores.
+    # No process spins where the processes outnumber the cores.
     spin_pauses = 100 if readers < len(os.sched_getaffinity(0)) else 0
-    job = f"lane{os.getpid()}-{next(_NUMBERS)}"
+    job = f"backend{os.getpid()}-{next(_NUMBERS)}"
     board = DoorbellBoard.create(readers + 1, 0, job)
     doorbells = [board.doorbell(worker, spin_pauses) for worker in range(readers + 1)]
-    board.close()  # its memory stays as long as they do
+    board.close()  # its memory stays mapped as long as they exist
     return job, doorbells
 
 
@@ -271,7 +271,7 @@ def _endpoint(
     return TcpEndpoint(
         Identity(job, 1, 1, host),
         _SECRET,
-        # Nobody polls between getting ready and the start, nor after the end.
+        # No process polls between getting ready and the start, nor after the end.
         replace(settings, silence_timeout_ms=600_000),
         _CLOCK.monotonic_ns,
         random.Random(host),
@@ -280,7 +280,7 @@ def _endpoint(
 
 
 def wait_for_sockets(endpoint: TcpEndpoint, ready: Callable[[], bool] = bool) -> None:
-    """Take a turn, as a relay does; unless it has made `ready`, sleep until there is more to do."""
+    """Take a turn, as a relay does; then sleep until there is more to do, unless `ready`."""
     now_ns = _CLOCK.monotonic_ns()
     endpoint.poll(now_ns)
     if not ready() and not endpoint.unfinished and endpoint.arm(now_ns):
@@ -293,7 +293,7 @@ def readable(channel: Channel) -> bool:
 
 
 def wait_until_up(endpoint: TcpEndpoint) -> None:
-    """Return when a link stands."""
+    """Return when a link is up."""
 
     def up() -> bool:
         return any(peer.up for peer in endpoint.statistics())
@@ -303,7 +303,7 @@ def wait_until_up(endpoint: TcpEndpoint) -> None:
 
 
 def _sending(channel: Channel, endpoint: TcpEndpoint, delivered: Callable[[], bool]) -> SendingSide:
-    """Return the side whose process polls the endpoint now and then, and while it waits."""
+    """Return the side whose process polls the endpoint regularly and while it waits."""
 
     def wait(nbytes: int) -> None:
         def ready() -> bool:
@@ -319,7 +319,7 @@ def _polling(
 ) -> ReceivingSide:
     """Return the side whose process polls the endpoint when it has read everything.
 
-    With a doorbell it sleeps there, and others ring, as in a relay; else on its sockets.
+    With a doorbell it sleeps on that, as a relay does; else on its sockets.
     """
     if doorbell is None:
         wait = partial(wait_for_sockets, endpoint, partial(readable, channel))

@@ -1,9 +1,9 @@
 """`whale-ray bench dynamic`: a load that changes, and the multicast tree that follows it.
 
-Eight hosts behind links of a given rate, and the source on one more. First what a star carries is
-measured; then the source goes through steps of that, once over a star and once over a non-blocking
-tree that adjusts itself; last, at an even load, the tree is switched on purpose, again and again,
-and for each switch it is told how long rows took notice of it.
+Eight hosts behind links of a given rate, and the source on one more. First the highest rate of a
+star is measured. Then the source emits at steps relative to that rate, once over a star and once
+over a non-blocking tree that adjusts itself. Last, at a constant load, the tree is switched on
+command repeatedly, and the suite reports how long each switch affected throughput and latency.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PARTS = ("steps", "switches", "thirty")
 
 STEPS: Final = (0.3, 0.6, 0.8, 1.0, 0.8)
-"""Shares of what a star carries, as 30, 60, 80, 100 and 80 k/s in the paper."""
+"""Shares of a star's highest rate, as 30, 60, 80, 100 and 80 k/s in the paper."""
 SWITCH_LOAD: Final = 0.5
 DEGREES: Final = (3, 2, 1, 2, 1, 4)
 HOSTS: Final = 8
@@ -61,15 +61,15 @@ NOTES: Final = (
         "latency below its band counts as inside"
     ),
     (
-        "settled: the same, where latencies that are usual in the new tree (the 2 s after) count "
-        "as inside, too: a deeper tree takes longer for good"
+        "settled: the same, but latencies that are usual in the new tree (the 2 s after) count "
+        "as inside, too: a deeper tree has a higher latency for good"
     ),
 )
 
 
 @dataclass(frozen=True)
 class Course:
-    """A run: what happened over time, and the switches meanwhile."""
+    """A run: its series over time, and its switches."""
 
     name: str
     series: Series
@@ -85,7 +85,7 @@ def run(quick: bool = False, only: str | None = None, plots: Path | None = None)
         plots: the folder for plots; None: none are drawn.
 
     Raises:
-        ResourceError: this machine cannot make such hosts; or plots cannot be drawn.
+        ResourceError: this machine cannot create such hosts, or plots cannot be drawn.
     """
     if missing := lack():
         msg = f"the suite 'dynamic' needs hosts whose links have a rate: {missing}"
@@ -107,7 +107,7 @@ def run(quick: bool = False, only: str | None = None, plots: Path | None = None)
 
 
 def _eight(quick: bool, parts: Sequence[str], courses: list[Course]) -> Iterator[BenchRow]:
-    """Measure on eight hosts; what happened over time is added to `courses`."""
+    """Measure on eight hosts; add the runs to `courses`."""
     step_s = 3.0 if quick else 8.0
     star, tree = mode_named("star"), mode_named("non-blocking")
     with narrow(star, _SETTINGS, hosts=HOSTS, instances=INSTANCES, samples=_SAMPLES) as deployment:
@@ -156,7 +156,7 @@ def _saturation_row(rate: float, hosts: int) -> BenchRow:
 
 
 def _course(deployment: Deployment, name: str, steps: Sequence[tuple[float, float]]) -> Course:
-    """Offer each rate for its time; return what happened."""
+    """Offer each rate for its time; return the run."""
     begin_ns = _begin(deployment)
     for rate, seconds in steps:
         log_progress(f"{name}: {rate:,.0f} tuples/s")
@@ -166,7 +166,7 @@ def _course(deployment: Deployment, name: str, steps: Sequence[tuple[float, floa
 
 
 def _switched(deployment: Deployment, rate: float, name: str) -> Course:
-    """Switch the tree from degree to degree under an even load."""
+    """Switch the tree from degree to degree under a constant load."""
     deployment.switch(mode_named("non-blocking"), 4)
     begin_ns = _begin(deployment)
     deployment.order(rate)
@@ -180,7 +180,7 @@ def _switched(deployment: Deployment, rate: float, name: str) -> Course:
 
 
 def _begin(deployment: Deployment) -> int:
-    """Have rows counted in bins from now on, and some of them followed."""
+    """From now on count rows in bins, and record the latency of some."""
     control_block = deployment.control_block
     for part in (
         control_block.bins,
@@ -214,7 +214,7 @@ def _end(deployment: Deployment, name: str, begin_ns: int) -> Course:
 def _step_rows(course: Course, saturation: float, step_s: float) -> Iterator[BenchRow]:
     per_step = int(step_s * 1e9) // BIN_NS
     for place, share in enumerate(STEPS):
-        # The second half of a step: what a switch may have cost is told by itself.
+        # Only the second half of a step: the effect of a switch is reported separately.
         bins = slice(per_step * place + per_step // 2, per_step * (place + 1))
         delivered = float(course.series.delivered[bins].mean())
         latencies = course.series.latency_ms[bins]
@@ -254,7 +254,7 @@ def _switch_rows(course: Course, hosts: int) -> Iterator[BenchRow]:
 
 
 def _recoveries(course: Course) -> list[Recovery | None]:
-    """Return how long each switch was felt; None where too little is known of the time before."""
+    """Return how long each switch had an effect; None without enough values before it."""
     found: list[Recovery | None] = []
     for switch in course.switches:
         assert switch.ended_ns is not None
@@ -285,7 +285,7 @@ def _aims(course: Course, hosts: int) -> Iterator[BenchRow]:
 
 
 def _draw(course: Course, folder: Path) -> None:
-    """Draw throughput and latency over time, with the switches; dotted: one that was given up."""
+    """Draw throughput and latency over time, with the switches; aborted ones are dotted."""
     name = "dynamic_" + course.name.replace(", ", "_").replace(" ", "_").replace("-", "_")
     series = course.series
     seconds = [place * series.bin_ns / 1e9 for place in range(len(series.delivered))]

@@ -1,8 +1,7 @@
-"""How long a small message takes from one process to another: half of the way there and back.
+"""Latency of a small message from one process to another: half of the round trip.
 
-One side sends a message, the other sends it back as soon as it has it, and so on. Hosts sleep until
-sockets or devices tell them, as they do at work; the bare loop looks again and again, as perftest's
-programs do.
+One side sends a message, and the other sends it back at once. Hosts sleep until sockets or devices
+wake them, as in a job; the bare loop polls, as perftest's programs do.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _THERE, _BACK = 1, 2
 
 
 class Echo(Protocol):
-    """Two sides; each in its own process, made ready there."""
+    """Two sides, each prepared in its own process."""
 
     def asking(self) -> Exchange:
-        """Return what sends a message and returns when its echo is here."""
+        """Return a function that sends a message and returns once its echo has arrived."""
         ...
 
     def answering(self) -> Exchange:
-        """Return what receives a message and sends it back."""
+        """Return a function that receives a message and sends it back."""
         ...
 
     def close(self) -> None:
-        """Give back what was made before the fork."""
+        """Release what was created before the fork."""
         ...
 
 
@@ -93,10 +92,10 @@ def _answer(echo: Echo, sizes: Sequence[int], count: int) -> Work:
 
 
 class HostEcho(HostSides):
-    """Push channels there and back between two hosts, which are both this machine."""
+    """Push channels in both directions between two hosts, which are both this machine."""
 
     def __init__(self, settings: tuple[TransportSettings, ...]) -> None:
-        """Know the settings of both."""
+        """Take the settings of both."""
         super().__init__(0, 1, settings)
         self._layout = PushLayout(_SLOTS, _SLOT_BYTES)
 
@@ -155,10 +154,10 @@ def _take(channel: Channel, endpoint: TcpEndpoint) -> None:
 
 
 class BareEcho:
-    """SEND and RECV of pyverbs, without anything of ours."""
+    """SEND and RECV of pyverbs, without whale-ray."""
 
     def __init__(self, devices: tuple[str, str]) -> None:
-        """Know the devices of both sides."""
+        """Take the devices of both sides."""
         self._devices = devices
         self._pipes = Pipe()
 

@@ -71,7 +71,7 @@ def slice_batch(rows: int = ROWS_PER_SLICE) -> Batch:
 
 def fan_out_rows(repetitions: int, scale: float, readers: tuple[int, ...]) -> list[BenchRow]:
     """Measure each method and number of readers; the last number is compared with the first."""
-    # Loaded once here rather than in every forked process.
+    # Loaded once here, not in every forked process.
     codec.warm_up()
     load_zmq()
     ways = (

@@ -1,7 +1,7 @@
-"""A verbs library without a device: it does at once, within the process, what is posted.
+"""A verbs library without a device: it carries out posted requests at once, in this process.
 
-It believes everything, and counts the time that its calls take, to be taken off: what is left is
-the Python side of a link.
+It checks nothing, and counts the time of its calls. Without that time, what is left is the Python
+side of a link.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class IdleError(Exception):
 
 
 class Completion:
-    """What a poll tells."""
+    """The result of a poll."""
 
     __slots__ = ("byte_len", "status", "wr_id")
 
@@ -36,10 +36,10 @@ class Completion:
 
 
 class IdleFabric:
-    """Two queue pairs, which are each other's peers, and the time spent in library calls."""
+    """Two connected queue pairs, and the time spent in library calls."""
 
     def __init__(self) -> None:
-        """Have none yet."""
+        """Begin without queue pairs."""
         self.pairs: list[IdlePair] = []
         self.spent_ns = 0
 
@@ -165,7 +165,7 @@ class IdlePair(_Closed):
         fabric.pairs.append(self)
 
     def to_rts(self, attributes: Any) -> None:
-        """Take note of the peer."""
+        """Connect to the peer."""
         self._peer = attributes.dest_qp_num
 
     def post_recv(self, receive: _Receive) -> None:
@@ -173,7 +173,7 @@ class IdlePair(_Closed):
         self.receives.append(receive)
 
     def post_send(self, work: _Work) -> None:
-        """Do what was asked for, at once."""
+        """Carry the request out at once."""
         start_ns = _clock_ns()
         fabric, element = self._fabric, work.sg_list
         if work.opcode == SEND:

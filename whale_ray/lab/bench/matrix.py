@@ -1,7 +1,7 @@
 """Channels against their peers: backend × message size × readers; and the aims for TCP.
 
-The ways take turns in every repetition, so that whatever else happens on the machine happens to
-all of them; a ratio is the median of the repetitions' ratios.
+The backends take turns in every repetition, so that other load on the machine affects all of them;
+a ratio is the median of the repetitions' ratios.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHM, TCP, PUSH, PUSH_TCP = "shm", "tcp", "push over shm", "push over tcp"
 MEMCPY, PLAIN = "memcpy, a call each", "plain sockets"
 PLAIN_COPY = "plain sockets with the same copy"
 ZMQ_IPC, ZMQ_TCP = "pyzmq ipc", "pyzmq tcp"
-_LANES: Final[Mapping[str, Callable[[MessageLoad], Backend]]] = {
+_BACKENDS: Final[Mapping[str, Callable[[MessageLoad], Backend]]] = {
     SHM: partial(ChannelBackend, RingSides),
     PUSH: partial(ChannelBackend, PushSides),
     TCP: partial(ChannelBackend, HostRingSides),
@@ -61,13 +61,15 @@ _AGAINST: Final[Mapping[str, tuple[str, ...]]] = {
     ZMQ_TCP: (PLAIN,),
     MEMCPY: (),
 }
-"""The peers that each is compared with; the first in the row's own ratio."""
+"""The peers that each backend is compared with; the row's ratio is against the first."""
 _ONE_READER: Final = frozenset({PUSH, PUSH_TCP})
 
 AIM_BYTES: Final = 256 * KIB
 _OURS: Final = "copied into the ring, endpoint polled in the same loop; read in place in the mirror"
-_PLAIN_LOOP: Final = "plain sockets: sendall of it as it lies, recv_into to one place"
-_PLAIN_COPY_LOOP: Final = "plain sockets: copied to places that go round, sendall; recv_into such"
+_PLAIN_LOOP: Final = "plain sockets: sendall without a copy, recv_into one place"
+_PLAIN_COPY_LOOP: Final = (
+    "plain sockets: copied to successive places, sendall; recv_into such places"
+)
 _ZMQ_TCP_LOOP: Final = "pyzmq PAIR tcp, sent and received without copies"
 
 
@@ -79,7 +81,7 @@ class MatrixEffort:
     readers: Sequence[int]
     repetitions: int
     duration_ns: int
-    """Of each sample, without its beginning and end."""
+    """Duration of each sample, without its start and end."""
     aim_repetitions: int
 
 
@@ -88,51 +90,51 @@ QUICK: Final = MatrixEffort((64, 4 * KIB, 256 * KIB, 4 * MIB), (1, 4), 1, 50_000
 
 
 def matrix_rows(effort: MatrixEffort) -> list[BenchRow]:
-    """Measure every way with every size and number of readers."""
+    """Measure every backend with every size and number of readers."""
     rows = []
     for readers in effort.readers:
         for nbytes in effort.sizes:
             load = MessageLoad(nbytes, readers, effort.duration_ns)
-            ways = [way for way in _AGAINST if readers == 1 or way not in _ONE_READER]
-            samples = take_turns(_samplers(ways), load, effort.repetitions)
-            rows += [_matrix_row(way, load, samples) for way in ways]
+            names = [name for name in _AGAINST if readers == 1 or name not in _ONE_READER]
+            samples = take_turns(_samplers(names), load, effort.repetitions)
+            rows += [_matrix_row(name, load, samples) for name in names]
     return rows
 
 
-def _samplers(ways: Iterable[str]) -> dict[str, Callable[[MessageLoad], Measurement]]:
-    return {way: partial(_sample, way) for way in ways}
+def _samplers(names: Iterable[str]) -> dict[str, Callable[[MessageLoad], Measurement]]:
+    return {name: partial(_sample, name) for name in names}
 
 
-def _sample(way: str, load: MessageLoad) -> Measurement:
-    if way == MEMCPY:
+def _sample(name: str, load: MessageLoad) -> Measurement:
+    if name == MEMCPY:
         return sample_copies(load)
-    with _LANES[way](load) as backend:
+    with _BACKENDS[name](load) as backend:
         return measure_backend(backend, load)
 
 
-def _matrix_row(way: str, load: MessageLoad, samples: Measurements) -> BenchRow:
-    first, *others = _AGAINST[way] or ("",)
-    ratio = paired_ratio(samples, way, first) if first else None
-    also = {f"x {peer}": paired_ratio(samples, way, peer) for peer in others}
+def _matrix_row(name: str, load: MessageLoad, samples: Measurements) -> BenchRow:
+    first, *others = _AGAINST[name] or ("",)
+    ratio = paired_ratio(samples, name, first) if first else None
+    also = {f"x {peer}": paired_ratio(samples, name, peer) for peer in others}
     return BenchRow(
         "messages",
-        {"bytes": load.nbytes, "readers": load.readers, "how": way, **_memory(way, load)},
-        _gigabytes(load, samples[way]),
+        {"bytes": load.nbytes, "readers": load.readers, "how": name, **_memory(name, load)},
+        _gigabytes(load, samples[name]),
         "GB/s",
         ratio,
         first,
-        cores=median([sample.cores for sample in samples[way]]),
-        also={**also, **_costs(load, samples[way])},
+        cores=median([sample.cores for sample in samples[name]]),
+        also={**also, **_costs(load, samples[name])},
     )
 
 
-def _memory(way: str, load: MessageLoad) -> dict[str, object]:
-    """Return what the messages go through, for those ways where that is ours to say."""
-    if way in {PUSH, PUSH_TCP}:
+def _memory(name: str, load: MessageLoad) -> dict[str, object]:
+    """Return the memory that messages pass through, where this project determines it."""
+    if name in {PUSH, PUSH_TCP}:
         room = SLOT_BYTES - 32
         fragments = -(-load.nbytes // room)
         return {"slots": load.memory_bytes // SLOT_BYTES, "slots per message": fragments}
-    return {"ring MiB": load.memory_bytes // MIB} if way in {SHM, TCP} else {}
+    return {"ring MiB": load.memory_bytes // MIB} if name in {SHM, TCP} else {}
 
 
 def _gigabytes(load: MessageLoad, samples: Sequence[Measurement]) -> float:
@@ -156,7 +158,7 @@ def _costs(load: MessageLoad, samples: Sequence[Measurement]) -> dict[str, float
 
 
 def tcp_rows(effort: MatrixEffort) -> list[BenchRow]:
-    """Measure the aims for TCP: prepared messages of 256 KiB, one process to another, loopback."""
+    """Measure the aims for TCP: prepared messages of 256 KiB over loopback."""
     load = MessageLoad(AIM_BYTES, 1, max(effort.duration_ns, 200_000_000))
     hows = {
         TCP: _OURS,
@@ -166,17 +168,17 @@ def tcp_rows(effort: MatrixEffort) -> list[BenchRow]:
     }
     samples = take_turns(_samplers(hows), load, effort.aim_repetitions)
 
-    def row(way: str, against: str = "", limit: float = 0.0) -> BenchRow:
+    def row(name: str, against: str = "", limit: float = 0.0) -> BenchRow:
         return BenchRow(
             "256 KiB over loopback TCP",
-            {"how": hows[way]},
-            _gigabytes(load, samples[way]),
+            {"how": hows[name]},
+            _gigabytes(load, samples[name]),
             "GB/s",
-            paired_ratio(samples, way, against) if against else None,
+            paired_ratio(samples, name, against) if against else None,
             against,
             Aim("ratio", "at least", limit) if limit else None,
-            median([sample.cores for sample in samples[way]]),
-            _costs(load, samples[way]),
+            median([sample.cores for sample in samples[name]]),
+            _costs(load, samples[name]),
         )
 
     return [

@@ -1,4 +1,4 @@
-"""Lanes of the transports that the channels are compared with: plain sockets, ZeroMQ.
+"""Backends of the transports that the channels are compared with: plain sockets and ZeroMQ.
 
 Both send the prepared message as it lies in memory, to each reader over a connection of its own.
 """
@@ -18,8 +18,9 @@ import numpy as np
 from ...configs.settings import TransportSettings
 from ...transport.segment import Bytes
 from ...transport.tcp.sockets import prepare
-from .backends import ClosingBackend, MessageLoad, ReceiveAll
+from .backends import MessageLoad, ReceiveAll
 from .peers.sockets import zmq_address, zmq_pair_socket
+from .processes import ClosedAtExit
 
 _ADDRESS: Final = "127.0.0.1"
 _SILENCE_MS: Final = TransportSettings().silence_timeout_ms
@@ -27,11 +28,12 @@ _NO_COPIES_FROM_BYTES: Final = 64 << 10
 _NUMBERS = count_up()
 
 
-class SocketBackend(ClosingBackend):
-    """Loopback TCP sockets in a loop of plain Python, with the options that links set.
+class SocketBackend(ClosedAtExit):
+    """Loopback TCP sockets in a plain Python loop, with the options that links set.
 
-    But for the send buffer, which the kernel fits: here that is the fastest. With `copies` the
-    message is copied into places that go round as in a ring before it is sent, and received there.
+    Except the send buffer, which the kernel sizes: that is fastest here. With `copies` the message
+    is copied to successive places of a buffer, as in a ring, before it is sent, and received
+    likewise.
     """
 
     def __init__(self, load: MessageLoad, *, copies: bool = False) -> None:
@@ -41,7 +43,7 @@ class SocketBackend(ClosingBackend):
         self._listener = socket.create_server((_ADDRESS, 0), backlog=load.readers)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listener.close()
 
     def sender(self) -> PlainSender:
@@ -52,7 +54,7 @@ class SocketBackend(ClosingBackend):
 
     def receiver(self, reader: int) -> ReceiveAll:
         """See `Backend.receiver`."""
-        del reader  # one is like the other
+        del reader  # all sockets are alike
         sock = socket.create_connection(self._listener.getsockname())
         places = _places(max(1, self._places), self._load)
         return partial(_receive_plainly, _prepared(sock), self._load, places)
@@ -62,7 +64,7 @@ class PlainSender:
     """One socket for each reader."""
 
     def __init__(self, sockets: list[socket.socket], content: Bytes, places: list[Bytes]) -> None:
-        """Send `content`, by way of `places` if there are any."""
+        """Send `content`, copied to `places` first if there are any."""
         self._sockets = sockets
         self._content = content
         self._places = cycle(places)
@@ -109,18 +111,18 @@ def _receive_plainly(sock: socket.socket, load: MessageLoad, places: list[Bytes]
         count += 1
 
 
-class ZmqBackend(ClosingBackend):
+class ZmqBackend(ClosedAtExit):
     """PAIR sockets over ipc or tcp; from 64 KiB on without copies on either side."""
 
     def __init__(self, over: Literal["ipc", "tcp"], load: MessageLoad) -> None:
-        """Know where to meet."""
+        """Choose the address."""
         self._load = load
         self._over = over
-        self._name = f"lane{os.getpid()}-{next(_NUMBERS)}"
+        self._name = f"backend{os.getpid()}-{next(_NUMBERS)}"
         self._pipes = [Pipe(duplex=False) for _ in range(load.readers)]
 
     def close(self) -> None:
-        """Close the pipes through which the sender told where it listens."""
+        """Close the pipes through which the sender sent its address."""
         for ends in self._pipes:
             for end in ends:
                 end.close()
@@ -147,7 +149,7 @@ class ZmqBackend(ClosingBackend):
         return partial(self._receive, sock)
 
     def _socket(self) -> Any:
-        # As many messages may wait as have room in the ring, not thousands of large ones.
+        # As many messages may wait as fit into the ring, not thousands of large ones.
         return zmq_pair_socket(max(2, min(1000, self._load.memory_bytes // self._load.nbytes)))
 
     def _receive(self, sock: Any) -> int:

@@ -1,4 +1,4 @@
-"""Plots of what suites have found, by matplotlib, which the extra `plots` installs."""
+"""Plots of suites' results by matplotlib, which the extra `plots` installs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlotLine:
     """A line of a plot.
 
     Attributes:
-        label: what the legend calls it.
+        label: its name in the legend.
         x, y: equally many values.
         style: solid for what was measured, dashed for what was simulated or computed.
     """
@@ -36,7 +36,7 @@ class PlotLine:
 
 
 def check_plots(folder: Path | None) -> None:
-    """Make the folder for plots. Raises ResourceError if there can be none."""
+    """Create the folder for plots. Raises ResourceError if plots cannot be drawn or written."""
     if folder is None:
         return
     require_extra("plots", "--plots", "leave it out")
@@ -49,9 +49,9 @@ def check_plots(folder: Path | None) -> None:
 
 @contextmanager
 def canvas(folder: Path, name: str, panels: int = 1) -> Iterator[Any]:
-    """Give the axes of a plot, a list if there are several panels; then write `name`.png, .svg.
+    """Yield the axes of a plot (a list if it has several panels), then write `name`.png and .svg.
 
-    Whoever draws sets labels; panels stand below each other and share their x axis.
+    The caller sets labels; panels are stacked and share their x axis.
     """
     import matplotlib
 
@@ -84,13 +84,13 @@ def draw_lines(
     """Draw lines with markers.
 
     Args:
-        folder: where the plot goes.
-        name: of its files, without ending.
+        folder: the folder of the plot.
+        name: name of its files, without suffix.
         lines: what to draw.
         labels: of the axes, x and y, with units.
         title: above it.
         logarithmic: whether y is.
-        ticks: the marks of the x axis and what they say.
+        ticks: ticks of the x axis and their labels.
     """
     with canvas(folder, name) as axes:
         for marker, line in zip(_MARKERS * len(lines), lines, strict=False):

@@ -1,8 +1,9 @@
-"""Runs the two or more sides of a measurement at once, each in its own process.
+"""Runs the sides of a measurement concurrently, each in its own process.
 
-Processes are forked, so that what was compiled need not be compiled again; each gets ready, waits
-for the others, and is timed on its own: wall time by the clock that all share, CPU time by the
-kernel's account of it, read when all are done (a library's threads may still be sending then).
+Processes are forked, so that compiled functions are inherited. Each prepares itself, waits for the
+others, and is timed on its own: wall time by the clock that all share, CPU time from the kernel's
+account, read when all are done (a library's threads may still send after their own process has
+finished).
 """
 
 from __future__ import annotations
@@ -14,18 +15,37 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 from ...testing.hosts.owners import end_with_parent
 from ...transport.clock import SystemClock
 
 Work: TypeAlias = Callable[[], object]
 Role: TypeAlias = Callable[[], Work]
-"""Gets ready in its own process and returns the work that is timed."""
+"""Prepares in its own process and returns the work that is timed."""
 
 _CLOCK = SystemClock()
 _START_TIMEOUT_S = 60.0
 _WORK_TIMEOUT_S = 300.0
+
+
+class ClosedAtExit:
+    """A context manager that ends with `close`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release what was created before the fork."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +56,14 @@ class Timing:
     """On the clock that all processes share."""
     end_ns: int
     result: Any
-    """What the work returned."""
+    """The return value of the work."""
     cpu_ns: int = 0
     """CPU time of the process until all were done, system calls included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The timings of processes that ran at once, in the order of their roles."""
+    """The timings of concurrent processes, in the order of their roles."""
 
     timings: tuple[Timing, ...]
 
@@ -96,7 +116,7 @@ class _Failure:
 
 
 def _play(role: Role, connection: Connection) -> None:
-    # A compiled loop whose other side is gone would spin for ever.
+    # A compiled loop would spin for ever once its other side has ended.
     end_with_parent(signal.SIGKILL)
     try:
         work = role()
@@ -108,7 +128,7 @@ def _play(role: Role, connection: Connection) -> None:
         connection.send(Timing(start_ns, _CLOCK.monotonic_ns(), result))
         connection.recv()
         connection.send(time.process_time_ns() - before_ns)
-        connection.recv()  # until the driver has heard from everybody
+        connection.recv()  # until the driver has an answer from every process
     except EOFError:
         pass
     except Exception:  # noqa: BLE001 - whatever it was, the driver raises it

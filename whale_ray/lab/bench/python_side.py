@@ -1,14 +1,14 @@
-"""What Python itself takes for a slice over RDMA verbs: everything but the library's calls.
+"""The Python time of a slice over RDMA verbs: everything but the library's calls.
 
-`Reads` and `Writes` are what carries one payload. For a READ: see that the message is the next one
-and granted, fill the request in, count it as under way; then take note of its completion, count it
-as done and hand it on. For a WRITE: look up the memory on both sides, fill in, count; then take
-note of its completion and that the ring is free again. The library's calls are functions in C that
-do nothing.
+`Reads` and `Writes` measure the work for one payload. For a READ: check that the message is the
+next one and granted, fill in the request, count it as under way; then process its completion, count
+it as done and pass it on. For a WRITE: look up the memory on both sides, fill in and count the
+request; then process its completion and release the ring. The library's calls are functions in C
+that do nothing.
 
 `WholeLink` is both hosts together, from a ring that holds slices to the mirror that shows them to
-readers: headers, frames, credits, grants. The library is that of idle_verbs.py, its time is taken
-off.
+readers: headers, frames, credits, grants. The library is that of idle_verbs.py, whose time is
+    subtracted.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _STREAM: Final = 1
 _PEER: Final = "peer"
 _NUMBER: Final = 0
 """Of the child's subscription."""
-_clock_ns = perf_counter_ns  # itself: a call more would count
+_clock_ns = perf_counter_ns  # itself: one more call would be measured
 _numbers = count_up()
 
 
 def python_rows(batches: int, emulated: dict[str, object]) -> list[BenchRow]:
-    """Measure each of them `batches` times; the median of the batches, so that pauses count little.
+    """Measure each of them `batches` times; the median limits the effect of pauses.
 
     `emulated` is added to the parameters; there is no aim for an emulated processor.
     """
@@ -82,7 +82,7 @@ def python_rows(batches: int, emulated: dict[str, object]) -> list[BenchRow]:
 
 
 def request_library() -> tuple[Library, str]:
-    """Return a library whose calls do nothing, and whose work requests are filled in."""
+    """Return a library whose calls do nothing but whose work requests can be filled in."""
     quiet = SimpleNamespace(post_send=deque[Any](maxlen=0).append, qp_num=0, to_rts=lambda _: None)
     library = replace(
         IdleFabric().library, QP=lambda *_: quiet, CQ=lambda *_: SimpleNamespace(poll=None)
@@ -101,20 +101,20 @@ class _Pair(QueuePair):
         super().__init__(device, device.best_gid, 128, RECEIVE_BUFFERS)
         self.connect(self.own_address)
         self._completions = [Completion(0) for _ in range(BATCH)]
-        # A dictionary's own method, since it is in C, as the library's is.
+        # A dictionary's method, since it is in C, as the library's is.
         self._queue.poll = {16: (BATCH, self._completions)}.get
 
     def complete(self) -> None:
-        """Have the requests posted last completed."""
+        """Complete the requests that were posted last."""
         for number, completion in enumerate(self._completions, self.posted - BATCH):
             completion.wr_id = number
 
 
 class Reads:
-    """The child's side of a stream that is READ."""
+    """The child's side of a stream over READ."""
 
     def __init__(self, library: Library) -> None:
-        """Have a mirror that is empty."""
+        """Create an empty mirror."""
         device = Device(library, "idle")
         self._pair = _Pair(device)
         mirror = MirrorRing.create(_RING_BYTES, 1, _job(), "mirror", kind="private")
@@ -125,14 +125,14 @@ class Reads:
         self._payload_reader.set_remote_memory(
             RemoteMemory(_STREAM, 1, mirror.data_address, _RING_BYTES)
         )
-        # It takes no message: that is the link's part.
+        # Messages are not part of this measurement; they belong to the link.
         link = SimpleNamespace(peer=hosts.peers[_PEER], placed=deque[Any](maxlen=0).append)
         self._link = cast("Link", link)
         self._position = 0
         self._arrived: list[tuple[int, int]] = []
 
     def batch(self) -> int:
-        """Carry `BATCH` slices; return how many ns that took."""
+        """Transfer `BATCH` slices; return how many ns that took."""
         reader, link, pair, receiver = (
             self._payload_reader, self._link, self._pair, self._incoming.receiver
         )  # fmt: skip
@@ -158,10 +158,10 @@ class Reads:
 
 
 class Writes:
-    """The parent's side of a stream that it WRITEs."""
+    """The parent's side of a stream over WRITE."""
 
     def __init__(self, library: Library) -> None:
-        """Have a ring, and know of a mirror."""
+        """Create a ring and a remote mirror."""
         device = Device(library, "idle")
         self._pair = _Pair(device)
         self._producer, _ = create_ring(_RING_BYTES, 1, _job(), "ring")
@@ -175,7 +175,7 @@ class Writes:
         self._arrived: list[tuple[int, int]] = []
 
     def batch(self) -> int:
-        """Carry `BATCH` slices; return how many ns that took."""
+        """Transfer `BATCH` slices; return how many ns that took."""
         sender, link, pair, start = self._payload_sender, self._link, self._pair, self._position
         self._position += BATCH * SLICE_BYTES
         began_ns = _clock_ns()
@@ -228,7 +228,7 @@ class WholeLink:
         return producer
 
     def batch(self) -> int:
-        """Carry `slices` from rings to readers; return how many ns the two links took."""
+        """Transfer `slices` from rings to readers; return how many ns the two links took."""
         for producer in self._producers:
             for _ in range(BATCH):
                 outcome = producer.put(SLICE_BYTES - 64, _as_it_lies)
@@ -243,7 +243,7 @@ class WholeLink:
         return took_ns + self._time(self._carry)
 
     def _carry(self) -> None:
-        """Do what both hosts do in a round of their endpoints."""
+        """Run one round of both hosts' endpoints."""
         for connection, hosts in zip((self._child, self._parent), self._hosts[::-1], strict=True):
             link = connection.link
             assert link is not None, "it was established"

@@ -1,4 +1,4 @@
-"""What every suite returns: the machine, the command, and rows of measured values with ratios.
+"""The report of a suite: the machine, the command, and rows of measured values with ratios.
 
 `BenchReport.as_json` writes one object with these fields:
 
@@ -27,7 +27,7 @@ _COLUMNS = ("what", "parameters", "value", "unit", "ratio", "against", "aim", "c
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the figures were measured."""
+    """The machine of the measurements."""
 
     processor: str
     cores: int
@@ -38,12 +38,12 @@ class Machine:
     packages: Mapping[str, str]
     """Versions of the packages that matter for speed."""
     load: float
-    """Mean number of runnable processes in the last minute: above 0, the machine was not quiet."""
+    """Mean number of runnable processes in the last minute; about 0 on a quiet machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a row should reach on a quiet machine."""
+    """The value that a row should reach on a quiet machine."""
 
     quantity: Literal["value", "ratio"]
     bound: Literal["at least", "at most"]
@@ -63,23 +63,23 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One measured value, and what it is compared with."""
+    """One measured value and its comparison."""
 
     name: str
     """What was measured."""
     parameters: Mapping[str, object]
-    """Under which conditions; names carry their units."""
+    """The conditions; names have their units."""
     value: float
     unit: str
     ratio: float | None = None
-    """How many times better than `against` (or larger, where there is no better)."""
+    """How many times better than `against` (or larger, if neither is better)."""
     against: str = ""
-    """What the ratio compares with, measured in the same run."""
+    """The other side of the ratio, measured in the same run."""
     aim: Aim | None = None
     cores: float | None = None
     """CPU seconds of all processes of the measurement per second of wall time."""
     also: Mapping[str, float] = field(default_factory=dict)
-    """What else the measurement has shown, by a name with its unit: "x PEER" is one more ratio, how
+    """Further results, by a name with its unit: "x PEER" is one more ratio, how
     many times the rate of PEER; "sender CPU s/GB" is CPU time of the sending process per GB of
     messages, each counted once however many read it, and "readers CPU s/GB" that of all others;
     "s/M messages" is per million of them."""
@@ -149,12 +149,12 @@ def describe_machine(packages: Sequence[str] = ("numpy", "numba")) -> Machine:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the middle value of several repetitions: others on the machine cannot move it much."""
+    """Return the median of several repetitions, which other load on the machine hardly affects."""
     return float(statistics.median(values))
 
 
 def processor_name(information: Path = Path("/proc/cpuinfo")) -> str:
-    """Return what the processor calls itself."""
+    """Return the processor's name."""
     try:
         lines = information.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

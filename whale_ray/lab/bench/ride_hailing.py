@@ -1,8 +1,8 @@
-"""`whale-ray bench ride-hailing`: the application at 16 matching instances, and what bounds it.
+"""`whale-ray bench ride-hailing`: the application at 16 matching instances, and its bottleneck.
 
-Input is the real week where WHALE_RAY_DATA names it, else generated. The same topology runs inside
-one process and on plain processes; per stage the suite tells the processor time, and how the whole
-compares with reading the files alone, which is the least that any engine has to do.
+The input is the real week where WHALE_RAY_DATA names it, else generated. The same topology runs
+inside one process and on plain processes. The suite reports the processor time per stage, and
+compares the total with reading the files alone, the least work of any engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MATCHING_INSTANCES = 16
 STREAMING_SECONDS_MAX = 60.0
-"""The real week is to take no longer on two cores."""
+"""Limit for the real week on two cores."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def run(quick: bool = False) -> BenchReport:
         machine=machine,
         rows=tuple(rows),
         notes=(
-            "seconds are of streaming: workers are up, the clock stops when the output is staged",
-            "stage shares are of the time that operators' own code took",
+            "seconds are streaming time, from when all workers are up until the output is staged",
+            "stage shares refer to the time of operators' own code",
             "latency is from the source's read of a slice's oldest row to the sink",
         ),
     )

@@ -10,7 +10,7 @@ from ...transport.atomics import copy, kernel, load, load_acquire, pause, store_
 from ...transport.segment import Bytes, Words
 
 _RELEASE_EVERY = 32
-"""Frames after which a receiver gives memory back; it also does when it has caught up."""
+"""Frames after which a receiver releases memory; it also does when it has caught up."""
 _OFFSET_MASK = (1 << ring.LENGTH_SHIFT) - 1
 
 # What numba reads must be plain global names.
@@ -77,7 +77,7 @@ def _send_one(state: int, source: int, nbytes: int) -> None:
 
 @kernel("int64(int64)")
 def _receive_one(state: int) -> int:
-    """Wait for a frame, read every word of it and give it back; return their sum."""
+    """Wait for a frame, read every word of it and release it; return their sum."""
     word = _next_frame(state)
     while word < 0:
         pause()
@@ -99,7 +99,7 @@ def ask_loop(there: int, back: int, source: int, nbytes: int, count: int) -> int
 
 @kernel("int64(int64, int64, int64, int64, int64)", releases_gil=True)
 def answer_loop(there: int, back: int, source: int, nbytes: int, count: int) -> int:
-    """Send a frame for each of the `count` that come; return the sum of these."""
+    """Send a frame for each of `count` received frames; return the sum of their words."""
     total = 0
     for _ in range(count):
         total += _receive_one(there)
@@ -109,7 +109,7 @@ def answer_loop(there: int, back: int, source: int, nbytes: int, count: int) -> 
 
 @kernel("int64(int64, int64, int64, int64)", releases_gil=True)
 def fused_loop(memory: int, nbytes: int, places: int, count: int) -> int:
-    """Call the reader for `count` messages where they lie, in `places` that go round."""
+    """Call the reader for `count` messages in place, in turn at each of `places`."""
     total = 0
     for number in range(count):
         total += sum_words(memory + number % places * nbytes, nbytes)
@@ -117,16 +117,16 @@ def fused_loop(memory: int, nbytes: int, places: int, count: int) -> int:
 
 
 BARE_HEADER_BYTES = 4096
-"""What comes before the slices in the segment of `write_bare` and `read_bare`."""
+"""Bytes before the slices in the segment of `write_bare` and `read_bare`."""
 _WRITTEN, _READ = 128, 256
 """Offsets of the numbers of slices written and read, behind the segment's own line."""
 
 
 @kernel("void(int64, int64, int64, int64, int64)", releases_gil=True)
 def write_bare(memory: int, source: int, nbytes: int, places: int, count: int) -> None:
-    """Copy `count` slices of `nbytes` from address `source` to `places` that go round.
+    """Copy `count` slices of `nbytes` from address `source` to each of `places` in turn.
 
-    There is no ring: this and `read_bare` show what the machine can do.
+    Without a ring: this and `read_bare` show what the machine can do.
     """
     for number in range(count):
         while number - load_acquire(memory + _READ) >= places:

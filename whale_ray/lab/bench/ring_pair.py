@@ -1,19 +1,17 @@
-"""A ring with its doorbells for a measurement, and the sides that most measurements have."""
+"""A ring with its doorbells for a measurement, and the sides of most measurements."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from itertools import count as count_up
-from types import TracebackType
-from typing import Self
 
 from ...transport.channel import Encode, Outcome
 from ...transport.doorbell import DoorbellBoard
 from ...transport.ring import RingConsumer
 from ...transport.segment import Bytes
 from ...transport.shm import attach_ring, create_ring
-from .processes import Role, Work
+from .processes import ClosedAtExit, Role, Work
 
 DEFAULT_RING_BYTES = 4 << 20
 _TIMEOUT_NS = 50_000_000
@@ -21,8 +19,8 @@ _PAGE_BYTES = 4096
 _NUMBERS = count_up()
 
 
-class RingPair:
-    """A ring that the roles of one measurement share; made before they are forked.
+class RingPair(ClosedAtExit):
+    """A ring that the roles of one measurement share; created before they are forked.
 
     The sender uses `producer`, the readers attach in their own process with `consumer`.
     """
@@ -30,7 +28,7 @@ class RingPair:
     def __init__(
         self, readers: int = 1, ring_bytes: int = DEFAULT_RING_BYTES, spin_pauses: int = 100
     ) -> None:
-        """Create the ring; nobody spins where the processes outnumber the cores."""
+        """Create the ring; no process spins where the processes outnumber the cores."""
         if readers + 1 > len(os.sched_getaffinity(0)):
             spin_pauses = 0
         job = f"bench{os.getpid()}-{next(_NUMBERS)}"
@@ -40,19 +38,8 @@ class RingPair:
             ring_bytes, readers, job, "ring", self._doorbells[:readers]
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Give the memory back; a reader that has attached keeps it."""
+        """Release the memory; a reader that has attached keeps it."""
         self.producer.close()
         self._board.close()
 

@@ -1,11 +1,10 @@
 """`whale-ray bench rows`: functions on rows, against plain Python over the same dicts.
 
-Every way of working on rows runs as a job inside this process. The same function then runs over
-the rows as dicts that lie in memory, in a loop that knows no columns, batches or operators: what
-the job takes more is the price of the rows, their columns and the way to the sink. Processor time
-counts, since it moves less than the clock on a machine that others use. Beside it stand what it
-takes to make all of those dicts of the columns, which a plain loop over columns would begin with,
-and Bytewax, if it is installed.
+Each workload runs as a job inside this process. The same function then runs in a loop over the rows
+as dicts in memory, without columns, batches or operators: the difference is the price of rows,
+columns and the way to the sink. Processor time counts, since it varies less than wall time on a
+shared machine. The report also has the time to convert the columns into those dicts, with which a
+plain loop over columns would begin, and Bytewax, if it is installed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Total(Process):
     """Emits for every row the total of its cab so far."""
 
     def open(self, context: object) -> None:
-        """Begin at 0."""
+        """Begin with 0."""
         self.km: dict[str, float] = {}
 
     def on_row(self, row: Any, out: Output) -> None:
@@ -65,7 +64,7 @@ class Latest(CoProcess):
 
 @dataclass(frozen=True)
 class RowWorkload:
-    """One way of working on rows: as a job, and as a plain loop."""
+    """One workload on rows: as a job and as a plain loop."""
 
     name: str
     job: Callable[[Topology, pa.Table, Dicts], Any]
@@ -163,7 +162,7 @@ WAYS = (
 
 
 def run(quick: bool = False) -> BenchReport:
-    """Measure every way; with `quick` on fewer rows."""
+    """Measure every workload; with `quick` on fewer rows."""
     rows = QUICK_ROWS if quick else ROWS
     table = trips(rows)
     dicts = table.to_pylist()
@@ -196,7 +195,7 @@ def run(quick: bool = False) -> BenchReport:
         machine=describe_machine(("numpy", "pyarrow")),
         rows=tuple(measured),
         notes=(
-            "processor time of a whole job, start included, from memory to where rows are dropped",
+            "processor time of a whole job, start included, from memory to a sink that drops rows",
             f"medians of {REPETITIONS} runs, job, loop and pyarrow's to_pylist in turn",
             "Bytewax: one worker, over dicts in memory" if peer else "Bytewax: " + NOT_INSTALLED,
         ),
@@ -219,7 +218,7 @@ def trips(rows: int) -> pa.Table:
 
 
 def build(way: RowWorkload, table: pa.Table, dicts: Dicts, *, keep: bool) -> Topology:
-    """Return a way's topology; its sink `out` gets the rows if they are to be kept."""
+    """Return a workload's topology; its sink `out` gets the rows if they are to be kept."""
     from ... import Topology, columns, sinks
 
     topology = Topology("rows")

@@ -20,14 +20,14 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Series:
-    """What happened, bin by bin.
+    """Throughput and latency, bin by bin.
 
     Attributes:
-        begin_ns: where the first bin begins, monotonic.
-        bin_ns: how long a bin is.
+        begin_ns: start of the first bin, monotonic ns.
+        bin_ns: length of a bin.
         offered: rows per second that the source emitted.
         delivered: rows per second that reached the instances, as a mean over them.
-        latency_ms: mean processing latency of what was done in the bin; NaN where nothing was.
+        latency_ms: mean processing latency of the rows processed in the bin; NaN without any.
     """
 
     begin_ns: int
@@ -37,19 +37,19 @@ class Series:
     latency_ms: Values
 
     def place(self, at_ns: int) -> int:
-        """Return the bin that a moment lies in."""
+        """Return the bin of a time."""
         return (at_ns - self.begin_ns) // self.bin_ns
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """How long it took from a moment until a series was back in its band, ms.
+    """Time from a switch until a series was back in its band, in ms.
 
     Attributes:
         throughput_ms: of throughput.
-        latency_ms: of latency; what is below its band, so better than before, counts as inside.
-        settled_ms: of latency, where what is usual later counts as inside, too: a deeper tree takes
-            longer for good.
+        latency_ms: of latency; values below the band, so better than before, count as inside.
+        settled_ms: of latency, where values that are usual later count as inside, too, since a
+            deeper tree has a higher latency for good.
     """
 
     throughput_ms: float
@@ -89,16 +89,17 @@ def mean_in_bins(places: npt.NDArray[np.int64], values: Values, bins: int) -> Va
 def recovery(
     series: Series, decided_ns: int, until_ns: int, around_ns: int = 2 * 10**9
 ) -> Recovery:
-    """Return how long a disturbance that begins at `decided_ns` lasts.
+    """Return how long the disturbance by a switch decided at `decided_ns` lasts.
 
     Args:
         series: throughput and latency.
         decided_ns: when a switch was decided.
         until_ns: where to stop looking.
-        around_ns: the time before the first, and after the second, that tells what is usual.
+        around_ns: length of the spans before the first and after the second that define the usual
+            values.
 
     Raises:
-        ValueError: nothing is known of the time before.
+        ValueError: there is no value before the switch.
     """
     first, last = series.place(decided_ns), series.place(until_ns) + 1
     span = around_ns // series.bin_ns

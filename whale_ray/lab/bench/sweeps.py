@@ -1,9 +1,9 @@
-"""What slices cost and bring: sweeps over MMS and WTL, as in Whale's Figs 11 and 12.
+"""Costs and gains of slicing: sweeps over MMS and WTL, as in Whale's Figs 11 and 12.
 
 Tuples of 100 bytes go through a `StreamSlicer` and a channel to one reader. For latency they are
 due at random times, Poisson arrivals at a fixed rate, whatever becomes of those before (an open
-loop): the latency of a tuple counts from when it was due to when its reader has it decoded. For
-throughput they come as fast as they are taken.
+loop): the latency of a tuple counts from when it was due to when its reader has decoded it. For
+throughput they are sent as fast as they are consumed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ ARRIVALS_PER_S: Final = 200_000
 _KIB: Final = 1 << 10
 _MS: Final = 1_000_000
 _TUPLE_BYTES: Final = 100
-_NUMBERS, _TEXT_BYTES = 3, 68  # and the time at which it is due
+_NUMBERS, _TEXT_BYTES = 3, 68  # the time at which it is due
 _RING_BYTES: Final = 8 << 20
 _TURN_NS: Final = 50_000
-"""Tuples that became due are handed to the slicer so often."""
+"""Interval at which tuples that became due are passed to the slicer."""
 _ROWS_PER_TURN: Final = 64
-"""Tuples handed over at a time where they come as fast as they are taken."""
+"""Tuples passed to the slicer at a time when throughput is measured."""
 _MMS_SWEEP_WTL_MS: Final = 100.0
 _WTL_SWEEP_MMS_BYTES: Final = 256 * _KIB
 _DEFAULT_MMS_BYTES: Final = 256 * _KIB
@@ -58,7 +58,7 @@ class SweepEffort:
     """The default, 1 ms, among them."""
     repetitions: int
     tuples: int
-    """Of one open loop; fast ones take as many, too."""
+    """Tuples of one open loop, and of one measurement of throughput."""
 
 
 FULL: Final = SweepEffort(
@@ -78,7 +78,7 @@ class Slicing:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one run has shown."""
+    """The result of one run."""
 
     tuples_per_s: float
     p50_ms: float
@@ -187,7 +187,7 @@ def tuples(count: int, per_s: int | None) -> tuple[Batch, Times]:
 
 
 def sample_flow(point: Slicing, rows: Batch, due: Times | None) -> Flow:
-    """Send `rows` once, each when it is `due`; without that as fast as they are taken."""
+    """Send `rows` once, each when it is `due`; without `due` as fast as possible."""
     sides = _BACKENDS[point.backend](_RING_BYTES, 1)
     try:
         together = run_together(
@@ -212,7 +212,7 @@ def _emitter(sides: Sides, point: Slicing, rows: Batch, due: Times | None) -> Wo
 
 
 class Emitter:
-    """Hands tuples to a slicer, and its slices to a channel."""
+    """Passes tuples to a slicer, and its slices to a channel."""
 
     def __init__(self, side: SendingSide, point: Slicing, rows: Batch) -> None:
         """Send `rows`, sliced as `point` says."""
@@ -237,7 +237,7 @@ class Emitter:
                 self._add(min(stop, self._next + self._slice_rows), now_ns)
             self._add(self._next, now_ns)
             self._side.pump()
-        self._send()  # at once: there will be no more to wait for
+        self._send()  # at once, since no more tuples follow
         self._side.finish()
         return start_ns, self._slices
 
@@ -274,7 +274,7 @@ class Emitter:
 
 
 def _reader(sides: Sides, rows: Batch) -> Work:
-    """Return work that gives, for each tuple, when it was here less when it was due, in ns."""
+    """Return work that returns, for each tuple, its latency in ns."""
     side = sides.receiving(0)
     schemas = {rows.schema.schema_id: rows.schema}
     late: list[Times] = []

@@ -3,8 +3,8 @@
 `PARTS` are what `--only` takes. Here are those of the ring within one host; the others are in
 fan_out.py, matrix.py, sweeps.py, vega.py and verbs.py. Every figure is the median of several
 repetitions; every ratio compares figures of this run. The two sides run in processes of their own
-and wait for each other as workers do, on doorbells, but for the compiled loops, which spin. The
-aims hold on a quiet machine with at least two cores.
+and wait for each other on doorbells, as workers do; compiled loops spin. The aims are for a quiet
+machine with at least two cores.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _BARE = "bare loop over shared memory, no ring"
 _CLOCK = SystemClock()
 _NOTES = (
     "The median of several repetitions; ratios compare figures of this run. Cores: CPU seconds of",
-    "all processes per second. Aims are for a quiet machine: where another process takes a core,",
-    "whoever spins or sleeps waits for it.",
+    "all processes per second. Aims are for a quiet machine: processes that spin or",
+    "sleep lose time where another one takes their core.",
     "Messages: prepared; a channel's sender copies them in, its reader reads every word in place",
-    "from 4 KiB on. Plain sockets and pyzmq send them as they lie, to each reader anew, and read",
+    "from 4 KiB on. Plain sockets and pyzmq send them without a copy, once per reader, and read",
     "them too; pyzmq copies no message of 64 KiB or more. Tcp: one link to the readers' host, the",
     "endpoint polled in the loops of the sender and of the first reader. A ring holds 4 MiB, or 8",
-    "messages; push cuts what exceeds its slots of 64 KiB. The ways take turns; ratios are medians",
-    "of those of each turn.",
-    "Sweeps: 100-byte tuples due at random times, Poisson arrivals, whatever became of those",
-    "before; latency from when a tuple was due to when its reader has decoded it.",
+    "messages; push cuts messages into slots of 64 KiB. The backends take turns; a ratio is the",
+    "median of the ratios of all turns.",
+    "Sweeps: 100-byte tuples, Poisson arrivals in an open loop; latency from when a tuple was due",
+    "until its reader has decoded it.",
 )
 
 
@@ -121,7 +121,7 @@ def _figure(runs: Sequence[Together]) -> MedianTiming:
 
 
 def small_rows(effort: Effort) -> list[BenchRow]:
-    """One message of 64 bytes at a time, one way."""
+    """One message of 64 bytes at a time, one-way latency."""
     payload = np.arange(_SMALL_BYTES, dtype=np.uint8)
     looped, called, peer = (effort.count(full) for full in (4_000_000, 400_000, 40_000))
     loop = measure_ring(effort, lambda pair: _loop_roles(pair, payload, looped))
@@ -164,7 +164,7 @@ def _loop_roles(pair: RingPair, payload: Bytes, count: int) -> list[Role]:
 
 def _call_roles(pair: RingPair, payload: Bytes, count: int) -> list[Role]:
     def send() -> Work:
-        # As a sender calls it whose payload is sure to be a contiguous array of bytes.
+        # As called by a sender whose payload is a contiguous array of bytes.
         put, state = direct(kernels.put_copy), pair.producer.state_address
         pair.touch()
 
@@ -280,7 +280,7 @@ def _batch_roles(pair: RingPair, batch: int, calls: int) -> list[Role]:
 
 
 def slice_rows(effort: Effort) -> list[BenchRow]:
-    """Slices of 256 KiB: written in place, every word read in place."""
+    """Slices of 256 KiB, written in place; every word is read in place."""
     content = np.random.default_rng(0).integers(0, 256, _SLICE_BYTES, np.uint8)
     count, peer = effort.count(20_000), effort.count(2_000)
     ring = measure_ring(effort, lambda pair: _slice_roles(pair, content, count))
@@ -314,7 +314,7 @@ def slice_rows(effort: Effort) -> list[BenchRow]:
 
 
 def _slice_roles(pair: RingPair, content: Bytes | None, count: int) -> list[Role]:
-    """Send slices of `content`; without it, whatever the ring holds, to see the reader alone."""
+    """Send slices of `content`; without it, slices are not written, to measure the reader alone."""
 
     def encode(buffer: Bytes) -> int:
         if content is not None:
@@ -359,7 +359,7 @@ def _sum_received(message: bytes) -> int:
 
 
 def _memcpy_rate(content: Bytes, count: int) -> float:
-    """Return GB/s of copying one slice to places that go round as in the ring."""
+    """Return GB/s of copying one slice to successive places, as in a ring."""
     targets = [np.zeros_like(content) for _ in range(DEFAULT_RING_BYTES // _SLICE_BYTES)]
     start_ns = _CLOCK.monotonic_ns()
     for number in range(count):
@@ -371,7 +371,7 @@ def _memcpy_rate(content: Bytes, count: int) -> float:
 
 
 def wake_up_rows(effort: Effort) -> list[BenchRow]:
-    """How long a message takes to a worker that sleeps: half of a round trip."""
+    """Latency of a message to a sleeping worker: half of a round trip."""
     count = effort.count(20_000)
     medians, cores = [], []
     for _ in range(effort.repetitions):
@@ -429,4 +429,4 @@ PARTS: Final[Mapping[str, Callable[[Effort], list[BenchRow]]]] = {
     "vega": lambda effort: vega.vega_rows(effort.repetitions, effort.scale),
     "verbs": lambda effort: verbs.verbs_rows(effort.verbs),
 }
-"""What can be measured by itself, by name."""
+"""The parts of the suite, by name."""

@@ -1,12 +1,12 @@
-"""Shared memory against what Vega's paper has published, and fused operators against both.
+"""Shared memory against the published figures of Vega, and fused operators against both.
 
 Vega (section V, Fig. 7; an IBM x3950 X5): one way 0.5 to 0.7 µs, fused about 0.1 µs; 10.1 million
-messages of 32 bytes per second, and 0.8 million of 16 KiB; fused 25.3 to 27.8 million. That was
-another machine: a ratio with a published figure tells the order of magnitude, no more.
+messages of 32 bytes per second, and 0.8 million of 16 KiB; fused 25.3 to 27.8 million. Those are
+from another machine, so a ratio with a published figure is only an order of magnitude.
 
 Here both sides are compiled and spin, as Vega's do; the receiver reads every word of a message.
-Fused: the same reader is called where the message lies, in the sender's process. Figures are
-medians of blocks of messages, as whoever spins loses much when another process takes its core.
+Fused: the sender's process calls the same reader on the message in place. Figures are medians of
+blocks of messages, since a spinning process loses much time when another one takes its core.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _pair_of_rows(
     ratios: tuple[float, float],
     published: str,
 ) -> list[BenchRow]:
-    """Return the row of shared memory, against what was published, and that of fused, against it.
+    """Return the row of shared memory against the published figure, and of fused against that row.
 
     `what` is name and unit.
     """
@@ -74,7 +74,7 @@ def _pair_of_rows(
 
 
 def fused_us(nbytes: int) -> float:
-    """Return the µs of one message whose reader is called where it lies."""
+    """Return the µs of one message whose reader is called in place."""
     places = max(1, _MEMORY_BYTES // nbytes)
     memory = np.arange(_MEMORY_BYTES, dtype=np.uint8)
     address, count = int(memory.ctypes.data), max(100, 1_000_000 // (nbytes + 100))

@@ -1,8 +1,8 @@
 """RDMA verbs: READ, WRITE and SEND against TCP, a bare loop over pyverbs, perftest and fused calls.
 
-Both hosts are this machine: the first and the last of its devices, a process each. Where the ratio
-with the bare loop is asked for, the ways take turns, and neither side of a channel touches the
-bytes, as the bare loop does not: what is compared is how bytes are moved.
+Both hosts are this machine: the first and the last of its devices, a process each. For ratios with
+the bare loop, the backends take turns, and neither side of a channel touches the bytes, as the bare
+loop does not: only moving the bytes is compared.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ _DATA: Final[Mapping[str, Literal["read", "write", "send"]]] = {
     "send": "send",
 }
 _AIM_MEMORY: Final = 64 * AIM_BYTES
-"""The bare loop has all of it under way; a channel's ring holds as much."""
+"""Bytes that the bare loop has under way; a channel's ring holds as many."""
 _AIM_DURATION_NS: Final = 1_000_000_000
 _TCP: Final = "tcp over loopback"
 _NOTES: Final = (
-    "Verbs: both hosts are this machine, a device each. As they lie: neither side of a channel",
-    "touches the bytes, as the bare loop does not; perftest, in C, ran once, for 2 s. Emulated: by",
-    "QEMU, where Python is about 18 times slower: only ratios of one run mean anything. Python",
-    "side: what carries a slice, but for the library's calls; whole link: all that both hosts do.",
+    "Verbs: both hosts are this machine, with a device each. Without a copy: neither side of a",
+    "channel touches the bytes, nor does the bare loop; perftest, in C, ran once, for 2 s.",
+    "Emulated: by QEMU, where Python is about 18 times slower, so only ratios within one run",
+    "count. Python side: the time of a slice without the library's calls; whole link: all work of",
+    "both hosts.",
 )
 HOW_TO: Final = "make bench-rdma measures in a small virtual machine with soft-RoCE devices"
 
@@ -62,7 +63,7 @@ class VerbsEffort:
     repetitions: int
     aim_repetitions: int
     duration_ns: int
-    """Of each sample, without its beginning and end."""
+    """Duration of each sample, without its start and end."""
     credits: Sequence[int]
     latency_bytes: Sequence[int]
     echoes: int
@@ -81,17 +82,17 @@ QUICK: Final = VerbsEffort(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where it is measured."""
+    """The devices of both sides."""
 
     devices: tuple[str, str]
     gids: tuple[int, int]
     """Indices of their addresses."""
     emulated: Mapping[str, object]
-    """What rows say of an emulated processor."""
+    """The rows' remark about an emulated processor."""
 
     @property
     def parameters(self) -> dict[str, object]:
-        """What every row says."""
+        """The parameters of every row."""
         return {"devices": " to ".join(self.devices), **self.emulated}
 
     def settings(self, way: str) -> tuple[TransportSettings, ...]:
@@ -101,13 +102,13 @@ class Setting:
 
 
 def emulated() -> dict[str, object]:
-    """Return what rows say of an emulated processor; nothing elsewhere."""
+    """Return the rows' remark about an emulated processor; empty elsewhere."""
     name = processor_name()
     return {"emulated": "QEMU TCG"} if "TCG" in name else {}
 
 
 def notes() -> tuple[str, ...]:
-    """Return how the figures of verbs are to be read, or why there are none."""
+    """Return notes on the figures of verbs, or why there are none."""
     why_not = missing()
     if why_not:
         return (f"Verbs were not measured: {why_not}. {HOW_TO}.",)
@@ -115,7 +116,7 @@ def notes() -> tuple[str, ...]:
 
 
 def missing() -> str:
-    """Return what is missing for measuring verbs here; empty if nothing is."""
+    """Return why verbs cannot be measured here; empty if they can."""
     try:
         library = load_where_devices_are()
     except NoVerbsError as error:
@@ -124,7 +125,7 @@ def missing() -> str:
 
 
 def verbs_rows(effort: VerbsEffort) -> list[BenchRow]:
-    """Measure everything that can be measured here; without a device, the Python side alone."""
+    """Measure all that this machine can; without a device, only the Python side."""
     rows = python_rows(effort.batches, emulated())
     if missing():
         return rows
@@ -173,7 +174,7 @@ def aim_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
 
 
 def size_rows(effort: VerbsEffort, setting: Setting) -> list[BenchRow]:
-    """Measure READ, WRITE, SEND and TCP with every size: copied in, read in place."""
+    """Measure READ, WRITE, SEND and TCP with every size, copied in and read in place."""
     rows = []
     for nbytes in effort.sizes:
         load = MessageLoad(nbytes, 1, effort.duration_ns)
@@ -267,7 +268,7 @@ def _push_lane(slots: int, setting: Setting, load: MessageLoad) -> Backend:
 
 
 def _perftest(way: str, load: MessageLoad, setting: Setting) -> float:
-    """Return perftest's bytes per second, as many under way as the bare loop has; 0 without it."""
+    """Return perftest's bytes per second with the bare loop's number under way; 0 without it."""
     if not perftest.installed():
         return 0.0
     depth = min(load.memory_bytes // load.nbytes, UNDER_WAY_MAX)
@@ -284,9 +285,9 @@ def _row(
     aim: Aim | None = None,
     also: Mapping[str, float] | None = None,
 ) -> BenchRow:
-    """Return a row on how fast messages went."""
+    """Return a row with the rate of messages."""
     how = f"verbs, {way.upper()}" if way in _DATA else way
-    touched = "as they lie" if load.as_it_lies else "copied in, read in place"
+    touched = "without a copy" if load.as_it_lies else "copied in, read in place"
     return BenchRow(
         "messages between hosts",
         {"KiB": load.nbytes / KIB, "how": how, "bytes": touched, **setting.parameters},

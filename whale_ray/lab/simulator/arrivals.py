@@ -1,4 +1,4 @@
-"""When the source is to emit each slice: paced or Poisson, at rates that change in steps; slicing.
+"""When the source emits each slice: evenly or as a Poisson process, at rates that change in steps.
 
 Open loop: the schedule depends on the rates and the seed alone, never on how fast slices are taken.
 """
@@ -18,7 +18,7 @@ from ...transport.compiling import njit
 
 Seconds: TypeAlias = npt.NDArray[np.float64]
 SLICES_MAX = 200_000_000
-"""Slices of one run: beyond, memory runs short."""
+"""Most slices in one run; more would need too much memory."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def poisson(steps: Sequence[RateStep], seed: int) -> Seconds:
     found, begin_s = [], 0.0
     for step in _checked(steps):
         count = generator.poisson(step.rate_per_s * step.seconds)
-        # Given how many there are, the moments of a Poisson process are uniform.
+        # Given their number, the times of a Poisson process are uniformly distributed.
         moments = np.sort(generator.random(count)) * step.seconds
         found.append(begin_s + moments)
         begin_s += step.seconds
@@ -65,9 +65,9 @@ class Cut:
     """Tuples cut into slices, as the runtime does it."""
 
     at_s: Seconds
-    """When each slice was cut."""
+    """When each slice was cut, in seconds."""
     tuples: Seconds
-    """How many each has."""
+    """Tuples in each slice."""
 
 
 def cut_into_slices(emitted_s: Seconds, wait_s: float, tuples_max: int) -> Cut:

@@ -1,9 +1,9 @@
 """What slices cost on this machine: `whale-ray simulate --calibrate`.
 
 Relays' costs come from the transport itself: a parent's and its children's endpoints, each in a
-process of its own, joined by TCP as relays are, once with slices at a distance and once with as
-many as go. Workers' costs come from the runtime: a source and an instance, on one host. Times are
-processor times, which others on the machine hardly change.
+process of its own, joined by TCP as relays are, once with paced slices and once at full speed.
+Workers' costs come from the runtime: a source and an instance, on one host. Times are processor
+times, which other processes on the machine hardly affect.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from .measured import measure
 
 SMALL_BYTES, LARGE_BYTES = 1 << 10, 1 << 16
 RATE_PER_S = 200.0
-"""Of slices at a distance: each finds everybody asleep."""
+"""For paced slices: every process sleeps when one arrives."""
 BUSY_SLICES = 3000
-"""Of workers that get as many as go."""
+"""For workers at full speed."""
 MORE_CHILDREN = 4
-"""Of a parent that is compared with one of a single child."""
+"""Children of a parent whose cost is compared with that of a parent with one child."""
 _FLOOR_S = 1e-7
-"""No cost is measured below this."""
+"""Lower bound of every measured cost."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Costs, and how they were found."""
+    """Costs, and how they were measured."""
 
     costs: MachineCosts
     notes: tuple[str, ...]
 
 
 def calibrate(*, quick: bool = False, tell: Callable[[str], object] = str) -> Calibration:
-    """Measure this machine; `tell` hears of each step."""
+    """Measure this machine; call `tell` with a line for each step."""
     repetitions, seconds = (1, 0.5) if quick else (3, 1.5)
     slices = int(RATE_PER_S * seconds)
 
     def relays(nbytes: int, children: int, rate_per_s: float | None) -> RelaySample:
-        """Return what some repetitions found; the least latency was disturbed least."""
+        """Return medians of several repetitions, but the lowest latency, the least disturbed."""
         samples = [
             sample_relays(nbytes, children, slices if rate_per_s else 20 * slices, rate_per_s)
             for _ in range(repetitions)
@@ -72,8 +72,8 @@ def calibrate(*, quick: bool = False, tell: Callable[[str], object] = str) -> Ca
     send = _line({nbytes: one.parent_s - turn_s / TOGETHER for nbytes, one in busy.items()})
     receive = _line({nbytes: one.child_s for nbytes, one in busy.items()})
     moving_s = turn_s + send.at(SMALL_BYTES) + receive.at(SMALL_BYTES)
-    # On one machine the kernel carries bytes on the sender's time: what a slice waits for beside
-    # being sent and received is that both hosts wake up.
+    # On one machine the kernel moves bytes in the sender's time. Apart from sending and receiving,
+    # a slice waits only for both hosts to wake up.
     wake_s = max(_FLOOR_S, (one.latency_s - moving_s) / 2)
     settle_s = max(_FLOOR_S, (one.parent_s + one.child_s - one.latency_s) / 2)
     costs = MachineCosts(
@@ -119,13 +119,13 @@ def _worker_s(nbytes: int, due_s: Seconds, repetitions: int) -> tuple[float, flo
     settings = {"runtime.hosts": 1, "transport.ring_bytes": 1 << 20}
     found = [measure(due_s, nbytes, 2, settings) for _ in range(repetitions)]
     process_s = median([one.worker_cpu_s for one in found])
-    # The source's worker has an instance, too.
+    # The source's worker has an instance as well.
     own_s = median([one.source_cpu_s for one in found]) - process_s
     return max(_FLOOR_S, own_s), process_s
 
 
 def _encoding(times: int) -> LinearCost:
-    """Return what one more message of the same rows costs: to encode it, compiled, one call."""
+    """Return the cost of encoding one more message of the same rows, in one compiled call."""
     clock = SystemClock()
     found = {}
     for nbytes in (SMALL_BYTES, LARGE_BYTES):

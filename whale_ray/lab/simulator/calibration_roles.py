@@ -27,7 +27,7 @@ from ..bench.processes import Role, Work, run_together
 
 _CLOCK: Final = SystemClock()
 STAMP_BYTES: Final = 8
-"""Of a slice: when it was put into the parent's ring."""
+"""The first word of a slice is the time at which it was put into the parent's ring."""
 _NUMBERS: Final = count()
 _STREAM: Final = 1
 _PARENT: Final = "parent"
@@ -37,7 +37,7 @@ _RING_BYTES: Final = 4 << 20
 _NAP_NS: Final = 50_000_000
 _NEVER_NS: Final = 1 << 62
 TOGETHER: Final = 32
-"""Slices that a relay finds at a time, where as many are made as go."""
+"""Slices that a relay finds at a time, at full speed."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,13 @@ class RelaySample:
     child_s: float
     """Of a child's."""
     latency_s: float
-    """From the parent's ring until a child's shows it: the median, which others hardly change."""
+    """From the parent's ring until it is visible in a child's; the median, which other processes
+    hardly affect.
+    """
 
 
 def sample_relays(nbytes: int, children: int, slices: int, rate_per_s: float | None) -> RelaySample:
-    """Send slices from a parent to its children; without a rate as fast as they go."""
+    """Send slices from a parent to its children, without a rate as fast as possible."""
     job = f"calibration{os.getpid()}-{next(_NUMBERS)}"
     pipes = [Pipe(duplex=False) for _ in range(children)]
     names = [f"child-{number}" for number in range(children)]
@@ -88,35 +90,35 @@ class _Host:
         self.endpoint = TcpEndpoint(
             Identity(job, 1, 1, name),
             _SECRET,
-            TransportSettings(silence_timeout_ms=600_000),  # nobody polls before the start
+            TransportSettings(silence_timeout_ms=600_000),  # no process polls before the start
             _CLOCK.monotonic_ns,
             random.Random(name),
             self.doorbell,
         )
 
     def listen(self, tellers: list[Connection]) -> None:
-        """Listen, tell the others where, and wait until all have come."""
+        """Listen, send the others the address, and wait until all have connected."""
         address = self.endpoint.listen(_ADDRESS)
         for teller in tellers:
             teller.send(address)
         self.wait_for(len(tellers))
 
     def dial(self, listens_at: Connection) -> None:
-        """Wait until the link to the parent stands."""
+        """Wait until the link to the parent is up."""
         self.endpoint.dial(_PARENT, listens_at.recv())
         self.wait_for(1)
 
     def wait_for(self, links: int) -> None:
-        """Poll until so many links stand, then sleep as relays do."""
+        """Poll until so many links are up, then sleep as relays do."""
         while sum(peer.up for peer in self.endpoint.statistics()) < links:
             if not self.endpoint.poll():
                 self.endpoint.sockets.wait(_NAP_NS)
         self.endpoint.watch()
 
     def rest(self, take: Callable[[], bool] | None = None, until_ns: int = _NEVER_NS) -> None:
-        """Take a turn, then sleep as a relay does until there is more to do, or a moment has come.
+        """Take a turn, then sleep as a relay does until there is more to do or at a deadline.
 
-        `take` is called for what may have come; if it returns True, there is no sleep.
+        `take` consumes what may have arrived; if it returns True, this does not sleep.
         """
         self.doorbell.rest(partial(self._turn, take, until_ns))
 
@@ -183,7 +185,7 @@ def _child(job: str, name: str, listens_at: Connection) -> Work:
     consuming_ns = 0
 
     def consume() -> bool:
-        """Take all slices that are shown, as a worker would: it rings where the relay is needed."""
+        """Take all visible slices as a worker would; this rings the relay's doorbell."""
         nonlocal consuming_ns
         before_ns = time.thread_time_ns()
         while (frame := end._consumer.get()) is not None:
@@ -209,7 +211,7 @@ def _asker(job: str, teller: Connection, rounds: int) -> Work:
     host.listen([teller])
 
     def work() -> float:
-        """Ask again and again; return the median time there and back, in ns."""
+        """Send requests one by one; return the median round-trip time, in ns."""
         spent_ns = []
         for _ in range(rounds):
             asked_ns = _CLOCK.monotonic_ns()
@@ -230,7 +232,7 @@ def _answerer(job: str, listens_at: Connection) -> Work:
     host.dial(listens_at)
 
     def work() -> None:
-        """Answer until told that nothing follows."""
+        """Answer requests until the last one."""
         while _hear(host) != b"end":
             host.endpoint.send_control(_PARENT, b"!")
             host.endpoint.poll()

@@ -1,7 +1,7 @@
 """Virtual time: a clock that stands still between events, and the queue that moves it.
 
-Events of the same moment happen in the order in which they were asked for, so a run never depends
-on how a heap breaks ties. Nothing here reads a real clock.
+Events at the same time happen in the order in which they were posted, so a run never depends on how
+a heap breaks ties. Nothing here reads a real clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 _CANCELLED_MIN = 64
-"""Fewer cancelled timers than this are not worth a pass over the queue."""
+"""The queue is cleaned only once it has this many cancelled timers."""
 
 
 class SimulatedClock:
@@ -32,13 +32,13 @@ class SimulatedClock:
         return self.now_ns
 
     def sleep_ns(self, duration_ns: int) -> NoReturn:
-        """Refuse: a machine that waits would stop the world; it asks to be woken instead."""
+        """Refuse: a state machine must not block the simulation; it returns WakeAt instead."""
         msg = f"a simulated node cannot sleep for {duration_ns} ns: it returns WakeAt"
         raise RuntimeError(msg)
 
 
 class Timer:
-    """An event that can be called off until it happens."""
+    """An event that can be cancelled until it happens."""
 
     __slots__ = ("_queue", "cancelled")
 
@@ -46,10 +46,10 @@ class Timer:
         """Only `EventQueue.timer` makes timers."""
         self._queue = queue
         self.cancelled = False
-        """Whether it was called off, or has happened."""
+        """Whether it was cancelled or has happened."""
 
     def cancel(self) -> None:
-        """Call the event off; does nothing if it has happened."""
+        """Cancel the event; does nothing if it has happened."""
         if not self.cancelled:
             self.cancelled = True
             self._queue.note_cancelled()
@@ -60,7 +60,7 @@ _Entry: TypeAlias = tuple[int, int, Timer | None, Callable[..., object], tuple[A
 
 
 class EventQueue:
-    """Events to come, by time and then by the order in which they were asked for."""
+    """Future events, by time and then by the order in which they were posted."""
 
     __slots__ = ("_cancelled", "_heap", "_number", "clock")
 
@@ -88,14 +88,14 @@ class EventQueue:
         return None
 
     def post(self, time_ns: int, call: Callable[..., object], *arguments: Any) -> None:
-        """Have `call(*arguments)` happen at `time_ns`; ValueError if that is over."""
+        """Schedule `call(*arguments)` at `time_ns`; ValueError if that is in the past."""
         if time_ns < self.clock.now_ns:
             self._refuse(time_ns)
         self._number += 1
         heapq.heappush(self._heap, (time_ns, self._number, None, call, arguments))
 
     def timer(self, time_ns: int, call: Callable[..., object], *arguments: Any) -> Timer:
-        """Do as `post`, and return a handle to call it off."""
+        """Do as `post`, and return a handle that can cancel it."""
         if time_ns < self.clock.now_ns:
             self._refuse(time_ns)
         timer = Timer(self)
@@ -108,9 +108,9 @@ class EventQueue:
         raise ValueError(msg)
 
     def run(self, until_ns: int, events_max: int, done: Callable[[], bool] | None = None) -> int:
-        """Let events happen, at most `events_max`, none after `until_ns`; return how many did.
+        """Run at most `events_max` events, none after `until_ns`; return their number.
 
-        Stops earlier once `done`, which is asked before every event.
+        Stops earlier once `done`, which is called before every event, returns True.
         """
         heap, clock, pop = self._heap, self.clock, heapq.heappop
         count = 0
@@ -137,7 +137,7 @@ class EventQueue:
         self.clock.now_ns = time_ns
 
     def note_cancelled(self) -> None:
-        """Count a timer that was called off; timers call this."""
+        """Count a cancelled timer; timers call this."""
         self._cancelled += 1
         if self._cancelled > _CANCELLED_MIN and self._cancelled * 2 > len(self._heap):
             # In place: `step` and `next_ns` may hold a reference while an event cancels timers.

@@ -1,9 +1,9 @@
 """A switch of trees in virtual time, carried out by the protocol's own state machines.
 
-The coordinator and all vertices are the runtime's (multicast/); every message takes as long as a
-control message takes. Positions are slices. What the pass over slices (run.py) decides, which slice
-a vertex reads from its new parent first, is read out to the vertex, which raises ProtocolError if
-that is not what the protocol allows.
+The coordinator and all vertices are the runtime's (multicast/); every message takes the time of a
+control message. Positions are slices. The pass over slices (run.py) determines which slice a vertex
+reads first from its new parent; the vertex's state machine raises ProtocolError if the protocol
+does not allow that.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class ParentSwitch:
-    """How one vertex got from its old parent to its new one."""
+    """When one vertex changed from its old parent to its new one."""
 
     heard_s: float
-    """When it took note of COMMIT, between two slices."""
+    """When it processed COMMIT, between two slices."""
     first_slice: int
-    """The first that it read from its new parent."""
+    """The first slice that it read from its new parent."""
     passed_s: float
-    """When it had all before the cut."""
+    """When it had all slices before the cut."""
 
 
 class SwitchUnderWay:
-    """One switch, from the decision until everybody has changed."""
+    """One switch, from the decision until all vertices have changed."""
 
     def __init__(
         self, switch: Switch, cut: int, began_s: float, control_s: float, record: SwitchRecord
     ) -> None:
-        """Begin at slice `cut`, which nobody has yet, and go on until COMMIT is on its way."""
+        """Begin at slice `cut`, which no vertex has yet, and continue until COMMIT is sent."""
         self.switch = switch
         self.cut = cut
         self.began_s = began_s
@@ -66,16 +66,16 @@ class SwitchUnderWay:
         self._play()
         assert self._coordinator.phase is SwitchPhase.COMMITTING, "no message is lost here"
         self.heard_s = (self._queue.clock.now_ns + self._control_ns) / _NS_PER_S
-        """When everybody hears COMMIT."""
+        """When all vertices receive COMMIT."""
 
     def finish(self, passages: Mapping[Vertex, ParentSwitch]) -> tuple[float, SwitchRecord]:
-        """Play the rest: return when the coordinator knew that all had changed, and its record."""
+        """Simulate the rest; return when the coordinator knew that all had changed; its record."""
         for vertex, commit in self._commits.items():
             passage = passages.get(vertex)
             if passage is None:
                 self._post(self.heard_s, self._deliver, vertex, commit)
             elif passage.passed_s > passage.heard_s:
-                # It hears of the switch, and reads on from the old parent up to the cut.
+                # It receives COMMIT, and reads on from the old parent up to the cut.
                 self._post(passage.heard_s, self._deliver, vertex, commit)
                 self._post(passage.passed_s, self._read, vertex, self.cut)
             else:
@@ -96,7 +96,7 @@ class SwitchUnderWay:
         self._queue.run(1 << 62, _EVENTS_MAX)
 
     def _send(self, messages: Iterable[AddressedMessage]) -> None:
-        """Put messages on their way; COMMIT waits until it is known who reads what."""
+        """Send messages, but COMMIT only once each vertex's first slice is known."""
         at_ns = self._queue.clock.now_ns + self._control_ns
         is_decided = self._coordinator.phase is SwitchPhase.COMMITTING
         for one in messages:
@@ -115,7 +115,7 @@ class SwitchUnderWay:
         self._send(self._vertices[vertex].receive(message))
 
     def _read(self, vertex: Vertex, end: int) -> None:
-        """Let a vertex have read all slices before `end` from its old parent."""
+        """Mark all slices before `end` as read from the vertex's old parent."""
         machine = self._vertices[vertex]
         old = self.moves[vertex].old_parent
         assert old is not None

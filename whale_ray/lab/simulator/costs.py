@@ -1,7 +1,7 @@
-"""What a machine costs: measured lines over a slice's bytes, kept as JSON (YAML is read, too).
+"""Costs of a machine as linear functions of a slice's bytes, kept as JSON (YAML is read, too).
 
-Each cost is a *line*, so much per slice and so much per byte. `MachineCosts.slice_costs` reads them
-at the size of a slice and adds the link.
+Each cost is linear: a constant per slice and a constant per byte. `MachineCosts.slice_costs` reads
+them at the size of a slice and adds the link.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ...configs.errors import InputError, UsageError
 from .model import SliceCosts
 
 MESSAGE_BYTES = 160
-"""What a slice of one frame has on the wire beside its rows: headers of frame and message, its
-columns' layout."""
+"""Bytes of a slice of one frame beside its rows: headers of frame and message, its columns' layout.
+"""
 PACKET_BYTES, PACKET_PAYLOAD_BYTES = 1514, 1448
-"""A full packet on Ethernet, and what it carries of a TCP stream with timestamps."""
+"""Bytes of a full packet on Ethernet, and its payload of a TCP stream with timestamps."""
 SLICE_BYTES_MAX = 16 << 20
 
 
@@ -43,14 +43,14 @@ class LinkRate:
 
     mbit_per_s: float | None = None
     burst_bytes: int = 0
-    """What an idle link takes at once (a token bucket's depth)."""
+    """Bytes that an idle link sends at once (a token bucket's depth)."""
     efficiency: float = 1.0
-    """Share of the rate that TCP makes use of, beside the headers."""
+    """Share of the rate that TCP uses, headers not counted."""
     delay_s: float = 0.0
-    """More than the hosts' own for a slice that finds it idle: TCP's beginning, the kernel."""
+    """Additional latency of a slice on an idle link, for TCP and the kernel."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a rate that carries nothing."""
+        """Raise UsageError for a rate that is not above 0."""
         if self.mbit_per_s is not None and not self.mbit_per_s > 0:
             msg = f"a link of {self.mbit_per_s} Mbit/s carries nothing; leave it out for no limit"
             raise UsageError(msg)
@@ -67,7 +67,7 @@ class MachineCosts:
     """Costs of one machine; see SliceCosts for what each is of."""
 
     machine: str
-    """Where and when they were measured; it stands on every figure."""
+    """Where and when they were measured; printed on every figure."""
     serialize: LinearCost
     """t_s: of the source's worker, which serializes beside its host's relay."""
     encode: LinearCost
@@ -82,14 +82,14 @@ class MachineCosts:
     delay_s: float
     control_s: float
     per_tuple: bool = False
-    """Of single tuples, whatever their bytes: nothing is sliced."""
+    """Whether the costs are of single tuples, whatever their bytes, so that nothing is sliced."""
 
     def slice_costs(
         self, slice_bytes: int, link: LinkRate | None = None, **changes: float
     ) -> SliceCosts:
         """Return what a slice of so many bytes costs on a link; `changes` replace single costs.
 
-        Raises UsageError for a slice of no or too many bytes.
+        Raises UsageError for a slice of no bytes or too many.
         """
         if not 1 <= slice_bytes <= SLICE_BYTES_MAX:
             msg = f"slices of {slice_bytes:,} bytes: they must have 1 to {SLICE_BYTES_MAX:,}"
@@ -97,7 +97,7 @@ class MachineCosts:
         return dataclasses.replace(self._at(slice_bytes, link), **changes)
 
     def fixed_costs(self, link: LinkRate | None = None, **changes: float) -> SliceCosts:
-        """Return what a slice costs whatever its size; see `Scenario.fixed`."""
+        """Return the costs of a slice that do not depend on its size; see `Scenario.fixed`."""
         return dataclasses.replace(self._at(0, link), **changes)
 
     def _at(self, slice_bytes: int, link: LinkRate | None) -> SliceCosts:
@@ -121,7 +121,7 @@ class MachineCosts:
     def as_dict(self) -> dict[str, Any]:
         """Return the costs as plain values."""
         values = dataclasses.asdict(self)
-        del values["per_tuple"]  # only constants of the literature are
+        del values["per_tuple"]  # only published constants are
         return values
 
     def write(self, path: Path) -> None:
@@ -141,7 +141,7 @@ def wire_bytes(slice_bytes: int) -> float:
 def read_costs(path: Path) -> MachineCosts:
     """Return the costs in a file that `whale-ray simulate --calibrate` wrote.
 
-    Raises InputError if it is missing, or not such a file.
+    Raises InputError if it is missing or not such a file.
     """
     import yaml
 
@@ -183,7 +183,7 @@ def _line_of(value: object, where: str) -> LinearCost:
 
 def _seconds_of(value: object, where: str) -> float:
     try:
-        # YAML takes 1e-06 for a text.
+        # YAML reads 1e-06 as text.
         seconds = float(value) if isinstance(value, (int, float, str)) else math.nan
     except ValueError:
         seconds = math.nan

@@ -1,4 +1,4 @@
-"""Costs to simulate with unless others are named: measured ones, and the published constants."""
+"""Default costs of the simulation: measured ones, and the published constants."""
 
 from __future__ import annotations
 

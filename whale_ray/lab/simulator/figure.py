@@ -1,4 +1,4 @@
-"""A figure before it is drawn: panels of lines and marks, all plain values, and where from."""
+"""A figure before it is drawn: panels of lines and marks as plain values, and their origin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Curve:
     x: Values
     y: Values
     style: str = "points"
-    """"points" joins marked points, "line" has none, "steps" changes at each, "dashed" refers."""
+    """"points" joins marked points, "line" has no marks, "steps" changes at each point, "dashed" is
+    a reference.
+    """
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Panel:
     y_log: bool = False
     marks: tuple[Mark, ...] = ()
     x_ticks: tuple[float, ...] = ()
-    """Where the x axis is labelled, if not left to the drawing."""
+    """Positions of the labels of the x axis; empty: automatic."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,12 @@ class Figure:
     """Which figures of the paper have this shape."""
     panels: tuple[Panel, ...]
     conditions: str
-    """What was assumed, in a line or two."""
+    """The assumptions, in a line or two."""
     seed: int
     calibration: str
     """Where the costs come from."""
     findings: tuple[str, ...] = ()
-    """What the numbers say, in sentences."""
+    """The findings, in sentences."""
 
     @property
     def origin(self) -> str:

@@ -1,8 +1,9 @@
-"""The shape of the paper's Figs. 13-14 and 17-24, simulated: which runs, and what is shown of them.
+"""The shape of the paper's Figs. 13-14 and 17-24, simulated: the runs and the curves.
 
 Hosts are joined by links of 1 Gbit/s, as in the paper's cluster, and send slices as the runtime
-cuts them by default. λ counts tuples; latencies are of slices, from the moment they are cut. With
-costs of single tuples (the published ones) nothing is sliced, and links have no limit.
+cuts them by default. λ is in tuples per second; latencies are of slices, from the time at which
+they are cut. With costs of single tuples (the published ones) nothing is sliced, and links are
+unlimited.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from .outcome import SimulationOutcome
 from .run import simulate
 
 TUPLE_BYTES = 600
-"""Of which a link of 1 Gbit/s carries 200 k a second: one takes it about the paper's t_e, 5 µs."""
+"""A link of 1 Gbit/s sends 200,000 of them per second: 5 µs each, about the paper's t_e."""
 LINK = LinkRate(1000.0)
 HOSTS = 30
 CORES_PER_HOST = 16
 INSTANCES = (120, 180, 240, 300, 360, 420, 480)
 MATCHING_S = 1e-3
-"""Assumed work per tuple, in all: the instances share it, as those of ride-hailing do."""
+"""Assumed work per tuple over all instances, which share it, as those of ride-hailing do."""
 STEPS_PER_S = (30e3, 60e3, 80e3, 100e3, 80e3)
 STEP_S = 40.0
 CARRIED_MIN = 0.95
-"""A tree that delivers less of what is offered does not carry it: its latency grows with time."""
+"""A tree that delivers a smaller share of the offered rate is overloaded: its latency grows with
+time.
+"""
 ROUTES: Mapping[str, tuple[RouteName, int]] = {
     "sequential (star)": ("star", 0),
     "binomial": ("binomial", 0),
@@ -73,13 +76,13 @@ class Setup:
 
     @property
     def tuples_max(self) -> int:
-        """Tuples of a full slice: what is sent when more is offered than goes."""
+        """Tuples of a full slice, as sent under overload."""
         if self.costs.per_tuple:
             return 1
         return max(1, self.transport.mms_bytes // TUPLE_BYTES)
 
     def wait_s(self, produce_s: float) -> float:
-        """Return how long a slice gathers: WTL, or until the worker is done with the last one."""
+        """Return how long a slice gathers tuples: WTL, or the worker's time per slice if longer."""
         return max(self.transport.wtl_ms / 1e3, produce_s)
 
     def tuples_at(self, rate_per_s: float, produce_s: float = 0.0) -> float:
@@ -122,7 +125,7 @@ class Setup:
 
 
 def offered(setup: Setup, scenario: Scenario, rate_per_s: float, slices: int) -> SimulationOutcome:
-    """Play tuples at a rate, about so many slices of them, with `scenario` made for that rate.
+    """Simulate tuples at a rate, in about so many slices, with `scenario` made for that rate.
 
     A tree that adjusts itself begins with the out-degree for the rate.
     """
@@ -134,13 +137,13 @@ def offered(setup: Setup, scenario: Scenario, rate_per_s: float, slices: int) ->
 
 
 def latency_ms(outcome: SimulationOutcome) -> float:
-    """Return the mean multicast latency, NaN where the tree does not carry what is offered."""
+    """Return the mean multicast latency, NaN where the tree is overloaded."""
     carries = outcome.carried >= CARRIED_MIN
     return outcome.multicast.mean_s * 1e3 if carries else math.nan
 
 
 def sustainable_per_s(scenario: Scenario, tuples: float, slices: int = 1500) -> float:
-    """Return how many tuples per second a fixed tree carries, all being offered at once."""
+    """Return the tuples per second of a fixed tree when all are offered at once."""
     return simulate(scenario, all_at_once(slices)).throughput_per_s * tuples
 
 
@@ -170,7 +173,7 @@ def _instance_oriented(setup: Setup, instances: int, tuples: float) -> dict[str,
 def _systems(setup: Setup, instances: int, tuples: float, degree: int = 0) -> dict[str, Scenario]:
     """Return the scenarios of Figs. 13-14 for slices of so many tuples.
 
-    `degree` is the non-blocking tree's; 0: it adjusts itself.
+    `degree` is that of the non-blocking tree; 0: the tree adjusts itself.
     """
     process_s = _matching(setup, instances, tuples)
 
@@ -204,7 +207,7 @@ def parallelism(setup: Setup) -> Figure:
         }
         for name, rate in found.items():
             rates.setdefault(name, []).append(rate)
-        # All at the same load, which the slowest carries: DESIGN 11.
+        # All at the same load, which even the slowest sustains: DESIGN 11.
         rate = 0.8 * min(found.values())
         for name, one in _systems(setup, instances, setup.tuples_at(rate)).items():
             tuples = setup.tuples_at(rate, one.costs.produce_s)
@@ -297,7 +300,7 @@ def trees(setup: Setup) -> Figure:
         f"{setup.conditions}; assumed matching work {MATCHING_S * 1e3:g} ms per tuple over all "
         "instances; non-blocking sustains what its narrowest tree does",
         tuple(
-            f"{points[-1]} instances: non-blocking carries "
+            f"{points[-1]} instances: non-blocking sustains "
             f"{rates[NON_BLOCKING][-1] / rates[name][-1]:.2f} × the rate of {name}"
             for name in names[:2]
         ),
@@ -308,7 +311,7 @@ def trees(setup: Setup) -> Figure:
 
 
 def multicast_latency(setup: Setup) -> Figure:
-    """Draw Figs. 21-22: multicast latency, the instances being 16 on each of ever more hosts."""
+    """Draw Figs. 21-22: multicast latency over the number of hosts, with 16 instances on each."""
     hosts = (8, 15, 30) if setup.quick else (8, 12, 16, 20, 24, 30)
     slices = 500 if setup.quick else 4000
     shown: dict[str, tuple[RouteName, int]] = {
@@ -320,7 +323,7 @@ def multicast_latency(setup: Setup) -> Figure:
     limit = sustainable_per_s(setup.scenario("binomial", tuples=full), full)
     low = 0.8 * sustainable_per_s(setup.scenario("star", tuples=full), full, 200)
     findings = []
-    for rate, what in ((low, "80 % of what sequential carries"), (0.9 * limit, "90 % of binomial")):
+    for rate, what in ((low, "80 % of sequential's rate"), (0.9 * limit, "90 % of binomial")):
         tuples = setup.tuples_at(rate)
         values: dict[str, list[float]] = {}
         for count in hosts:
@@ -360,7 +363,7 @@ def multicast_latency(setup: Setup) -> Figure:
 
 
 def dynamic(setup: Setup) -> Figure:
-    """Draw Figs. 23-24: throughput and latency over time, the rate changing in steps."""
+    """Draw Figs. 23-24: throughput and latency over time while the rate changes in steps."""
     length_s = STEP_S / 10 if setup.quick else STEP_S
     steps = tuple(RateStep(rate, length_s) for rate in STEPS_PER_S)
     cut = setup.slices(steps)
@@ -429,7 +432,7 @@ def _kept_up(
     steps: tuple[RateStep, ...],
     length_s: float,
 ) -> str:
-    """Return what a tree delivered while the rate was highest."""
+    """Return the rate that a tree delivered while the offered rate was highest."""
     highest = max(range(len(steps)), key=lambda place: steps[place].rate_per_s)
     inside = (edges[0] + highest * length_s, edges[0] + (highest + 1) * length_s)
     got = np.histogram(outcome.received_s, inside, weights=cut.tuples)[0][0] / length_s

@@ -78,7 +78,7 @@ def load(setup: Setup) -> Figure:
 
 
 def _who_wins(carried: Mapping[str, list[tuple[float, float]]]) -> tuple[str, ...]:
-    """Return between which rates which tree has the least latency; equals share a place."""
+    """Return, for each range of rates, the trees with the least latency."""
     count = len(next(iter(carried.values())))
     found: list[tuple[str, float, float]] = []
     for place in range(count):
@@ -120,7 +120,8 @@ def scale(setup: Setup) -> Figure:
             outcome = offered(setup, at_load, rate, slices)
             latencies[name].append(latency_ms(outcome))
             at_full = setup.scenario(route, at_load.degree, hosts=count, tuples=full)
-            # A deep tree's last host gets its first slice late: the second half is steady.
+            # The last host of a deep tree gets its first slice late, so only the second half is
+            # steady.
             rates[name].append(sustainable_per_s(at_full, full, slices) / 1e3)
     x = [float(count) for count in hosts]
     return setup.figure(
@@ -167,4 +168,4 @@ FIGURES: Mapping[str, FigureMaker] = {
     "load": load,
     "scale": scale,
 }
-"""All figures, by the name that `--only` takes and their files have."""
+"""All figures, by the name that `--only` accepts and their files have."""

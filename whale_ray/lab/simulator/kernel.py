@@ -1,8 +1,8 @@
-"""The compiled pass over slices and hosts: who has which slice when.
+"""The compiled pass over slices and hosts: when each host has each slice.
 
-Slices are served in order everywhere, so the moments follow from those of the slice before, of the
-parent, and of the slice that left its place in the child's ring; no queue of events is needed. One
-slice costs O(hosts), in the order in which they get it.
+Every host serves slices in order. So the times of a slice follow from those of the slice before it,
+of the same slice at the parent, and of the slice whose slot in the child's ring it takes; no event
+queue is needed. A slice costs O(hosts); hosts are visited in the order in which they get it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...transport.compiling import njit
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Places in the array of costs.
+# Indices in the array of costs.
 (
     SERIALIZE,
     SEND,
@@ -33,11 +33,11 @@ Ints = npt.NDArray[np.int64]
     WORKER_WAKE,
 ) = range(12)
 
-# Rows of a host's state, each a moment in seconds.
+# Rows of the hosts' state, each a time in seconds.
 ARRIVAL, FREE, TURN_BEGAN, LINK_FREE, PROCESSED, HAS = range(6)
 STATES = 6
 
-# Columns of what is recorded of each slice.
+# Rows of what is recorded for each slice.
 ENTERED, SENT, RECEIVED, FINISHED, MEAN_RECEIVED, RECORDED = range(6)
 
 # Sums over time.
@@ -61,25 +61,25 @@ def forward(
     record: Floats,
     sums: Floats,
 ) -> int:
-    """Play slices from number `first` on, as long as they enter the queue by `until_s`.
+    """Simulate slices from number `first` on, as long as they enter the queue by `until_s`.
 
     Args:
         emitted: scheduled moments, shape (slices,), ascending.
         first: number of the first slice to play.
-        until_s: the first slice that enters later is left, with all behind it.
-        gap_s: least distance between two slices that enter: a throttle.
+        until_s: the pass ends before the first slice that enters later.
+        gap_s: least time between two slices that enter the queue (throttling).
         order: all hosts, the source's (0) first, each after its parent.
         child_from: where each host's children begin in `children`.
         children: in the order in which each host sends to them.
-        fixed: costs that all slices have alike, see SERIALIZE and what follows, in seconds.
+        fixed: costs that do not depend on a slice's weight, in seconds; indices from SERIALIZE on.
         per_weight: the rest, for a slice of weight 1.
         weights: of each slice; empty if all are 1.
         hosts: shape (STATES, hosts), changed.
-        released: shape (ring slots, hosts), changed: when a slot was given back last.
+        released: shape (ring slots, hosts), changed: when each slot was last released.
         record: shape (RECORDED, slices), changed.
-        sums: changed: SENDING_S, the source's time spent on sending; SENDS, how often it did.
+        sums: changed: SENDING_S, time that the source spent on sending; SENDS, number of sends.
 
-    Returns the number of the first slice that was not played.
+    Returns the number of the first slice that was not simulated.
     """
     for k in range(first, emitted.shape[0]):
         weight = weights[k] if weights.size > 0 else 1.0
@@ -114,11 +114,11 @@ def spread(
     record: Floats,
     sums: Floats,
 ) -> None:
-    """Let one slice go from host to host; `room` and `record` are its own, the rest as above."""
+    """Pass one slice from host to host; `room` and `record` are the slice's, the rest as above."""
     send = fixed[SEND] + weight * per_weight[SEND]
     process = fixed[PROCESS] + weight * per_weight[PROCESS]
     occupancy = fixed[OCCUPANCY] + weight * per_weight[OCCUPANCY]
-    own = fixed[SERIALIZE] + weight * per_weight[SERIALIZE]  # of the source, which comes first
+    own = fixed[SERIALIZE] + weight * per_weight[SERIALIZE]  # the source is the first host
     receive = fixed[RECEIVE] + weight * per_weight[RECEIVE]
     arrival, free, turn_began = hosts[ARRIVAL], hosts[FREE], hosts[TURN_BEGAN]
     link_free, processed = hosts[LINK_FREE], hosts[PROCESSED]
@@ -127,7 +127,7 @@ def spread(
         came = arrival[v]
         now = max(came, free[v])
         per_child = send
-        if came > turn_began[v]:  # it was not there when the last turn began
+        if came > turn_began[v]:  # it arrived after the last turn began
             turn_began[v] = now
             per_child += fixed[TURN]
         was_idle = came > free[v]
@@ -141,7 +141,7 @@ def spread(
             processed[v] = end = max(now, processed[v]) + worker_wake + process
             record[FINISHED] = max(record[FINISHED], end)
         for child in children[child_from[v] : child_from[v + 1]]:
-            begin = max(now, room[child])  # its ring has no room before
+            begin = max(now, room[child])  # the child's ring has no room before
             now = begin + per_child
             if occupancy > 0.0:
                 link_free[v] = max(link_free[v], begin) + occupancy
@@ -151,7 +151,7 @@ def spread(
                 sums[SENDS] += 1.0
             arrival[child] = now + fixed[DELAY]
         free[v] = now + (fixed[SETTLE] if was_idle else 0.0)
-        # The parent hears of it a delay later; the source's ring is its own.
+        # The parent learns of it after the network delay; the source's ring is local.
         room[v] = max(free[v], end) + (fixed[DELAY] if v > 0 else 0.0)
     record[MEAN_RECEIVED] = total / (order.shape[0] - 1)
 
@@ -160,17 +160,17 @@ def spread(
 def plan_unsized(
     parents: Ints, ranks: Ints, hosts: int, order: Ints, child_from: Ints, children: Ints
 ) -> None:
-    """Write down a tree as `forward` wants it.
+    """Write a tree into the arrays that `forward` takes.
 
     `parents[v]` is the parent of host v (not of host 0); `ranks` has all hosts but 0, siblings in
-    the order in which they are sent to.
+    sending order.
     """
     child_from[:] = 0
     for child in ranks:
         child_from[parents[child] + 2] += 1
     for v in range(hosts):
         child_from[v + 2] += child_from[v + 1]
-    # While it is filled, a host's children end where `child_from[v + 1]` says.
+    # While the array is filled, `child_from[v + 1]` is the end of host v's children so far.
     for child in ranks:
         parent = parents[child]
         children[child_from[parent + 1]] = child
@@ -185,7 +185,7 @@ def plan_unsized(
 
 
 def as_array(costs: Any) -> Floats:
-    """Return SliceCosts in the order that `forward` wants."""
+    """Return SliceCosts as the array that `forward` takes."""
     return np.array(
         [
             costs.serialize_s,

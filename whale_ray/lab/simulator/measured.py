@@ -1,7 +1,7 @@
-"""Slices through the real runtime: an open-loop source, and receipts from every instance.
+"""Slices in the real runtime: an open-loop source, and the receive times of every instance.
 
-Each slice is one row, scheduled beforehand, so that what is measured and what is simulated have the
-same slices at the same moments.
+Each slice is one row, scheduled in advance, so that measurement and simulation have the same slices
+at the same times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1e9
 _LEAD_NS = 700_000_000
-"""From opening the source to the first emission: by then all links stand."""
+"""From opening the source to the first emission; by then all links are up."""
 PATIENCE_S = 600.0
 
 
@@ -37,7 +37,7 @@ class ScheduledSlices(Source):
     slice_bytes: int
 
     def open(self, context: InstanceContext) -> SourceReader:
-        """Start the schedule a moment from now, by the context's clock."""
+        """Start the schedule shortly, by the context's clock."""
         return _ScheduledReader(self, context)
 
     def describe(self) -> str:
@@ -46,7 +46,7 @@ class ScheduledSlices(Source):
 
 
 class _ScheduledReader(SourceReader):
-    """Emits one slice at a time, once its moment has come."""
+    """Emits one slice at a time, when it is due."""
 
     def __init__(self, source: ScheduledSlices, context: InstanceContext) -> None:
         from ...transport.wire.batch import Batch
@@ -81,14 +81,14 @@ class _ScheduledReader(SourceReader):
         return self._next == len(self._source.due_ns)
 
     def next_ready_ns(self) -> int | None:
-        """Return the next slice's moment."""
+        """Return when the next slice is due."""
         if self.finished:
             return None
         return self._start_ns + self._source.due_ns[self._next]
 
 
 class Receipts(Process):
-    """Notes when each slice came, and at the end tells."""
+    """Records when each slice arrived, and emits these times at the end."""
 
     def open(self, context: InstanceContext) -> None:
         """Begin without receipts."""
@@ -97,7 +97,7 @@ class Receipts(Process):
         self._noted: list[tuple[int, int, int, int, int]] = []
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Note the moment, for every slice of a batch."""
+        """Record the time for every slice of a batch."""
         now_ns, cpu_ns = self._clock.monotonic_ns(), time.process_time_ns()
         for n, at, cpu in zip(
             batch["n"].tolist(), batch["at"].tolist(), batch["cpu"].tolist(), strict=True
@@ -114,10 +114,10 @@ class Receipts(Process):
 
 @dataclass(frozen=True)
 class MeasuredSlices:
-    """What the runtime did with some slices; arrays are by instance and slice."""
+    """When the runtime delivered slices, and its processor time."""
 
     scheduled_s: Seconds
-    """When each slice was to be emitted, shape (slices,)."""
+    """When each slice was scheduled, shape (slices,)."""
     came_s: npt.NDArray[np.float64]
     """When each instance had it, shape (instances, slices); instance 0 is the source's host."""
     source_cpu_s: float
@@ -125,7 +125,7 @@ class MeasuredSlices:
     worker_cpu_s: float
     """The same of another worker, on average."""
     cpu_s: float
-    """Processor time of all members per slice."""
+    """Processor time of all workers and relays per slice."""
 
 
 def measure(
@@ -135,9 +135,9 @@ def measure(
     settings: dict[str, Any],
     places: Sequence[HostPlace] = (),
 ) -> MeasuredSlices:
-    """Run the schedule through plain processes, a worker per instance.
+    """Run the schedule in plain processes, one worker per instance.
 
-    `settings` are the job's; each slice travels by itself. Raises what the job fails with.
+    `settings` are the job's; each slice is sent by itself. Raises the job's error.
     """
     from ... import sinks
     from ...api.submission import submit

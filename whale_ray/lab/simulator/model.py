@@ -1,12 +1,12 @@
 """What is simulated: the costs of a slice, the hosts, the tree, the queue. Plain values, checked.
 
-A host serves one slice at a time, in order. Serving means, on the source's host, to serialize the
-slice (t_s), on another to receive it; then to send it to the children one after another, each of
-which takes t_d: the processor's time for it or the link's, whichever is greater (DESIGN 6). A slice
-that finds its host idle costs a wake-up before and some settling after; slices that have gathered
-since the host began its last *turn* are sent together, and each child costs something once per
-turn, too. In this project's runtime the source's worker serializes and its host's relay sends, in
-two processes: there t_s is `produce_s`, and `serialize_s` is 0.
+A host serves one slice at a time, in order. The source's host serializes the slice (t_s), other
+hosts receive it; then the host sends it to its children one after another. Each child takes t_d:
+the greater of the processor's and the link's time (DESIGN 6). If a slice finds its host idle, a
+wake-up comes before and a settling time after it. Slices that arrived during the host's last *turn*
+are sent together; each turn has a cost per child, too. In this project's runtime the source's
+worker serializes and its host's relay sends, in two processes: there t_s is `produce_s`, and
+`serialize_s` is 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...multicast.trees import Tree, binomial_tree, chain, non_blocking_tree, st
 RouteName: TypeAlias = Literal["non-blocking", "star", "chain", "binomial"]
 ROUTES: tuple[RouteName, ...] = ("non-blocking", "star", "chain", "binomial")
 HOSTS_MAX = 100_000
-"""Destinations of one simulation: beyond, a run takes more than minutes and memory runs short."""
+"""Most destinations of one simulation; more would take many minutes and too much memory."""
 SOURCE = 0
 """The source's host; destinations are 1 to n."""
 
@@ -34,34 +34,38 @@ class SliceCosts:
     """What one slice costs, in seconds."""
 
     serialize_s: float
-    """Once, by whom the source's queue is served: t_s."""
+    """Once per slice, by the process that serves the source's queue: t_s."""
     send_s: float
     """Processor time per child; t_d where the link is not slower."""
     receive_s: float = 0.0
-    """At each destination, before it is passed on."""
+    """At each destination, before the slice is forwarded."""
     process_s: float = 0.0
-    """At each destination's worker, after it was received; beside the host's sending."""
+    """At each destination's worker, after the slice was received; in parallel with the host's
+    sending.
+    """
     turn_s: float = 0.0
-    """More per child, once for all slices that are sent in one turn."""
+    """Additional cost per child, once for all slices that are sent in one turn."""
     wake_s: float = 0.0
-    """More for a slice that finds its host idle, before anything else."""
+    """Additional wake-up cost of a slice that finds its host idle."""
     settle_s: float = 0.0
-    """More for such a slice, when all is sent: acknowledgements, falling asleep."""
+    """Additional cost after such a slice was sent: acknowledgements, going to sleep."""
     produce_s: float = 0.0
-    """By the source's worker, beside its host's sending, before the slice is in the queue."""
+    """By the source's worker, in parallel with its host's sending, before the slice is in the
+    queue.
+    """
     worker_wake_s: float = 0.0
-    """More for a slice that finds a worker idle: the source's, or a destination's."""
+    """Additional cost of a slice that finds a worker idle: the source's or a destination's."""
     delay_s: float = 0.0
-    """From one host to the next, when nobody is in the way; also of acknowledgements."""
+    """Network delay from one host to the next, also of acknowledgements."""
     occupancy_s: float = 0.0
-    """How long the slice keeps the sender's link busy, for each child: bytes / bandwidth."""
+    """How long the slice occupies the sender's link, for each child: bytes / bandwidth."""
     burst_s: float = 0.0
-    """What an idle link carries at once, as time: a token bucket's depth / bandwidth."""
+    """What an idle link sends at once, as time: a token bucket's depth / bandwidth."""
     control_s: float = 1e-3
-    """From the controller to a host, or from host to host: a control message."""
+    """Delay of a control message, from the controller to a host or between hosts."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for what is no time, and for a slice that costs its sender nothing."""
+        """Raise UsageError for an invalid time, and for a slice that costs its sender nothing."""
         for name, value in dataclasses.asdict(self).items():
             if not (math.isfinite(value) and value >= 0):
                 msg = f"{name}={value}: a cost must be a finite number of seconds, 0 or more"
@@ -72,16 +76,16 @@ class SliceCosts:
 
     @property
     def per_child_s(self) -> float:
-        """t_d: what a child costs its parent when slices do not wait."""
+        """t_d: the cost of a child to its parent when slices do not wait."""
         return max(self.send_s + self.turn_s, self.occupancy_s)
 
     @property
     def sender(self) -> Costs:
-        """What the out-degree is computed from (multicast/out_degree.py), within long turns."""
+        """The sender's costs within long turns, for multicast/out_degree.py."""
         return Costs(self.serialize_s, max(self.send_s, self.occupancy_s))
 
     def rate_max_slices_per_s(self, tree: Tree) -> float:
-        """Return what a tree carries at most: the slowest of all hosts and workers bounds it."""
+        """Return the highest rate of a tree; the slowest host or worker bounds it."""
         costs = self.sender
         degrees = {len(found) for vertex, found in tree.children.items() if vertex != tree.root}
         inner = self.receive_s + max(degrees) * costs.send_s
@@ -91,23 +95,24 @@ class SliceCosts:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One source, its destinations, and how the stream gets there."""
+    """One source, its destinations, and the route of the stream."""
 
     destinations: int
-    """How many hosts the stream goes to, beside the source's own."""
+    """Number of destination hosts, not counting the source's own."""
     costs: SliceCosts
     route: RouteName = "non-blocking"
     degree: int = 0
     """The maximum out-degree of a non-blocking tree; 0: adjusted by the monitor."""
     queue_slices: int = QUEUE_SLICES_MAX
-    """Q: what each host's ring holds."""
+    """Q: slices in each host's ring."""
     fixed: SliceCosts | None = None
-    """What of the costs a slice has whatever its weight; None: slices have no weights."""
+    """The part of the costs that does not depend on a slice's weight; None: slices have no weights.
+    """
     settings: MulticastSettings = dataclasses.field(default_factory=MulticastSettings)
-    """When and how far a non-blocking tree adjusts itself."""
+    """Settings of the monitor, which adjusts a non-blocking tree."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for what cannot be simulated."""
+        """Raise UsageError for a scenario that cannot be simulated."""
         if not 2 <= self.destinations <= HOSTS_MAX:
             msg = (
                 f"{self.destinations} destinations: one-to-many needs 2 or more, and no more than "
@@ -138,7 +143,7 @@ class Scenario:
         return range(1, self.destinations + 1)
 
     def tree(self, degree: int = 0) -> Tree:
-        """Return the tree to begin with; `degree` is the first of one that adjusts itself."""
+        """Return the initial tree, with out-degree `degree` if it adjusts itself."""
         if self.route == "star":
             return star(SOURCE, self.names)
         if self.route == "chain":

@@ -1,4 +1,4 @@
-"""What a simulated run shows: rates, latencies, the queue over time, the switches."""
+"""The results of a simulated run: rates, latencies, the queue over time, the switches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .arrivals import Seconds
 from .model import Scenario
 
 WARM_UP = 0.1
-"""Share of the slices at the beginning that latencies leave out."""
+"""Share of the first slices that latencies leave out (warm-up)."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class SwitchSeen:
     """One change of the tree."""
 
     began_s: float
-    """When the monitor decided."""
+    """When the monitor decided on it."""
     ended_s: float
     """When every vertex that moved reads from its new parent, and the coordinator knows."""
     degree_before: int
@@ -57,17 +57,17 @@ class SimulationOutcome:
 
     scenario: Scenario
     emitted_s: Seconds
-    """When each slice was to be emitted."""
+    """When each slice was scheduled."""
     entered_s: Seconds
-    """When it got into the source's queue: later, where that was full or throttled."""
+    """When it entered the source's queue: later than scheduled where that was full or throttled."""
     sent_s: Seconds
     """When the source had sent it to its last child."""
     received_s: Seconds
-    """When the last destination had it."""
+    """When the last destination received it."""
     mean_received_s: Seconds
-    """When the destinations had it, on average."""
+    """When the destinations received it, on average."""
     processed_s: Seconds
-    """When the last destination's worker was done with it."""
+    """When the last destination's worker had processed it."""
     switches: tuple[SwitchSeen, ...] = field(default=())
 
     @property
@@ -83,7 +83,7 @@ class SimulationOutcome:
 
     @property
     def throughput_per_s(self) -> float:
-        """Slices per second that all destinations were done with, over the run's second half."""
+        """Slices per second processed by all destinations, over the run's second half."""
         done_s = np.maximum(self.received_s, self.processed_s)
         half = self.slices // 2
         span_s = float(done_s[-1] - done_s[half])
@@ -117,7 +117,7 @@ class SimulationOutcome:
 
     @property
     def held_back_s(self) -> float:
-        """How long slices stood outside the full or throttled queue, in all."""
+        """Total time for which slices waited outside the full or throttled queue."""
         return float((self.entered_s - self.emitted_s).sum())
 
     def queue_slices(self, at_s: Seconds) -> Seconds:

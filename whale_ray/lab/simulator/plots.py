@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Distinct for colour-blind readers, too."""
+"""Colours that colour-blind readers can distinguish."""
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LOG_SPREAD_MIN = 5.0
-"""Values nearer to each other are not drawn on a logarithmic axis, which would have no labels."""
+"""A smaller ratio of values gets no logarithmic axis, which would have no labels."""
 _GREY = "#666666"
 _MARK_DISTANCE = 0.04
-"""Marks nearer to each other than this share of the axis have their texts one below the other."""
+"""Marks closer than this share of the axis have their texts one below the other."""
 
 
 def check_matplotlib() -> None:

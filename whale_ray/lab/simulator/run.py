@@ -1,7 +1,7 @@
-"""Plays one scenario: the pass over slices, the monitor that watches it, and the switches.
+"""Simulates one scenario: the pass over slices, the monitor, and the switches.
 
-The pass runs ahead in time: when a slice enters the queue, all that becomes of it is computed. So
-the monitor's samples and switches come between slices: a switch's cut is the next slice to enter.
+When a slice enters the queue, its times on all hosts are computed at once. So the monitor's samples
+and switches come between slices: a switch's cut is the next slice to enter.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def simulate(
     first_degree: int = 0,
     weights: Seconds | None = None,
 ) -> SimulationOutcome:
-    """Play the emissions `emitted_s` (ascending, in seconds from 0) to their end.
+    """Simulate slices scheduled at `emitted_s` (ascending, in seconds from 0).
 
     A tree that adjusts itself begins with `first_degree`, 0 being that of a binomial tree. A slice
-    of weight w costs `scenario.fixed` and w times what `scenario.costs` has more; without weights
-    all have weight 1.
+    of weight w costs `scenario.fixed` plus w times the difference of `scenario.costs` to it;
+    without weights all have weight 1.
     """
     playing = _Playing(scenario, emitted_s, scenario.tree(first_degree), weights)
     if scenario.adjusts:
@@ -55,9 +55,9 @@ class _Playing:
         self.tree = tree
         self.emitted_s = np.ascontiguousarray(emitted_s, np.float64)
         self.next = 0
-        """The first slice that was not played."""
+        """The first slice that is not simulated yet."""
         self.gap_s = 0.0
-        """The least distance between two slices, while the source is throttled."""
+        """The least time between two slices while the source is throttled."""
         self.switches: list[SwitchSeen] = []
         self.sums = np.zeros(2)
         costs = kernel.as_array(scenario.costs)
@@ -65,7 +65,7 @@ class _Playing:
         self._per_weight = costs - self._fixed
         self._weights = np.empty(0) if weights is None else np.asarray(weights, np.float64)
         self.hosts = np.zeros((kernel.STATES, hosts))
-        # Before the first slice, every host has long been idle.
+        # Before the first slice, all hosts are idle.
         self.hosts[[kernel.FREE, kernel.TURN_BEGAN, kernel.PROCESSED]] = -1.0
         self.released = np.zeros((scenario.queue_slices, hosts))
         self.record = np.zeros((kernel.RECORDED, self.emitted_s.size))
@@ -75,12 +75,12 @@ class _Playing:
         self.plan_unsized(parents_of(tree), siblings_of(tree))
 
     def plan_unsized(self, parents: kernel.Ints, siblings: kernel.Ints) -> None:
-        """Let slices travel along another tree from now on; see `kernel.plan_unsized`."""
+        """Send slices along another tree from now on; see `kernel.plan_unsized`."""
         hosts = self._order.size
         kernel.plan_unsized(parents, siblings, hosts, self._order, self._child_from, self._children)
 
     def advance(self, until_s: float, stop: int | None = None) -> None:
-        """Play what enters the queue by `until_s`, no slice from number `stop` on."""
+        """Simulate slices that enter the queue by `until_s`, up to number `stop`, not included."""
         self.next = kernel.forward(
             self.emitted_s[:stop],
             self.next,
@@ -100,7 +100,7 @@ class _Playing:
 
     @property
     def enters_s(self) -> float:
-        """When the next slice enters the queue."""
+        """Return when the next slice enters the queue."""
         k = self.next
         at_s = max(self.emitted_s[k], self.released[k % self.scenario.queue_slices, 0])
         last_s = self.record[kernel.ENTERED, k - 1] if k else -1.0
@@ -113,7 +113,7 @@ class _Playing:
 
     @property
     def outcome(self) -> SimulationOutcome:
-        """What the run shows."""
+        """Return the results of the run."""
         assert self.next == self.emitted_s.size, "not all slices were played"
         record = self.record
         return SimulationOutcome(
@@ -142,7 +142,7 @@ class _Adjusting:
         self._sampled_arrived = 0
 
     def play(self) -> None:
-        """Play the run to its end."""
+        """Simulate the run to its end."""
         playing, now_s = self._playing, 0.0
         while playing.next < playing.emitted_s.size:
             now_s += self._monitor.period_ns / _NS_PER_S
@@ -157,7 +157,7 @@ class _Adjusting:
         return self._scenario.destinations
 
     def _sample(self, now_s: float) -> Sample:
-        """Return what the source counted since the last sample."""
+        """Return the source's counters since the last sample."""
         playing = self._playing
         record = playing.record[:, : playing.next]
         entered = record[kernel.ENTERED].searchsorted(now_s, side="right")
@@ -177,7 +177,7 @@ class _Adjusting:
         return sample
 
     def _follow(self, now_s: float, decision: Decision) -> None:
-        """Do what the monitor says."""
+        """Carry out the monitor's decision."""
         limit = decision.throttle_to_slices_per_s
         self._playing.gap_s = 0.0 if limit is None else 1.0 / limit
         if decision.degree == self._monitor.degree or self._ends_s < math.inf:
@@ -208,7 +208,7 @@ class _Adjusting:
         playing.tree, self._degree = switch.after, decision.degree
 
     def _pass_cut(self, switch: SwitchUnderWay) -> dict[Vertex, ParentSwitch]:
-        """Play slices from the cut on until everybody has heard COMMIT and changed its parent."""
+        """Simulate slices from the cut on until every vertex has changed its parent."""
         playing = self._playing
         before, after = parents_of(switch.switch.before), parents_of(switch.switch.after)
         siblings = siblings_of(switch.switch.after)
@@ -227,7 +227,7 @@ class _Adjusting:
                 playing.plan_unsized(before, siblings)
             if waiting:
                 playing.advance(math.inf, playing.next + 1)
-        for vertex in waiting:  # no slice came after they had heard
+        for vertex in waiting:  # no slice came after they had received it
             has_s = playing.hosts[kernel.HAS]
             passages[vertex] = _passage(switch, playing.next, has_s, at_cut_s, vertex)
         playing.plan_unsized(after, siblings)
@@ -238,7 +238,8 @@ def _passage(
     switch: SwitchUnderWay, slice_number: int, has_s: Seconds, at_cut_s: Seconds, vertex: Vertex
 ) -> ParentSwitch:
     at = int(vertex)
-    # It takes messages between slices: one that is on its way to it is read to its end.
+    # A vertex handles messages between slices: it first reads the slice that is under way to its
+    # end.
     heard_s = switch.heard_s
     if slice_number > switch.cut:
         heard_s = max(heard_s, float(has_s[at]))
@@ -254,7 +255,7 @@ def parents_of(tree: Tree) -> kernel.Ints:
 
 
 def siblings_of(tree: Tree) -> kernel.Ints:
-    """Return all hosts but the source, siblings in the order in which they are sent to."""
+    """Return all hosts but the source, siblings in sending order."""
     return _numbers(child for _, child in tree.edges)
 
 

@@ -1,12 +1,12 @@
-"""The same model, with all hosts on one machine of a few cores: event by event.
+"""The same model with all hosts on one machine of a few cores, simulated event by event.
 
 Every host has a relay and every destination a worker, which are processes: they wait for slices,
-for room in a child's ring, for the link and for a core. Cores are given in the order in which they
-are asked for, and kept until a step is done. With a core for everybody the moments are those of
-`kernel.forward`. Meant for what is validated on one machine: tens of hosts, thousands of slices.
+for room in a child's ring, for the link and for a core. Cores are assigned first come, first
+served, and kept until a step is done. With a core for each process the times equal those of
+`kernel.forward`. Used to validate the model on one machine: tens of hosts, thousands of slices.
 
-A link serves one child after the other, as in the paper; or, as TCP would have it, all children
-that wait share it, a segment of each in turn, while the relay goes on with the next slice.
+A link serves one child after the other, as in the paper; or, as with TCP, all children that wait
+share it, a segment of each in turn, while the relay continues with the next slice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class _Compute:
-    """A process asks for a core for so long."""
+    """A process needs a core for this time."""
 
     ns: int
 
@@ -47,17 +47,17 @@ class _Sleep:
 
 
 _Wish: TypeAlias = "_Compute | _Sleep | Callable[[], bool]"
-"""What a process waits for; a function: until it returns True."""
+"""What a process waits for; for a function, until it returns True."""
 _Process: TypeAlias = Generator[_Wish, None, None]
 
 
 def simulate_shared(
     scenario: Scenario, emitted_s: Seconds, cores: int, segment_s: float = 0.0
 ) -> SimulationOutcome:
-    """Play the emissions with `cores` cores for all hosts; the tree stays as it is.
+    """Simulate scheduled slices with `cores` cores for all hosts and a fixed tree.
 
     With `segment_s` above 0 the children of a host share its link, in turns of that length. Raises
-    UsageError for a tree that would adjust itself, and without a core.
+    UsageError for a tree that adjusts itself, and if there is no core.
     """
     if scenario.adjusts:
         msg = "shared cores are simulated for trees of a fixed out-degree: give --degree"
@@ -71,7 +71,7 @@ def simulate_shared(
 
 
 class _Machine:
-    """The cores, and who waits for what."""
+    """The cores, and the processes that wait."""
 
     def __init__(
         self, scenario: Scenario, emitted_s: Seconds, cores: int, segment_s: float
@@ -95,14 +95,14 @@ class _Machine:
         self._finished = np.zeros((hosts, 2), np.int64)
         self._shares_link = segment_s > 0 and scenario.costs.occupancy_s > 0
         self._segment_ns = max(1, _ns(segment_s))
-        # What the link has still to carry to each child: numbers of slices.
+        # Numbers of the slices that the link has still to send to each child.
         self._flows: list[dict[int, deque[int]]] = [
             {int(child): deque(maxlen=slices) for child in self._tree.children[host]}
             for host in range(hosts)
         ]
 
     def play(self) -> None:
-        """Start all processes and let them come to their ends."""
+        """Run all processes to their end."""
         self._resume(self._source())
         for host in range(self._scenario.destinations + 1):
             self._resume(self._relay(host))
@@ -132,7 +132,7 @@ class _Machine:
         return self._queue.clock.now_ns
 
     def _resume(self, process: _Process) -> None:
-        """Let a process go on until it must wait."""
+        """Run a process until it must wait."""
         for wish in process:
             if isinstance(wish, _Compute):
                 if wish.ns <= 0:
@@ -153,7 +153,7 @@ class _Machine:
                 return
 
     def _computed(self, process: _Process) -> None:
-        """Give the core of a step that is done to who asked first, before the process goes on."""
+        """Give the core of a finished step to the longest waiting process, then resume this one."""
         self._idle_cores += 1
         while self._asking and self._idle_cores:
             other, ns = self._asking.popleft()
@@ -162,7 +162,7 @@ class _Machine:
         self._resume(process)
 
     def _stir(self) -> None:
-        """Look, once what happens at this moment has happened, who need not wait any more."""
+        """After all events of this time, resume the processes whose condition holds."""
         if not self._will_look:
             self._will_look = True
             self._queue.post(self._now_ns, self._look)
@@ -177,7 +177,7 @@ class _Machine:
                 self._blocked.append((process, wish))
 
     def _has_room(self, host: int, k: int) -> bool:
-        """Return whether slice k finds room in a host's ring."""
+        """Return whether a host's ring has room for slice k."""
         return k - self._released[host] < self._scenario.queue_slices
 
     @staticmethod
@@ -247,7 +247,7 @@ class _Machine:
                 self._part_done(host, 0, k)
 
     def _link(self, host: int) -> _Process:
-        """Carry a segment of each child that waits, in turn."""
+        """Send a segment to each waiting child in turn."""
         costs, flows = self._scenario.costs, self._flows[host]
         burst_ns, delay_ns = _ns(costs.burst_s), _ns(costs.delay_s)
         left = dict.fromkeys(flows, _ns(costs.occupancy_s))
@@ -272,7 +272,7 @@ class _Machine:
                         self._part_done(host, 0, k)
 
     def _worker(self, host: int) -> _Process:
-        """Process each slice once it is there."""
+        """Process each slice once it has arrived."""
         worker_wake_ns, last_ns = _ns(self._scenario.costs.worker_wake_s), -1
         for k in range(self._emitted_ns.size):
             if self._has[host] <= k:
@@ -284,7 +284,7 @@ class _Machine:
             self._part_done(host, 1, k)
 
     def _part_done(self, host: int, part: int, k: int) -> None:
-        """Give a slot back once the relay (part 0) and the worker (1) are done with it."""
+        """Release a slot once the relay (part 0) and the worker (1) are done with it."""
         self._finished[host, part] = k + 1
         if host == SOURCE:
             self._finished[host, 1] = k + 1

@@ -2,10 +2,11 @@
 
 Each configuration runs on plain processes of this machine as it is simulated: once with all slices
 at once, for the sustainable throughput, and once as a Poisson process at half of it, for the
-latency. Hosts are network namespaces with limited links where this machine can have them; else, and
-where a configuration says so, they are logical hosts without a limit. Simulated hosts share the
-machine's cores, and children their parent's link, as the real ones do. What else runs on the
-machine makes the real ones slower, never faster: of some repetitions the least disturbed counts.
+latency. Hosts are network namespaces with limited links where this machine can have them;
+otherwise, and where a configuration says so, they are logical hosts without a limit. Simulated
+hosts share the machine's cores, and children their parent's link, as the real ones do. Other load
+on the machine makes the real runs slower, never faster, so the least disturbed of several
+repetitions counts.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from ...testing.hosts import NamespaceHosts
 
 AIM = 0.2
-"""How far simulated and measured may be apart."""
+"""Greatest deviation of simulated from measured values."""
 HOLDING_MIN = 6
-"""So many configurations must hold; the others are shown as well."""
+"""Number of configurations that must be within the limit; the others are shown as well."""
 LOAD = 0.5
 """Share of the sustainable throughput at which latencies are compared."""
 REPETITIONS = 3
@@ -40,14 +41,14 @@ _RING_BYTES = 2 << 20
 _BURST_BYTES_MIN = 64 << 10
 _BURST_S = 4e-3
 _SEGMENT_BYTES = 64 << 10
-"""What the kernel sends of one connection before another one has its turn, at most."""
+"""Most bytes that the kernel sends on one connection before it serves another one."""
 _FRAME_BYTES = 256
-"""What a frame has in a ring beside its rows, about."""
+"""Bytes of a frame in a ring beside its rows, about."""
 
 
 @dataclass(frozen=True)
 class LinkFit:
-    """What links between hosts do beside their rate, found on a chain of three."""
+    """Properties of links beside their rate, measured on a chain of three hosts."""
 
     efficiency: float = 1.0
     delay_s: float = 0.0
@@ -55,10 +56,10 @@ class LinkFit:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What is run and simulated."""
+    """A job that is run and simulated."""
 
     hosts: int
-    """With the source's own."""
+    """Including the source's."""
     route: RouteName
     degree: int
     mbit_per_s: float | None
@@ -72,7 +73,7 @@ class Configuration:
         return LinkRate(self.mbit_per_s, burst, fit.efficiency, fit.delay_s)
 
     def scenario(self, costs: MachineCosts, fit: LinkFit) -> Scenario:
-        """Return it as it is simulated: the source's worker has an instance, too."""
+        """Return the simulated scenario; the source's worker has an instance as well."""
         own = costs.serialize.at(self.slice_bytes) + costs.process.at(self.slice_bytes)
         return Scenario(
             self.hosts - 1,
@@ -95,7 +96,7 @@ class Configuration:
 
     @property
     def what(self) -> str:
-        """The configuration in a few words."""
+        """A short description of the configuration."""
         degree = f" d={self.degree}" if self.degree else ""
         link = "no limit" if self.mbit_per_s is None else f"{self.mbit_per_s:g} Mbit/s"
         return f"{self.hosts} hosts, {self.route}{degree}, {link}, {self.slice_bytes >> 10} KiB"
@@ -105,7 +106,7 @@ REFERENCE = {
     True: Configuration(3, "chain", 0, 100, 128 << 10),
     False: Configuration(3, "chain", 0, None, 64 << 10),
 }
-"""What links are fitted on, limited ones and others: none of those that are compared."""
+"""Configurations on which links are fitted, with and without a limit; none of them is compared."""
 _LONE_PER_S, _LONE = 5.0, 20
 CONFIGURATIONS = (
     Configuration(4, "star", 0, 100, 128 << 10),
@@ -131,7 +132,7 @@ class Comparison:
     simulated_per_s: float
     measured_per_s: float
     rate_per_s: float
-    """Offered, where latencies were compared."""
+    """Offered rate at which latencies were compared."""
     simulated: SliceLatency
     """Time from a slice's scheduled emission until the last destination's instance has it."""
     measured: SliceLatency
@@ -148,12 +149,12 @@ class Comparison:
 
     @property
     def median_deviation(self) -> float:
-        """The same of the median latency, on which a few stalls of the machine hardly tell."""
+        """The same of the median latency, which a few stalls of the machine hardly affect."""
         return self.simulated.p50_s / self.measured.p50_s - 1
 
     @property
     def holds(self) -> bool:
-        """Whether throughput and mean latency are within the aim."""
+        """Whether throughput and mean latency are within the limit."""
         return max(abs(self.throughput_deviation), abs(self.latency_deviation)) <= AIM
 
     def as_dict(self) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def validate(
     seconds: float = 3.0,
     tell: Callable[[str], object] = str,
 ) -> list[Comparison]:
-    """Run and simulate configurations, each run for about `seconds`; `tell` hears of each."""
+    """Run and simulate configurations, each for about `seconds`; pass a line for each to `tell`."""
     found = []
     fits: dict[bool, LinkFit] = {}
     with _places(configurations, tell) as places_of:
@@ -194,7 +195,7 @@ def validate(
                 continue
 
             def places_for(one: Configuration) -> Sequence[HostPlace]:
-                """Return where the hosts live."""
+                """Return the addresses of the hosts."""
                 is_limited = one.mbit_per_s is not None
                 return places_of(one) if is_limited and places_of is not None else ()
 
@@ -214,7 +215,7 @@ def _fit(
     places_for: Callable[[Configuration], Sequence[HostPlace]],
     reference: Configuration,
 ) -> LinkFit:
-    """Measure links: how much they carry, and how late a lone slice is on each of them."""
+    """Measure the capacity of links, and the latency of a single slice on each."""
     plain = reference.scenario(costs, LinkFit())
     at_once = all_at_once(100)
     full_per_s = throughput_per_s(simulate_shared(plain, at_once, cores).processed_s)
@@ -235,7 +236,7 @@ def _fit(
 
 @dataclass(frozen=True)
 class _Comparing:
-    """What all comparisons share."""
+    """The state that all comparisons share."""
 
     costs: MachineCosts
     cores: int
@@ -249,7 +250,7 @@ class _Comparing:
         segment_s = configuration.link(self.fit).seconds(_SEGMENT_BYTES)
 
         def simulated(due_s: Seconds) -> SimulationOutcome:
-            """Return the same slices, simulated."""
+            """Simulate the same slices."""
             return simulate_shared(scenario, due_s, self.cores, segment_s)
 
         full_per_s = throughput_per_s(simulated(all_at_once(100)).processed_s)
@@ -277,7 +278,7 @@ class _Comparing:
 def _last_came(
     configuration: Configuration, due_s: Seconds, places: Sequence[HostPlace]
 ) -> tuple[Seconds, Seconds]:
-    """Run slices; return when each was scheduled, and when the last other host had it."""
+    """Run slices; return when each was scheduled and when the last destination received it."""
     from .measured import measure
 
     result = measure(
@@ -287,20 +288,20 @@ def _last_came(
 
 
 def latency(scheduled_s: Seconds, last_s: Seconds) -> SliceLatency:
-    """Return the time until the last destination had a slice, less the warm-up."""
+    """Return the times until the last destination received each slice, without the warm-up."""
     return SliceLatency.of((last_s - scheduled_s)[int(WARM_UP * last_s.size) :])
 
 
 def throughput_per_s(last_s: Seconds) -> float:
-    """Return the rate at which slices reached all, from the beginning to the last one.
+    """Return the rate at which slices reached all destinations, over the whole run.
 
-    Not over a part of the run: children get unequal shares of a link, but all get everything.
+    The whole run counts, since children get unequal shares of a link until all have everything.
     """
     return last_s.size / float(last_s.max()) if last_s.size and last_s.max() > 0 else math.inf
 
 
 def _count(rate_per_s: float, seconds: float) -> int:
-    """Return how many slices a run has: enough for a mean, no more than take long."""
+    """Return the number of slices of a run: enough for a mean, bounded in time."""
     return int(np.clip(rate_per_s * seconds, 60, 4000))
 
 
@@ -308,7 +309,7 @@ def _count(rate_per_s: float, seconds: float) -> int:
 def _places(
     configurations: Sequence[Configuration], tell: Callable[[str], object]
 ) -> Iterator[Callable[[Configuration], Sequence[HostPlace]] | None]:
-    """Make hosts with links for the largest configuration; None where there can be none."""
+    """Create hosts with links for the largest configuration; None where that is not possible."""
     from ...testing.hosts import NamespaceHosts, capability
 
     limited = [one.hosts for one in configurations if one.mbit_per_s is not None]
@@ -343,7 +344,7 @@ def _line(one: Comparison) -> str:
 
 
 def table(comparisons: Sequence[Comparison]) -> str:
-    """Return comparisons as text, and how many hold."""
+    """Return comparisons as text, and how many are within the limit."""
     head = (
         "configuration",
         "sim/s",

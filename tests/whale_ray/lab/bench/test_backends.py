@@ -11,14 +11,14 @@ from whale_ray.lab.bench.matrix import MEMCPY, PLAIN, PUSH, SHM, TCP, ZMQ_TCP
 
 KIB = 1 << 10
 MS = 1_000_000
-WAYS = [way for way in matrix._AGAINST if way != MEMCPY]
+NAMES = [name for name in matrix._AGAINST if name != MEMCPY]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("nbytes", [32, 100 * KIB])
-def test_every_message_arrives(way: str, nbytes: int):
+def test_every_message_arrives(name: str, nbytes: int):
     load = MessageLoad(nbytes, 1, MS)
-    with matrix._LANES[way](load) as backend:
+    with matrix._BACKENDS[name](load) as backend:
         sample = measure_backend(backend, load)
     assert sample.messages >= load.chunk
     assert sample.messages % load.chunk == 0
@@ -27,19 +27,19 @@ def test_every_message_arrives(way: str, nbytes: int):
     assert sample.readers_cpu_s > 0
 
 
-@pytest.mark.parametrize("way", [SHM, TCP, PLAIN, ZMQ_TCP])
-def test_every_reader_gets_all(way: str):
+@pytest.mark.parametrize("name", [SHM, TCP, PLAIN, ZMQ_TCP])
+def test_every_reader_gets_all(name: str):
     load = MessageLoad(4 * KIB, 3, MS)
-    with matrix._LANES[way](load) as backend:
+    with matrix._BACKENDS[name](load) as backend:
         sample = measure_backend(backend, load)  # which compares the readers' counts
     assert sample.messages >= load.chunk
 
 
-@pytest.mark.parametrize("way", [SHM, TCP, PUSH])
-def test_messages_larger_than_the_usual_ring_fit(way: str):
+@pytest.mark.parametrize("name", [SHM, TCP, PUSH])
+def test_messages_larger_than_the_usual_ring_fit(name: str):
     load = MessageLoad(4096 * KIB, 1, MS)
     assert load.memory_bytes == 32 * 1024 * KIB
-    with matrix._LANES[way](load) as backend:
+    with matrix._BACKENDS[name](load) as backend:
         assert measure_backend(backend, load).messages >= 1
 
 
@@ -83,7 +83,7 @@ def test_a_chunk_is_copied_even_if_the_time_is_up_before(monkeypatch: pytest.Mon
     assert sample_copies(load) == Measurement(load.chunk, 3600, 3600, 0)
 
 
-def test_a_lane_that_loses_a_message_is_noticed():
+def test_a_backend_that_loses_a_message_is_noticed():
     class Lossy:
         def sender(self):
             return self
@@ -114,20 +114,20 @@ def test_the_matrix():
     rows = matrix.matrix_rows(effort)
     assert [(row.parameters["bytes"], row.parameters["readers"]) for row in rows] == [
         (nbytes, readers)
-        for readers, ways in ((1, 8), (2, 6))
+        for readers, backends in ((1, 8), (2, 6))
         for nbytes in (64, 256 * KIB)
-        for _ in range(ways)
+        for _ in range(backends)
     ]
-    by_way = {row.parameters["how"]: row for row in rows if row.parameters["readers"] == 1}
-    assert by_way[TCP].against == PLAIN
-    assert by_way[TCP].parameters["ring MiB"] == 4
-    assert list(by_way[TCP].also) == [
+    by_name = {row.parameters["how"]: row for row in rows if row.parameters["readers"] == 1}
+    assert by_name[TCP].against == PLAIN
+    assert by_name[TCP].parameters["ring MiB"] == 4
+    assert list(by_name[TCP].also) == [
         "x pyzmq tcp",
         "messages/s",
         "sender CPU s/GB",
         "readers CPU s/GB",
     ]
-    assert by_way[PUSH].parameters["slots per message"] == 5
+    assert by_name[PUSH].parameters["slots per message"] == 5
 
 
 def test_the_aims_for_tcp():

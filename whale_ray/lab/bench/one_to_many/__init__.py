@@ -26,7 +26,7 @@ __all__ = ["HOSTS", "PARTS", "SIZES", "check_sizes", "run"]
 
 
 def check_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the sizes; UsageError if one is no number of instances that 30 hosts share alike."""
+    """Return the sizes; UsageError for one that 30 hosts cannot share equally."""
     for size in sizes:
         if size % HOSTS or not 0 < size <= INSTANCES_MAX:
             msg = (
@@ -47,13 +47,13 @@ def run(
 
     Args:
         quick: the largest size alone, and shorter.
-        only: one of `PARTS`; None: all but what this machine cannot do.
+        only: one of `PARTS`; None: all that this machine can measure.
         sizes: numbers of instances; none: 120, 240, 360 and 480.
         plots: the folder for plots; None: none are drawn.
 
     Raises:
         UsageError: a size that does not fit.
-        ResourceError: plots were asked for, and what draws them is not installed.
+        ResourceError: plots were asked for, and matplotlib is not installed.
     """
     from .suite import run_suite
 

@@ -1,7 +1,7 @@
-"""Processor time of the processes of a job on this machine, by what they are.
+"""Processor time of a job's processes on this machine, by their role.
 
-The kernel's account in /proc is read by the suite, so that nothing is asked of the processes. They
-are known by the names that members of a job give themselves.
+The suite reads the kernel's account in /proc, so the processes need not report anything. They are
+recognized by the names that the members of a job set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"whale (worker|relay) (\d+)")
 
 @dataclass(frozen=True)
 class Spent:
-    """Processor time so far, ns, by role."""
+    """Processor time so far, in ns, by role."""
 
     by_role: Mapping[Role, int]
 
@@ -34,16 +34,16 @@ class Spent:
 
     @property
     def source_ns(self) -> int:
-        """Of the source's host: of the source and of the relay that sends what it emits."""
+        """Of the source's host: the source's worker and its host's relay."""
         return self.by_role["source"] + self.by_role["source's relay"]
 
     def since(self, before: Spent) -> Spent:
-        """Return what was spent after `before`."""
+        """Return the time spent since `before`."""
         return Spent({role: self.by_role[role] - before.by_role[role] for role in ROLES})
 
 
 def role_of(name: str) -> Role | None:
-    """Return what the process of a name is: the source has worker and host 0 for itself."""
+    """Return the role of the process of a name; worker 0 and host 0 serve the source alone."""
     found = _NAME.match(name)
     if found is None:
         return None
@@ -82,7 +82,7 @@ def _descends(pid: int, root: int, parents: Mapping[int, int]) -> bool:
 
 
 def spent(members: Mapping[int, Role]) -> Spent:
-    """Return what the members have spent so far; one that has ended counts as nothing."""
+    """Return the processor time of the members so far; one that has ended counts as 0."""
     by_role: dict[Role, int] = dict.fromkeys(ROLES, 0)
     for pid, role in members.items():
         by_role[role] += _ran_ns(pid)

@@ -1,4 +1,4 @@
-"""Other systems in the same run, with the same tuples and the same reading: `make peers`."""
+"""Other systems (`make peers`), measured in the same run with the same tuples and reading."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .measuring import ModeResult, Plan, find, log_progress
 __all__ = ["PeerFound", "compared", "peer_rows"]
 
 _FEW: Final = 8
-"""Instances with a process each, on one host."""
+"""Instances on one host with a process each."""
 
 
 @dataclass(frozen=True)
 class PeerFound:
-    """What a peer did with so many instances, `batch` tuples a message."""
+    """The result of a peer with so many instances and `batch` tuples per message."""
 
     name: str
     instances: int
@@ -30,12 +30,12 @@ class PeerFound:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An aim: how many times a peer's rate one of our modes should reach.
+    """An aim: the factor over a peer's rate that one of this project's modes should reach.
 
     Attributes:
         peers: their names; the fastest of them counts.
-        few: whether it is about few instances.
-        modes: ours; the fastest of them counts.
+        few: whether the aim is for few instances.
+        modes: this project's modes; the fastest of them counts.
         limit: how many times.
         batch: tuples in a message of the peer; 0: the number that suits it best.
     """
@@ -52,7 +52,7 @@ _WANTED: Final = (
     _Wanted(("flink",), few=False, modes=_BEST, limit=50.0),
     _Wanted(("zeromq-push", "zeromq-publish"), few=False, modes=_BEST, limit=50.0, batch=100),
     _Wanted(("openmpi", "openmpi-untouched"), few=True, modes=("one host",), limit=0.9),
-    # The mode that all else is compared with must not be slow by itself.
+    # The baseline of all other comparisons must not be slow by itself.
     _Wanted(("zeromq-fan-out",), few=False, modes=("instances, tcp",), limit=0.8),
     _Wanted(("zeromq-fan-out",), few=True, modes=("instances, one host",), limit=0.8),
 )
@@ -61,7 +61,7 @@ _WANTED: Final = (
 def peer_rows(
     found: Sequence[ModeResult], shape: Shape, plan: Plan, seconds: float
 ) -> tuple[list[BenchRow], list[str]]:
-    """Measure every peer that is installed, and ourselves where `found` has us not.
+    """Measure every installed peer, and this project's modes where `found` lacks them.
 
     Returns the rows, and a note for each peer that is missing or failed.
     """
@@ -110,7 +110,7 @@ def _measure(
 def compared(
     ours: Sequence[ModeResult], peers: Sequence[PeerFound], few: Shape
 ) -> Iterator[BenchRow]:
-    """Return the aims, as far as both sides were measured."""
+    """Return the aims for which both sides were measured."""
     for want in _WANTED:
         mine = [one for one in ours if (one.shape == few) is want.few]
         mine = [one for one in mine if one.mode.name in want.modes]

@@ -32,12 +32,12 @@ _BEST_INSTANCES: Final = 4
 
 @dataclass(frozen=True)
 class _Application:
-    """What to run.
+    """An application to measure.
 
     Attributes:
         name: of the application.
-        build: makes its topology anew.
-        rows: that its sources read.
+        build: creates its topology.
+        rows: rows that its sources read.
         to_all: how many of them go to every instance.
     """
 
@@ -94,7 +94,8 @@ def _row(
         also={
             "tuples": float(application.rows),
             "of them to all": float(application.to_all),
-            # In wall time: where processes outnumber cores, others run meanwhile.
+            # In wall time, which includes the time of other processes where they outnumber the
+            # cores.
             "s in matcher": matching_s,
             "CPU s in all": metrics.cpu_s,
             "CPU µs/tuple": metrics.cpu_s / application.rows * 1e6,

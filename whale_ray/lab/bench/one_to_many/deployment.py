@@ -1,4 +1,4 @@
-"""A job that is measured: started once, then switched from mode to mode.
+"""A measured job: started once, then switched from mode to mode.
 
 ::
 
@@ -47,9 +47,9 @@ _DRAINED_TIMEOUT_NS: Final = 120 * 10**9
 _SWITCHED_TIMEOUT_NS: Final = 120 * 10**9
 _RECEIVED_TIMEOUT_NS: Final = 120 * 10**9
 _NOTICED_NS: Final = 1 * 10**9
-"""In this time a controller has taken notice of a wish, and its members' counters have come."""
+"""After this time a controller has seen a request, and its members' counters have arrived."""
 _TRICKLE: Final = 20.0
-"""Rows per second: few enough that tens of hosts have time for the switch itself."""
+"""Rows per second during a switch, few enough that tens of hosts have time for it."""
 _SAMPLES_PER_S: Final = 2000
 WTL_MS: Final = 5.0
 
@@ -57,7 +57,7 @@ _ALWAYS: Final[Mapping[str, object]] = {
     "runtime.source_workers": 1,
     "transport.wtl_ms": WTL_MS,
     "transport.memory_budget_fraction": 0.5,
-    # Sixty processes on two cores take their time.
+    # Sixty processes on two cores are slow.
     "multicast.patience_ms": 20_000,
     "runtime.start_timeout_ms": 300_000,
 }
@@ -65,11 +65,11 @@ _ALWAYS: Final[Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """How large.
+    """The size of a job.
 
     Attributes:
-        hosts: with instances; the source's is one more.
-        instances: in all, as many on every host.
+        hosts: hosts with instances; the source's is one more.
+        instances: number of instances, the same on every host.
     """
 
     hosts: int
@@ -83,14 +83,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class IntervalCounts:
-    """What was counted between two moments.
+    """Counts of an interval.
 
     Attributes:
-        rows: that the source emitted, or that every instance read (as the caller has chosen).
-        seconds: of wall time.
+        rows: rows that the source emitted or that every instance read (as the caller has chosen).
+        seconds: wall time.
         spent: processor time, by role.
         reading_ns: time of all workers inside the operator.
-        sent_bytes: that left the source's host; 0 on one host.
+        sent_bytes: bytes sent by the source's host; 0 on one host.
         copies: hosts to which it sent rows.
     """
 
@@ -129,7 +129,7 @@ class Deployment:
             mode: the first one; others of the same `deployment` can follow.
             settings: overrides.
             start: like `submit`, with on="processes".
-            samples: rows that are followed at a time, at most.
+            samples: most rows whose latency is recorded at a time.
 
         Raises:
             WhaleError: the job could not be started.
@@ -147,7 +147,7 @@ class Deployment:
         }
         if mode.transport == "tcp":
             chosen["runtime.hosts"] = shape.hosts + 1
-        # A job that begins so has the rings for both ways of addressing.
+        # A job that begins with this has the rings for both addressings.
         chosen["runtime.addressing"] = "instance-oriented"
         chosen["runtime.route"] = mode.route
         self.settings = chosen
@@ -183,7 +183,7 @@ class Deployment:
     # --- modes ---------------------------------------------------------------------------------
 
     def switch(self, mode: Mode, out_degree: int = 0) -> None:
-        """Have the next rows go another way; call it while the source pauses.
+        """Switch to another mode; call it while the source pauses.
 
         Raises ValueError for a mode that needs another job.
         """
@@ -192,7 +192,7 @@ class Deployment:
             raise ValueError(msg)
         self.job.set_addressing(mode.addressing)
         if mode.transport == "tcp" and mode.addressing == "worker-oriented":
-            self.order(_TRICKLE)  # a tree is switched at a place in the stream still to come
+            self.order(_TRICKLE)  # a tree is switched at a future position
             self.job.set_route(mode.route, out_degree)
             degree = self._degree_of(mode.route, out_degree)
             done = partial(self._switched, degree, _CLOCK.monotonic_ns() + _NOTICED_NS)
@@ -208,7 +208,7 @@ class Deployment:
         return {"star": hosts, "chain": 1}.get(route, binomial_degree(hosts))
 
     def _switched(self, degree: int, noticed_ns: int) -> bool:
-        """Tell whether the tree has the degree, or, where the load decides, is not in motion."""
+        """Return whether the tree has the degree or, if the load decides, is not being switched."""
         switches = [one for one in self.job.metrics().switches if not one.aborted]
         if any(switch.ended_ns is None for switch in switches):
             return False
@@ -220,11 +220,11 @@ class Deployment:
     # --- measurements --------------------------------------------------------------------------
 
     def unpaced(self, seconds: float, warm_up_s: float) -> IntervalCounts:
-        """Let rows come as fast as they are taken, and measure for `seconds` after `warm_up_s`.
+        """Emit rows as fast as they are consumed; measure for `seconds` after `warm_up_s`.
 
-        The time measured begins once every instance has received rows, and lasts until every one
-        has received more: on a busy machine the first may take seconds to come everywhere. Bytes
-        are those of the whole run, warm-up included, per row as if of the time measured.
+        The measurement begins once every instance has received rows, and lasts until every one has
+        received more; on a busy machine the first rows may take seconds to reach all. Bytes per row
+        are those of the whole run, warm-up included.
         """
         links, begun = self._links(), int(self.control_block.source[b.ROWS])
         with self._everybody_receives():
@@ -250,11 +250,11 @@ class Deployment:
     def paced(
         self, rate: float, seconds: float, warm_up_s: float
     ) -> tuple[IntervalCounts, Latencies]:
-        """Let rows come at random, `rate` in a second, and follow some of them on their way.
+        """Emit rows as a Poisson process of `rate` per second; record the latency of some.
 
-        The time measured begins once every instance has received rows.
+        The measurement begins once every instance has received rows.
 
-        Raises JobError if none of them has come everywhere.
+        Raises JobError if none of them has reached every instance.
         """
         control_block = self.control_block
         with self._everybody_receives():
@@ -270,7 +270,7 @@ class Deployment:
         control_block.orders[b.STRIDE] = 0
         found = latencies_of(control_block.scheduled, control_block.arrived, control_block.done)
         if found is None:
-            msg = f"no row has come to all instances at {rate:,.0f} tuples/s ({self.mode.name})"
+            msg = f"no row has reached all instances at {rate:,.0f} tuples/s ({self.mode.name})"
             raise JobError(msg)
         measured = IntervalCounts(
             rows_after - rows_before,
@@ -281,13 +281,13 @@ class Deployment:
         return measured, found
 
     def order(self, rate: float) -> None:
-        """Have rows come at `rate` per second from now on."""
+        """Emit `rate` rows per second from now on."""
         self.control_block.orders[b.RATE] = max(1, round(rate))
 
     def pause(self) -> None:
         """Stop the source, wait until every instance has every row, and check what it has read.
 
-        Raises JobError if rows are missing, or what was read is not what was sent.
+        Raises JobError if rows are missing or differ from what was sent.
         """
         self.control_block.orders[b.RATE] = 0
         self.wait_until(self._drained, _DRAINED_TIMEOUT_NS, "deliver all rows")
@@ -300,7 +300,7 @@ class Deployment:
             raise JobError(msg)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; raises what the job fails with meanwhile."""
+        """Wait; raises the job's error if it fails meanwhile."""
         until_ns = _CLOCK.monotonic_ns() + int(seconds * 1e9)
         while (left_ns := until_ns - _CLOCK.monotonic_ns()) > 0:
             _CLOCK.sleep_ns(min(left_ns, _POLL_NS))
@@ -308,7 +308,7 @@ class Deployment:
 
     @contextmanager
     def _everybody_receives(self) -> Iterator[None]:
-        """Go on behind the block only when every instance has received rows since it was entered.
+        """Leave the block only when every instance has received rows since it was entered.
 
         The checksum of an instance changes with each row.
         """
@@ -321,7 +321,7 @@ class Deployment:
         )
 
     def _drained(self) -> bool:
-        # What it emitted last stands there once it has seen the order.
+        # Once the source has seen the order, its record has the last row it emitted.
         rows = int(self.control_block.source[b.ROWS])
         _CLOCK.sleep_ns(_POLL_NS)
         if rows != int(self.control_block.source[b.ROWS]):
@@ -340,7 +340,7 @@ class Deployment:
         """Return the bytes that the source's host has sent so far, by host."""
         interval_ns = 2 * 200_000_000
         if self.mode.transport == "tcp":
-            _CLOCK.sleep_ns(interval_ns)  # so that the newest counters have come
+            _CLOCK.sleep_ns(interval_ns)  # so that the newest counters have arrived
         source = (one for one in self.job.metrics().relays if one.host == host_name(0))
         return {link.host: link.bytes_sent for relay in source for link in relay.links}
 

@@ -1,4 +1,4 @@
-"""What it costs to serialize a row, by itself: the columns of a slice, and a pickle per row."""
+"""The cost of serializing a row: as columns of a slice, and as a pickle per row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PICKLED_ROWS: Final = 2000
 
 
 def rows_of(count: int) -> Batch:
-    """Return `count` rows as the source makes them."""
+    """Return `count` rows as the source generates them."""
     words = content_of(0)
     content = np.tile(words, (-(-count // len(words)), 1))[:count].view(f"V{CONTENT_BYTES}")
     columns = [

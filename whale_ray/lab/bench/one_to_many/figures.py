@@ -1,4 +1,4 @@
-"""Plots like the paper's (Figs 13-14, 17-18, 21, 25-27), of what was measured."""
+"""Plots of the measurements like the paper's (Figs 13-14, 17-18, 21, 25-27)."""
 
 from __future__ import annotations
 

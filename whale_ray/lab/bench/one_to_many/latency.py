@@ -1,4 +1,4 @@
-"""Latencies of the rows that were followed on their way."""
+"""Latencies of the sampled rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Words = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Percentiles:
-    """In ms."""
+    """Percentiles of latencies, in ms."""
 
     p50_ms: float
     p99_ms: float
@@ -22,19 +22,19 @@ class Percentiles:
 
     @classmethod
     def of(cls, latencies_ns: Words) -> Percentiles:
-        """Of at least one latency."""
+        """Return those of at least one latency."""
         p50, p99 = np.percentile(latencies_ns, (50, 99))
         return cls(float(p50) / 1e6, float(p99) / 1e6, float(np.mean(latencies_ns)) / 1e6)
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """How long rows took, from the moment at which they were due.
+    """Latencies of rows from the time at which they were due.
 
     Attributes:
-        processing: until an instance was through with the row; of all instances.
-        multicast: until the last worker had the row before it.
-        rows: how many rows were followed.
+        processing: until an instance had processed the row; over all instances.
+        multicast: until the last worker had received the row.
+        rows: number of sampled rows.
     """
 
     processing: Percentiles
@@ -43,12 +43,12 @@ class Latencies:
 
 
 def latencies_of(scheduled: Words, arrived: Words, done: Words) -> Latencies | None:
-    """Return the latencies of rows; None if none of them has come everywhere.
+    """Return the latencies of rows; None if none of them reached every instance.
 
     Args:
-        scheduled: when each was due, ns, shape (rows,); 0: never.
-        arrived: when it came to each worker, shape (workers, rows); 0: it has not.
-        done: when that worker's instances were through with it, likewise.
+        scheduled: when each was due, ns, shape (rows,); 0: not emitted.
+        arrived: when it reached each worker, ns, shape (workers, rows); 0: it has not.
+        done: when that worker's instances had processed it, likewise.
     """
     complete = (scheduled > 0) & (arrived > 0).all(axis=0) & (done > 0).all(axis=0)
     if not complete.any():

@@ -1,7 +1,7 @@
-"""Trees where links are the bound: hosts out of network namespaces, whose links have a rate.
+"""Trees where links are the bottleneck: hosts as network namespaces with links of limited rate.
 
-On one machine every tree costs the same processor time in all; only where a host's link is what
-limits it does it matter how many copies the source's host sends.
+On one machine every tree costs the same processor time in all. How many copies the source's host
+sends matters only where its link is the bottleneck.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SETTINGS: Final[Mapping[str, object]] = {
 
 
 def lack() -> str:
-    """Return what this machine lacks; empty if it can make such hosts."""
+    """Return what this machine lacks for such hosts; empty if nothing."""
     return capability().lack
 
 
@@ -49,9 +49,9 @@ def narrow(
     instances: int = INSTANCES,
     samples: int = 1 << 14,
 ) -> Iterator[Deployment]:
-    """Give a job over hosts whose links carry `rate_mbit` in each direction.
+    """Yield a job over hosts with links of `rate_mbit` in each direction.
 
-    Raises ResourceError if this machine cannot make such hosts.
+    Raises ResourceError if this machine cannot create such hosts.
     """
     with NamespaceHosts(hosts + 1, rate_mbit=rate_mbit) as made:
         start = partial(submit, places=[HostPlace(host.address, host.popen) for host in made])
@@ -60,13 +60,13 @@ def narrow(
 
 
 def link_rows(plan: Plan) -> Iterator[BenchRow]:
-    """Measure what each tree carries."""
+    """Measure the highest rate of each tree."""
     log_progress(f"{HOSTS} hosts at {RATE_MBIT:g} Mbit/s: starting")
     carried: dict[str, float] = {}
     with narrow(mode_named(TREES[0]), _SETTINGS) as deployment:
         for name in TREES:
             deployment.switch(mode_named(name))
-            # Rings and sockets take up some seconds of rows before a slow link is felt.
+            # Rings and sockets buffer some seconds of rows before a slow link has an effect.
             measured = deployment.unpaced(2 * plan.unpaced_s, max(2.0, plan.warm_up_s))
             carried[name] = measured.rows_per_s
             log_progress(f"{name}: {measured.rows_per_s:,.0f} tuples/s")

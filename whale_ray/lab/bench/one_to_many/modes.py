@@ -1,4 +1,4 @@
-"""The ways from one to many that are compared."""
+"""The modes of one-to-many that are compared."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ Addressing = Literal["worker-oriented", "instance-oriented"]
 Transport = Literal["tcp", "shared memory"]
 
 SLICE_ROWS: Final = 32_768
-"""Of a slice, in all modes, where the source has so many: with tens of processes on a core, it
-counts how seldom they take turns."""
+"""Rows of a slice in all modes, where the source has that many: with tens of processes per core,
+fewer context switches matter.
+"""
 RING_BYTES: Final = 16 << 20
-"""Of a ring, in all modes: a few slices."""
+"""Bytes of a ring in all modes: a few slices."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One way.
+    """One mode.
 
     Attributes:
-        name: as tables and plots call it.
+        name: its name in tables and plots.
         addressing: whether a row is serialized once per worker or once per instance.
         route: the tree of hosts.
         transport: tcp between logical hosts, or one host's shared memory.
-        pickled: whether rows are Python's pickles, one per row and destination.
+        pickled: whether rows are pickled, once per row and destination.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Mode:
 
     @property
     def deployment(self) -> tuple[str, bool]:
-        """What modes must have in common to be switched while the job runs."""
+        """Modes with equal values can be switched while the job runs."""
         return self.transport, self.pickled
 
 
@@ -66,7 +67,7 @@ INSTANCES_TCP = "instances, tcp"
 PICKLED = "instances, tcp, pickled"
 
 COMPARED = tuple(mode.name for mode in MODES)
-"""Their names, in the order of tables."""
+"""Names of the modes, in the order of tables."""
 
 
 def mode_named(name: str) -> Mode:

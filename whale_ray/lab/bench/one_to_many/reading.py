@@ -1,4 +1,4 @@
-"""`ReadEveryByte`: an operator that does nothing but read, and counts what it has read."""
+"""`ReadEveryByte`: an operator that only reads, and counts what it has read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Words = npt.NDArray[np.uint64]
 class ReadEveryByte(Process):
     """Every instance reads every byte of every row; counters and checksums go to the control block.
 
-    One object serves all instances of a worker, each of which makes a pass of its own.
+    One object serves all instances of a worker, with one pass for each.
     """
 
     per_worker: ClassVar[bool] = True
@@ -49,7 +49,7 @@ class ReadEveryByte(Process):
         self._record[b.PID] = os.getpid()
 
     def on_batch(self, batch: Batch, out: Output) -> None:
-        """Read, once for each of the instances that the rows are for."""
+        """Read the rows once for each of their destination instances."""
         begin_ns = self._clock.monotonic_ns()
         instances = out.instances
         first = instances[0] - self._first

@@ -1,12 +1,11 @@
-"""`read_rows`, compiled: every instance reads every byte of every row, by a pass of its own.
+"""`read_rows`, compiled: every instance reads every byte of every row in a pass of its own.
 
-A row has 100 bytes in three columns: a number (uint32), a moment (int64) and 88 bytes of content,
-read as eleven words. An instance's checksum is the sum of all words that it has read; so what it
-should be is known from the input alone, and nothing that was not read can be left out of it.
+A row has 100 bytes in three columns: a number (uint32), a time (int64) and 88 bytes of content,
+read as eleven words. An instance's checksum is the sum of all words that it has read; so the
+expected value follows from the input alone, and any word that was not read changes it.
 
-The passes of a worker's instances take turns, some rows at a time, while these lie in the core's
-nearest cache. Each pass loads all words itself: it goes through memory that the compiler must take
-for changed by the pass before it.
+The passes of a worker's instances take turns over some rows at a time, which stay in the L1 cache.
+Each pass loads all words itself: the compiler must assume that the pass before has changed them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["CONTENT_WORDS", "TILE_ROWS", "read_rows"]
 
 CONTENT_WORDS = 11
 TILE_ROWS = 320
-"""Rows of a turn: 32 kB of them, two thirds of the nearest cache of present processors."""
+"""Rows of a turn: 32 kB, two thirds of the L1 cache of present processors."""
 
 Numbers: TypeAlias = npt.NDArray[np.uint32]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -30,7 +29,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 
 @njit(cache=True, nogil=True, boundscheck=False, inline="never")
 def _pass(numbers: Numbers, moments: Words, content: Words, sums: Words, instance: int) -> None:
-    """Read everything once, for one instance."""
+    """Read all rows once, for one instance."""
     total = np.uint64(0)
     for index in range(numbers.size):
         total += np.uint64(numbers[index])
@@ -43,13 +42,13 @@ def _pass(numbers: Numbers, moments: Words, content: Words, sums: Words, instanc
 
 @njit(cache=True, nogil=True, boundscheck=False)
 def read_rows(numbers: Numbers, moments: Words, content: Words, sums: Words) -> None:
-    """Let each of the instances, whose checksums are `sums` (n,), read all rows.
+    """Read all rows once for each instance, and add to its checksum.
 
     Args:
         numbers: shape (rows,).
         moments: shape (rows,).
         content: shape (11 · rows,).
-        sums: shape (instances,); what is read is added to it, modulo 2**64.
+        sums: shape (instances,); the checksums, to which the words are added modulo 2**64.
     """
     rows = numbers.size
     start = 0

@@ -1,4 +1,4 @@
-"""What was found, as the rows of a report, and the aims."""
+"""The measurements as rows of a report, and the aims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .traffic import reduction, stream_of
 __all__ = ["aims", "measured_rows"]
 
 _PER = 10_000
-"""Bytes are told for so many tuples, as in the paper."""
+"""Bytes are reported per so many tuples, as in the paper."""
 
 TREES = ("non-blocking", "star", "binomial", "chain")
 """The modes of worker-oriented addressing over tcp."""
@@ -71,9 +71,9 @@ def _source_ns(found: ModeResult) -> float:
 
 
 def _serialization(found: ModeResult) -> BenchRow:
-    """Tell which part of the source's host's time goes into serialization.
+    """Return the share of the source's host's time that serialization takes.
 
-    How long it takes to serialize a row is measured by itself, so nothing is timed on its way.
+    Serialization is measured separately, so that the data path need not be timed.
     """
     once_ns = pickling_ns() if found.mode.pickled else encoding_ns(SLICE_ROWS)
     times = 1 if found.mode.addressing == "worker-oriented" else found.shape.instances
@@ -94,7 +94,7 @@ def _bytes(found: ModeResult) -> BenchRow:
     if found.mode.addressing == "instance-oriented":
         copies = found.shape.instances
     computed = formula_bytes(copies)
-    at_most = " at most" if found.mode.route == "non-blocking" else ""  # as it was widest
+    at_most = " at most" if found.mode.route == "non-blocking" else ""  # at its greatest width
     return BenchRow(
         "bytes from the source's host",
         _parameters(found),
@@ -107,7 +107,7 @@ def _bytes(found: ModeResult) -> BenchRow:
 
 
 def formula_bytes(copies: int) -> float:
-    """Return what must leave the source's host for 10,000 tuples that go out `copies` times."""
+    """Return the bytes that the source's host must send for 10,000 tuples in `copies` copies."""
     slices = 64
     stream = stream_of([frame_bytes(SLICE_ROWS)] * slices, RING_BYTES)
     return stream.leaves(copies) / (SLICE_ROWS * slices) * _PER
@@ -132,7 +132,7 @@ def _latencies(found: ModeResult, baseline: ModeResult | None) -> Iterator[Bench
 
 
 def aims(found: Sequence[ModeResult], instances: int) -> Iterator[BenchRow]:
-    """Return what should be reached at `instances` instances, as far as it was measured."""
+    """Return the aims at `instances` instances for which there are measurements."""
     here = by_name(found, instances)
     trees = [here[name] for name in TREES if name in here]
     if not trees:

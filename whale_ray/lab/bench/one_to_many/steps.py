@@ -1,4 +1,4 @@
-"""The gain of each step apart: from a pickle per instance and row to slices over a tree."""
+"""The gain of each step by itself: from a pickle per instance and row to slices over a tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNSLICED: Final[Mapping[str, object]] = {
     "transport.wtl_ms": 0.0,
     "runtime.source_batch_rows": 1,
 }
-"""A row is sent as soon as it is there: nothing is gathered."""
+"""Each row is sent at once, without slicing."""
 
 STEPS: Final = (
     ("encoding: columns, not pickled tuples", PICKLED, INSTANCES_TCP),
@@ -26,14 +26,14 @@ STEPS: Final = (
     ("tree: as many copies as fit the load, not one per host", "star", "non-blocking"),
     ("transport: shared memory, not tcp", "star", "one host"),
 )
-"""What changes, from which mode to which."""
+"""What changes, and between which modes."""
 
 
 def step_rows(found: Sequence[ModeResult], shape: Shape, plan: Plan) -> Iterator[BenchRow]:
-    """Return the gain of each step at one size, out of what was found; measures what is missing.
+    """Return the gain of each step at one size; measures the modes that `found` lacks.
 
-    The gain in throughput is what two cores show that stand for all hosts; that in the processor
-    time of the source's host is what the source would gain if every host had its own.
+    The gain in throughput is that of two cores that stand for all hosts; the gain in processor time
+    of the source's host is what the source would gain if every host had its own cores.
     """
     here = {one.mode.name: one for one in found if one.shape == shape}
     names = {name for _, *modes in STEPS for name in modes} - {"unsliced"}

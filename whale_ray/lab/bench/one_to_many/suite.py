@@ -26,15 +26,15 @@ NOTES: Final = (
     ),
     (
         f"a WTL of {WTL_MS:g} ms; slices of {SLICE_ROWS:,} rows, rings of {RING_BYTES >> 20} MiB: "
-        "with so many processes to a core, fewer and longer turns are what counts; all modes alike"
+        "with so many processes per core, few context switches matter; the same in all modes"
     ),
     (
-        "two cores do the work of 31 hosts here: what a mode would carry with cores of its own per "
-        "host shows in the CPU time of the source's host per tuple (source and its relay)"
+        "two cores do the work of 31 hosts here: the rate of a mode with cores of its own per "
+        "host follows from the CPU time of the source's host per tuple (source and its relay)"
     ),
     (
-        "latencies are from the moment a tuple was due (Poisson, open loop) at 80 % of what the "
-        "slowest of the compared modes carries; multicast: until the last worker has it"
+        "latencies are from when a tuple was due (Poisson, open loop) at 80 % of the rate of "
+        "the slowest compared mode; multicast: until the last worker has received it"
     ),
     "every instance's checksum was compared with the source's after every measurement",
 )
@@ -43,7 +43,7 @@ NOTES: Final = (
 def run_suite(
     quick: bool, only: str | None, sizes: Sequence[int], plots: Path | None
 ) -> BenchReport:
-    """Measure the parts that are wanted; see `one_to_many.run`."""
+    """Measure the chosen parts; see `one_to_many.run`."""
     check_plots(plots)
     machine = describe_machine(("numpy", "numba"))
     plan = _QUICK if quick else _FULL
@@ -91,14 +91,14 @@ def run_suite(
 def _find_all(plan: Plan, sizes: Sequence[int]) -> list[ModeResult]:
     found: list[ModeResult] = []
     for size in sizes:
-        # A pickle per row and instance is so slow that one size tells all.
+        # A pickle per row and instance is so slow that one size is enough.
         names = [name for name in COMPARED if name != PICKLED or size == sizes[-1]]
         found += find(Shape(HOSTS, size), plan, names)
     return found
 
 
 def _links(plan: Plan, rows: list[BenchRow]) -> list[str]:
-    """Add what is bound by links; return a note if this machine cannot have such hosts."""
+    """Add the link-bound rows; return a note if this machine cannot create such hosts."""
     from .link_bound import lack, link_rows
 
     if missing := lack():

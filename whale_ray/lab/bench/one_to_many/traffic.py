@@ -1,4 +1,4 @@
-"""Bytes of a stream on the wire, computed from its frames, to check the measured bytes against.
+"""Bytes of a stream on the wire, computed from its frames, to check the measured bytes.
 
 A host sends each of its children the bytes of the ring: every frame with its length word, rounded
 up to 64 bytes, and the padding where a frame would not fit before the end of the ring. Each message
@@ -22,26 +22,26 @@ class StreamBytes:
     """A stream to one child.
 
     Attributes:
-        ring_bytes: positions that it takes in the ring, padding included.
-        frames: how many frames it has.
+        ring_bytes: bytes of the stream in the ring, padding included.
+        frames: number of its frames.
     """
 
     ring_bytes: int
     frames: int
 
     def leaves(self, copies: int) -> int:
-        """Return how many bytes leave a host that sends it to `copies` children.
+        """Return how many bytes a host sends to `copies` children.
 
-        With as few messages as there can be; more cost 32 bytes each.
+        Assumes the least possible number of messages; each more costs 32 bytes.
         """
         messages = max(self.frames, -(-self.ring_bytes // DATA_BYTES_MAX))
         return copies * (self.ring_bytes + MESSAGE_HEADER_BYTES * messages)
 
 
 def stream_of(frame_bytes: Iterable[int], capacity: int) -> StreamBytes:
-    """Return the bytes that frames of those sizes take in a ring of `capacity` bytes of data.
+    """Return the bytes of frames of the given sizes in a ring of `capacity` bytes of data.
 
-    A size is that of the frame's content: header, columns.
+    A size is that of the frame's content (header and columns).
     """
     position = frames = 0
     for size in frame_bytes:

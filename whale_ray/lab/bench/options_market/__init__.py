@@ -1,7 +1,7 @@
 """`whale-ray bench options-market`: the application's placements, stage by stage (Vega, V).
 
 `placements` runs all that this machine has devices for at one rate; `highest` searches for each the
-highest rate at which less than `MISSED_SHARE` of the messages is missed.
+highest rate at which fewer than `MISSED_SHARE` of the messages are missed.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def run(
     """Measure.
 
     Args:
-        quick: a second per run in the place of five.
+        quick: one second per run instead of five.
         only: one of `PARTS`; None: both.
         plots: the folder for a drawing of each part; None: none is drawn.
         rate: messages per second of the part "placements"; None: the application's default.
 
     Raises:
-        SettingsError: there is no such rate.
+        SettingsError: the rate is out of range.
         ResourceError: plots cannot be drawn.
         JobError: a run was stopped, or the lowest rate was too high.
     """
@@ -96,9 +96,9 @@ def compare(
 
     Args:
         book: the contracts that are traded.
-        market: how much, how long, how many; with `is_highest` the rate does not count.
-        is_highest: search the highest rate of each placement.
-        workers: of each placement; None: as many as it has by default.
+        market: load and duration; with `is_highest` the rate is ignored.
+        is_highest: search for the highest rate of each placement.
+        workers: workers of each placement; None: its default.
     """
     names, without = placements_here()
     runs = []
@@ -131,7 +131,7 @@ def compare(
 def _at_highest(
     at_rate: AtRate, market: OptionsMarketSettings
 ) -> tuple[OptionsMarketSettings, MarketRun]:
-    """Return the highest rate at which next to nothing is missed, and the run at this rate."""
+    """Return the highest rate with almost no missed messages, and the run at this rate."""
     low, high = _SEARCHED
     found = highest_rate(
         lambda rate: at_rate(replace(market, rate=rate)),

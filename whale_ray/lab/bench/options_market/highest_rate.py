@@ -1,4 +1,4 @@
-"""The highest rate at which next to nothing is missed, by bisection."""
+"""The highest rate at which almost no message is missed, by bisection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AnyRun = TypeVar("_AnyRun", bound=_Run)
 
 @dataclass(frozen=True)
 class HighestRate(Generic[_AnyRun]):
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
         rate: messages per second; 0 if even the lowest rate was too high.
@@ -51,7 +51,7 @@ def highest_rate(
     missed_share: float = MISSED_SHARE,
     precision: float = 0.05,
 ) -> HighestRate[_AnyRun]:
-    """Search the highest rate between two at which less than `missed_share` is missed.
+    """Search between two rates for the highest at which less than `missed_share` is missed.
 
     ::
 
@@ -60,13 +60,13 @@ def highest_rate(
         )
 
     Args:
-        measure: runs at a rate and counts; such as `measuring.measure`.
+        measure: runs at a rate and counts, such as `measuring.measure`.
         low, high: messages per second.
         missed_share: limit, not included.
-        precision: the search ends when the next rate would be higher by less than this part.
+        precision: the search ends when the next rate would be higher by less than this share.
 
     Raises:
-        SettingsError: the rates or the precision make no sense.
+        SettingsError: the rates or the precision are out of range.
     """
     if not 0 < low <= high:
         msg = f"the search goes from {low:,.0f} to {high:,.0f} messages/s: give 0 < low <= high"

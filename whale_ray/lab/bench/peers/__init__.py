@@ -1,4 +1,4 @@
-"""Peers: other systems' ways to send every tuple to many instances, measured like our own.
+"""Peers: other systems that send every tuple to many instances, measured like whale-ray.
 
 `python -m whale_ray.lab.bench.peers NAME --instances 480` measures one, without NAME lists all.
 """

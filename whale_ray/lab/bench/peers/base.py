@@ -1,11 +1,11 @@
-"""What a peer is: a program of its own in an environment of its own, bounded in time.
+"""A peer: a program in an environment of its own, with a time limit.
 
 A peer sends tuples of 100 bytes from one source to many instances, each of which reads every byte
-of every tuple (`read_rows`), for some seconds as fast as it can. What it takes then until the last
-instance has read the last tuple counts too.
+of every tuple (`read_rows`), for some seconds as fast as it can. The time until the last instance
+has read the last tuple counts, too.
 
 `make peers` puts the environments into `.peers/`. They hold only what the project's own environment
-lacks, and a program sees one of them alone.
+lacks, and a program sees only one of them.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from ....testing.hosts import owners
 
 TUPLE_BYTES = 100
 HOSTS = 30
-"""Processes that share the instances when there are too many for a process each."""
+"""Processes that share the instances if there are too many for a process each."""
 OWN_PROCESSES_MAX = 16
-"""Up to so many instances have a process each, on one host."""
+"""Most instances that have a process each, on one host."""
 NOT_INSTALLED = "not installed (make peers)"
 
 _ROOT = Path(__file__).resolve().parents[4]
 _START_S = 150.0
-"""What a peer may take beside the seconds it sends: to start, to drain, to end."""
+"""Time for a peer beside its sending: to start, drain and end."""
 _GRACE_S = 5.0
-"""What it may take to clean up after itself once it is told to end."""
+"""Time to clean up after it is told to end."""
 _TAIL_CHARACTERS = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class PeerResult:
-    """What a peer did.
+    """The result of a peer.
 
     Attributes:
-        tuples_per_s: of the source; each of them reached every instance.
-        source_cpu_ns_per_tuple: CPU time of the source; None where it cannot be told apart.
-        cpu_ns_per_tuple: CPU time of all its processes; None where it is not known.
-        note: how it was set up, in a few words.
+        tuples_per_s: rate of the source; each tuple reached every instance.
+        source_cpu_ns_per_tuple: CPU time of the source; None where it cannot be measured
+            separately.
+        cpu_ns_per_tuple: CPU time of all its processes; None where it is unknown.
+        note: its set-up, in a few words.
     """
 
     tuples_per_s: float
@@ -62,7 +63,7 @@ class PeerResult:
 
 @dataclass(frozen=True, slots=True)
 class PeerOutput:
-    """What a program prints, as JSON, on its last line."""
+    """The JSON that a program prints on its last line."""
 
     tuples: int
     wall_s: float
@@ -88,7 +89,7 @@ class PeerOutput:
 
 @dataclass(frozen=True)
 class Command:
-    """A program to run, with what its environment has beside the present one."""
+    """A program to run, and what its environment adds to the present one."""
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -98,10 +99,10 @@ class PeerSystem(ABC):
     """A system to compare with.
 
     Attributes:
-        name: what the command line calls it.
-        what: how it sends, in a few words.
-        batches: numbers of tuples in a message that are worth a measurement, the usual one first.
-        instances_max: with more it takes too much memory or time here.
+        name: its name on the command line.
+        what: its way of sending, in a few words.
+        batches: tuples per message that are worth measuring, the usual number first.
+        instances_max: most instances; more take too much memory or time here.
     """
 
     name: ClassVar[str]
@@ -111,18 +112,18 @@ class PeerSystem(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Return what keeps it from running here, None if nothing does."""
+        """Return why it cannot run here, None if it can."""
 
     @abstractmethod
     def command(self, instances: int, seconds: float, batch: int) -> Command:
-        """Return the program that measures."""
+        """Return the measuring program."""
 
     def measure(self, instances: int, seconds: float, batch: int = 0) -> PeerResult:
         """Run it; `batch` tuples in a message, 0 for the usual number.
 
         Raises:
-            ResourceError: it is not installed, fails, or does not end in time.
-            UsageError: it does not take so many instances.
+            ResourceError: it is not installed, fails or does not end in time.
+            UsageError: it does not support so many instances.
         """
         missing = self.missing()
         if missing is not None:
@@ -150,7 +151,7 @@ def shares(instances: int) -> list[int]:
 
 
 def environment_of(name: str) -> Path:
-    """Return the folder of an environment that `make peers` makes."""
+    """Return the folder of an environment that `make peers` creates."""
     return Path(os.environ.get("WHALE_RAY_PEERS", _ROOT / ".peers")) / name
 
 
@@ -161,13 +162,13 @@ def packages_of(name: str) -> Path:
 
 
 def python_path(name: str) -> dict[str, str]:
-    """Return what lets Python see one environment beside the project's own."""
+    """Return the variables with which Python sees one environment beside the project's own."""
     paths = [str(_ROOT), str(packages_of(name)), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def has_package(environment: str, package: str) -> bool:
-    """Tell whether an environment, or the present one, holds a Python package."""
+    """Return whether an environment or the present one holds a Python package."""
     return (packages_of(environment) / package).is_dir() or find_spec(package) is not None
 
 
@@ -177,7 +178,7 @@ def python_program(module: str, *arguments: object) -> list[str]:
 
 
 def run_program(name: str, command: Command, timeout_s: float) -> PeerOutput:
-    """Run a program to its end, or end it and all that it started; return its last line.
+    """Run a program to its end, or kill it with all its children; return its last line.
 
     Raises:
         ResourceError: it failed, or did not end in time.
@@ -209,12 +210,12 @@ def run_program(name: str, command: Command, timeout_s: float) -> PeerOutput:
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Have the kernel tell this process to end when the one that started it is gone."""
+    """Have the kernel terminate this process when the one that started it ends."""
     owners.end_with_parent(signal.SIGTERM, parent)
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """End a program and what it started, first kindly: some remove files of their own then."""
+    """End a program and its children, first by SIGTERM, on which some remove their files."""
     with contextlib.suppress(ProcessLookupError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)

@@ -1,8 +1,8 @@
-"""Bytewax: functions on rows, in one worker on one thread, over dicts that lie in memory.
+"""Bytewax: functions on rows, in one worker with one thread, over dicts in memory.
 
-It hands Python objects from operator to operator, so its rows are the dicts themselves: nothing is
-converted, and nothing could be sent to another process without pickling it. As in `bench rows` the
-processor time of the whole flow counts, and all that it makes is dropped by a filter at its end.
+It passes Python objects from operator to operator, so its rows are the dicts themselves: nothing is
+converted, but rows for another process would have to be pickled. As in `bench rows` the processor
+time of the whole flow counts, and a filter at the end drops all results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REPETITIONS = 5
 _TIMEOUT_S = 120.0
 
 Step = Callable[[Any, Any], Any]
-"""What is done to a stream with Bytewax's operators: (operators, stream) → stream."""
+"""A step with Bytewax's operators: (operators, stream) → stream."""
 
 
 def _filter_km(op: Any, rows: Any) -> Any:
@@ -73,7 +73,7 @@ STEPS: dict[str, Step] = {
     "flat_map, two rows each": _flat_map,
     "key_by, on_row, emit_row": _totals,
 }
-"""The ways of `bench rows` that Bytewax has too, by name; its rows have no attributes."""
+"""The workloads of `bench rows` that Bytewax has too, by name; its rows have no attributes."""
 
 
 def is_installed() -> bool:
@@ -82,7 +82,7 @@ def is_installed() -> bool:
 
 
 def cpu_ns_per_row(name: str, rows: int) -> float:
-    """Measure one way in a process of its own; return its processor time for each row in ns.
+    """Measure one workload in a process of its own; return its processor time per row in ns.
 
     Raises:
         ResourceError: it is not installed, fails, or does not end in time.
@@ -97,7 +97,7 @@ def cpu_ns_per_row(name: str, rows: int) -> float:
 
 
 def run_step(name: str, dicts: list[dict[str, Any]], *, keep: bool) -> list[dict[str, Any]]:
-    """Run one way over dicts; return what it made, nothing unless that is to be kept."""
+    """Run one workload over dicts; return its results if they are to be kept."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
     from bytewax.testing import TestingSink, TestingSource, run_main
@@ -113,7 +113,7 @@ def run_step(name: str, dicts: list[dict[str, Any]], *, keep: bool) -> list[dict
 
 
 def main(arguments: list[str]) -> None:
-    """Measure: the way's name, rows."""
+    """Measure; the arguments are the workload's name and the number of rows."""
     from ..report import median
     from ..rows import trips
 

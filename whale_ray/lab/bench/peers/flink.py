@@ -1,8 +1,8 @@
 """Flink: `DataStream.broadcast()` to instances of an operator in Java, in one JVM (BroadcastTouch).
 
-Flink serializes a record once for all, and shares the buffer; each instance makes a record of its
-own from it and reads that. Records are single tuples: Flink batches them in its buffers. Counting
-begins after a warm-up, when the compiler has done its work and back-pressure is in force.
+Flink serializes a record once and shares the buffer; each instance deserializes a record of its own
+and reads that. Records are single tuples: Flink batches them in its buffers. Counting begins after
+a warm-up, when the code is compiled and back-pressure is in effect.
 
 The operator is compiled by Janino, which comes with Spark, and runs on the project's own Java.
 """
@@ -39,7 +39,7 @@ class Flink(PeerSystem):
         return None if _jars() else NOT_INSTALLED
 
     def command(self, instances: int, seconds: float, batch: int) -> Command:
-        """See `PeerSystem.command`; compiles the program if that was not done yet."""
+        """See `PeerSystem.command`; compiles the program if needed."""
         del batch  # a record is one tuple
         classes = compile_program()
         argv = [
@@ -56,10 +56,10 @@ class Flink(PeerSystem):
 
 
 def compile_program() -> Path:
-    """Compile the program, unless it is; return the folder of its classes.
+    """Compile the program if needed; return the folder of its classes.
 
     Raises:
-        ResourceError: the compiler refuses it, or there is none.
+        ResourceError: it cannot be compiled, or there is no compiler.
     """
     classes = environment_of(ENVIRONMENT) / "classes"
     compiled = classes / f"{PROGRAM.stem}.class"

@@ -1,7 +1,7 @@
 """OpenMPI: `MPI_Bcast` of prepared bytes from a rank without instances to all others.
 
-It does nothing per tuple, and a rank receives a message once however many instances it serves, each
-of which then reads it. Without `read_rows` it is the bare broadcast.
+It does nothing per tuple. A rank receives a message once, however many instances it serves, and
+each of them reads it. Without `read_rows` it is the bare broadcast.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LAST = 1
 
 
 class OpenMpi(PeerSystem):
-    """MPI_Bcast, every instance reads."""
+    """MPI_Bcast; every instance reads."""
 
     name: ClassVar[str] = "openmpi"
     what: ClassVar[str] = "MPI_Bcast of prepared bytes, touched by every instance"
@@ -52,7 +52,7 @@ class OpenMpi(PeerSystem):
         launcher = [
             *(str(environment_of(ENVIRONMENT) / "bin" / "mpirun"), "--oversubscribe"),
             *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
-            # More ranks than processors: who waits must let the others run.
+            # More ranks than processors: a waiting rank must yield.
             *("--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"),
             *("-n", str(1 + processes_for(instances))),
         ]
@@ -69,7 +69,7 @@ class OpenMpiUntouched(OpenMpi):
 
 
 def _broadcast(world: Any, message: np.ndarray, seconds: float) -> int:
-    """Send for some seconds, the last message marked; return how many."""
+    """Send for some seconds, with the last message marked; return the number of messages."""
     end_ns = _CLOCK.monotonic_ns() + int(seconds * 1e9)
     count = 0
     while not message[0]:
@@ -81,7 +81,7 @@ def _broadcast(world: Any, message: np.ndarray, seconds: float) -> int:
 
 
 def _receive(world: Any, message: np.ndarray, passes: int) -> int:
-    """Receive until the marked message; return how many."""
+    """Receive until the marked message; return the number of messages."""
     count = 0
     while not message[0]:
         world.Bcast(message, root=0)
@@ -92,7 +92,7 @@ def _receive(world: Any, message: np.ndarray, passes: int) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure: instances, seconds, tuples in a message, whether they are touched."""
+    """Measure; arguments: instances, seconds, tuples per message, whether they are read."""
     end_with_parent()
     world = import_module("mpi4py.MPI").COMM_WORLD
     instances, seconds, batch = int(arguments[0]), float(arguments[1]), int(arguments[2])

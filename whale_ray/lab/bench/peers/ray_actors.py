@@ -1,8 +1,8 @@
-"""Ray: a call of an actor method for every instance and batch.
+"""Ray: one call of an actor method for every instance and batch.
 
-A batch goes into the object store once, if it is too large to travel in the call, and every call is
-given a reference to it. The driver keeps a few batches under way and waits for the oldest. As many
-actors as processes: more than 16 instances share 30 of them, each with a call of its own.
+A batch goes into the object store once, if it is too large to travel in the call, and every call
+gets a reference to it. The driver keeps a few batches under way and waits for the oldest. Up to 16
+instances have an actor each; more share 30 actors, each with a call of its own.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ReadingActor:
 
 
 def _fan_out(ray: Any, actors: list[Any], instances: int, content: np.ndarray, end_ns: int) -> int:
-    """Send until `end_ns`, but once at least; return how many batches were read by all."""
+    """Send until `end_ns`, but at least once; return how many batches all instances have read."""
     targets = [actors[number * len(actors) // instances] for number in range(instances)]
     under_way: deque[list[Any]] = deque(maxlen=_BATCHES_UNDER_WAY + 1)
     batches = 0
@@ -85,7 +85,7 @@ def _fan_out(ray: Any, actors: list[Any], instances: int, content: np.ndarray, e
 
 
 def main(arguments: list[str]) -> None:
-    """Measure: instances, seconds, tuples in a batch."""
+    """Measure; arguments: instances, seconds, tuples per batch."""
     import ray
 
     instances, seconds, batch = int(arguments[0]), float(arguments[1]), int(arguments[2])

@@ -1,4 +1,4 @@
-"""Reads every byte, compiled: what an instance does with tuples, in each peer that is in Python."""
+"""The compiled reader of every byte: the work of an instance in each peer that is in Python."""
 
 from __future__ import annotations
 

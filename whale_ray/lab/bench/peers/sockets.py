@@ -44,7 +44,7 @@ def pipe_roles(
 
 
 def zmq_address(name: str) -> str:
-    """Return an address in the abstract namespace: no file is left."""
+    """Return an address in the abstract namespace, which leaves no file."""
     return f"ipc://@whale-ray-bench-{os.getpid()}-{name}"
 
 
@@ -63,7 +63,7 @@ class ZmqSender:
             socket.send(message)
 
     def send_each(self, make: Callable[[], bytes]) -> None:
-        """Make a message anew for each receiver and send it."""
+        """Create a message for each receiver and send it."""
         for socket in self._sockets:
             socket.send(make())
 
@@ -72,7 +72,7 @@ def zmq_receiver(address: str) -> Callable[[], bytes]:
     """Return a function that waits for the next message; made in the process that receives."""
     socket = zmq_pair_socket()
     socket.connect(address)
-    socket.recv()  # the hello: connecting is not part of what is measured
+    socket.recv()  # the first message: connecting is not measured
     return cast("Callable[[], bytes]", socket.recv)
 
 
@@ -83,9 +83,9 @@ def load_zmq() -> Any:
 
 
 def zmq_pair_socket(messages_max: int = 1000) -> Any:
-    """Return a socket on each side of which at most `messages_max` wait; ZeroMQ's default."""
+    """Return a socket that queues at most `messages_max` on each side (default: ZeroMQ's)."""
     zmq = load_zmq()
-    # The context of this process: none is made before the fork.
+    # The context of this process; none is created before the fork.
     socket = zmq.Context.instance().socket(zmq.PAIR)
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
     socket.set_hwm(messages_max)

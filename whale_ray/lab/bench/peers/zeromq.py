@@ -1,10 +1,10 @@
-"""ZeroMQ: published to all, pushed to each destination, and a fan-out of our own messages by hand.
+"""ZeroMQ: PUB/SUB to all, PUSH to each destination, and a fan-out of whale-ray messages.
 
-- *publish*: a SUB socket for every instance; ZeroMQ multiplies the message. The publisher waits for
+- *publish*: a SUB socket for every instance; ZeroMQ copies the message. The publisher waits for
   slow subscribers (XPUB_NODROP), since nothing may be lost.
 - *push*: a PUSH socket for every instance, the same prepared bytes sent to each.
-- *fan-out*: what instance-oriented addressing does, written by hand: a PUSH socket for every
-  destination process; each slice is encoded anew for each instance, and decoded there.
+- *fan-out*: instance-oriented addressing written by hand: a PUSH socket for every destination
+  process; each slice is encoded once per instance, and decoded there.
 
 Up to 16 instances have a process each and are reached over ipc; more share 30 processes, which
 stand for hosts and are reached over tcp. Received bytes are read in place, in compiled code.
@@ -46,13 +46,13 @@ SLICE = 2621
 LARGE_SLICE = 32_768
 
 _QUEUE_BYTES = 1 << 19
-"""What may wait on each side of a connection: with 480 of them, 500 MB in all."""
+"""Bytes that may wait on each side of a connection: with 480 of them, 500 MB in all."""
 _NO_COPIES_FROM_BYTES = 64 << 10
 _CLOCK = SystemClock()
 
 
 class _ZeroMq(PeerSystem):
-    """What the three have in common."""
+    """The common part of the three."""
 
     def missing(self) -> str | None:
         """See `PeerSystem.missing`."""
@@ -65,7 +65,7 @@ class _ZeroMq(PeerSystem):
 
 
 class ZeroMqFanOut(_ZeroMq):
-    """Our own messages, one for each instance, over ZeroMQ."""
+    """Messages of whale-ray, one for each instance, over ZeroMQ."""
 
     name: ClassVar[str] = "zeromq-fan-out"
     what: ClassVar[str] = "slices encoded anew for each instance, pushed to its process"
@@ -93,7 +93,7 @@ Send = Callable[[], None]
 
 
 class _Meeting:
-    """Sockets that find each other: the source's are bound, and tell where through pipes."""
+    """Connects sockets: those of the source are bound, and send their addresses through pipes."""
 
     def __init__(self, count: int, nbytes: int, over: str) -> None:
         self._over = over
@@ -101,7 +101,7 @@ class _Meeting:
         self.pipes = [Pipe(duplex=False) for _ in range(count)]
 
     def socket(self, kind: str, queues: int = 1) -> Any:
-        """Return a socket of this process' own context; `queues` share what may wait."""
+        """Return a socket of this process' own context; `queues` share the bytes that may wait."""
         zmq = load_zmq()
         context = zmq.Context.instance()
         context.set(zmq.MAX_SOCKETS, 4096)
@@ -111,22 +111,22 @@ class _Meeting:
         return socket
 
     def bind(self, socket: Any, number: int, tell: list[Connection]) -> None:
-        """Bind a socket and tell those who are to connect to it."""
+        """Bind a socket and send its address to those who are to connect."""
         name = f"peer-{number}"
         socket.bind("tcp://127.0.0.1:*" if self._over == "tcp" else zmq_address(name))
         for connection in tell:
             connection.send(socket.last_endpoint.rstrip(b"\0"))
 
     def connect(self, socket: Any, place: int) -> None:
-        """Connect a socket to the one whose address comes through the pipe of `place`."""
+        """Connect a socket to the address that comes through the pipe of `place`."""
         socket.connect(self.pipes[place][0].recv())
 
 
 def _paced(seconds: float, send: Send, finish: Callable[[], object]) -> int:
-    """Send for some seconds, then tell all that this was it; return how many batches were sent."""
+    """Send for some seconds, then an end marker to all; return how many batches were sent."""
     end_ns = _CLOCK.monotonic_ns() + int(seconds * 1e9)
     batches = 0
-    while not batches or _CLOCK.monotonic_ns() < end_ns:  # once even if the time is up already
+    while not batches or _CLOCK.monotonic_ns() < end_ns:  # at least once
         send()
         batches += 1
     finish()
@@ -134,7 +134,7 @@ def _paced(seconds: float, send: Send, finish: Callable[[], object]) -> int:
 
 
 def _received(sockets: list[Any], consume: Callable[[np.ndarray], object]) -> int:
-    """Read from all sockets until each has brought an empty message; return how many others."""
+    """Read from all sockets until each has an empty message; return the number of others."""
     zmq = load_zmq()
     poller, count = zmq.Poller(), 0
     for socket in sockets:
@@ -164,7 +164,7 @@ def push_roles(instances: int, seconds: float, batch: int, over: str) -> list[Ro
         for number, socket in enumerate(sockets):
             meeting.bind(socket, number, [meeting.pipes[number][1]])
         for socket in sockets:
-            socket.send(b"")  # returns once somebody has connected
+            socket.send(b"")  # returns once a peer has connected
         content, copies = bytes(nbytes), nbytes < _NO_COPIES_FROM_BYTES
 
         def send() -> None:
@@ -183,9 +183,10 @@ def publish_roles(instances: int, seconds: float, batch: int, over: str) -> list
 
     def source() -> Work:
         zmq = load_zmq()
-        socket = meeting.socket("XPUB")  # a PUB socket that lets one see who has subscribed
+        socket = meeting.socket("XPUB")  # a PUB socket that shows its subscribers
         socket.setsockopt(zmq.XPUB_NODROP, 1)
-        socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # tell of each, although all subscribe to the same
+        # Report every subscriber, although all subscribe to the same topic.
+        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         meeting.bind(socket, 0, [tell for _, tell in meeting.pipes])
         for _ in range(instances):
             socket.recv()
@@ -223,7 +224,7 @@ def _readers(meeting: _Meeting, instances: int, kind: str) -> list[Role]:
 
 
 def fan_out_roles(instances: int, seconds: float, batch: int, over: str) -> list[Role]:
-    """One connection for each process; a message of our own for each of its instances."""
+    """One connection for each process; a whale-ray message for each of its instances."""
     from ....transport.wire import codec
     from ....transport.wire.messages import WorkerMessage
     from ....transport.wire.types import Schema
@@ -282,7 +283,7 @@ def fan_out_roles(instances: int, seconds: float, batch: int, over: str) -> list
 
 
 def _aligned(frame: np.ndarray) -> np.ndarray:
-    """Return a message where it lies, or from a multiple of 8 bytes on."""
+    """Return a message without a copy if it is aligned to 8 bytes, else an aligned copy."""
     return frame if frame.ctypes.data % 8 == 0 else frame.copy()
 
 
@@ -294,7 +295,7 @@ _ROLES = {
 
 
 def main(arguments: list[str]) -> None:
-    """Measure: mode, instances, seconds, tuples in a message."""
+    """Measure; arguments: mode, instances, seconds, tuples per message."""
     mode, instances, seconds, batch = (
         arguments[0],
         int(arguments[1]),
