@@ -26,7 +26,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ..configs.errors import Interrupted, UsageError, WhaleError
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CoProcess",
+    "InputOrder",
     "InstanceContext",
     "Output",
     "Process",
@@ -51,6 +53,9 @@ __all__ = [
 ]
 
 RowCall: TypeAlias = "Callable[[Row, Output], object]"
+
+InputOrder: TypeAlias = Literal["event time", "arrival"]
+"""The order in which an operator takes its rows: by event time, or as they arrive."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,8 @@ class Output(ABC):
     Attributes:
         time_ns: the event time (int64 ns since the epoch) of rows that are emitted without one.
             It is set before every call: to the row's time in `on_row`, to the time of a batch
-            whose rows all have the same, to the watermark in `on_watermark` and `close`, otherwise
-            to None. A process may set it, too.
+            whose rows all have the same, to the watermark in `on_watermark`, to a time just after
+            it in `on_deadline` and `close`, otherwise to None. A process may set it, too.
         instances: the instances that the rows of this call are for: all that the object serves, or
             one of them, see `Process.one_by_one`.
     """
@@ -117,6 +122,25 @@ class Output(ABC):
         """Emit one row: `out.emit_row(request_id=7, distance_m=12.5)`."""
         self.emit_rows((values,))
 
+    @abstractmethod
+    def emit_to(
+        self,
+        output: str,
+        rows: Batch | Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        times: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Emit rows on one of the operator's `outputs`: `out.emit_to("late", batch)`.
+
+        Args:
+            output: the name of the output.
+            rows: as for `emit`, or as for `emit_rows`.
+            times: as for `emit`; not for a sequence of rows, which all have `time_ns`.
+
+        Raises:
+            UsageError: the operator has no output of that name.
+            TopologyError: as for `emit`.
+        """
+
 
 class Process:
     """An operator with one input.
@@ -133,6 +157,25 @@ class Process:
     """If true, a `per_worker` object is called once for each instance where instance-oriented
     addressing sends the same rows to every instance; `out.instances` is then that instance. If
     false, it is called once for all. With event-time ordering it is always called once."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("main",)
+    """The names of its outputs. The first one is the stream that `process` returns, the others are
+    read by `stream.side_output(name)` and written by `out.emit_to(name, …)`. Rows for an output
+    that nobody reads are counted, and go nowhere."""
+
+    schemas: Mapping[str, Schema] = MappingProxyType({})
+    """As `schema`, for the other outputs, by name."""
+
+    takes_late_rows: ClassVar[bool] = False
+    """Whether it takes rows with an event time that its watermark has passed already. It must, to
+    stand behind a source with `on_late="pass"`."""
+
+    late_outputs: ClassVar[tuple[str, ...]] = ()
+    """Those of its outputs on which it may emit rows that lie behind the watermark."""
+
+    input_order: ClassVar[InputOrder | None] = None
+    """The order in which it takes its rows unless the user says another: "event time", "arrival",
+    or None: by event time if its streams have event times."""
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
@@ -152,6 +195,20 @@ class Process:
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """React to a watermark: all rows with event time ≤ `watermark_ns` (ns) have arrived."""
+
+    def deadline_ns(self) -> int | None:
+        """Return when to call `on_deadline`, in ns since the epoch by `context.clock.wall_ns()`.
+
+        None: at no time. The worker asks after every call of the object, and sleeps until then.
+        """
+        return None
+
+    def on_deadline(self, now_ns: int, out: Output) -> None:
+        """React to the processing time: `now_ns` (ns since the epoch) has reached `deadline_ns`.
+
+        Move the deadline; it is called again until that lies after now. It is not called any more
+        once the input has ended: finish in `close`.
+        """
 
     def close(self, out: Output) -> None:
         """Send what is left; called once, after the last row of a run that did not fail."""
@@ -180,6 +237,21 @@ class CoProcess:
 
     schema: Schema | None = None
     """As `Process.schema`."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("main",)
+    """As `Process.outputs`."""
+
+    schemas: Mapping[str, Schema] = MappingProxyType({})
+    """As `Process.schemas`."""
+
+    takes_late_rows: ClassVar[bool] = False
+    """As `Process.takes_late_rows`."""
+
+    late_outputs: ClassVar[tuple[str, ...]] = ()
+    """As `Process.late_outputs`."""
+
+    input_order: ClassVar[InputOrder | None] = None
+    """As `Process.input_order`."""
 
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
@@ -228,6 +300,13 @@ class CoProcess:
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """React to a watermark: all rows of both inputs with time ≤ `watermark_ns` have arrived."""
+
+    def deadline_ns(self) -> int | None:
+        """As `Process.deadline_ns`."""
+        return None
+
+    def on_deadline(self, now_ns: int, out: Output) -> None:
+        """As `Process.on_deadline`."""
 
     def close(self, out: Output) -> None:
         """Send what is left; called once, after the last row of a run that did not fail."""

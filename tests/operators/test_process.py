@@ -26,6 +26,9 @@ class Collected(Output):
     def emit(self, batch: Any, times: Any = None) -> None:
         raise NotImplementedError
 
+    def emit_to(self, output: str, rows: Any, times: Any = None) -> None:
+        raise NotImplementedError
+
     def emit_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self.rows += [(self.time_ns, dict(row)) for row in rows]
 

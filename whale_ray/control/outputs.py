@@ -10,7 +10,7 @@ from ..configs.errors import WhaleError
 from ..operators.sinks.base import SinkResult, Staged
 from ..operators.sinks.writer_schema import nullable
 from ..plan.columns import known_columns
-from ..plan.logical import LogicalPlan
+from ..plan.logical import MAIN, LogicalPlan
 from ..worker.staged_output import StagedOutput
 
 _log = logging.getLogger(__name__)
@@ -26,9 +26,9 @@ def staged_of(sink_id: str, workers: Iterable[StagedOutput], logical: LogicalPla
     staged = [part for worker in workers for part in worker.parts.get(sink_id, ())]
     if any(part.schema is not None for part in staged):
         return staged
-    learnt = {name: schema for worker in workers for name, schema in worker.columns.items()}
+    learnt = {output: schema for worker in workers for output, schema in worker.columns.items()}
     try:
-        columns = known_columns(logical, learnt)[sink_id]
+        columns = known_columns(logical, learnt)[sink_id, MAIN]
     except (WhaleError, OSError):  # an input was removed meanwhile
         columns = None
     if columns is None:

@@ -53,7 +53,8 @@ class InstanceMetrics:
         instance: the instance; for a per-worker group its lowest one.
         worker: where it runs.
         rows_in: rows received, or read by a source.
-        rows_out: rows emitted.
+        rows_out: rows emitted, on the main output.
+        side_rows_out: rows emitted on each other output, by its name.
         busy_ns: time spent in the operator's own code.
         blocked_ns: time during which a full output kept its stage from working.
         watermark_ns: the operator's event-time watermark.
@@ -68,6 +69,7 @@ class InstanceMetrics:
     worker: int
     rows_in: int = 0
     rows_out: int = 0
+    side_rows_out: dict[str, int] = field(default_factory=dict)
     busy_ns: int = 0
     blocked_ns: int = 0
     watermark_ns: int = WATERMARK_NONE
@@ -75,6 +77,10 @@ class InstanceMetrics:
     latency: LatencyHistogram | None = None
     buffered_rows: int = 0
     spilled_bytes: int = 0
+
+    def count_side(self, output: str, rows: int) -> None:
+        """Count rows that were emitted on a side output."""
+        self.side_rows_out[output] = self.side_rows_out.get(output, 0) + rows
 
     def drop(self, reasons: dict[str, int]) -> None:
         """Count rows left out."""

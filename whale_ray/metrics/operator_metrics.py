@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from .counters import InstanceMetrics, LatencyHistogram
@@ -15,7 +15,8 @@ class OperatorMetrics:
     """One operator over all its instances.
 
     Attributes:
-        rows_in, rows_out: rows so far.
+        rows_in, rows_out: rows so far; those out on the main output.
+        side_rows_out: rows out on each other output, by its name.
         rate_per_s: rows received a second, since the previous snapshot.
         lag_ms: how far in event time the slowest instance is behind the furthest source; None
             without event time.
@@ -43,6 +44,7 @@ class OperatorMetrics:
     spilled_bytes: int
     latency_p50_ms: float | None
     latency_p99_ms: float | None
+    side_rows_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,11 @@ def operator_metrics(
     instances = [interval.now for interval in intervals]
     busy, busiest = max((interval.busy, interval.now.instance) for interval in intervals)
     dropped: Counter[str] = Counter()
+    side_rows_out: Counter[str] = Counter()
     latency = LatencyHistogram()
     for metrics in instances:
         dropped.update(metrics.rows_dropped)
+        side_rows_out.update(metrics.side_rows_out)
         if metrics.latency is not None:
             latency.merge(metrics.latency)
     return OperatorMetrics(
@@ -122,6 +126,7 @@ def operator_metrics(
         spilled_bytes=sum(metrics.spilled_bytes for metrics in instances),
         latency_p50_ms=latency.quantile_ms(0.5),
         latency_p99_ms=latency.quantile_ms(0.99),
+        side_rows_out=dict(side_rows_out),
     )
 
 

@@ -54,7 +54,9 @@ def _operator_rows(operators: Sequence[OperatorMetrics]) -> list[tuple[str, ...]
             m.operator_id,
             str(m.instances),
             f"{m.rows_in:,}",
-            f"{m.rows_out:,}",
+            ", ".join(
+                [f"{m.rows_out:,}", *(f"{n} {rows:,}" for n, rows in m.side_rows_out.items())]
+            ),
             f"{m.rate_per_s:,.0f}",
             "" if m.lag_ms is None else f"{m.lag_ms:,.0f}",
             f"{m.busy:.0%}",

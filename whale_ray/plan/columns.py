@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import ExpressionError, TopologyError
-from .logical import LogicalPlan, OperatorKind, OperatorNode
+from .logical import MAIN, LogicalPlan, OperatorKind, OperatorNode, OutputKey
 from .unions import columns_of_schema, difference
 
 if TYPE_CHECKING:
@@ -20,41 +20,66 @@ if TYPE_CHECKING:
     from ..operators.transforms import Transform
     from ..transport.wire.types import Schema
 
-_NO_SCHEMAS: Mapping[str, Schema] = MappingProxyType({})
+_NO_SCHEMAS: Mapping[OutputKey, Schema] = MappingProxyType({})
 
 
 def known_columns(
-    logical: LogicalPlan, learnt: Mapping[str, Schema] = _NO_SCHEMAS
-) -> dict[str, Schema | None]:
-    """Return the schema of each operator's output, by id; for a sink, that of its input.
+    logical: LogicalPlan, learnt: Mapping[OutputKey, Schema] = _NO_SCHEMAS
+) -> dict[OutputKey, Schema | None]:
+    """Return the schema of each output of each operator; of a sink's, that of its input.
 
     None stands for a schema that is not known.
 
     Args:
         logical: the topology.
-        learnt: the schemas of the rows that operators produced while running, by id.
+        learnt: the schemas of the rows that operators produced while running.
 
     Raises:
         TopologyError: an expression does not fit the columns that its operator reads, or streams
             of a union have different columns.
         InputError: a source cannot determine its columns.
     """
-    known: dict[str, Schema | None] = {}
+    known: dict[OutputKey, Schema | None] = {}
     for node in logical.nodes:
-        known[node.id] = learnt[node.id] if node.id in learnt else _columns(node, known)
+        if node.kind.is_stateful:
+            known.update(_process_columns(node, known))
+        elif (node.id, MAIN) not in learnt:
+            known[node.id, MAIN] = _columns(node, known)
+        known.update({key: learnt[key] for key in node.output_keys if key in learnt})
     return known
 
 
-def _columns(node: OperatorNode, known: Mapping[str, Schema | None]) -> Schema | None:
+def _process_columns(
+    node: OperatorNode, known: Mapping[OutputKey, Schema | None]
+) -> dict[OutputKey, Schema | None]:
+    """Return the columns of a process' outputs, if it can tell them from those of its inputs."""
+    inputs = tuple(known[feed.source] for feed in node.inputs)
+    schemas = schemas_of_process(node.payload, inputs)
+    return {
+        key: schemas.get(name) for key, name in zip(node.output_keys, node.outputs, strict=True)
+    }
+
+
+def schemas_of_process(
+    payload: object, inputs: tuple[Schema | None, ...]
+) -> Mapping[str, Schema | None]:
+    """Return the columns of each output of a process by its name, as far as they are known.
+
+    What makes the instances can tell them if it is an object with a method `output_schemas`, which
+    takes the columns of the inputs. A user's class declares them when an instance of it is made.
+    """
+    tell = None if isinstance(payload, type) else getattr(payload, "output_schemas", None)
+    return {} if tell is None else tell(inputs)
+
+
+def _columns(node: OperatorNode, known: Mapping[OutputKey, Schema | None]) -> Schema | None:
     if node.kind is OperatorKind.SOURCE:
         return cast("Source", node.payload).schema()
     if node.kind is OperatorKind.UNION:
         return _union_columns(node, known)
-    input_schema = known[node.inputs[0].upstream]
+    input_schema = known[node.inputs[0].source]
     if node.kind is OperatorKind.SINK:
         return input_schema
-    if node.kind is not OperatorKind.TRANSFORM:
-        return None  # a process declares its columns when an instance of it is created
     transform = cast("Transform", node.payload)
     if input_schema is None:
         return transform.declared
@@ -69,10 +94,12 @@ def _transform_columns(operator_id: str, transform: Transform, schema: Schema) -
         raise TopologyError(msg) from error
 
 
-def _union_columns(union: OperatorNode, schemas: Mapping[str, Schema | None]) -> Schema | None:
+def _union_columns(
+    union: OperatorNode, schemas: Mapping[OutputKey, Schema | None]
+) -> Schema | None:
     first: tuple[str, Schema] | None = None
     for feed in union.inputs:
-        schema = schemas[feed.upstream]
+        schema = schemas[feed.source]
         if schema is None:
             continue
         first = first or (feed.upstream, schema)

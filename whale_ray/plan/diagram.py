@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from .physical import PhysicalPlan, Stage
+from .logical import describe_output
+from .physical import Edge, PhysicalPlan, Stage
 
 _GLYPH = 7.3
 """Mean advance of a monospaced 12 px glyph, in px."""
@@ -72,7 +73,7 @@ def _arrange(plan: PhysicalPlan) -> list[_Box]:
             boxes[stage.id] = _Box(x, y, width, _height(stage), _lines(stage))
             y += _height(stage) + _GAP_Y
         captions = [
-            len(edge.grouping.describe()) for stage in column for edge in plan.out_edges(stage.id)
+            len(_caption(plan, edge)) for stage in column for edge in plan.out_edges(stage.id)
         ]
         x += width + max(_GAP_X_MIN, 6.2 * max(captions, default=0) + 24)
     return [boxes[stage.id] for stage in plan.stages]
@@ -111,9 +112,15 @@ def _arrows(plan: PhysicalPlan, boxes: list[_Box], marker: str) -> str:
             f' {x2:.1f} {y2:.1f}" fill="none" stroke="currentColor" stroke-opacity=".7"'
             f' marker-end="url(#{escape(marker)})"/>'
             f'<text x="{x1 + 6:.1f}" y="{y1 - 5:.1f}" font-size="10" fill="currentColor"'
-            f' opacity=".8">{escape(edge.grouping.describe())}</text>'
+            f' opacity=".8">{escape(_caption(plan, edge))}</text>'
         )
     return "".join(drawn)
+
+
+def _caption(plan: PhysicalPlan, edge: Edge) -> str:
+    """Return the text at an arrow: the grouping, and which output it begins at."""
+    output = describe_output(plan.operator(edge.source_operator), edge.source_output)
+    return output + edge.grouping.describe()
 
 
 def _port(plan: PhysicalPlan, boxes: list[_Box], stage: int, edge: int, *, out: bool) -> float:

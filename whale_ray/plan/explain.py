@@ -16,7 +16,7 @@ from .custom_transports import custom_transport_tables
 from .data_path import Devices, data_paths, describe_link, describe_link_rule, probe_devices
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
-from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode
+from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode, describe_output
 from .memory import FreeMemory, memory_for_rings
 from .physical import Edge, PhysicalPlan, Stage
 from .planner import plan_unsized
@@ -101,7 +101,7 @@ def _logical_table(logical: LogicalPlan) -> Table:
             node.id,
             node.kind.value,
             describe_payload(node),
-            ", ".join(_describe_input(feed) for feed in node.inputs),
+            ", ".join(_describe_input(logical, feed) for feed in node.inputs),
             _describe_time(node),
             node.location,
         )
@@ -114,10 +114,11 @@ def _logical_table(logical: LogicalPlan) -> Table:
     )
 
 
-def _describe_input(feed: Input) -> str:
+def _describe_input(logical: LogicalPlan, feed: Input) -> str:
+    read = logical.output_name(feed.source)
     if isinstance(feed.grouping, Forward):
-        return feed.upstream
-    return f"{feed.upstream} ({feed.grouping.describe()})"
+        return read
+    return f"{read} ({feed.grouping.describe()})"
 
 
 def _describe_time(node: OperatorNode) -> str:
@@ -132,7 +133,7 @@ def _stage_table(plan: PhysicalPlan) -> Table:
     rows = tuple(
         (
             str(stage.id),
-            _describe_chain(stage, stage.head),
+            _describe_chain(plan, stage, stage.head),
             f"×{stage.parallelism}",
             _describe_placement(stage),
             "one object per worker" if stage.per_worker else "",
@@ -174,10 +175,16 @@ def _ray_table(plan: PhysicalPlan, cluster: Cluster) -> Table:
     return Table(f"Ray: {_count(len(rows), 'host')}", headers, tuple(rows))
 
 
-def _describe_chain(stage: Stage, operator: str) -> str:
-    """Return an operator and what is fused behind it: "a → b", with branches "a → (b | c → d)"."""
+def _describe_chain(plan: PhysicalPlan, stage: Stage, operator: str) -> str:
+    """Return an operator and what is fused behind it.
+
+    This is "a → b", with branches "a → (b | c → d)", behind a side output "a → (b | late: c)".
+    """
+    node = plan.operator(operator)
     branches = [
-        _describe_chain(stage, after) for after in stage.links[operator] if isinstance(after, str)
+        describe_output(node, plan.output_read(after)) + _describe_chain(plan, stage, after)
+        for after in stage.links[operator]
+        if isinstance(after, str)
     ]
     if not branches:
         return operator
@@ -207,7 +214,7 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
     rows = tuple(
         (
             str(edge.id),
-            f"{edge.source_operator} → {edge.target_operator}{_describe_port(plan, edge)}",
+            f"{plan.source_name(edge)} → {edge.target_operator}{_describe_port(plan, edge)}",
             edge.grouping.describe(),
             ("event-time order" if edge.ordered else "times") if edge.carries_time else "",
             described[edge.id],

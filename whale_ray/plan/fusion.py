@@ -217,6 +217,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     reason=feed.reason,
                     transport=feed.stream.transport,
                     first_source=feed.first_source,
+                    source_output=feed.stream.output,
                 )
             )
     return StageGraph(

@@ -32,6 +32,12 @@ LEFT = 0
 RIGHT = 1
 """The port of the right side of a connection."""
 
+MAIN = 0
+"""The number of an operator's main output, its only one unless it is a process that has others."""
+
+OutputKey: TypeAlias = tuple[str, int]
+"""An output: its operator's id, and its number there."""
+
 
 class OperatorKind(StrEnum):
     """The kind of an operator, which determines the type of its payload."""
@@ -78,6 +84,13 @@ class Input:
     """For a row whose key is null: the job fails, or the row is dropped and counted."""
     transport: Transport | None = None
     """The user's transport for rows between processes; None: whale-ray's own."""
+    output: int = MAIN
+    """Which of the upstream operator's outputs is read."""
+
+    @property
+    def source(self) -> OutputKey:
+        """The output that is read."""
+        return self.upstream, self.output
 
 
 @dataclass(frozen=True)
@@ -104,10 +117,22 @@ class OperatorNode:
     """For a process: whether it receives its rows in the order of their event times."""
     per_worker: bool = False
     """For a process: one object serves all instances of a worker."""
+    outputs: tuple[str, ...] = ("main",)
+    """The names of its outputs; the main one comes first."""
     location: str = ""
     """Where the user wrote it: "file.py:12"."""
     request: ResourceRequest | None = None
     """For a process: the Ray resources of each instance."""
+
+    @property
+    def output_keys(self) -> tuple[OutputKey, ...]:
+        """All of its outputs."""
+        return tuple((self.id, output) for output in range(len(self.outputs)))
+
+
+def describe_output(node: OperatorNode, output: int) -> str:
+    """Return what names an output before what reads it: "late: ", "" for the main output."""
+    return "" if output == MAIN else f"{node.outputs[output]}: "
 
 
 @dataclass(frozen=True)
@@ -128,6 +153,13 @@ class LogicalPlan:
     def node(self, operator_id: str) -> OperatorNode:
         """Return the operator of that id; raise KeyError if there is none."""
         return self._by_id[operator_id]
+
+    def output_name(self, key: OutputKey) -> str:
+        """Return the name of an output in tables and messages: "counts", "counts.late"."""
+        operator_id, output = key
+        if output == MAIN:
+            return operator_id
+        return f"{operator_id}.{self.node(operator_id).outputs[output]}"
 
     def consumers(self, operator_id: str) -> tuple[tuple[OperatorNode, Input], ...]:
         """Return every (operator, input) that reads the output of `operator_id`, in plan order."""

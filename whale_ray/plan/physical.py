@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
+from .logical import MAIN, LogicalPlan, OnBadRows, OperatorKind, OperatorNode
 from .streams import CustomStream, StreamPlan
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Edge:
     first_source: int = 0
     """The number of its first instance among all instances that feed the port, by which rows of
     equal time are ordered. It differs from 0 only for the later streams of a union."""
+    source_output: int = MAIN
+    """Which of the source operator's outputs it carries."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,16 @@ class PhysicalPlan(StreamPlan):
     @cached_property
     def _stage_of_operator(self) -> dict[str, Stage]:
         return {operator: stage for stage in self.stages for operator in stage.operators}
+
+    def output_read(self, link: str | int) -> int:
+        """Return which output of the operator before it a link of a stage reads."""
+        if isinstance(link, int):
+            return self.edges[link].source_output
+        return self.operator(link).inputs[0].output
+
+    def source_name(self, edge: Edge) -> str:
+        """Return the name of the output that an edge carries, for tables and messages."""
+        return self.logical.output_name((edge.source_operator, edge.source_output))
 
     def stage_of(self, operator_id: str) -> Stage:
         """Return the stage that runs an operator; raise KeyError if there is none."""

@@ -38,7 +38,12 @@ def streams_of(feed: Input, united: Mapping[str, tuple[Input, ...]]) -> tuple[In
     if feed.upstream not in united:
         return (feed,)
     return tuple(
-        replace(feed, upstream=stream.upstream, transport=stream.transport or feed.transport)
+        replace(
+            feed,
+            upstream=stream.upstream,
+            output=stream.output,
+            transport=stream.transport or feed.transport,
+        )
         for stream in united[feed.upstream]
     )
 

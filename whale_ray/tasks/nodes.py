@@ -6,7 +6,8 @@ operator, the instance and the row, with the user's own traceback first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, NoReturn
 
@@ -17,14 +18,15 @@ from ..operators.process import CoProcess, InstanceContext, Process, call_method
 from ..operators.sinks.base import SinkWriter, Staged
 from ..operators.transforms import RowFailure, Transform
 from ..plan.explanation import number_ranges
+from ..plan.logical import MAIN
 from ..state.event_time_buffer import EventTimeBuffer, Released
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.clock import Clock
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .capture import enter, leave, running
-from .flow import Downstream, WatermarkBoard
-from .process_output import ProcessOutput
+from .flow import Downstream, FanOut, WatermarkBoard
+from .process_output import make_output
 
 
 class Node:
@@ -36,6 +38,7 @@ class Node:
 
     Attributes:
         takes_input: whether rows reach it from upstream; a source's do not.
+        is_polled: whether it acts by itself: it reads, or has deadlines.
         ended: whether no more rows come out of it.
         cut_short: whether it ended before it had read everything, since it was drained.
         limits_waiting: whether rows wait for the types of their columns for a limited time only.
@@ -43,6 +46,7 @@ class Node:
     """
 
     takes_input: ClassVar[bool] = True
+    is_polled = False
     ended = False
     cut_short = False
     limits_waiting = False
@@ -56,9 +60,9 @@ class Node:
         self._place = place_of(context)
 
     @property
-    def columns(self) -> Schema | None:
-        """The columns of what it passed on, or would have; None if it has seen no row."""
-        return self._columns
+    def columns(self) -> Mapping[int, Schema]:
+        """The columns of what it passed on, or would have, on each of its outputs."""
+        return {} if self._columns is None else {MAIN: self._columns}
 
     def emit(self, batch: Batch) -> None:
         """Take rows from the operator that it is fused behind."""
@@ -91,7 +95,7 @@ class Node:
         """Read no more from outside the job."""
 
     def poll(self, now_ns: int) -> bool:
-        """Read one batch from outside the job; return whether anything happened."""
+        """Read one batch from outside the job, or do what is due; return whether it did."""
         return False
 
     def due_ns(self, now_ns: int) -> int | None:
@@ -265,7 +269,8 @@ class SinkNode(Node):
 class ProcessNode(Node):
     """A process or co-process at a stage's head: takes rows by port, in event-time order if asked.
 
-    `buffer` is None where rows are handed over as they arrive.
+    `outputs` is what follows each of its outputs. `buffer` is None where rows are handed over as
+    they arrive.
     """
 
     def __init__(
@@ -273,7 +278,7 @@ class ProcessNode(Node):
         context: InstanceContext,
         worker: int,
         process: Process | CoProcess,
-        output: Downstream,
+        outputs: Sequence[Downstream],
         buffer: EventTimeBuffer | None,
         ports: int,
         needs_times: bool,
@@ -281,23 +286,23 @@ class ProcessNode(Node):
     ) -> None:
         super().__init__(context, worker)
         self._process = process
-        self._downstream = output
+        self._downstream = outputs[MAIN] if len(outputs) == 1 else FanOut(outputs)
         self._buffer = buffer
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
-        self._output = ProcessOutput(
-            output, self.metrics, needs_times, process.schema, bounded=bounded
-        )
+        self._output = make_output(process, outputs, self.metrics, needs_times, bounded=bounded)
         self.limits_waiting = not bounded
         self._output.instances = context.instances
         self._one_by_one = process.one_by_one and buffer is None
+        base = Process if isinstance(process, Process) else CoProcess
+        self.is_polled = type(process).deadline_ns is not base.deadline_ns
         with self.guard():
             call_method(process.open, context)
 
     @property
-    def columns(self) -> Schema | None:
+    def columns(self) -> Mapping[int, Schema]:
         """The columns of what it emitted, or those that it declares."""
-        return self._output.columns
+        return self._output.columns_of_each
 
     def accept(self, port: int, source: int, batch: Batch) -> None:
         """Take rows of producer `source` for all instances."""
@@ -356,15 +361,59 @@ class ProcessNode(Node):
         """
         self._release(WATERMARK_END)
         self.ended = True
-        last_ns = self.metrics.watermark_ns
-        if last_ns != WATERMARK_NONE:
-            last_ns = max(last_ns, self._passed_on_ns + 1)
+        last_ns = self._after_watermark()
         self.metrics.watermark_ns = WATERMARK_END
         with self._output.during(last_ns, 0), self.guard():
             call_method(self._process.close, self._output)
         self._output.finish()
         self._note_waiting(0)
         self._downstream.end()
+
+    def due_ns(self, now_ns: int) -> int | None:
+        """Return when the process' deadline is, monotonic ns."""
+        if self.ended or not self.is_polled:
+            return None
+        deadline_ns = self._deadline_ns()
+        return None if deadline_ns is None else now_ns + deadline_ns - self._clock.wall_ns()
+
+    def poll(self, now_ns: int) -> bool:
+        """Call the process if its deadline has passed; return whether it had."""
+        deadline_ns = None if self.ended else self._deadline_ns()
+        if deadline_ns is None:
+            return False
+        wall_ns = self._clock.wall_ns()
+        if wall_ns < deadline_ns:
+            return False
+        with self._output.during(self._after_watermark(), 0), self.guard():
+            call_method(self._process.on_deadline, wall_ns, self._output)
+        self._note_waiting(self._output.waiting_rows)
+        return True
+
+    def _deadline_ns(self) -> int | None:
+        """Return the process' deadline, ns since the epoch.
+
+        Raises:
+            UsageError: it is neither an integer nor None.
+        """
+        with self.guard():
+            deadline_ns = self._process.deadline_ns()
+            if deadline_ns is None:
+                return None
+            try:
+                return operator.index(deadline_ns)
+            except TypeError:
+                msg = (
+                    f"{type(self._process).__name__}.deadline_ns returned a"
+                    f" {type(deadline_ns).__name__}: return an integer, ns since the epoch, or None"
+                )
+                raise UsageError(msg) from None
+
+    def _after_watermark(self) -> int:
+        """Return the latest event time seen, or a later one that no watermark has passed."""
+        last_ns = self.metrics.watermark_ns
+        if last_ns == WATERMARK_NONE:
+            return last_ns
+        return max(last_ns, self._passed_on_ns + 1)
 
     def update_metrics(self) -> None:
         """Count the rows that wait, and read the gauges of the buffer."""
@@ -439,11 +488,22 @@ def place_of(context: InstanceContext) -> str:
     return f"{context.operator_id}#{number_ranges(context.instances)}"
 
 
-def make_process(factory: Callable[[], object]) -> Process | CoProcess:
-    """Call what the user gave to `process`; raises TypeError if it makes something else."""
+def make_process(factory: Callable[[], object], outputs: tuple[str, ...]) -> Process | CoProcess:
+    """Call what the user gave to `process`.
+
+    Raises:
+        TypeError: it makes something else now than while the topology was built, where its outputs
+            had these names.
+    """
     process = factory()
     if not isinstance(process, Process | CoProcess):
         msg = f"process() was given something that makes {type(process).__name__}, not a Process"
+        raise TypeError(msg)
+    if tuple(process.outputs) != outputs:
+        msg = (
+            f"{type(process).__name__} has the outputs {', '.join(process.outputs)} here, and had"
+            f" {', '.join(outputs)} while the topology was built: make the same in both places"
+        )
         raise TypeError(msg)
     return process
 

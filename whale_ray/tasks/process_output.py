@@ -8,26 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import TopologyError
+from ..configs.errors import TopologyError, UsageError
 from ..metrics.counters import InstanceMetrics
-from ..operators.process import Output
+from ..operators.process import CoProcess, Output, Process
+from ..plan.logical import MAIN
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .flow import Downstream
 from .row_gatherer import RowGatherer
 
+_NO_SIDES: Mapping[str, ProcessOutput] = MappingProxyType({})
+
 
 class ProcessOutput(Output):
     """The output of one process instance; rows that are emitted one by one are gathered.
 
     `needs_times` says whether anything downstream uses event times; `columns` are those of what was
-    emitted, else the declared ones.
+    emitted, else the declared ones. `name` is that of a side output, and `sides` are the side
+    outputs behind the main one: each gathers its own rows, and the main one leads them.
     """
 
     def __init__(
@@ -36,6 +41,8 @@ class ProcessOutput(Output):
         metrics: InstanceMetrics,
         needs_times: bool,
         schema: Schema | None,
+        name: str = "",
+        sides: Mapping[str, ProcessOutput] = _NO_SIDES,
         *,
         bounded: bool = True,
     ) -> None:
@@ -45,12 +52,24 @@ class ProcessOutput(Output):
         self._rows = RowGatherer(metrics.operator_id, schema, bounded=bounded)
         self._emitted: list[Batch] = []
         self._origin_ns = 0
+        self._name = name
+        self._by_name = dict(sides)
+        self._sides = tuple(self._by_name.values())
         self.columns = schema
+
+    @property
+    def columns_of_each(self) -> Mapping[int, Schema]:
+        """The columns of each output, as far as they are known, by the output's number."""
+        outputs = enumerate((self, *self._sides), MAIN)
+        return {number: one.columns for number, one in outputs if one.columns is not None}
 
     @property
     def waiting_rows(self) -> int:
         """The number of rows that wait until a value tells the types of their columns."""
-        return self._rows.waiting_rows
+        waiting = self._rows.waiting_rows
+        for side in self._sides:
+            waiting += side.waiting_rows
+        return waiting
 
     @contextmanager
     def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:
@@ -60,6 +79,9 @@ class ProcessOutput(Output):
         yield
         self._gather(final=False)
         self._deliver()
+        for side in self._sides:
+            side._gather(final=False)
+            side._deliver()
 
     def emit(
         self, batch: Batch | Mapping[str, Any], times: npt.NDArray[np.int64] | None = None
@@ -90,14 +112,32 @@ class ProcessOutput(Output):
         if self._rows.add(values, time_ns):
             self._gather(final=False)
 
+    def emit_to(
+        self,
+        output: str,
+        rows: Batch | Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        times: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """See `Output.emit_to`."""
+        side = self._by_name.get(output)
+        if side is None:
+            raise self._unknown_output(output)
+        side.time_ns, side._origin_ns = self.time_ns, self._origin_ns
+        if isinstance(rows, (Batch, Mapping)):
+            side.emit(rows, times)
+        else:
+            side.emit_rows(rows)
+
     def know_inputs(self, schemas: Sequence[Schema]) -> None:
         """Take the columns of the inputs: they give types to columns that have no value yet."""
-        self._rows.inputs = schemas
+        for output in (self, *self._sides):
+            output._rows.inputs = schemas
 
     def finish(self) -> None:
         """Pass on what was held back until its columns' types were known."""
-        self._gather(final=True)
-        self._deliver()
+        for output in (self, *self._sides):
+            output._gather(final=True)
+            output._deliver()
 
     def _gather(self, final: bool) -> None:
         batch = self._rows.take(final)
@@ -113,8 +153,16 @@ class ProcessOutput(Output):
     def _deliver(self) -> None:
         emitted, self._emitted = self._emitted, []
         for rows in emitted:
-            self._metrics.rows_out += rows.num_rows
+            if self._name:
+                self._metrics.count_side(self._name, rows.num_rows)
+            else:
+                self._metrics.rows_out += rows.num_rows
             self._downstream.emit(rows)
+
+    def _unknown_output(self, output: str) -> UsageError:
+        others = " or ".join(map(repr, self._by_name))
+        remedy = f"it has {others}" if others else "declare it in the class, outputs = ('main', …)"
+        return UsageError(f"emit_to({output!r}, …): there is no such side output; {remedy}")
 
     def _time(self) -> int | None:
         if self.time_ns is None and self._needs_times:
@@ -125,6 +173,26 @@ class ProcessOutput(Output):
             )
             raise TopologyError(msg)
         return self.time_ns
+
+
+def make_output(
+    process: Process | CoProcess,
+    downstreams: Sequence[Downstream],
+    metrics: InstanceMetrics,
+    needs_times: bool,
+    *,
+    bounded: bool,
+) -> ProcessOutput:
+    """Return the outputs of a process, led by the main one; `downstreams` is what follows each."""
+    sides = {
+        name: ProcessOutput(
+            downstream, metrics, needs_times, process.schemas.get(name), name, bounded=bounded
+        )
+        for name, downstream in zip(process.outputs[1:], downstreams[1:], strict=True)
+    }
+    return ProcessOutput(
+        downstreams[MAIN], metrics, needs_times, process.schema, sides=sides, bounded=bounded
+    )
 
 
 def _has_no_rows(columns: Mapping[str, Any]) -> bool:

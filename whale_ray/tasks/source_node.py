@@ -27,6 +27,7 @@ class SourceNode(Node):
     """
 
     takes_input: ClassVar[bool] = False
+    is_polled = True
 
     def __init__(
         self,

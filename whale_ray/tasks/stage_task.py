@@ -95,15 +95,15 @@ class StageTask:
             self._head.end()
 
     def poll(self, now_ns: int) -> bool:
-        """Pass on rows that are due, and let a source read; return whether anything happened."""
-        if (self._head.takes_input and not self._limit_waiting) or self.blocked:
+        """Pass on rows that are due, and let the head read or act; return whether it did."""
+        if not (self._head.is_polled or self._limit_waiting) or self.blocked:
             return False
         moved = False
         for node in self._limit_waiting:
             if _is_due(node, now_ns):
                 node.pass_on_waiting()
                 moved = True
-        if not self._head.takes_input:
+        if self._head.is_polled:
             moved |= self._head.poll(now_ns)
         if moved:
             self.settle(now_ns)

@@ -17,7 +17,7 @@ from ..plan.assignment import (
     attempt_token,
     job_is_bounded,
 )
-from ..plan.logical import OperatorKind, OperatorNode
+from ..plan.logical import MAIN, OperatorKind, OperatorNode
 from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
 from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
@@ -136,13 +136,13 @@ class TaskBuilder:
         )
 
     def process_node(
-        self, node: OperatorNode, context: InstanceContext, output: Downstream
+        self, node: OperatorNode, context: InstanceContext, outputs: Sequence[Downstream]
     ) -> ProcessNode:
         """Make a process or co-process and open it."""
         runtime = self._settings.runtime
         ports = len(node.inputs)  # a union is one of them
         with naming_user_errors(context):
-            process = make_process(cast("type[CoProcess]", node.payload))
+            process = make_process(cast("type[CoProcess]", node.payload), node.outputs)
         buffer = None
         if node.event_time_order:
             buffer = EventTimeBuffer(
@@ -155,7 +155,7 @@ class TaskBuilder:
         )
         bounded = job_is_bounded(self._assignment)
         return ProcessNode(
-            context, self._worker, process, output, buffer, ports, needs_times, bounded
+            context, self._worker, process, outputs, buffer, ports, needs_times, bounded
         )
 
     def transform_node(
@@ -218,7 +218,8 @@ class _TaskAssembly:
         builder, stage = self._builder, self._stage
         operator = builder.plan.operator(operator_id)
         context = builder.context(operator, stage, self._instances)
-        output = self._output(operator_id)
+        outputs = [self._output(operator_id, number) for number in range(len(operator.outputs))]
+        output = outputs[MAIN]
         node: Node
         match operator.kind:
             case OperatorKind.SOURCE:
@@ -228,17 +229,21 @@ class _TaskAssembly:
             case OperatorKind.SINK:
                 node = builder.sink_node(operator, context)
             case _:
-                node = builder.process_node(operator, context, output)
+                node = builder.process_node(operator, context, outputs)
         self._nodes.append(node)
         return node
 
-    def _output(self, operator_id: str) -> Downstream:
+    def _output(self, operator_id: str, number: int) -> Downstream:
+        """Return what follows one of an operator's outputs."""
+        plan = self._builder.plan
         targets: list[Downstream] = []
         for link in self._stage.links.get(operator_id, ()):
+            if plan.output_read(link) != number:
+                continue
             if isinstance(link, str):
                 targets.append(self._node(link))
             else:
-                writer = self._builder.writer(self._builder.plan.edges[link], self._instances[0])
+                writer = self._builder.writer(plan.edges[link], self._instances[0])
                 self._writers.append(writer)
                 targets.append(writer)
         return targets[0] if len(targets) == 1 else FanOut(targets)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..operators.sinks.base import Staged
+from ..plan.logical import OutputKey
 from ..transport.wire.types import Schema
 
 
@@ -16,9 +17,9 @@ class StagedOutput:
     Attributes:
         parts: what its sinks staged, by operator id.
         cut_short: whether a source of it was drained.
-        columns: those of what its operators made, by operator id.
+        columns: those of what its operators made, by output.
     """
 
     parts: Mapping[str, Sequence[Staged]]
     cut_short: bool
-    columns: Mapping[str, Schema] = field(default_factory=dict)
+    columns: Mapping[OutputKey, Schema] = field(default_factory=dict)

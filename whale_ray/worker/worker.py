@@ -25,6 +25,7 @@ from ..metrics.counters import WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
 from ..plan.assignment import Assignment, job_is_bounded
+from ..plan.logical import OutputKey
 from ..plan.physical import watermark_slots
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.reader_builder import ReaderBuilder
@@ -141,13 +142,13 @@ class Worker:
         if not self._bounded:
             return StagedOutput({}, cut_short)
         parts: dict[str, list[Staged]] = {}
-        columns: dict[str, Schema] = {}
+        columns: dict[OutputKey, Schema] = {}
         for node in nodes:
             part = node.stage()
             if part is not None:
                 parts.setdefault(node.context.operator_id, []).append(part)
-            if node.columns is not None:
-                columns[node.context.operator_id] = node.columns
+            for output, schema in node.columns.items():
+                columns[node.context.operator_id, output] = schema
         return StagedOutput(parts, cut_short, columns)
 
     def drain(self, attempt: int) -> None:

@@ -22,6 +22,9 @@ class Emitted(Output):
     def emit_rows(self, rows):
         raise AssertionError("rows one by one are too slow here")
 
+    def emit_to(self, output, rows, times=None):
+        raise AssertionError("the applications' operators have one output")
+
     def rows(self) -> list[dict]:
         return [row for batch in self.batches for row in batch.rows()]
 

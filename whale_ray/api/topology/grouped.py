@@ -21,7 +21,7 @@ class GroupedStream(ReadableStream):
     """A stream with a grouping: `process` it, `connect` it, or apply a stateless method."""
 
     def __init__(self, stream: Stream, grouping: Grouping, on_null_key: OnBadRows) -> None:
-        super().__init__(stream._registry, stream.id, grouping, on_null_key, stream._transport)
+        super().__init__(stream._registry, stream._source, grouping, on_null_key, stream._transport)
         self._stream = stream
 
     def __repr__(self) -> str:

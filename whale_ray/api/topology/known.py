@@ -25,6 +25,15 @@ def columns_of(schema: Schema | None) -> KnownColumns | None:
     return None if schema is None else {field.name: field.type for field in schema.fields}
 
 
+def as_known_schema(columns: KnownColumns | None) -> Schema | None:
+    """Return the schema of columns if the types of all of them are known."""
+    from ...transport.wire.types import Field, Schema
+
+    if columns is None or None in columns.values():
+        return None
+    return Schema(tuple(Field(name, kind) for name, kind in columns.items() if kind is not None))
+
+
 def as_schema(operator_id: str, schema: object) -> Schema | None:
     """Return the schema that a user passed: a `Schema`, a mapping {'column': 'int64'}, or None.
 

@@ -23,7 +23,9 @@ GROUPINGS = (
 TRANSFORMS = ("map", "filter", "flat_map", "select", "with_column")
 """The methods that need no state."""
 
-STREAM_METHODS = frozenset({*GROUPINGS, *TRANSFORMS, "connect", "process", "sink", "union", "via"})
+STREAM_METHODS = frozenset(
+    {*GROUPINGS, *TRANSFORMS, "connect", "process", "side_output", "sink", "union", "via"}
+)
 """The methods of all kinds of streams."""
 
 OTHER_NAMES: Mapping[str, str] = {
@@ -55,6 +57,8 @@ OTHER_NAMES: Mapping[str, str] = {
     "concat": "union",
     "merge": "union",
     "stateful_map": "key_by('column').process(…)",
+    "getSideOutput": "side_output",
+    "get_side_output": "side_output",
     "foreach": "sink",
     "for_each": "sink",
     "add_sink": "sink",
@@ -154,6 +158,17 @@ def other_name(kind: str, name: str, columns: Collection[str] = ()) -> str:
         near = get_close_matches(name, STREAM_METHODS, n=1)
         hint = f": did you mean {near[0]}?" if near else ""
     return f"{kind!r} object has no attribute {name!r}{hint}"
+
+
+def no_side_output(name: object, is_main: bool, names: Collection[str]) -> str:
+    """Return the message for a side output that a stream's operator does not have."""
+    if not is_main:
+        return f"side_output({name!r}) of a side output: call it on the stream of process(…)"
+    has = f"it has {', '.join(map(repr, names))}" if names else "it has none"
+    return (
+        f"there is no side output {name!r}, {has}: a process names its outputs in its class,"
+        " outputs = ('main', 'late')"
+    )
 
 
 _RUN = "write whale.run(topology), or whale.submit(topology, on='processes') to go on meanwhile"

@@ -10,20 +10,23 @@ from typing import Any
 
 from ...operators.groupings import Key
 from ...operators.process import CoProcess, Process, instead_of_returning
+from ...plan.columns import schemas_of_process
 from ...plan.logical import Input, OperatorKind, OperatorNode
 from ...plan.requests import CPU, GPU, ResourceRequest
 from .checks import accepts, describe_value, mistake, name_of
-from .known import kind_of_key
+from .known import as_known_schema, columns_of, kind_of_key
 from .locations import caller_location
 from .registry import Registry
 
 _CALLED = (
     *("open", "on_batch", "on_row", "on_left", "on_right", "on_left_row", "on_right_row"),
-    *("on_merged", "on_watermark", "close"),
+    *("on_merged", "on_watermark", "on_deadline", "close"),
 )
 """The methods of a process that a worker calls; their return values are not used."""
 
 Factory = Callable[[], Process | CoProcess]
+ProcessKind = type[Process] | type[CoProcess] | Process | CoProcess
+"""A class of operators or an object of it: both say how they are to be run."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def add_process(
     """
     operator_id = registry.choose_id("process", wanted_id)
     connected = len(inputs) == 2
-    factory, per_worker = check_process(operator_id, operator, connected=connected)
+    factory, kind = check_process(operator_id, operator, connected=connected)
     timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
     if event_time_order is None:
         event_time_order = any(registry.some_event_time(feed.upstream) for feed in inputs)
@@ -112,12 +115,34 @@ def add_process(
         parallelism=parallelism,
         has_event_time=all(timed),
         event_time_order=event_time_order,
-        per_worker=per_worker,
+        per_worker=bool(kind.per_worker),
+        outputs=_outputs_of(operator_id, kind),
         location=caller_location(),
         request=request_of(operator_id, wanted),
     )
-    registry.add(node, None)
+    known = [as_known_schema(registry.columns(feed.source)) for feed in inputs]
+    schemas = schemas_of_process(factory, tuple(known))
+    registry.add(node, *(columns_of(schemas.get(name)) for name in node.outputs))
     return operator_id
+
+
+def _outputs_of(operator_id: str, kind: ProcessKind) -> tuple[str, ...]:
+    """Return the names of an operator's outputs.
+
+    Raises:
+        TopologyError: they are not different names.
+    """
+    outputs = kind.outputs
+    is_names = isinstance(outputs, (tuple, list)) and all(
+        isinstance(name, str) and name.isidentifier() for name in outputs
+    )
+    if not is_names or not outputs or len(set(outputs)) < len(outputs):
+        raise mistake(
+            operator_id,
+            f"outputs is {outputs!r}: name each output once, the main one first, as in"
+            " outputs = ('main', 'late')",
+        )
+    return tuple(outputs)
 
 
 def check_same_key(registry: Registry, left: Input, right: Input) -> None:
@@ -132,8 +157,8 @@ def check_same_key(registry: Registry, left: Input, right: Input) -> None:
             f" columns ({', '.join(mine)}) and {right.upstream!r} by {len(theirs)}"
             f" ({', '.join(theirs)}): key both by as many",
         )
-    own = registry.columns(left.upstream) or {}
-    other = registry.columns(right.upstream) or {}
+    own = registry.columns(left.source) or {}
+    other = registry.columns(right.source) or {}
     for name, other_name in zip(mine, theirs, strict=True):
         one, two = own.get(name), other.get(other_name)
         if one is not None and two is not None and kind_of_key(one) != kind_of_key(two):
@@ -145,8 +170,10 @@ def check_same_key(registry: Registry, left: Input, right: Input) -> None:
             )
 
 
-def check_process(operator_id: str, operator: object, *, connected: bool) -> tuple[Factory, bool]:
-    """Return the factory of an operator's instances, and whether one object serves a worker.
+def check_process(
+    operator_id: str, operator: object, *, connected: bool
+) -> tuple[Factory, ProcessKind]:
+    """Return the factory of an operator's instances, and their class or one of them.
 
     A factory that is neither a class nor a `functools.partial` of one is called once, to check the
     object that it returns. Expensive set-up therefore belongs into `open`.
@@ -176,7 +203,7 @@ def check_process(operator_id: str, operator: object, *, connected: bool) -> tup
     if isinstance(made_class, type):
         _check_class(operator_id, made_class, connected=connected)
         _check_no_arguments(operator_id, operator)
-        return operator, bool(made_class.per_worker)  # type: ignore[attr-defined] # checked above
+        return operator, made_class
     _check_no_arguments(operator_id, operator)
     made = _call_once(operator_id, operator)
     if isinstance(made, type) or not isinstance(made, (Process, CoProcess)):
@@ -186,7 +213,7 @@ def check_process(operator_id: str, operator: object, *, connected: bool) -> tup
             f" class derived from {_wanted(connected)}",
         )
     _check_class(operator_id, type(made), connected=connected)
-    return operator, bool(made.per_worker)
+    return operator, made
 
 
 def _wanted(connected: bool) -> str:

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ...operators.groupings import Grouping
-from ...plan.logical import LEFT, Input, OnBadRows, OperatorKind, OperatorNode
+from ...plan.logical import (
+    LEFT,
+    Input,
+    OnBadRows,
+    OperatorKind,
+    OperatorNode,
+    OutputKey,
+)
 from . import misuse
 from .checks import mistake
 from .endpoints import check_sink, check_transport
@@ -47,13 +54,14 @@ class ReadableStream(ABC):
     def __init__(
         self,
         registry: Registry,
-        upstream: str,
+        upstream: OutputKey,
         grouping: Grouping,
         on_null_key: OnBadRows = "fail",
         transport: Transport | None = None,
     ) -> None:
         self._registry = registry
-        self._upstream = upstream
+        self._source = upstream
+        self._upstream, self._output = upstream
         self._grouping = grouping
         self._on_null_key = on_null_key
         self._transport = transport or registry.transport
@@ -217,10 +225,17 @@ class ReadableStream(ABC):
             raise mistake(self.id, misuse.subscript(key))
 
     def _columns(self) -> KnownColumns | None:
-        return self._registry.columns(self._upstream)
+        return self._registry.columns(self._source)
 
     def _input(self, port: int = LEFT) -> Input:
-        return Input(self._upstream, port, self._grouping, self._on_null_key, self._transport)
+        return Input(
+            self._upstream,
+            port,
+            self._grouping,
+            self._on_null_key,
+            self._transport,
+            self._output,
+        )
 
     def _transform(
         self,
@@ -236,7 +251,7 @@ class ReadableStream(ABC):
 
     @abstractmethod
     def _output_of(self, operator_id: str) -> Stream:
-        """Return the output of an operator of the same topology."""
+        """Return the main output of an operator of the same topology."""
 
     def _add(
         self,

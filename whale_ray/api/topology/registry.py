@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...configs.errors import TopologyError
 from ...operators.groupings import Global
-from ...plan.logical import LogicalPlan, OperatorKind, OperatorNode
+from ...plan.logical import MAIN, LogicalPlan, OperatorKind, OperatorNode, OutputKey
 from .checks import check_name, check_parallelism, mistake
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Registry:
         self.name = name
         self.transport = transport
         self._nodes: dict[str, OperatorNode] = {}
-        self._columns: dict[str, KnownColumns | None] = {}
+        self._columns: dict[OutputKey, KnownColumns | None] = {}
         self._transports: list[tuple[str, Transport, str]] = []
 
     def choose_id(self, verb: str, wanted: str | None) -> str:
@@ -56,12 +56,12 @@ class Registry:
             ),
         )
 
-    def add(self, node: OperatorNode, columns: KnownColumns | None) -> None:
+    def add(self, node: OperatorNode, *columns: KnownColumns | None) -> None:
         """Add an operator whose inputs are in the registry already.
 
         Args:
             node: the operator; its id is free.
-            columns: the columns of its output, as far as they are known.
+            columns: the columns of each of its outputs, as far as they are known.
 
         Raises:
             TopologyError: its parallelism is not possible, or there are too many operators. The
@@ -78,7 +78,7 @@ class Registry:
         if len(self._nodes) >= OPERATORS_MAX:
             raise mistake(node.id, f"topology {self.name!r} has {OPERATORS_MAX} operators already")
         self._nodes[node.id] = node
-        self._columns[node.id] = columns
+        self._columns.update(zip(node.output_keys, columns, strict=True))
 
     def note_transport(self, upstream: str, transport: Transport, location: str) -> None:
         """Record that the user set a transport for a stream of an operator."""
@@ -93,9 +93,18 @@ class Registry:
         """Return the operator of that id."""
         return self._nodes[operator_id]
 
-    def columns(self, operator_id: str) -> KnownColumns | None:
-        """Return the columns of an operator's output, as far as they are known."""
-        return self._columns[operator_id]
+    def columns(self, key: OutputKey) -> KnownColumns | None:
+        """Return the columns of an output, as far as they are known."""
+        return self._columns[key]
+
+    def output_name(self, key: OutputKey) -> str:
+        """Return the name of an output in messages: "counts", "counts.late"."""
+        return self._plan.output_name(key)
+
+    @property
+    def _plan(self) -> LogicalPlan:
+        """The operators so far, as a plan that is not complete."""
+        return LogicalPlan(self.name, self.nodes)
 
     def some_event_time(self, operator_id: str) -> bool:
         """Return whether an operator's rows, or (behind a union) some of them, have event times."""
@@ -133,9 +142,9 @@ class Registry:
                 " with .sink(whale.sinks.…)"
             )
             raise TopologyError(msg)
-        read = {feed.upstream for node in nodes for feed in node.inputs}
+        read = {feed.source for node in nodes for feed in node.inputs}
         for node in nodes:
-            if node.kind is not OperatorKind.SINK and node.id not in read:
+            if node.kind is not OperatorKind.SINK and (node.id, MAIN) not in read:
                 raise mistake(
                     node.id,
                     f"nothing reads its output ({node.verb} at {node.location}): end it with"
@@ -143,7 +152,7 @@ class Registry:
                 )
         used = {(feed.upstream, id(feed.transport)) for node in nodes for feed in node.inputs}
         self._check_transports(used)
-        return LogicalPlan(self.name, nodes)
+        return self._plan
 
     def _check_transports(self, used: set[tuple[str, int]]) -> None:
         for upstream, transport, location in self._transports:

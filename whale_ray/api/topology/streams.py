@@ -28,7 +28,7 @@ from ...operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
-from ...plan.logical import LEFT, Input, OnBadRows
+from ...plan.logical import LEFT, MAIN, Input, OnBadRows
 from . import misuse
 from .checks import check_choice, check_function, mistake
 from .grouped import GroupedStream
@@ -46,11 +46,26 @@ if TYPE_CHECKING:
 class Stream(ReadableStream):
     """The output of an operator. A grouping sends its rows to instances of the next operator."""
 
-    def __init__(self, registry: Registry, operator_id: str) -> None:
-        super().__init__(registry, operator_id, Forward())
+    def __init__(self, registry: Registry, operator_id: str, output: int = MAIN) -> None:
+        super().__init__(registry, (operator_id, output), Forward())
 
     def __repr__(self) -> str:
-        return f"Stream({self.id!r} of topology {self._registry.name!r})"
+        name = self._registry.output_name(self._source)
+        return f"Stream({name!r} of topology {self._registry.name!r})"
+
+    def side_output(self, name: str) -> Stream:
+        """Return another output of the operator whose main output this stream is.
+
+        An operator names its outputs in its class, `Process.outputs`, and emits rows on this one
+        by `out.emit_to(name, …)`. Its watermark is the operator's.
+
+        Raises:
+            TopologyError: the operator has no other output of that name.
+        """
+        outputs = self._registry.node(self.id).outputs
+        if self._output != MAIN or name not in outputs[1:]:
+            raise mistake(self.id, misuse.no_side_output(name, self._output == MAIN, outputs[1:]))
+        return Stream(self._registry, self.id, outputs.index(name))
 
     def union(self, *others: Stream, id: str | None = None) -> Stream:
         """Return a stream with all rows of this stream and of others with equal columns.
@@ -155,7 +170,7 @@ class Stream(ReadableStream):
                 f" named {stream._registry.name!r}: make all with the same Topology",
             )
         own = None if stream._transport is self._registry.transport else stream._transport
-        return Input(stream.id, LEFT, Forward(), transport=own)
+        return Input(stream.id, LEFT, Forward(), transport=own, output=stream._output)
 
     def _grouped(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...configs.errors import TopologyError
-from ...plan.logical import Input, OperatorKind, OperatorNode, Union
+from ...plan.logical import Input, OperatorKind, OperatorNode, OutputKey, Union
 from ...plan.unions import difference
 from .checks import describe_value, mistake
 from .known import KnownColumns
@@ -28,7 +28,7 @@ def add_union(registry: Registry, union_id: str, inputs: tuple[Input, ...]) -> N
         has_event_time=all(registry.node(feed.upstream).has_event_time for feed in inputs),
         location=caller_location(),
     )
-    known = _equal_columns(registry, union_id, [feed.upstream for feed in inputs])
+    known = _equal_columns(registry, union_id, [feed.source for feed in inputs])
     registry.add(node, known)
 
 
@@ -38,18 +38,21 @@ def no_stream(union_id: str, passed: object) -> TopologyError:
     return mistake(union_id, f"union takes streams, not {describe_value(passed)}{hint}")
 
 
-def _equal_columns(registry: Registry, union_id: str, streams: list[str]) -> KnownColumns | None:
+def _equal_columns(
+    registry: Registry, union_id: str, streams: list[OutputKey]
+) -> KnownColumns | None:
     """Return the columns that all streams have, as far as they are known."""
     united: tuple[str, KnownColumns] | None = None
     for stream in streams:
         columns = registry.columns(stream)
+        name = registry.output_name(stream)
         if columns is None:
             continue
         if united is None:
-            united = stream, columns
+            united = name, columns
             continue
         first, known = united
-        differs = difference(first, known, stream, columns)
+        differs = difference(first, known, name, columns)
         if differs:
             raise mistake(union_id, differs)
         united = first, {name: kind or columns[name] for name, kind in known.items()}
