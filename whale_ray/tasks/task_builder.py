@@ -27,8 +27,9 @@ from .addressing import AddressingStrategy, KeyedAddressing, WorkerOriented
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
-from .nodes import Node, ProcessNode, SinkNode, TransformNode, make_process, naming_user_errors
+from .nodes import Node, SinkNode, TransformNode, naming_user_errors
 from .partitioner import make_partitioner
+from .process_node import ProcessNode, make_process
 from .ring_queue import OutRing
 from .source_node import SourceNode
 from .stage_task import StageTask

@@ -1,0 +1,240 @@
+"""A process or co-process as a worker runs it: rows by port, watermarks, deadlines, the end."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+from ..configs.errors import UsageError
+from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
+from ..plan.logical import MAIN
+from ..state.event_time_buffer import EventTimeBuffer, Released
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..transport.wire.batch import Batch
+from ..transport.wire.types import Schema
+from .flow import Downstream, FanOut
+from .nodes import Node
+from .process_output import make_output
+
+
+class ProcessNode(Node):
+    """A process or co-process at a stage's head: takes rows by port, in event-time order if asked.
+
+    `outputs` is what follows each of its outputs. `buffer` is None where rows are handed over as
+    they arrive.
+    """
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        worker: int,
+        process: Process | CoProcess,
+        outputs: Sequence[Downstream],
+        buffer: EventTimeBuffer | None,
+        ports: int,
+        needs_times: bool,
+        bounded: bool,
+    ) -> None:
+        super().__init__(context, worker)
+        self._process = process
+        self._downstream = outputs[MAIN] if len(outputs) == 1 else FanOut(outputs)
+        self._buffer = buffer
+        self._empty: list[Batch | None] = [None] * ports
+        self._passed_on_ns = WATERMARK_NONE
+        self._output = make_output(process, outputs, self.metrics, needs_times, bounded=bounded)
+        self.limits_waiting = not bounded
+        self._output.instances = context.instances
+        self._one_by_one = process.one_by_one and buffer is None
+        base = Process if isinstance(process, Process) else CoProcess
+        self.is_polled = type(process).deadline_ns is not base.deadline_ns
+        with self.guard():
+            call_method(process.open, context)
+
+    @property
+    def columns(self) -> Mapping[int, Schema]:
+        """The columns of what it emitted, or those that it declares."""
+        return self._output.columns_of_each
+
+    def accept(self, port: int, source: int, batch: Batch) -> None:
+        """Take rows of producer `source` for all instances."""
+        self._output.instances = self.context.instances
+        self.metrics.rows_in += batch.num_rows
+        self._take(port, source, batch)
+
+    def accept_for(self, instance: int, port: int, source: int, batch: Batch) -> None:
+        """Call a process with `one_by_one` for each instance; the rows are counted once."""
+        if not self._one_by_one:
+            super().accept_for(instance, port, source, batch)
+            return
+        self._output.instances = (instance,)
+        if instance == self.context.instances[-1]:
+            self.metrics.rows_in += batch.num_rows
+        self._take(port, source, batch)
+
+    def _take(self, port: int, source: int, batch: Batch) -> None:
+        """Call the process, or let the rows wait for event time."""
+        if self._empty[port] is None:
+            self._empty[port] = Batch.empty(batch.schema)  # the first rows tell a port's columns
+            self._output.know_inputs([known.schema for known in self._empty if known is not None])
+        if self._buffer is not None:
+            self._buffer.add(port, source, batch)
+            return
+        with self._output.during(common_time(batch), batch.origin_ns), self.guard(batch):
+            self._call(port, batch)
+        self._note_waiting(self._output.waiting_rows)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Hand over the rows whose time has come, then the watermark.
+
+        It is not passed on while the output keeps rows back; the next one covers it.
+        """
+        self._release(watermark_ns)
+        self.metrics.watermark_ns = watermark_ns
+        with self._output.during(watermark_ns, 0), self.guard():
+            call_method(self._process.on_watermark, watermark_ns, self._output)
+        self._note_waiting(self._output.waiting_rows)
+        if not self._output.waiting_rows:
+            self._passed_on_ns = watermark_ns
+            self._downstream.advance(watermark_ns)
+
+    def pass_on_waiting(self) -> None:
+        """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
+        self._output.finish()
+        self._note_waiting(0)
+        if self.metrics.watermark_ns > self._passed_on_ns:
+            self._passed_on_ns = self.metrics.watermark_ns
+            self._downstream.advance(self._passed_on_ns)
+
+    def end(self) -> None:
+        """Hand over all that is left and let the process close.
+
+        What it emits then has the latest event time seen, but after the last watermark.
+        """
+        self._release(WATERMARK_END)
+        self.ended = True
+        last_ns = self._after_watermark()
+        self.metrics.watermark_ns = WATERMARK_END
+        with self._output.during(last_ns, 0), self.guard():
+            call_method(self._process.close, self._output)
+        self._output.finish()
+        self._note_waiting(0)
+        self._downstream.end()
+
+    def due_ns(self, now_ns: int) -> int | None:
+        """Return when the process' deadline is, monotonic ns."""
+        if self.ended or not self.is_polled:
+            return None
+        deadline_ns = self._deadline_ns()
+        return None if deadline_ns is None else now_ns + deadline_ns - self._clock.wall_ns()
+
+    def poll(self, now_ns: int) -> bool:
+        """Call the process if its deadline has passed; return whether it had."""
+        deadline_ns = None if self.ended else self._deadline_ns()
+        if deadline_ns is None:
+            return False
+        wall_ns = self._clock.wall_ns()
+        if wall_ns < deadline_ns:
+            return False
+        with self._output.during(self._after_watermark(), 0), self.guard():
+            call_method(self._process.on_deadline, wall_ns, self._output)
+        self._note_waiting(self._output.waiting_rows)
+        return True
+
+    def _deadline_ns(self) -> int | None:
+        """Return the process' deadline, ns since the epoch.
+
+        Raises:
+            UsageError: it is neither an integer nor None.
+        """
+        with self.guard():
+            deadline_ns = self._process.deadline_ns()
+            if deadline_ns is None:
+                return None
+            try:
+                return operator.index(deadline_ns)
+            except TypeError:
+                msg = (
+                    f"{type(self._process).__name__}.deadline_ns returned a"
+                    f" {type(deadline_ns).__name__}: return an integer, ns since the epoch, or None"
+                )
+                raise UsageError(msg) from None
+
+    def _after_watermark(self) -> int:
+        """Return the latest event time seen, or a later one that no watermark has passed."""
+        last_ns = self.metrics.watermark_ns
+        if last_ns == WATERMARK_NONE:
+            return last_ns
+        return max(last_ns, self._passed_on_ns + 1)
+
+    def update_metrics(self) -> None:
+        """Count the rows that wait, and read the gauges of the buffer."""
+        self.metrics.buffered_rows = self._output.waiting_rows
+        if self._buffer is not None:
+            self.metrics.buffered_rows += self._buffer.buffered_rows
+            self.metrics.spilled_bytes = self._buffer.spilled_bytes
+
+    def close(self) -> None:
+        """Free the buffer."""
+        if self._buffer is not None:
+            self._buffer.close()
+
+    def _release(self, watermark_ns: int) -> None:
+        if self._buffer is None:
+            return
+        for released in self._buffer.release(watermark_ns):
+            present = [batch for batch in released.ports if batch is not None]
+            known = [batch.origin_ns for batch in present if batch.origin_ns]
+            self.metrics.watermark_ns = max(self.metrics.watermark_ns, released.latest_ns)
+            time_ns = common_time(present[0]) if len(present) == 1 else None
+            with self._output.during(time_ns, min(known, default=0)), self.guard(*present):
+                self._hand_over(released)
+
+    def _hand_over(self, released: Released) -> None:
+        process, ports = self._process, released.ports
+        if isinstance(process, Process):
+            assert ports[0] is not None
+            self._call(0, ports[0])
+            return
+        left, right = (
+            known if batch is None else batch
+            for batch, known in zip(ports, self._empty, strict=True)
+        )
+        both = left is not None and right is not None
+        if both or not process.takes_sides():
+            # Of a port that has had no row yet the columns are not known.
+            left, right = (
+                Batch.empty(Schema(())) if batch is None else batch for batch in (left, right)
+            )
+            call_method(process.on_merged, left, right, released.order, self._output)
+        elif left is not None:
+            self._call(0, left)
+        elif right is not None:
+            self._call(1, right)
+
+    def _call(self, port: int, batch: Batch) -> None:
+        process = self._process
+        if isinstance(process, Process):
+            call = process.on_batch
+        else:
+            call = process.on_right if port else process.on_left
+        call_method(call, batch, self._output)
+
+
+def make_process(factory: Callable[[], object], outputs: tuple[str, ...]) -> Process | CoProcess:
+    """Call what the user gave to `process`.
+
+    Raises:
+        TypeError: it makes something else now than while the topology was built, where its outputs
+            had these names.
+    """
+    process = factory()
+    if not isinstance(process, Process | CoProcess):
+        msg = f"process() was given something that makes {type(process).__name__}, not a Process"
+        raise TypeError(msg)
+    if tuple(process.outputs) != outputs:
+        msg = (
+            f"{type(process).__name__} has the outputs {', '.join(process.outputs)} here, and had"
+            f" {', '.join(outputs)} while the topology was built: make the same in both places"
+        )
+        raise TypeError(msg)
+    return process
