@@ -26,8 +26,9 @@ class RingSpec:
     capacity_bytes: int
     """0 until the rings are sized."""
     per_instance: bool = False
-    """Whether it is for the messages of an all-grouped edge that are addressed to one instance
-    each. Messages to all instances travel through another ring."""
+    """Whether it belongs to instance-oriented addressing, the baseline that addresses a message to
+    one instance: the seam by which `TaskBuilder` and `ReaderBuilder` choose the strategy of an
+    all-grouped edge. Only a job with `runtime.addressing: instance-oriented` has such rings."""
 
 
 @dataclass(frozen=True)

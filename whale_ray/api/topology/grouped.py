@@ -134,11 +134,12 @@ class ConnectedStream:
     ) -> Stream:
         """Add a stateful operator with two inputs: each instance is an object of a `CoProcess`.
 
+        The arguments that are not listed are those of `GroupedStream.process`.
+
         Args:
             operator: the class, or a function without arguments that returns an object of it.
             event_time_order: whether both streams are merged by event time, left before right if
                 equal; by default if the streams have event times.
-            id, parallelism, num_cpus, num_gpus, resources: as for `GroupedStream.process`.
 
         Raises:
             TopologyError: an argument is not valid; the message says how to correct it.

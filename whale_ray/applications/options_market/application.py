@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..shared import report
 from .contracts import ContractBook
-from .measuring import MISSED_SHARE, MarketRun, StageLatency
-from .settings import OptionsMarketSettings
+from .settings import MISSED_SHARE, OptionsMarketSettings
 from .topology import APPLICATION
+
+if TYPE_CHECKING:
+    from ...lab.bench.options_market.measuring import MarketRun, StageLatency
 
 __all__ = ["describe_result", "render_result"]
 

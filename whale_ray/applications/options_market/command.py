@@ -21,7 +21,6 @@ from ..shared.phases import Phases
 from ..shared.ranges import check_whole, named_as_options
 from .application import describe_result, render_result
 from .contracts import CONTRACTS_MAX
-from .measuring import MarketRun, measure
 from .placements import PLACEMENTS, check_given, job_settings, placements_here, workers_of
 from .settings import OptionsMarketSettings
 from .topology import APPLICATION, build
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ...api.job import Job
     from ...cli.parser import Parser
     from ...configs.settings import Settings
+    from ...lab.bench.options_market.measuring import MarketRun
     from ...metrics.operator_metrics import OperatorMetrics
     from ...operators.sinks.base import Sink
     from ...plan.explanation import Explanation
@@ -180,6 +180,8 @@ def _stream(
     chosen: OptionsMarketSettings,
 ) -> MarketRun:
     """Run the application once, and record its phases."""
+    from ...lab.bench.options_market.measuring import measure
+
     _log_step(f"streaming {chosen.rate:,.0f} messages/s, {options.placement}")
     clock = SystemClock()
     since_ns = clock.monotonic_ns()

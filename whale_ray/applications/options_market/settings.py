@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from ...configs.errors import SettingsError
 from ..shared.ranges import check_number, check_whole
 
-__all__ = ["MESSAGES_MAX", "OptionsMarketSettings"]
+__all__ = ["MESSAGES_MAX", "MISSED_SHARE", "OptionsMarketSettings"]
 
 #: With this limit no sum over the trades of a contract can overflow, see `engine_kernels`.
 MESSAGES_MAX = 90_000_000
+
+#: Vega considers an application incapable of a rate at which it misses this share or more.
+MISSED_SHARE = 1e-4
 
 _WHOLE: dict[str, tuple[int, int, str]] = {
     "feeds": (1, 1_024, "feed lines"),

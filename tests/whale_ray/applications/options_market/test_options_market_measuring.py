@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 
 from whale_ray.applications.options_market.application import describe_result, render_result
 from whale_ray.applications.options_market.generated import generated_contracts
-from whale_ray.applications.options_market.measuring import (
-    STAGES,
-    Ingest,
-    MarketRun,
-    StageLatency,
-    _check,
-    latencies_of,
-)
 from whale_ray.applications.options_market.placements import (
     PLACEMENTS,
     check_given,
@@ -31,6 +23,14 @@ from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_USAGE, JobError, SettingsError, WhaleError
 from whale_ray.configs.settings import Settings
+from whale_ray.lab.bench.options_market.measuring import (
+    STAGES,
+    Ingest,
+    MarketRun,
+    StageLatency,
+    _check,
+    latencies_of,
+)
 
 INGEST = Ingest(offered=1_000, taken=990, missed=10, gaps=2, damaged=1, missed_by_lines=9)
 MEASURED = MarketRun(

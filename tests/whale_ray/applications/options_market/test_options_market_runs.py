@@ -21,12 +21,12 @@ from tests.whale_ray.applications.options_market.markets import (
 from whale_ray.api.job import Job
 from whale_ray.api.submission import run
 from whale_ray.applications.options_market.generated import generated_contracts
-from whale_ray.applications.options_market.measuring import STAGES, measure
 from whale_ray.applications.options_market.schemas import MOMENTS
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.applications.options_market.topology import build
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_USAGE
+from whale_ray.lab.bench.options_market.measuring import STAGES, measure
 from whale_ray.metrics.job_metrics import JobMetrics
 
 MARKET = OptionsMarketSettings(

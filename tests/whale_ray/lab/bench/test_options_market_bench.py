@@ -15,7 +15,6 @@ from tests.whale_ray.applications.options_market.markets import all_trades, expe
 from tests.whale_ray.applications.options_market.test_options_market_measuring import MEASURED
 from whale_ray.applications.options_market.application import describe_result
 from whale_ray.applications.options_market.generated import generated_contracts
-from whale_ray.applications.options_market.measuring import STAGES, Ingest, MarketRun
 from whale_ray.applications.options_market.placements import PLACEMENTS, placements_here
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.cli.main import main
@@ -28,6 +27,7 @@ from whale_ray.lab.bench.options_market.comparing import (
     render_comparison,
 )
 from whale_ray.lab.bench.options_market.highest_rate import highest_rate
+from whale_ray.lab.bench.options_market.measuring import STAGES, Ingest, MarketRun
 from whale_ray.transport.verbs import carriers
 from whale_ray.transport.verbs.library import NoVerbsError
 

@@ -16,13 +16,17 @@ from typing import Any, Final
 from ....applications.options_market.application import describe_result
 from ....applications.options_market.contracts import ContractBook
 from ....applications.options_market.generated import generated_contracts
-from ....applications.options_market.measuring import MISSED_SHARE, MarketRun, measure
 from ....applications.options_market.placements import placements_here
-from ....applications.options_market.settings import MESSAGES_MAX, OptionsMarketSettings
+from ....applications.options_market.settings import (
+    MESSAGES_MAX,
+    MISSED_SHARE,
+    OptionsMarketSettings,
+)
 from ....configs.errors import JobError
 from ..plots import check_plots
 from .comparing import describe_comparison, draw_comparison, render_comparison
 from .highest_rate import highest_rate
+from .measuring import MarketRun, measure
 
 __all__ = ["PARTS", "Comparisons", "compare", "run"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....applications.options_market.measuring import STAGES
 from ....applications.options_market.topology import APPLICATION
 from ....applications.shared import report
 from ..plots import canvas
+from .measuring import STAGES
 
 __all__ = ["describe_comparison", "draw_comparison", "render_comparison"]
 

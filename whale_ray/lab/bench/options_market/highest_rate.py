@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from ....applications.options_market.measuring import MISSED_SHARE
+from ....applications.options_market.settings import MISSED_SHARE
 from ....configs.errors import SettingsError
 
 __all__ = ["HighestRate", "highest_rate"]

@@ -18,23 +18,22 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import JobError
-from .contracts import ContractBook
-from .placements import PLACEMENTS, job_settings, workers_of
-from .schemas import DECISION, MOMENTS
-from .settings import OptionsMarketSettings
-from .topology import build
+from ....applications.options_market.contracts import ContractBook
+from ....applications.options_market.placements import PLACEMENTS, job_settings, workers_of
+from ....applications.options_market.schemas import DECISION, MOMENTS
+from ....applications.options_market.settings import OptionsMarketSettings
+from ....applications.options_market.topology import build
+from ....configs.errors import JobError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...api.job import Job
-    from ...configs.settings import Settings
-    from ...metrics.job_metrics import JobMetrics
-    from ...operators.sinks.base import Sink
+    from ....api.job import Job
+    from ....configs.settings import Settings
+    from ....metrics.job_metrics import JobMetrics
+    from ....operators.sinks.base import Sink
 
 __all__ = [
-    "MISSED_SHARE",
     "STAGES",
     "Ingest",
     "MarketRun",
@@ -57,9 +56,6 @@ _OTHERS: Final[Mapping[str, tuple[str, str]]] = {
     "from_due": ("due_ns", "collector_in_ns"),
 }
 _NS_PER_US = 1_000.0
-
-#: Vega considers an application incapable of a rate at which it misses this share or more.
-MISSED_SHARE: Final = 1e-4
 
 
 @dataclass(frozen=True)
@@ -170,10 +166,10 @@ def measure(
         WhaleError: the job failed.
         JobError: messages or trades are unaccounted for.
     """
-    from ...api.submission import submit
-    from ...configs.loading import load_settings
-    from ...configs.settings import Settings
-    from ...operators.sinks.collect import collect
+    from ....api.submission import submit
+    from ....configs.loading import load_settings
+    from ....configs.settings import Settings
+    from ....operators.sinks.collect import collect
 
     settings = settings or OptionsMarketSettings()
     count = workers_of(placement, workers, settings.feeds)
