@@ -351,12 +351,12 @@ def common_time(batch: Batch) -> int | None:
 
 def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
     """Call for every row, with the output's time set to the row's; raise RowFailure if it fails."""
-    from .rows import RowFailure, rows_for
+    from .rows import RowFailure, rows_of
 
     index = 0
     times = repeat(None) if batch.times is None else iter(batch.times.tolist())
     try:
-        for time_ns, row in zip(times, rows_for(call, batch), strict=False):
+        for time_ns, row in zip(times, rows_of(batch), strict=False):
             if time_ns is not None:
                 out.time_ns = time_ns
             if (returned := call(row, out)) is not None:
@@ -365,7 +365,7 @@ def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
     except (WhaleError, Interrupted):
         raise
     except BaseException as error:
-        raise RowFailure(index, batch.preview(index)) from error
+        raise RowFailure.at(index, batch, error) from error
 
 
 def _each_merged_row(
@@ -375,9 +375,9 @@ def _each_merged_row(
     out: Output,
 ) -> None:
     """Call for every row of two inputs in their merge order, as `_each_row` does for one."""
-    from .rows import RowFailure, rows_for
+    from .rows import RowFailure, rows_of
 
-    rows = [rows_for(call, batch) for call, batch in zip(calls, batches, strict=True)]
+    rows = [rows_of(batch) for batch in batches]
     times = [repeat(None) if b.times is None else iter(b.times.tolist()) for b in batches]
     taken = [0, 0]
     side = False
@@ -390,7 +390,7 @@ def _each_merged_row(
     except (WhaleError, Interrupted):
         raise
     except BaseException as error:
-        raise RowFailure(taken[side], batches[side].preview(taken[side])) from error
+        raise RowFailure.at(taken[side], batches[side], error) from error
 
 
 def call_method(method: Callable[..., object], *arguments: object) -> None:

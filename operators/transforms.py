@@ -22,7 +22,7 @@ import numpy as np
 
 from ..configs.errors import ExpressionError, Interrupted, UsageError
 from ..transport.wire.types import DataType, Field, Schema
-from .rows import Row, RowFailure, rows_for
+from .rows import Row, RowFailure, results_of, rows_of
 from .transform_bases import Learning, MakesRows, Transform, a_kind, name_of
 
 if TYPE_CHECKING:
@@ -173,8 +173,8 @@ class FilterRows(Transform):
 
     def apply(self, batch: Batch) -> Batch | None:
         """Return the rows that are kept; raise RowFailure if the function raises."""
-        results = _call_each(self._function, batch)
-        return _kept(batch, np.fromiter(map(bool, results), np.bool_, len(results)))
+        results = results_of(self._function, batch)
+        return _kept(batch, np.fromiter(results, np.bool_, len(results)))
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""
@@ -219,7 +219,7 @@ class MapRows(MakesRows):
             RowFailure: the function raised.
             UsageError: it did not return a mapping, or other columns than before.
         """
-        rows = _call_each(self._function, batch)
+        rows = results_of(self._function, batch)
         return self._batch_of(rows, batch.times, batch) if rows else None
 
 
@@ -280,15 +280,14 @@ class FlatMapRows(MakesRows):
         ends: list[int] = []
         function, extend = self._function, made.extend
         try:
-            for row in rows_for(function, batch):
+            for row in rows_of(batch):
                 returned = function(row)
                 extend(returned if type(returned) is list else self._rows_of(returned))
                 ends.append(len(made))
         except (UsageError, Interrupted):
             raise
         except BaseException as error:
-            failed = len(ends)
-            raise RowFailure(failed, batch.preview(failed)) from error
+            raise RowFailure.at(len(ends), batch, error) from error
         if not made:
             return None
         times = None if batch.times is None else np.repeat(batch.times, np.diff(ends, prepend=0))
@@ -300,20 +299,6 @@ class FlatMapRows(MakesRows):
         if isinstance(returned, (Mapping, str, bytes)) or not isinstance(returned, Iterable):
             self._refuse(f"it returned {a_kind(returned)}; return a list of rows, or yield them")
         return returned
-
-
-def _call_each(function: Callable[[Row], Any], batch: Batch) -> list[Any]:
-    results: list[Any] = []
-    add = results.append
-    try:
-        for row in rows_for(function, batch):
-            add(function(row))
-    except Interrupted:
-        raise
-    except BaseException as error:
-        failed = len(results)
-        raise RowFailure(failed, batch.preview(failed)) from error
-    return results
 
 
 def _kept(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch | None:

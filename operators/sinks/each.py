@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from ...configs.errors import Interrupted, OutputError, UsageError, system_reason
-from ..rows import Row, RowFailure, rows_for
+from ...configs.errors import OutputError, UsageError, system_reason
+from ..rows import Row, results_of
 from .base import Sink, SinkResult, SinkWriter, Staged
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class _RowWriter(_HandingWriter):
         self._function = function
 
     def hand_over(self, batch: Batch) -> None:
-        _for_each(self._function, batch)
+        results_of(self._function, batch)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class _PrintWriter(_HandingWriter):
 
     def hand_over(self, batch: Batch) -> None:
         lines: list[str] = []
-        _for_each(lambda row: lines.append(f"{self._format(row)}\n"), batch)
+        results_of(lambda row: lines.append(f"{self._format(row)}\n"), batch)
         with self._errors():
             # One write, so that lines of several processes do not mix.
             text = "".join(lines)
@@ -190,18 +190,6 @@ class _PrintWriter(_HandingWriter):
         except OSError as error:
             msg = f"sink {self._operator_id!r} cannot print: {system_reason(error)}"
             raise OutputError(msg) from None
-
-
-def _for_each(function: Callable[[Row], Any], batch: Batch) -> None:
-    index = 0
-    try:
-        for row in rows_for(function, batch):
-            function(row)
-            index += 1
-    except Interrupted:
-        raise
-    except BaseException as error:
-        raise RowFailure(index, batch.preview(index)) from error
 
 
 def _name(function: Callable[..., Any]) -> str:
