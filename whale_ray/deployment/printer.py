@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from ..tasks.printed import PrintedLine, encodable
+from ..tasks.printed import PrintedLine, count_of, encodable, lost_lines
 
 _WAITING_MAX = 1024
 _ROWS_WAITING_MAX = 1 << 20
@@ -42,14 +42,10 @@ class Printer:
             return
         with self._lock:
             if self._limited >= _WAITING_MAX:
-                self._dropped += len(lines)
+                self._dropped += count_of(lines)
                 return
             self._limited += 1
-        if self._dropped:
-            note = f"… {self._dropped:,} lines more, which were not taken in time"
-            lines = [PrintedLine("output", note, is_error=True), *lines]
-            self._dropped = 0
-        self._put((lines, None))
+        self._put(((*self._note_of_dropped(), *lines), None))
 
     def take_rows(self, lines: Sequence[PrintedLine], done: Done) -> None:
         """Print lines, then call `done` in the printing thread.
@@ -62,11 +58,19 @@ class Printer:
         """Wait until all lines are printed, for a limited time. May be called twice."""
         if self._thread is None:
             return
+        if self._dropped:
+            with self._lock:
+                self._limited += 1
+            self._put((self._note_of_dropped(), None))
         self._waiting.put(None)
         self._thread.join(
             timeout_s
         )  # the thread is a daemon and ends with the process at the latest
         self._thread = None
+
+    def _note_of_dropped(self) -> Sequence[PrintedLine]:
+        dropped, self._dropped = self._dropped, 0
+        return lost_lines(dropped, "not taken in time")
 
     def _put(self, batch: _Batch) -> None:
         if self._thread is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LINE_CHARACTERS_MAX = 4096
@@ -26,14 +26,21 @@ class PrintedLine:
         place: who printed it, such as "count#2": the operator and its instance.
         text: what was printed.
         is_error: it was meant for standard error, as log messages are.
+        left_out: how many lines were left out, if it says so; else 0.
     """
 
     place: str
     text: str
     is_error: bool = False
+    left_out: int = 0
 
     def __str__(self) -> str:
         return f"({self.place}) {self.text}"
+
+
+def count_of(lines: Iterable[PrintedLine]) -> int:
+    """Return how many lines these are, with those of which they say that they were left out."""
+    return sum(line.left_out or 1 for line in lines)
 
 
 def cut(text: str) -> str:
@@ -51,6 +58,14 @@ def encodable(text: str, encoding: str | None) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def lost_lines(lines: int, why: str) -> tuple[PrintedLine, ...]:
+    """Return a line that says how many lines were lost on their way and why, if there are any."""
+    if not lines:
+        return ()
+    what = "1 line" if lines == 1 else f"{lines:,} lines"
+    return (PrintedLine("output", f"… {what}, {why}", is_error=True, left_out=lines),)
+
+
 class PrintLimit:
     """Decides which lines are passed on, and counts the others: a token bucket.
 
@@ -66,6 +81,7 @@ class PrintLimit:
         self._at_ns: int | None = None
         self._reported_at_ns = 0
         self._left_out: dict[str, int] = {}
+        self._totals: dict[str, int] = {}
 
     def offer(self, line: PrintedLine, now_ns: int) -> list[PrintedLine]:
         """Return the lines to pass on now: this one, unless there were too many, and reports."""
@@ -84,14 +100,18 @@ class PrintLimit:
         """Return a line for each operator that had lines left out since the last report."""
         self._reported_at_ns = now_ns
         left_out, self._left_out = self._left_out, {}
+        for place, lines in left_out.items():
+            self._totals[place] = self._totals.get(place, 0) + lines
         return [
-            PrintedLine(place, self._describe(lines), is_error=True)
+            PrintedLine(place, self._describe(place, lines), is_error=True, left_out=lines)
             for place, lines in left_out.items()
         ]
 
-    def _describe(self, lines: int) -> str:
+    def _describe(self, place: str, lines: int) -> str:
         more = "1 line more" if lines == 1 else f"{lines:,} lines more"
-        return f"… {more}, {self._elsewhere} (runtime.output_lines_per_s={self._lines_per_s})"
+        total = f", {self._totals[place]:,} in all" if self._totals[place] > lines else ""
+        setting = f"runtime.output_lines_per_s={self._lines_per_s}"
+        return f"… {more}, {self._elsewhere} ({setting}){total}"
 
 
 @dataclass(frozen=True)
@@ -150,15 +170,15 @@ class RowWindow:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What an `Outbox` hands over.
+    """An answer of an `Outbox`.
 
     Attributes:
-        seen: how many lines there have been, to be named in the next question.
-        lines: those that have not been handed over before.
+        number: of this answer, to be named in the next question, which confirms its receipt.
+        lines: those whose receipt was not confirmed before.
         closed: there will be no more.
     """
 
-    seen: int
+    number: int
     lines: tuple[PrintedLine, ...]
     closed: bool
 
@@ -170,39 +190,50 @@ class Outbox:
     """
 
     def __init__(self, lines_max: int) -> None:
+        self._lines_max = lines_max
         self._lines: deque[PrintedLine] = deque(maxlen=lines_max)
-        self._changed = threading.Condition()
-        self._count = 0
+        self._handed_over: tuple[PrintedLine, ...] = ()
+        self._answers = 0
         self._lost = 0
+        self._changed = threading.Condition()
         self._closed = False
 
     def add(self, lines: Sequence[PrintedLine]) -> None:
         """Take lines."""
         with self._changed:
             for line in lines:
-                self._lost += len(self._lines) == self._lines.maxlen
+                if len(self._lines) == self._lines.maxlen:
+                    self._lost += count_of([self._lines[0]])
                 self._lines.append(line)
-            self._count += len(lines)
             self._changed.notify_all()
 
-    def fetch(self, seen: int, timeout_s: float) -> Fetched:
-        """Return what came after the first `seen` lines; wait a while for the first of it.
+    def fetch(self, last_answer: int, timeout_s: float) -> Fetched:
+        """Return the lines of which the receipt is not confirmed; wait a while for the first.
 
-        A caller that has seen more lines than there were counts those of an earlier process, too.
+        `last_answer` is the number of the last answer received, 0 if there was none, or that of
+        an earlier process.
         """
         with self._changed:
-            if seen <= self._count:
-                while len(self._lines) > self._count - seen:
-                    self._lines.popleft()
+            if last_answer == self._answers:
+                self._handed_over = ()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._lines or self._closed, timeout_s)
-            lost, self._lost = self._lost, 0
-            told = [PrintedLine("output", f"… {lost:,} lines were not fetched in time", True)]
-            return Fetched(self._count, (*(told if lost else ()), *self._lines), self._closed)
+            self._changed.wait_for(lambda: self._has_more or self._closed, timeout_s)
+            lines = (*self._handed_over, *lost_lines(self._lost, "not fetched in time"))
+            lines += tuple(self._lines)
+            self._lines.clear()
+            beyond = max(len(lines) - self._lines_max - 1, 0)
+            self._lost = count_of(lines[:beyond])
+            self._handed_over = lines[beyond:]
+            self._answers += 1
+            return Fetched(self._answers, self._handed_over, self._closed)
 
     def close(self, timeout_s: float) -> None:
         """Say that there will be no more, and wait a while until all was received."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._lines, timeout_s)
+            self._changed.wait_for(lambda: not self._has_more, timeout_s)
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._handed_over or self._lines or self._lost)

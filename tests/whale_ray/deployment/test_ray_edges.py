@@ -88,6 +88,22 @@ def test_a_failure_names_the_logs_and_comes_after_what_was_printed(
     assert caught.value.__notes__ == [job.logs]
 
 
+def test_rows_that_are_not_printed_are_counted_and_in_the_logs_that_are_named(
+    cluster: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = whale.Topology("printing")
+    rows = topology.source(whale.sources.iterable([{"v": v} for v in range(500)]), id="rows")
+    rows.sink(whale.sinks.print(lambda row: f"row {row.v}"), id="show")
+    job = whale.submit(topology, workers=1, settings={"runtime.output_lines_per_s": 10}).wait(60)
+    printed = capsys.readouterr()
+    shown, told = printed.out.splitlines(), printed.err.splitlines()
+    assert shown[:100] == [f"(show#0) row {v}" for v in range(100)]
+    counts = [int(line.split()[2]) for line in told if " more, in the logs of Ray alone" in line]
+    assert len(shown) + sum(counts) == 500
+    assert [line for line in told if line == f"(output) {job.logs}"] == told[1:2]
+    assert logged(job).count("(show#0) row ") == 500
+
+
 def test_a_detached_job_prints_into_the_logs_that_it_names(
     cluster: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -63,18 +63,18 @@ def test_a_long_line_is_cut_and_says_so() -> None:
 
 @given(st.lists(st.one_of(st.integers(1, 5), st.sampled_from(["fetch", "fetch and lose"]))))
 def test_every_line_is_fetched_once_even_if_answers_are_lost(steps: list[int | str]) -> None:
-    outbox, added, received, seen = Outbox(1000), [], [], 0
+    outbox, added, received, last = Outbox(1000), [], [], 0
     for step in steps:
         if isinstance(step, int):
             lines = [PrintedLine("p", str(len(added) + number)) for number in range(step)]
             outbox.add(lines)
             added += lines
         else:
-            fetched = outbox.fetch(seen, 0.0)
+            fetched = outbox.fetch(last, 0.0)
             if step == "fetch":
                 received += fetched.lines
-                seen = fetched.seen
-    received += outbox.fetch(seen, 0.0).lines
+                last = fetched.number
+    received += outbox.fetch(last, 0.0).lines
     assert received == added
 
 
@@ -84,13 +84,39 @@ def test_an_outbox_that_nobody_empties_counts_what_it_drops() -> None:
     outbox.close(0.0)
     fetched = outbox.fetch(0, 0.0)
     assert [line.text for line in fetched.lines] == [
-        "… 2 lines were not fetched in time",
+        "… 2 lines, not fetched in time",
         "2",
         "3",
         "4",
     ]
     assert fetched.closed
-    assert outbox.fetch(fetched.seen, 0.0).lines == ()
+    assert outbox.fetch(fetched.number, 0.0).lines == ()
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(1, 9), st.sampled_from(["fetch", "fetch and lose"])), max_size=30
+    )
+)
+def test_what_is_received_and_what_is_told_to_be_lost_are_all_lines(steps: list[int | str]) -> None:
+    """Also where the limit has left lines out before, and the lines that say so are lost."""
+    outbox, limit, offered, received, last = Outbox(4), PrintLimit(1, "not shown"), 0, [], 0
+    for step in steps:
+        if isinstance(step, int):
+            for number in range(step):
+                outbox.add(limit.offer(PrintedLine("p", str(offered + number)), 0))
+            offered += step
+            outbox.add(limit.report(0))
+        else:
+            fetched = outbox.fetch(last, 0.0)
+            if step == "fetch":
+                received += fetched.lines
+                last = fetched.number
+    outbox.close(0.0)
+    while lines := (fetched := outbox.fetch(last, 0.0)).lines:
+        received += lines
+        last = fetched.number
+    assert sum(line.left_out or 1 for line in received) == offered
 
 
 @contextmanager
@@ -241,6 +267,7 @@ def test_characters_that_a_stream_lacks_are_escaped(
 
 
 def test_a_held_terminal_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not take is counted, with the lines that were left out before."""
     held = Held()
     monkeypatch.setattr(sys, "stdout", held)
     monkeypatch.setattr(sys, "stderr", held)
@@ -249,17 +276,16 @@ def test_a_held_terminal_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     held.reached.wait()
     for number in range(2000):
         printer.take([PrintedLine("p", str(number))])
+    printer.take([PrintedLine("p", "… 50 lines more", left_out=50)])
     held.free.set()
     printer.close(10)
     lines = held.getvalue().splitlines()
     assert lines[:2] == ["(p) first", "(p) 0"]
-    assert len(lines) == 1025
+    assert len(lines) == 1026
+    assert lines[-1] == "(output) … 1,026 lines, not taken in time"
     printer.take([PrintedLine("p", "last")])
     printer.close(10)
-    assert held.getvalue().splitlines()[1025:] == [
-        "(output) … 976 lines more, which were not taken in time",
-        "(p) last",
-    ]
+    assert held.getvalue().splitlines()[1026:] == ["(p) last"]
 
 
 # --- rows of sinks ----------------------------------------------------------------------------

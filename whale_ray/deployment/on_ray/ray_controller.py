@@ -100,11 +100,11 @@ class ControllerActor:
             if self._output is not None:
                 self._output.close()
 
-    def output(self, seen: int) -> Fetched:
+    def output(self, last_answer: int) -> Fetched:
         """Return what sinks printed here; see `MemberActor.output`."""
         if self._output is None:
-            return Fetched(seen, (), closed=True)
-        return self._output.fetch(seen)
+            return Fetched(last_answer, (), closed=True)
+        return self._output.fetch(last_answer)
 
     def _run(self) -> JobOutcome:
         if self._supervisor is None:

@@ -119,11 +119,11 @@ class MemberActor:
         member = None if self._host is None else self._host.member
         return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
 
-    def output(self, seen: int) -> Fetched:
-        """Return the lines printed here after the first `seen`; wait some time for the first."""
+    def output(self, last_answer: int) -> Fetched:
+        """Return lines printed here, see `Outbox.fetch`; wait some time for the first."""
         if self._output is None:
-            return Fetched(seen, (), closed=True)
-        return self._output.fetch(seen)
+            return Fetched(last_answer, (), closed=True)
+        return self._output.fetch(last_answer)
 
     def snapshot(self) -> bytes:
         """Return the pickled counters."""

@@ -18,7 +18,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from ...tasks.capture import Capture
-from ...tasks.printed import Fetched, Outbox, PrintLimit
+from ...tasks.printed import Fetched, Outbox, PrintedLine, PrintLimit
 from ...transport.clock import SystemClock
 from ..envelope import Envelope
 from ..printer import Printer
@@ -70,11 +70,11 @@ class ActorOutput:
         """Pass on lines without an end."""
         self._capture.flush()
 
-    def fetch(self, seen: int) -> Fetched:
+    def fetch(self, last_answer: int) -> Fetched:
         """Return the newest lines, see `Outbox.fetch`; wait a while for the first of them."""
         if self._outbox is None:
-            return Fetched(seen, (), closed=True)
-        return self._outbox.fetch(seen, _FETCH_WAIT_S)
+            return Fetched(last_answer, (), closed=True)
+        return self._outbox.fetch(last_answer, _FETCH_WAIT_S)
 
     def close(self) -> None:
         """Wait for a limited time until the driver has all lines."""
@@ -88,9 +88,10 @@ class OutputFollower:
 
     def __init__(self, actors: Sequence[ActorHandle[Any]]) -> None:
         self._actors = tuple(actors)
-        self._seen = [0] * len(self._actors)
+        self._answers = [0] * len(self._actors)
         self._asked: dict[Any, int] = {}
         self._job_has_ended = threading.Event()
+        self._has_told_place = False
         self._printer = Printer()
         self._clock = SystemClock()
         self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
@@ -115,24 +116,31 @@ class OutputFollower:
                     now_ns = self._clock.monotonic_ns()
                     deadline_ns = deadline_ns or now_ns + _LAST_LINES_NS
                     if now_ns >= deadline_ns:
+                        self._tell("… the last lines were not fetched in time")
                         return
         except Exception as error:  # noqa: BLE001  # Ray may end at any time; the job reports that
             _log.debug("the output of a job is followed no longer: %s", error)
 
     def _ask(self, index: int) -> None:
         if ray.is_initialized():  # else the call would start another Ray
-            asked = self._actors[index].output.remote(self._seen[index])
+            asked = self._actors[index].output.remote(self._answers[index])
             self._asked[asked] = index
 
     def _take(self, index: int, ref: Any) -> None:
         try:
             fetched: Fetched = _get(ref)
         except RayError:  # it died; Ray restarts it, unless the job has ended
-            self._seen[index] = 0
+            self._answers[index] = 0
             if not self._job_has_ended.wait(_ASK_AGAIN_AFTER_S):
                 self._ask(index)
             return
-        self._seen[index] = fetched.seen
+        self._answers[index] = fetched.number
         self._printer.take(fetched.lines)
+        if any(line.left_out for line in fetched.lines) and not self._has_told_place:
+            self._has_told_place = True
+            self._tell(logs_place())
         if not fetched.closed or fetched.lines:
             self._ask(index)  # this call also confirms the lines received
+
+    def _tell(self, text: str) -> None:
+        self._printer.take([PrintedLine("output", text, is_error=True)])
