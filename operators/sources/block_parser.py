@@ -2,8 +2,8 @@
 
 Both text formats are parsed by Arrow, one block at a time. Arrow rejects a block as a whole without
 a reliable position of the error, so a block that fails is bisected until its malformed records are
-found. If malformed records are dropped, those that the format recognizes by their text are left out
-before.
+found: about ten parses for each. If malformed records are dropped, those that the format recognizes
+by their text are left out before, and those that it suspects are parsed one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    FindMalformed = Callable[[Sequence[bytes]], "npt.NDArray[np.bool_] | None"]
+    FindRecords = Callable[[Sequence[bytes]], "npt.NDArray[np.bool_] | None"]
 
 _PREVIEW_BYTES = 80
 BAD_QUOTES = "a quote that is not closed, or that is followed by more than the field's end"
@@ -68,6 +68,8 @@ class BlockParser:
         rejected: the number of dropped rows by reason.
         find_malformed: marks, in one pass, records that are certainly malformed; it returns None
             if it cannot decide.
+        find_suspicious: likewise marks records that may be malformed; asked if parsing the others
+            at once fails.
     """
 
     parse: Callable[[bytes], pa.Table]
@@ -75,7 +77,8 @@ class BlockParser:
     remedy: str
     encoding: str = UTF_8
     rejected: dict[str, int] = field(default_factory=dict)
-    find_malformed: FindMalformed | None = None
+    find_malformed: FindRecords | None = None
+    find_suspicious: FindRecords | None = None
 
     def batches(self, path: str, block: TextBlock) -> Iterator[pa.RecordBatch]:
         """Yield the block's good rows in order.
@@ -108,6 +111,14 @@ class BlockParser:
             malformed = self.find_malformed(records)
             if malformed is not None:
                 records = self._drop(records, malformed.tolist())
+        if self.find_suspicious is not None and records:
+            try:
+                table = self._parse_all(records)
+            except pa.ArrowException:
+                records = self._drop_suspicious(records, self.find_suspicious(records))
+            else:
+                yield from table.to_batches()
+                return
         for part in separate(records, self._parse_all, (pa.ArrowException,)):
             if isinstance(part, Bad):
                 self._drop(records[part.index : part.index + 1], [True])
@@ -120,6 +131,24 @@ class BlockParser:
             fault = Fault.of(record, self.encoding, _MALFORMED)
             self.rejected[fault.counted_as] = self.rejected.get(fault.counted_as, 0) + 1
         return list(compress(records, (not one for one in bad)))
+
+    def _drop_suspicious(
+        self, records: list[bytes], suspicious: npt.NDArray[np.bool_] | None
+    ) -> list[bytes]:
+        """Return the records without those suspicious ones that cannot be parsed alone."""
+        if suspicious is None:
+            return records
+        pairs = zip(records, suspicious.tolist(), strict=True)
+        return self._drop(records, [suspected and self._fails(one) for one, suspected in pairs])
+
+    def _fails(self, record: bytes) -> bool:
+        import pyarrow as pa
+
+        try:
+            self.parse(record)
+        except pa.ArrowException:
+            return True
+        return False
 
     def _parse_all(self, records: Sequence[bytes]) -> pa.Table:
         return self.parse(b"".join(records))

@@ -14,7 +14,7 @@ from .base import Source
 from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
-from .malformed_records import malformed_values, of_all_records
+from .malformed_records import malformed_values, of_all_records, suspicious_values
 from .text_blocks import Quoting, TextBlock, read_blocks
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
 from .text_source import TextSource, take_schema
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.csv as pc
 
+    from .block_parser import FindRecords
+    from .malformed_records import FindValues
     from .text_source import SchemaLike
 
 _REMEDY = "correct it, pass schema= with another type"
@@ -96,11 +98,17 @@ class CsvSource(TextSource):
             except pa.ArrowInvalid as error:
                 raise pa.ArrowInvalid(_with_name(str(error), names)) from error
 
-        def find_malformed(records: Sequence[bytes]) -> npt.NDArray[np.bool_] | None:
-            return self._malformed(records, names, schema)
+        def finder(of_values: FindValues) -> FindRecords:
+            return lambda records: self._records_with(of_values, records, names, schema)
 
         parser = BlockParser(
-            parse, self.on_bad_rows, _REMEDY, self.encoding, rejected, find_malformed
+            parse,
+            self.on_bad_rows,
+            _REMEDY,
+            self.encoding,
+            rejected,
+            find_malformed=finder(malformed_values),
+            find_suspicious=finder(suspicious_values),
         )
         return parser, body
 
@@ -197,10 +205,17 @@ class CsvSource(TextSource):
                 refuse_changed(column, field.name, texts.column(0))
         return table
 
-    def _malformed(
-        self, records: Sequence[bytes], names: list[str], schema: pa.Schema
+    def _records_with(
+        self,
+        of_values: FindValues,
+        records: Sequence[bytes],
+        names: list[str],
+        schema: pa.Schema,
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which records are certainly malformed; None if that cannot be decided."""
+        """Return which records have a wrong number of fields, or values that `of_values` finds.
+
+        None if that cannot be decided.
+        """
         import pyarrow as pa
 
         as_bytes = {field.name: pa.binary() for field in schema}
@@ -210,7 +225,7 @@ class CsvSource(TextSource):
             fields = self._read(data, names, as_bytes, schema.names, skipped=wrong_lengths)
         except pa.ArrowException:
             return None
-        values = malformed_values(fields, schema)
+        values = of_values(fields, schema)
         return of_all_records(records, wrong_lengths, values, blank=len(names) == 1)
 
     def _read(

@@ -3,12 +3,16 @@
 Arrow rejects a block as a whole, and bisection takes about ten parses per malformed record. Most of
 these can be recognized by their text: the number of their fields is wrong, or a field does not
 match the pattern of its type. So the fields of a block are read once, as bytes, and matched against
-the patterns. A record that matches may still be malformed.
+the patterns. A record that matches may still be malformed, such as one of the 30th of February: if
+the others cannot be parsed at once, Python tells which of their values are suspicious, and records
+with such a value are parsed alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +22,8 @@ from .text_encoding import undecodable
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
+
+    FindValues = Callable[[pa.Table, pa.Schema], npt.NDArray[np.bool_]]
 
 _DIGITS_MAX = {8: 3, 16: 5, 32: 10, 64: 19}
 _DECIMAL = r"[+-]?[0-9.][0-9.eE+-]*"
@@ -33,6 +39,24 @@ def malformed_values(fields: pa.Table, schema: pa.Schema) -> npt.NDArray[np.bool
     found = np.zeros(fields.num_rows, bool)
     for field in schema:
         found |= _unlike(fields.column(field.name), field.type)
+    return found
+
+
+def suspicious_values(fields: pa.Table, schema: pa.Schema) -> npt.NDArray[np.bool_]:
+    """Return which rows have a value that Python does not read as its column's type, shape (rows,).
+
+    Arrow reads some of them, and fails for some others.
+
+    Args:
+        fields: as for `malformed_values`, of which none is found.
+        schema: the types to parse them as.
+    """
+    found = np.zeros(fields.num_rows, bool)
+    for field in schema:
+        read = _reader_of(field.type)
+        if read is not None:
+            values = fields.column(field.name).to_pylist()
+            found |= [value is not None and not _reads(read, value) for value in values]
     return found
 
 
@@ -98,3 +122,55 @@ def _pattern_of(kind: pa.DataType) -> str | None:
     if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
         return r"[0-9TZ .:+-]+"
     return None
+
+
+def _reads(read: Callable[[str], object], value: bytes) -> bool:
+    try:
+        read(value.decode("ascii").strip())
+    except (ValueError, ArithmeticError):
+        return False
+    return True
+
+
+def _reader_of(kind: pa.DataType) -> Callable[[str], object] | None:
+    """Return a function that raises ValueError or ArithmeticError for a text of another type.
+
+    None for types whose pattern leaves nothing open.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind):
+        values = _range_of(kind)
+        return lambda text: values.index(int(text, 16 if "x" in text.lower() else 10))
+    if pa.types.is_floating(kind):
+        return float
+    if pa.types.is_decimal(kind):
+        least = Decimal(1).scaleb(-kind.scale)
+        exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+        return lambda text: Decimal(text).quantize(least, context=exact)
+    if pa.types.is_date(kind):
+        return date.fromisoformat
+    if pa.types.is_time(kind):
+        return time.fromisoformat
+    if pa.types.is_timestamp(kind):
+        has_zone = kind.tz is not None
+        return lambda text: _timestamp(text, has_zone)
+    return None
+
+
+def _range_of(kind: pa.DataType) -> range:
+    """Return the values of an integer type."""
+    import pyarrow as pa
+
+    bits = kind.bit_width
+    if pa.types.is_unsigned_integer(kind):
+        return range(2**bits)
+    return range(-(2 ** (bits - 1)), 2 ** (bits - 1))
+
+
+def _timestamp(text: str, has_zone: bool) -> datetime:
+    found = datetime.fromisoformat(text)
+    if (found.tzinfo is not None) != has_zone:
+        msg = "a zone that the column lacks, or none"
+        raise ValueError(msg)
+    return found

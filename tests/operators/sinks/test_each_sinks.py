@@ -184,6 +184,18 @@ def test_functions_instead_of_sinks_are_refused_with_a_remedy() -> None:
         assert fix in str(error.value)
 
 
+def test_the_function_that_ray_puts_in_the_place_of_print_is_called_print(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def safe_print(*values: object) -> None:
+        """Do nothing."""
+
+    monkeypatch.setattr("builtins.print", safe_print)
+    rows = whale.Topology("t").source(whale.sources.iterable(ROWS), id="rows")
+    with pytest.raises(TopologyError, match=r"function print: pass whale\.sinks\.print\(\)"):
+        rows.sink(print)  # type: ignore[arg-type]  # that is the mistake
+
+
 def test_descriptions() -> None:
     assert whale.sinks.print().describe() == "print"
     assert whale.sinks.each(whale.columns(run)).describe() == ("each batch to run")

@@ -72,7 +72,42 @@ def test_many_malformed_lines_take_few_parses(
     path = tmp_path / "rows.csv"
     path.write_bytes(("i,f,s\n" + f"{bad}\n1,1.5,x\n" * 5_000).encode("latin-1"))
     schema = {"i": "int64", "f": "float64", "s": "string"}
-    parses = []
+    parses = counted_parses(monkeypatch)
+    source = sources.csv(path, schema=schema).with_bad_rows("drop")
+    assert sum(batch.num_rows for batch in read_all(source)) == 5_000
+    assert len(parses) <= 2  # of the only block, and of its remaining records
+
+
+PLAUSIBLE = [
+    ("timestamp[ms]", "2020-02-29 10:00:00", "2021-02-29 10:00:00"),
+    ("timestamp[ms]", "2020-02-29 23:00:00", "2020-02-29 25:00:00"),
+    ("timestamp[us]", "2020-02-29T10:00:00", "2020-02-29T10:00:00Z"),
+    ("timestamp[us, tz=UTC]", "2020-02-29T10:00:00Z", "2020-02-29T10:00:00"),
+    ("date32", "2020-02-29", "2020-02-30"),
+    ("time64[us]", "10:59:00", "10:60:00"),
+    ("float64", "1.23", "1.2.3"),
+    ("int64", "9223372036854775807", "9223372036854775808"),
+    ("uint8", "0xff", "0x100"),
+    ("decimal(10, 2)", "12345678.90", "1.005"),
+    ("decimal(10, 2)", "12345678.90", "123456789.00"),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "bad"), PLAUSIBLE)
+def test_malformed_lines_that_look_right_take_a_parse_each(
+    kind: str, good: str, bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("n,v\n" + (f"1,{good}\n" * 99 + f"1,{bad}\n") * 20)
+    parses = counted_parses(monkeypatch)
+    source = sources.csv(path, schema={"n": "int64", "v": kind}).with_bad_rows("drop")
+    assert sum(batch.num_rows for batch in read_all(source)) == 20 * 99
+    assert len(parses) == 2 + 20 + 1
+
+
+def counted_parses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that will have the size of what is parsed each time."""
+    parses: list[int] = []
     parse = CsvSource._parse
 
     def counted(*args: Any) -> Any:
@@ -80,6 +115,4 @@ def test_many_malformed_lines_take_few_parses(
         return parse(*args)
 
     monkeypatch.setattr(CsvSource, "_parse", counted)
-    source = sources.csv(path, schema=schema).with_bad_rows("drop")
-    assert sum(batch.num_rows for batch in read_all(source)) == 5_000
-    assert len(parses) <= 2  # of the only block, and of its remaining records
+    return parses

@@ -63,8 +63,10 @@ def _instead(passed: object, wanted: str, call: str) -> str:
     if isinstance(passed, type) and issubclass(passed, (Source, Sink)):
         return f"{wanted} takes an object, not the class: call it, {passed.__name__}(…)"
     if inspect.isroutine(passed) and wanted == "sink" and not _is_ours(passed):
-        call = "print()" if passed is print else f"each({name_of(passed)})"
-        return f"sink takes a sink, not the function {name_of(passed)}: pass whale.sinks.{call}"
+        # Ray puts a function of its own in the place of `print`.
+        name = "print" if passed is print else name_of(passed)
+        call = "print()" if passed is print else f"each({name})"
+        return f"sink takes a sink, not the function {name}: pass whale.sinks.{call}"
     if inspect.isroutine(passed):
         return f"{wanted} takes what a function returns: call it, {name_of(passed)}(…)"
     fix = f"whale.{wanted}s.{call}" if call else f"one of whale.{wanted}s"
