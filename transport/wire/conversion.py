@@ -28,6 +28,8 @@ _FRACTIONS = (float, np.floating, decimal.Decimal)
 _TIMES = (datetime.datetime, datetime.time, datetime.timedelta)
 _SAFE = (list, tuple, pa.Array, pa.ChunkedArray)
 """Classes of values whose Arrow form shares no memory that may still change."""
+_NO_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
+"""Classes whose elements are not the rows' values, or are in no order."""
 _EXACT_CLASSES = {"int64": int, "float64": float, "bool": bool}
 """By type: the class of values of which numpy makes such a column in one call, or refuses."""
 
@@ -45,7 +47,18 @@ def column_of(values: Any, type: str | DataType | None = None, what: str = "a co
         column = _column_of_array(values, kind, what)
         if column is not None:
             return column
+    elif isinstance(values, _NO_COLUMNS) or not hasattr(values, "__len__"):
+        raise InputError(_no_column(values, what))
     return _column_through_arrow(values, kind, what)
+
+
+def _no_column(values: object, what: str) -> str:
+    kind = type(values).__name__
+    article = "an" if kind[0] in "aeiou" else "a"
+    return (
+        f"{what} is {article} {kind}, not one value per row; give a list or an array, even of one "
+        "value; out.emit_row(column=value, …) emits a single row"
+    )
 
 
 def batch_of_columns(columns: Mapping[str, Any], schema: Schema | None) -> Batch:
@@ -204,6 +217,9 @@ def _column_through_arrow(values: Any, kind: DataType | None, what: str) -> Colu
         if isinstance(error, OverflowError) and (beyond := _beyond(values, kind)) is not None:
             problem = f"{beyond} does not fit"
             remedy = "declare decimal128(38, 0), or string and pass text"
+        elif (misfit := _decimal_misfit(values, wanted)) is not None:
+            problem = f"{misfit} does not fit"
+            remedy = "declare a decimal with as many digits before and behind the point, or string"
         msg = f"{what}: {problem}; {remedy}"
         raise InputError(msg) from error
     if kind is None and pa.types.is_null(array.type):
@@ -224,6 +240,19 @@ def _beyond(values: Any, kind: DataType | None) -> int | None:
     limits = np.iinfo(storage)
     whole = (value for value in values if isinstance(value, int))
     return next((value for value in whole if not limits.min <= value <= limits.max), None)
+
+
+def _decimal_misfit(values: Any, wanted: pa.DataType | None) -> decimal.Decimal | None:
+    """Return the first decimal that a type of decimals does not hold."""
+    if wanted is None or not pa.types.is_decimal(wanted):
+        return None
+    for value in values:
+        if isinstance(value, decimal.Decimal):
+            try:
+                pa.array([value], wanted)
+            except pa.ArrowException:
+                return value
+    return None
 
 
 def _arrow_array(values: Any, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -121,6 +123,41 @@ CASES = {
         lambda: Batch.from_pydict({"a": [[1], [2, 3]]}),
         "column 'a' has type list<item: int64>, which whale-ray does not support; make its parts "
         "columns of their own, or turn it into a string",
+    ),
+    "a number": (
+        lambda: Batch.from_pydict({"a": 1}),
+        "column 'a' is an int, not one value per row; give a list or an array, even of one value; "
+        "out.emit_row(column=value, …) emits a single row",
+    ),
+    "text, which is no list of letters": (
+        lambda: Batch.from_pydict({"a": "ann", "b": "bob"}),
+        "column 'a' is a str, not one value per row; give a list or an array, even of one value; "
+        "out.emit_row(column=value, …) emits a single row",
+    ),
+    "a set, which has no order": (
+        lambda: Batch.from_pydict({"a": {1, 2}}, Schema.of(a="int64")),
+        "column 'a' is a set, not one value per row; give a list or an array, even of one value; "
+        "out.emit_row(column=value, …) emits a single row",
+    ),
+    "a mapping": (
+        lambda: Batch.from_pydict({"a": {"x": 1}}),
+        "column 'a' is a dict, not one value per row; give a list or an array, even of one value; "
+        "out.emit_row(column=value, …) emits a single row",
+    ),
+    "bytes": (
+        lambda: Batch.from_pydict({"a": b"ab"}),
+        "column 'a' is a bytes, not one value per row; give a list or an array, even of one value; "
+        "out.emit_row(column=value, …) emits a single row",
+    ),
+    "a generator": (
+        lambda: Batch.from_pydict({"a": (n for n in range(2))}),
+        "column 'a' is a generator, not one value per row; give a list or an array, even of one "
+        "value; out.emit_row(column=value, …) emits a single row",
+    ),
+    "too many digits before the point": (
+        lambda: Batch.from_pydict({"a": [None, Decimal("1e30")]}, Schema.of(a="decimal(38, 18)")),
+        "column 'a', decimal128(38, 18): 1E+30 does not fit; declare a decimal with as many digits "
+        "before and behind the point, or string",
     ),
     "two dimensions": (
         lambda: Batch.from_pydict({"a": np.zeros((2, 2))}),
