@@ -19,13 +19,27 @@ _VARIABLE = "WHALE_RAY_TEST_RUN"
 """Inherited by every process that a test starts, so that orphans are found as well."""
 
 
+_RAY_PATIENCE = {
+    "RAY_gcs_server_port_wait_time_s": "240",  # 30 by default
+    "RAY_agent_register_timeout_ms": "240000",  # 30,000 by default; then the raylet ends
+    "RAY_worker_register_timeout_seconds": "240",  # 60 by default
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240",  # 60 by default
+    "RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "240",  # 30 by default
+}
+"""How long Ray waits for its own processes to start: where many runs share a machine that is long,
+and no test is about it."""
+
 COMM_BYTES = 15
 """The kernel keeps no more of a process' name."""
 
 
 def begin_run() -> None:
-    """Give this process, and those that it starts from now on, a number of their own."""
+    """Give this process, and those that it starts from now on, a number of their own.
+
+    Any Ray that they start has time for it; Ray looks at these variables when it is imported.
+    """
     os.environ[_VARIABLE] = uuid.uuid4().hex
+    os.environ.update(_RAY_PATIENCE)
 
 
 def is_of_this_run(pid: int) -> bool:

@@ -29,6 +29,8 @@ WHALE_RAY = [sys.executable, "-m", "whale_ray.cli.main"]
 USER_CODE = Path(__file__).parents[1] / "user_code"
 COMMAND_TIMEOUT_S = 200
 END_TIMEOUT_S = 30
+NO_AGENT_YET = "No available agent to submit job"
+"""What Ray answers to a job that is handed over before its agent, which gets 10 s, has started."""
 PORTS = (
     "port",
     "object-manager-port",
@@ -134,7 +136,11 @@ def submission(cluster: Cluster, action: str, *words: str) -> list[str]:
 
 
 def submit(cluster: Cluster, *entrypoint: str) -> subprocess.CompletedProcess[str]:
-    return run(cluster, submission(cluster, "submit", "--working-dir", ".", "--", *entrypoint))
+    command = submission(cluster, "submit", "--working-dir", ".", "--", *entrypoint)
+    while True:
+        done = run(cluster, command)
+        if NO_AGENT_YET not in done.stdout + done.stderr:
+            return done
 
 
 def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str]:

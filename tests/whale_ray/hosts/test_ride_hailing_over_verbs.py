@@ -36,6 +36,7 @@ SETTINGS = {
     "transport.between_hosts": "verbs",
     # Slow is not dead, least of all on an emulated processor.
     "runtime.start_timeout_ms": 1000 * PATIENCE_S,
+    "runtime.unreachable_after_ms": 1000 * PATIENCE_S,
     "runtime.poll_interval_ms": 1000,
     "transport.handshake_timeout_ms": 60_000,
     "transport.silence_timeout_ms": 60_000,

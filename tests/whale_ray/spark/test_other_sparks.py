@@ -15,6 +15,8 @@ import pytest
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("no_leaks")]
 
 ROOT = Path(__file__).parents[3]
+NO_AGENT_YET = "No available agent to submit job"
+"""What Ray answers to a job that is handed over early."""
 
 
 def told_by(script: str) -> dict[str, Any]:
@@ -185,7 +187,13 @@ def test_inside_a_submitted_script_ray_is_joined_without_an_address(tmp_path: Pa
             log_to_driver=False, logging_level="ERROR",
         )
         client = JobSubmissionClient(f"http://{{context.dashboard_url}}")
-        job = client.submit_job(entrypoint=f"{{sys.executable}} {script}")
+        job = None
+        while job is None:
+            try:
+                job = client.submit_job(entrypoint=f"{{sys.executable}} {script}")
+            except RuntimeError as error:  # Ray gives its agent 10 s to start
+                if {NO_AGENT_YET!r} not in str(error):
+                    raise
         while not client.get_job_status(job).is_terminal():
             time.sleep(0.2)
         facts = {{
