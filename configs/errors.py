@@ -21,7 +21,8 @@
     │   ├── TransportError         a user's transport raised, or delivered wrong bytes
     │   │   └── TransportGoneError its other side has ended; internal
     │   └── ResourceError          no room in memory, no processor, no Java, a port in use
-    │       └── SegmentGoneError   memory that another process shared; internal
+    │       ├── SegmentGoneError   memory that another process shared; internal
+    │       └── StateFullError     the state of a worker's operators outgrew its budget
     └── ProtocolError              received bytes that do not follow the wire format
         ├── ForeignMessageError    no magic number, another version, an unknown kind
         ├── TruncatedMessageError  shorter than its header says
@@ -170,6 +171,10 @@ class ResourceError(JobError):
 
 class SegmentGoneError(ResourceError):
     """Another process's shared memory was freed: that process or its attempt has ended."""
+
+
+class StateFullError(ResourceError):
+    """The state of a worker's operators does not fit into the worker's memory budget."""
 
 
 class ProtocolError(WhaleError):

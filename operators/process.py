@@ -24,12 +24,13 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ..configs.errors import Interrupted, UsageError, WhaleError
+from ..state.budget import StateBudget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +71,8 @@ class InstanceContext:
         parallelism: the number of instances of the operator in the whole job.
         attempt: 0 at the first start, one more after each restart.
         clock: the only clock to read, so that tests can set the time.
+        virtual_nodes: into how many parts keys are divided, see `runtime.virtual_nodes`.
+        state_budget: the memory that the state of all operators of the worker may take.
     """
 
     job: str
@@ -79,6 +82,8 @@ class InstanceContext:
     parallelism: int
     attempt: int
     clock: Clock
+    virtual_nodes: int = 1024
+    state_budget: StateBudget = field(default_factory=StateBudget)
 
 
 class Output(ABC):

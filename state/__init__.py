@@ -1,1 +1,1 @@
-"""State of operators: the event-time buffer, its spill files, watermarks."""
+"""State of operators: by key, rows that wait for event time, watermarks."""

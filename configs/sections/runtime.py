@@ -74,6 +74,13 @@ class RuntimeSettings:
         high=64 * GIB,
         why="memory per operator instance for rows that wait for the watermark; more are spilled",
     )
+    state_bytes: int = setting(
+        GIB,
+        low=MIB,
+        high=1024 * GIB,
+        why="memory per worker for the state of windows, joins and keyed processes; beyond it the "
+        "job fails",
+    )
     spill_bytes_max: int = setting(
         4 * GIB,
         low=0,

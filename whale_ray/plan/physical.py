@@ -18,6 +18,7 @@ from .streams import CustomStream, StreamPlan
 
 if TYPE_CHECKING:
     from ..operators.groupings import Grouping
+    from ..state.owners import Owners
     from ..transport.custom.operators import Transport
 
 
@@ -36,6 +37,8 @@ class Stage:
     stage is one producer per worker: the first of the worker's instances."""
     links: Mapping[str, tuple[str | int, ...]] = field(hash=False)
     """What follows each operator: the id (str) of a fused operator or the id (int) of an edge."""
+    owners: Owners | None = None
+    """Which instance owns each virtual node; None if no edge sends it rows by key."""
 
     @property
     def head(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import TopologyError
 from ..operators.groupings import Key
+from ..state.owners import Owners
 from .custom_transports import plan_custom_streams
 from .fusion import fuse, resolve_parallelism
 from .hosts import assign_hosts
@@ -111,6 +112,7 @@ def plan_unsized(
         ]
         eligible = range(runtime.source_workers, count)
         placed = fit_requests(placed, requests, hosts.of_worker, nodes, eligible)
+    keyed = {edge.target_stage for edge in graph.edges if isinstance(edge.grouping, Key)}
     stages = tuple(
         Stage(
             id=number,
@@ -119,6 +121,9 @@ def plan_unsized(
             instance_worker=placed[number],
             per_worker=fused.per_worker,
             links=graph.links[number],
+            owners=Owners.even(runtime.virtual_nodes, fused.parallelism)
+            if number in keyed
+            else None,
         )
         for number, fused in enumerate(graph.stages)
     )

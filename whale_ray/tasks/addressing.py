@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from ..configs.errors import InputError, JobError
 from ..configs.settings import DECLARATIONS
-from ..operators.keys import stable_partition
 from ..plan.physical import Edge
+from ..state.keys import stable_partition
 from ..transport.ring_layout import capacity_for, max_frame_bytes_of
 from ..transport.wire import codec
 from ..transport.wire.batch import Batch

@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import BadRowError, Interrupted, UserFunctionError
-from ..operators import groupings, keys
+from ..operators import groupings
 from ..plan.physical import Edge
+from ..state import keys
+from ..state.owners import Owners
 from ..transport.wire.batch import Batch
 
 Instances = npt.NDArray[np.int64]
@@ -20,14 +22,14 @@ many rows were left out for a null key."""
 
 
 def make_partitioner(
-    edge: Edge, parallelism: int, virtual_nodes: int, local: tuple[int, ...], first: int
+    edge: Edge, parallelism: int, owners: Owners | None, local: tuple[int, ...], first: int
 ) -> Partitioner:
     """Return the partitioner of an edge to `parallelism` instances.
 
     Args:
         edge: the edge; its grouping must not be `All`.
         parallelism: instances of the target.
-        virtual_nodes: how many a key is hashed to.
+        owners: which instance owns each virtual node; needed for a key.
         local: the target's instances on the producing worker.
         first: the producer's number, to which rows are forwarded, and at which a shuffle begins.
 
@@ -36,7 +38,8 @@ def make_partitioner(
     """
     match edge.grouping:
         case groupings.Key(columns):
-            return _by_key(edge, columns, parallelism, virtual_nodes)
+            assert owners is not None
+            return _by_key(edge, columns, owners)
         case groupings.Direct(column):
             return _direct(edge, column, parallelism)
         case groupings.Custom(function):
@@ -54,9 +57,7 @@ def make_partitioner(
             raise ValueError(msg)
 
 
-def _by_key(
-    edge: Edge, columns: tuple[str, ...], parallelism: int, virtual_nodes: int
-) -> Partitioner:
+def _by_key(edge: Edge, columns: tuple[str, ...], owners: Owners) -> Partitioner:
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
         hashes, null_rows = keys.hash_keys(batch, columns)
         dropped = 0
@@ -66,8 +67,8 @@ def _by_key(
                 raise BadRowError(_null_key(edge, columns, batch.preview(row)))
             dropped = int(null_rows.sum())
             batch, hashes = batch.filter(~null_rows), hashes[~null_rows]
-        nodes = keys.virtual_node_of(hashes, virtual_nodes)
-        return batch, keys.instance_of(nodes, virtual_nodes, parallelism), dropped
+        nodes = keys.virtual_node_of(hashes, owners.virtual_nodes)
+        return batch, owners.of(nodes), dropped
 
     return partition
 

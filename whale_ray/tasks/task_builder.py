@@ -19,6 +19,7 @@ from ..plan.assignment import (
 )
 from ..plan.logical import MAIN, OperatorKind, OperatorNode
 from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
+from ..state.budget import StateBudget
 from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
 from ..transport.clock import Clock
@@ -56,6 +57,7 @@ class TaskBuilder:
         self._attempt = attempt
         self._clock = clock
         self._out_rings = out_rings
+        self._state_budget = StateBudget(assignment.settings.runtime.state_bytes)
 
     def build(self) -> list[StageTask]:
         """Return the worker's tasks, those upstream first; opens sources, operators and sinks."""
@@ -84,6 +86,8 @@ class TaskBuilder:
             parallelism=stage.parallelism,
             attempt=self._attempt,
             clock=self._clock,
+            virtual_nodes=self._settings.runtime.virtual_nodes,
+            state_budget=self._state_budget,
         )
 
     def writer(self, edge: Edge, source: int) -> EdgeWriter:
@@ -102,10 +106,10 @@ class TaskBuilder:
         """Return the ways to address an edge, by name: one, or two where the plan has the rings."""
         rings, with_times = self._out_rings[edge.id], edge.carries_time
         if not isinstance(edge.grouping, All):
-            parallelism = self._plan.stages[edge.target_stage].parallelism
+            target = self._plan.stages[edge.target_stage]
+            parallelism = target.parallelism
             local = self._plan.instances_on(edge.target_stage, self._worker)
-            nodes = self._settings.runtime.virtual_nodes
-            partitioner = make_partitioner(edge, parallelism, nodes, local, source)
+            partitioner = make_partitioner(edge, parallelism, target.owners, local, source)
             keyed = KeyedAddressing(edge, rings, partitioner, parallelism, with_times=with_times)
             return {"keyed": keyed}
         shared = [ring for ring in rings if not ring.per_instance]

@@ -34,7 +34,7 @@ from whale_ray.operators.expressions import functions
 from whale_ray.operators.expressions.expression import Expression
 from whale_ray.operators.expressions.spark_names import CAMEL_CASE, DIFFERENCES
 from whale_ray.operators.expressions.spark_types import parse_type
-from whale_ray.operators.keys import hash_keys
+from whale_ray.state.keys import hash_keys
 from whale_ray.transport.wire.type_names import SPARK_TYPES
 
 ROOT = Path(__file__).parents[3]

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...operators.keys import hash_keys
 from ...operators.process import InstanceContext, Output, Process
+from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
 from ..shared.columns import event_times

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ...operators.keys import hash_keys
 from ...operators.process import CoProcess, InstanceContext, Output
+from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Field, Schema

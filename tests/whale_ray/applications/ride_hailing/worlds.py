@@ -13,7 +13,8 @@ from tests.whale_ray.applications.emitted import Emitted, context
 from whale_ray.applications.ride_hailing.best import BestVehicle
 from whale_ray.applications.ride_hailing.matcher import VehicleMatcher
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
-from whale_ray.operators.keys import hash_keys, instance_of, virtual_node_of
+from whale_ray.state.keys import hash_keys, virtual_node_of
+from whale_ray.state.owners import Owners
 from whale_ray.transport.wire.batch import Batch
 
 EARTH_RADIUS_M = 6_371_008.8
@@ -79,7 +80,7 @@ def candidates(
 ) -> list[Batch]:
     """Return what `instances` matching instances on `workers` workers emit, per worker."""
     nodes = virtual_node_of(hash_keys(positions, ("vehicle_id",))[0], VIRTUAL_NODES)
-    owners = instance_of(nodes, VIRTUAL_NODES, instances)
+    owners = Owners.even(VIRTUAL_NODES, instances).of(nodes)
     emitted = []
     for worker in range(workers):
         local = [i for i in range(instances) if i * workers // instances == worker]

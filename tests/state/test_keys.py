@@ -14,12 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whale_ray.configs.errors import InputError
-from whale_ray.operators.keys import (
+from whale_ray.state.keys import (
     hash_keys,
-    instance_of,
     stable_partition,
     virtual_node_of,
-    virtual_nodes_owned,
 )
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
@@ -266,30 +264,10 @@ def test_one_bit_of_the_key_flips_half_of_the_hash() -> None:
 # ---- from the hash to the instance ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("nodes", "instances"), [(1, 1), (1024, 1), (1024, 480), (64, 7), (8, 8)])
-def test_instances_own_contiguous_ranges(nodes: int, instances: int) -> None:
-    owners = instance_of(np.arange(nodes), nodes, instances)
-    assert owners.tolist() == [node * instances // nodes for node in range(nodes)]
-    ranges = [virtual_nodes_owned(number, nodes, instances) for number in range(instances)]
-    assert [node for one in ranges for node in one] == list(range(nodes))
-    for number, owned in enumerate(ranges):
-        assert {owners[node] for node in owned} == {number}
-    sizes = [len(owned) for owned in ranges]
-    assert max(sizes) - min(sizes) <= 1
-
-
 def test_virtual_nodes_are_the_top_bits() -> None:
     hashes = np.array([0, 2**64 - 1, 1 << 63, (1 << 63) - 1], np.uint64)
     assert virtual_node_of(hashes, 1024).tolist() == [0, 1023, 512, 511]
     assert virtual_node_of(hashes, 1).tolist() == [0, 0, 0, 0]
-
-
-def test_too_many_instances_are_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        instance_of(np.arange(4), 4, 5)
-    assert str(caught.value) == (
-        "5 instances cannot share 4 virtual nodes: set runtime.virtual_nodes to 8 or more"
-    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Assigns rows to instances by key: key → 64-bit hash → virtual node → instance.
+"""Assigns rows to virtual nodes by key: key → 64-bit hash → virtual node.
 
 The hash is XXH64 (seed 42) of the key's canonical bytes, in UTF-8 for text and as one little-endian
 64-bit integer for everything else; each further key column is hashed with the previous hash as its
@@ -16,9 +16,9 @@ decimal            value modulo the prime 2^61 - 1 (so 1.5 and 1.50 agree)
 string, binary     its bytes, large or of fixed size alike
 ================== =============================================================================
 
-Since rows are routed by the hash, it must never change: `tests/operators/test_keys.py` has golden
-values. The top bits select one of a fixed number of virtual nodes, and each instance owns a
-contiguous range of these, so that a change of parallelism moves whole virtual nodes.
+Since rows are routed by the hash, it must never change: `tests/state/test_keys.py` has golden
+values. The top bits select one of a fixed number of virtual nodes; `owners` says which instance
+owns each, so that a change of parallelism moves whole virtual nodes.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "hash_keys",
-    "instance_of",
     "stable_partition",
     "virtual_node_of",
-    "virtual_nodes_owned",
 ]
 
 SEED = np.uint64(42)
@@ -110,28 +108,6 @@ def virtual_node_of(hashes: Hashes, virtual_nodes: int) -> Integers:
     if bits == 0:
         return np.zeros(hashes.shape, dtype=np.int64)
     return (hashes >> np.uint64(64 - bits)).view(np.int64)
-
-
-def instance_of(nodes: Integers, virtual_nodes: int, parallelism: int) -> Integers:
-    """Return the instance that owns each virtual node: `node * parallelism // virtual_nodes`.
-
-    Raises:
-        InputError: there are more instances than virtual nodes, so some would be idle.
-    """
-    if parallelism > virtual_nodes:
-        msg = (
-            f"{parallelism} instances cannot share {virtual_nodes} virtual nodes: set"
-            f" runtime.virtual_nodes to {1 << (parallelism - 1).bit_length()} or more"
-        )
-        raise InputError(msg)
-    # virtual_nodes is a power of two, so a shift equals //, and is ten times faster.
-    return (nodes * parallelism) >> (virtual_nodes.bit_length() - 1)
-
-
-def virtual_nodes_owned(instance: int, virtual_nodes: int, parallelism: int) -> range:
-    """Return the virtual nodes of one instance, the inverse of `instance_of`."""
-    first = -(-instance * virtual_nodes // parallelism)
-    return range(first, -(-(instance + 1) * virtual_nodes // parallelism))
 
 
 def stable_partition(instances: Integers, parallelism: int) -> tuple[Integers, Integers]:

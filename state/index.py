@@ -1,0 +1,490 @@
+"""The index of a store: open addressing by the hash's top bits, compiled.
+
+A bucket is one word: 32 bits of the hash (its *tag*) │ number of the key's newest record + 1; 0 is
+empty. Buckets are probed one after the other from the key's *home*, and removing closes the gap, so
+that nothing but the keys lies in the table. The home grows with the virtual node, then with the
+hash: a virtual node is a contiguous range of buckets. A worker owns but some of the virtual nodes,
+so homes are spread over those that were *seen*: `ranks` numbers them. Meeting a new one, growing
+the table and opening a chunk are left to the caller: a loop stops, says why, and goes on from the
+row where it stopped.
+
+Two vectors of words tell a loop where it works, `PLACE` what never changes, `AT` what does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from ..transport.atomics import copy, inner, load, prefetch_to_write, store
+from ..transport.compiling import njit
+
+# PLACE: what never changes in the life of a store.
+BASE = 0  # address of record 0
+STRIDE = 1  # bytes of a record
+FIXED = 2  # words of the key columns of fixed width
+TEXTS = 3  # number of text columns
+TEMPLATE = 4  # address of a new record
+FIELDS = 5  # bytes before the fields
+NODE_BITS = 6  # log2 of the number of virtual nodes
+PLACE_WORDS = 7
+
+# AT: where the store stands.
+NEXT = 0  # the next record of the tail
+STOP = 1  # the end of the tail's chunk
+FREE = 2  # the last freed record of the tail + 1; they are a list, by #link
+USED = 3  # buckets in use
+LIVE = 4  # keys
+SEGMENT = 5  # of the tail
+HEAP_NEXT = 6  # where the next value goes, in bytes of the mapping
+HEAP_STOP = 7
+GARBAGE = 8  # bytes of values that no record refers to any more
+SPREAD = 9  # buckets per home, a fixed-point number
+LIMIT = 10  # of USED
+NEED = 11  # bytes of values of the row at which a loop stopped
+AT_WORDS = 12
+
+# Why a loop stopped, as a negative row: -1 - row - REASON * ROWS_MAX.
+NODE, GROW, CHUNK, HEAP = 1, 2, 3, 4
+ROWS_MAX = 1 << 40
+
+BLOCK = 32
+"""Rows for which memory is fetched ahead."""
+
+ABSENT, ALIVE, TOMBSTONE = 0, 1, 2
+"""States of a record; a tombstone says that a key of a sealed segment was deleted."""
+
+GRANULE_SHIFT = 16  # the log's segments have one entry for each 64 KiB
+
+_PAGE_MASK = 4095  # of the smallest pages
+SLOT_MASK = np.uint64(0xFFFFFFFF)
+_NULLS = 0xFFFFFF << 8
+LENGTH_MASK = (1 << 24) - 1
+
+_READ_U64 = types.Array(numba.uint64, 1, "C", readonly=True)
+_READ_U32 = types.Array(numba.uint32, 1, "C", readonly=True)
+TYPE_PLACE = types.Array(numba.int64, 1, "C", readonly=True)
+TYPE_AT = numba.int64[::1]
+TYPE_BUCKETS = numba.uint64[::1]
+TYPE_RANKS = numba.int32[::1]
+TYPE_SEGMENTS = numba.uint32[::1]
+
+
+@inner
+def _home(bits: Any, spread: Any, rank: Any, hashed: Any) -> Any:
+    """Return the first bucket of a hash whose virtual node has that rank."""
+    inside = np.int64((hashed << bits) >> (np.uint64(32) + bits))  # 32 - bits bits
+    return (((np.int64(rank) << np.int64(np.uint64(32) - bits)) | inside) * spread) >> np.int64(32)
+
+
+@inner
+def _node(bits: Any, hashed: Any) -> Any:
+    return np.int64((hashed >> np.uint64(1)) >> (np.uint64(63) - bits))
+
+
+@inner
+def _home_of(place: Any, at: Any, ranks: Any, slot: Any) -> Any:
+    """Return the first bucket of a record's hash; -1 if its virtual node was not seen."""
+    bits = np.uint64(place[NODE_BITS])
+    hashed = np.uint64(load(place[BASE] + slot * place[STRIDE]))
+    rank = ranks[_node(bits, hashed)]
+    return _home(bits, at[SPREAD], rank, hashed) if rank >= 0 else np.int64(-1)
+
+
+@inner
+def _few_bytes(address: Any, count: Any) -> Any:
+    """Return 1 to 7 bytes as a word, reading none beyond the page that they lie in."""
+    unused = np.uint64(8 * (8 - count))
+    if (address & _PAGE_MASK) <= _PAGE_MASK - 7:
+        return np.uint64(load(address)) << unused
+    return (np.uint64(load(address + count - 8)) >> unused) << unused
+
+
+@inner
+def _same_bytes(here: Any, there: Any, length: Any) -> Any:
+    whole = length & ~7
+    for position in range(0, whole, 8):
+        if load(here + position) != load(there + position):
+            return False
+    rest = length & 7
+    return rest == 0 or _few_bytes(here + whole, rest) == _few_bytes(there + whole, rest)
+
+
+@inner
+def _same_texts(base: Any, references: Any, words: Any, texts: Any) -> Any:
+    """Compare `texts` references at an address with as many (address, length) at another."""
+    for text in range(texts):
+        reference = load(references + 8 * text)
+        length = reference & LENGTH_MASK
+        if length != load(words + 16 * text + 8):
+            return False
+        if not _same_bytes(base + (reference >> 24), load(words + 16 * text), length):
+            return False
+    return True
+
+
+@inner
+def _same_key(
+    base: Any, fixed: Any, texts: Any, record: Any, hashed: Any, words: Any, nulls: Any
+) -> Any:
+    """Compare a record's key with the words at an address."""
+    if load(record) != np.int64(hashed) or (load(record + 8) & _NULLS) != (nulls << 8):
+        return False
+    size = 8 * fixed
+    for word in range(0, size, 8):
+        if load(record + 16 + word) != load(words + word):
+            return False
+    return texts == 0 or _same_texts(base, record + 16 + size, words + size, texts)
+
+
+@inner
+def _is_tail(place: Any, at: Any, segments: Any, slot: Any) -> Any:
+    return np.int64(segments[(slot * place[STRIDE]) >> GRANULE_SHIFT]) == at[SEGMENT]
+
+
+@inner
+def _new_slot(place: Any, at: Any) -> Any:
+    """Return a record of the tail, or -1 if its chunk is full."""
+    if at[FREE] > 0:
+        slot = at[FREE] - 1
+        at[FREE] = load(place[BASE] + slot * place[STRIDE] + 8) >> 32
+        return slot
+    if at[NEXT] < at[STOP]:
+        at[NEXT] += 1
+        return at[NEXT] - 1
+    return np.int64(-1)
+
+
+@inner
+def _link(previous: Any, nulls: Any, state: Any) -> Any:
+    return (previous << 32) | (nulls << 8) | state
+
+
+@inner
+def _store_key(place: Any, at: Any, record: Any, words: Any) -> None:
+    fixed = place[FIXED]
+    copy(record + 16, words, 8 * fixed)
+    for text in range(place[TEXTS]):
+        value = words + 8 * fixed + 16 * text
+        length = load(value + 8)
+        target = at[HEAP_NEXT]
+        copy(place[BASE] + target, load(value), length)
+        at[HEAP_NEXT] += (length + 7) & ~7
+        store(record + 16 + 8 * (fixed + text), (target << 24) | length)
+
+
+@inner
+def _text_bytes(place: Any, words: Any) -> Any:
+    total = np.int64(0)
+    for text in range(place[TEXTS]):
+        total += (load(words + 8 * place[FIXED] + 16 * text + 8) + 7) & ~7
+    return total
+
+
+@inner
+def _reset(place: Any, record: Any) -> None:
+    """Give the fields of a record their initial values."""
+    skipped = place[FIELDS]
+    copy(record + skipped, place[TEMPLATE] + skipped, place[STRIDE] - skipped)
+
+
+@inner
+def _to_tail(place: Any, at: Any, old: Any) -> Any:
+    """Copy a sealed record to the tail; return its new number, or -1 if the chunk is full."""
+    slot = _new_slot(place, at)
+    if slot < 0:
+        return slot
+    record, before = place[BASE] + slot * place[STRIDE], place[BASE] + old * place[STRIDE]
+    copy(record, before, place[STRIDE])
+    store(record + 8, _link(old + 1, (load(before + 8) & _NULLS) >> 8, load(before + 8) & 0xFF))
+    return slot
+
+
+@inner
+def _to_change(place: Any, at: Any, segments: Any, buckets: Any, bucket: Any) -> Any:
+    """Let a bucket point to a living record of the tail; return why it could not, or 0."""
+    slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
+    if not _is_tail(place, at, segments, slot):
+        slot = _to_tail(place, at, slot)
+        if slot < 0:
+            return CHUNK
+        buckets[bucket] = (buckets[bucket] & ~SLOT_MASK) | np.uint64(slot + 1)
+    if (load(place[BASE] + slot * place[STRIDE] + 8) & 0xFF) == TOMBSTONE:
+        _revive(place, at, slot)
+    return 0
+
+
+@inner
+def _revive(place: Any, at: Any, slot: Any) -> None:
+    record = place[BASE] + slot * place[STRIDE]
+    _reset(place, record)
+    store(record + 8, (load(record + 8) & ~0xFF) | ALIVE)
+    at[LIVE] += 1
+
+
+@inner
+def _insert(
+    place: Any, at: Any, buckets: Any, bucket: Any, hashed: Any, words: Any, null: Any
+) -> Any:
+    """Make a record for a key; return why it could not, or 0."""
+    if at[USED] >= at[LIMIT]:
+        return GROW
+    if place[TEXTS]:
+        at[NEED] = _text_bytes(place, words)
+        if at[HEAP_NEXT] + at[NEED] > at[HEAP_STOP]:
+            return HEAP
+    slot = _new_slot(place, at)
+    if slot < 0:
+        return CHUNK
+    record = place[BASE] + slot * place[STRIDE]
+    store(record, int(hashed))
+    store(record + 8, _link(0, null, ALIVE))
+    _store_key(place, at, record, words)
+    _reset(place, record)
+    buckets[bucket] = ((hashed & SLOT_MASK) << np.uint64(32)) | np.uint64(slot + 1)
+    at[USED] += 1
+    at[LIVE] += 1
+    return 0
+
+
+@njit(
+    numba.int64(
+        *(TYPE_PLACE, TYPE_AT, TYPE_SEGMENTS, TYPE_BUCKETS, TYPE_RANKS),
+        *(_READ_U64, numba.int64, _READ_U32, TYPE_AT, numba.int64),
+    ),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def find_or_insert(
+    place: Any,
+    at: Any,
+    segments: Any,
+    buckets: Any,
+    ranks: Any,
+    hashes: Any,
+    keys: Any,
+    nulls: Any,
+    slots: Any,
+    start: Any,
+) -> Any:
+    """Write the record of each key into `slots`, in the tail, from row `start` on.
+
+    `keys` is the address of their words, see `PackedKeys`.
+    Rows are taken in blocks, for which buckets and records are fetched into the cache ahead.
+
+    Returns:
+        The number of rows, or where and why it stopped, see `ROWS_MAX`.
+    """
+    rows, mask = len(hashes), np.int64(len(buckets) - 1)
+    base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
+    width, bits, segment = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SEGMENT]
+    homes = np.empty(BLOCK, np.int64)
+    for first in range(start, rows, BLOCK):
+        stop = min(first + BLOCK, rows)
+        for row in range(first, stop):
+            rank = ranks[_node(bits, hashes[row])]
+            if rank < 0:
+                if row == first:
+                    return -1 - row - NODE * ROWS_MAX
+                stop = row
+                break
+            homes[row - first] = _home(bits, at[SPREAD], rank, hashes[row])
+        for row in range(first, stop):
+            entry = buckets[homes[row - first]]
+            prefetch_to_write(base + (np.int64(entry & SLOT_MASK) - 1) * stride)
+        for row in range(first, stop):
+            bucket, hashed, words = homes[row - first], hashes[row], keys + row * width
+            null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
+            tag, slot = hashed & SLOT_MASK, np.int64(-1)
+            while buckets[bucket] != 0:
+                if (buckets[bucket] >> np.uint64(32)) == tag:
+                    slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
+                    if _same_key(base, fixed, texts, base + slot * stride, hashed, words, null):
+                        break
+                    slot = np.int64(-1)
+                bucket = (bucket + 1) & mask
+            if slot < 0:
+                reason = _insert(place, at, buckets, bucket, hashed, words, null)
+                if reason:
+                    return -1 - row - reason * ROWS_MAX
+                slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
+            elif segment > 1:  # something was sealed
+                reason = _to_change(place, at, segments, buckets, bucket)
+                if reason:
+                    return -1 - row - reason * ROWS_MAX
+                slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
+            slots[row] = slot
+        if stop < min(first + BLOCK, rows):
+            return -1 - stop - NODE * ROWS_MAX
+    return np.int64(rows)
+
+
+@njit(
+    numba.void(
+        TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_RANKS, _READ_U64, numba.int64, _READ_U32, TYPE_AT
+    ),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def find(
+    place: Any,
+    at: Any,
+    buckets: Any,
+    ranks: Any,
+    hashes: Any,
+    keys: Any,
+    nulls: Any,
+    slots: Any,
+) -> None:
+    """Write the newest record of each key into `slots`, sealed or not; -1 if there is none.
+
+    `keys` as for `find_or_insert`.
+    """
+    rows, mask = len(hashes), np.int64(len(buckets) - 1)
+    base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
+    width, bits, spread = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SPREAD]
+    for row in range(rows):
+        slots[row] = -1
+        hashed, words = hashes[row], keys + row * width
+        rank = ranks[_node(bits, hashed)]
+        if rank < 0:
+            continue
+        bucket, tag = _home(bits, spread, rank, hashed), hashed & SLOT_MASK
+        null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
+        while buckets[bucket] != 0:
+            if (buckets[bucket] >> np.uint64(32)) == tag:
+                slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
+                record = base + slot * stride
+                if _same_key(base, fixed, texts, record, hashed, words, null):
+                    if (load(record + 8) & 0xFF) == ALIVE:
+                        slots[row] = slot
+                    break
+            bucket = (bucket + 1) & mask
+
+
+@inner
+def bucket_of(place: Any, at: Any, buckets: Any, ranks: Any, slot: Any) -> Any:
+    """Return the bucket that points to a record, or -1 if none does."""
+    bucket = _home_of(place, at, ranks, slot)
+    while bucket >= 0:
+        entry = buckets[bucket]
+        if entry == 0:
+            return np.int64(-1)
+        if np.int64(entry & SLOT_MASK) == slot + 1:
+            return bucket
+        bucket = (bucket + 1) & np.int64(len(buckets) - 1)
+    return np.int64(-1)
+
+
+@inner
+def remove(place: Any, at: Any, buckets: Any, ranks: Any, hole: Any) -> None:
+    """Empty a bucket and move later ones up, so that probing meets no gap before its key."""
+    mask = np.int64(len(buckets) - 1)
+    other = (hole + 1) & mask
+    while buckets[other] != 0:
+        slot = np.int64(buckets[other] & SLOT_MASK) - 1
+        home = _home_of(place, at, ranks, slot)
+        if ((other - home) & mask) >= ((other - hole) & mask):
+            buckets[hole] = buckets[other]
+            hole = other
+        other = (other + 1) & mask
+    buckets[hole] = np.uint64(0)
+    at[USED] -= 1
+
+
+@njit(
+    numba.int64(
+        TYPE_PLACE,
+        TYPE_AT,
+        TYPE_SEGMENTS,
+        TYPE_BUCKETS,
+        TYPE_RANKS,
+        TYPE_PLACE,
+        TYPE_PLACE,
+        numba.int64,
+    ),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def delete(
+    place: Any,
+    at: Any,
+    segments: Any,
+    buckets: Any,
+    ranks: Any,
+    references: Any,
+    slots: Any,
+    start: Any,
+) -> Any:
+    """Delete records from `slots[start]` on; those that are gone already are passed over.
+
+    Returns as `find_or_insert`.
+    """
+    for row in range(start, len(slots)):
+        slot = slots[row]
+        record = place[BASE] + slot * place[STRIDE]
+        link = load(record + 8)
+        if (link & 0xFF) != ALIVE:
+            continue
+        bucket = bucket_of(place, at, buckets, ranks, slot)
+        if bucket < 0:  # an older version of its key
+            continue
+        if not _is_tail(place, at, segments, slot):
+            newer = _to_tail(place, at, slot)
+            if newer < 0:
+                return -1 - row - CHUNK * ROWS_MAX
+            buckets[bucket] = (buckets[bucket] & ~SLOT_MASK) | np.uint64(newer + 1)
+            record = place[BASE] + newer * place[STRIDE]
+            link = load(record + 8)
+        elif (link >> 32) == 0:
+            for position in range(len(references)):
+                reference = load(record + 8 * references[position])
+                at[GARBAGE] += ((reference & LENGTH_MASK) + 7) & ~7
+            remove(place, at, buckets, ranks, bucket)
+            store(record + 8, _link(at[FREE], 0, ABSENT))
+            at[FREE] = slot + 1
+            at[LIVE] -= 1
+            continue
+        store(record + 8, (link & ~0xFF) | TOMBSTONE)
+        at[LIVE] -= 1
+    return np.int64(len(slots))
+
+
+@njit(
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_BUCKETS, TYPE_BUCKETS, TYPE_RANKS),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def rehash(place: Any, at: Any, old: Any, buckets: Any, ranks: Any) -> None:
+    """Enter all keys of the table `old` into the empty table `buckets`."""
+    mask = len(buckets) - 1
+    for position in range(len(old)):
+        entry = old[position]
+        if entry == 0:
+            continue
+        slot = np.int64(entry & SLOT_MASK) - 1
+        bucket = _home_of(place, at, ranks, slot)
+        while buckets[bucket] != 0:
+            bucket = (bucket + 1) & mask
+        buckets[bucket] = entry
+
+
+@njit(numba.int64(TYPE_PLACE, _READ_U64, TYPE_AT), cache=True, nogil=True, boundscheck=False)
+def scan(place: Any, buckets: Any, slots: Any) -> Any:
+    """Write the newest record of each key into `slots`, by virtual node; return their number."""
+    count = 0
+    for position in range(len(buckets)):
+        entry = buckets[position]
+        if entry != 0:
+            slot = np.int64(entry & SLOT_MASK) - 1
+            if (load(place[BASE] + slot * place[STRIDE] + 8) & 0xFF) == ALIVE:
+                slots[count] = slot
+                count += 1
+    return np.int64(count)

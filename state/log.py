@@ -1,0 +1,134 @@
+"""The log of a store: chunks of memory out of one reserved anonymous mapping.
+
+The mapping is as large as all chunks could ever become, but only pages that are written to take
+memory (MAP_NORESERVE). So its address never changes: compiled loops take it as one array, in which
+a record has a number, and no chunk is ever moved. A freed chunk goes back to the kernel at once
+(MADV_DONTNEED), and its place to a free list.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..configs.errors import ResourceError, StateFullError, system_reason
+from .budget import SETTING, StateBudget, format_mib
+
+__all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "Chunk", "ChunkLog"]
+
+CHUNK_BYTES_MIN = 64 << 10
+CHUNK_BYTES_MAX = 1 << 20
+
+_RESERVED_PER_BUDGET = 6
+"""Address space is reserved for each of the five sizes of chunks, and one more: places of freed
+chunks are only used for chunks of the same size or smaller ones."""
+
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of the mapping, in bytes from its start; both are multiples of 64 KiB."""
+
+    start: int
+    size: int
+
+    @property
+    def stop(self) -> int:
+        """The end of the chunk."""
+        return self.start + self.size
+
+
+class ChunkLog:
+    """The reserved memory of one operator's state on one worker.
+
+    Args:
+        budget: the worker's; it is charged for every chunk.
+        operator: the operator's id.
+
+    Attributes:
+        memory: the mapping, uint8; bytes of chunks that were not taken are zero.
+        address: of its first byte.
+        segments: uint32, one for each 64 KiB: the segment that a chunk belongs to (see `store`).
+        dead: uint32, one for each 64 KiB: records that begin there and are of no use any more.
+
+    Raises:
+        ResourceError: the kernel does not reserve so much address space.
+    """
+
+    def __init__(self, budget: StateBudget, operator: str) -> None:
+        self._budget = budget
+        self._operator = operator
+        granules = _RESERVED_PER_BUDGET * (budget.limit_bytes // CHUNK_BYTES_MIN + 1)
+        self._reserved_bytes = granules * CHUNK_BYTES_MIN
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        try:
+            self._mapping = mmap.mmap(-1, self._reserved_bytes, flags=flags)
+        except OSError as error:
+            msg = (
+                f"operator {operator!r}: cannot reserve {format_mib(self._reserved_bytes)} of"
+                f" addresses for its state: {system_reason(error)}; lower {SETTING}"
+            )
+            raise ResourceError(msg) from None
+        self.memory: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8)
+        self.address: int = self.memory.ctypes.data
+        self.segments: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
+        self.dead: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
+        self._end = 0
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
+        self.nbytes = 0
+
+    def take(self, nbytes: int, segment: int, keys: int) -> Chunk:
+        """Return a chunk of at least `nbytes`, zeroed, that belongs to `segment`.
+
+        Raises:
+            StateFullError: the budget is used up; `keys` is for the message.
+        """
+        size = max(CHUNK_BYTES_MIN, -(-nbytes // CHUNK_BYTES_MIN) * CHUNK_BYTES_MIN)
+        self._budget.take(self._operator, size, keys)
+        chunk = self._place(size)
+        if chunk is None:
+            self._budget.give_back(self._operator, size)
+            msg = (
+                f"operator {self._operator!r}: no place for a value of {format_mib(size)} in what"
+                f" is left of its memory; raise {SETTING}"
+            )
+            raise StateFullError(msg)
+        self.nbytes += size
+        granules = slice(chunk.start // CHUNK_BYTES_MIN, chunk.stop // CHUNK_BYTES_MIN)
+        self.segments[granules] = segment
+        self.dead[granules] = 0
+        return chunk
+
+    def free(self, chunk: Chunk) -> None:
+        """Give a chunk's memory back to the kernel."""
+        self._mapping.madvise(mmap.MADV_DONTNEED, chunk.start, chunk.size)
+        self._free[chunk.size].append(chunk.start)
+        self.nbytes -= chunk.size
+        self._budget.give_back(self._operator, chunk.size)
+
+    def charge(self, nbytes: int, keys: int) -> None:
+        """Charge the budget for memory beside the mapping, such as an index; raise as `take`."""
+        self._budget.take(self._operator, nbytes, keys)
+
+    def discharge(self, nbytes: int) -> None:
+        """Undo `charge`."""
+        self._budget.give_back(self._operator, nbytes)
+
+    def _place(self, size: int) -> Chunk | None:
+        """Return a free place: of this size, else at the end, else the begin of a larger one."""
+        if self._free[size]:
+            return Chunk(self._free[size].pop(), size)
+        if self._end + size <= self._reserved_bytes:
+            self._end += size
+            return Chunk(self._end - size, size)
+        for larger in sorted(self._free):
+            if larger > size and self._free[larger]:
+                start = self._free[larger].pop()
+                self._free[larger - size].append(start + size)
+                return Chunk(start, size)
+        return None

@@ -1,0 +1,483 @@
+"""KeyedStore: the state of one operator's keys on one worker: an index over a log of records.
+
+The log is a row of *segments*. The last one, the tail, is changed in place; `seal` closes it in
+O(1). Changing a key of a sealed segment appends a copy to the tail, which refers to the version
+that it replaced, and redirects the index. So what lies behind a seal is what has changed since, and
+`roll_back` cuts the log there: it follows the references back (FASTER's hybrid log, as in Slash,
+section 4.6.2.1).
+
+Records of the tail that are deleted are used again at once. Of sealed segments, what newer versions
+replaced is given up by `release`, and chunks without a living record are freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..transport.wire.batch import Batch
+from ..transport.wire.column import Column
+from ..transport.wire.types import DataType
+from . import history, index, values
+from .budget import StateBudget
+from .keys import virtual_node_of
+from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
+from .node_transfer import export_nodes, import_nodes
+from .records import RecordLayout, column_of_references, text_words
+from .segments import Cleared, Extent
+
+__all__ = ["KeyedStore"]
+
+Slots = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_BUCKETS_MIN = 64
+_COMPACTED_FROM_BYTES = 1 << 20
+"""Values are compacted when more than half of the heap, and so much, is of no use."""
+
+
+class KeyedStore:
+    """The records of one operator's keys on one worker.
+
+    Args:
+        layout: key columns and fields.
+        budget: the worker's memory for state.
+        name: the operator's id, for messages.
+        virtual_nodes: as in the plan.
+        log: the memory of another store of the same layout, to share it; see `sibling`.
+
+    Attributes:
+        records: all records, structured as `layout.dtype`; `records["spent"][slots]` reads a
+            field, and kernels take the array as it is. Only the tail may be written to.
+
+    Raises:
+        ResourceError: the kernel does not reserve enough address space.
+    """
+
+    def __init__(
+        self,
+        layout: RecordLayout,
+        budget: StateBudget,
+        name: str,
+        *,
+        virtual_nodes: int = 1024,
+        log: ChunkLog | None = None,
+    ) -> None:
+        self.layout = layout
+        self._budget, self._name, self._virtual_nodes = budget, name, virtual_nodes
+        self._log = ChunkLog(budget, name) if log is None else log
+        size = layout.dtype.itemsize
+        count = min(len(self._log.memory) // size, (1 << 32) - 2)
+        self.records: npt.NDArray[Any] = self._log.memory[: count * size].view(layout.dtype)
+        self._place = np.zeros(index.PLACE_WORDS, np.int64)
+        self._place[index.BASE] = self._log.address
+        self._place[index.STRIDE] = size
+        self._place[index.FIXED] = layout.fixed_words
+        self._place[index.TEXTS] = layout.texts
+        self._place[index.TEMPLATE] = layout.template.ctypes.data
+        self._place[index.FIELDS] = 8 * layout.fields_start
+        self._place[index.NODE_BITS] = virtual_nodes.bit_length() - 1
+        self._at = np.zeros(index.AT_WORDS, np.int64)
+        self._at[index.SEGMENT] = 1
+        self._seals: list[tuple[int, int]] = []
+        self._settled = 0
+        self._cleared: list[Cleared] = []
+        self._start_empty()
+
+    def sibling(self) -> KeyedStore:
+        """Return an empty store of the same layout that shares this one's memory."""
+        return KeyedStore(
+            self.layout,
+            self._budget,
+            self._name,
+            virtual_nodes=self._virtual_nodes,
+            log=self._log,
+        )
+
+    # -- keys ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return int(self._at[index.LIVE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the store takes: chunks and index."""
+        chunks = [extent.chunk for extent in self._extents] + [chunk for _, chunk in self._heap]
+        for cleared in self._cleared:
+            chunks += [extent.chunk for extent in cleared.extents]
+            chunks += [chunk for _, chunk in cleared.heap]
+        tables = [self._buckets, *(cleared.buckets for cleared in self._cleared)]
+        return sum(chunk.size for chunk in chunks) + sum(table.nbytes for table in tables)
+
+    def slots(self, hashes: Hashes, keys: Batch) -> Slots:
+        """Return the record of each key, in the tail; absent keys get a new one.
+
+        Args:
+            hashes: of the keys, by `hash_keys`, uint64 (n,).
+            keys: a batch with the key columns, n rows.
+
+        Returns:
+            int64 (n,): record numbers, which hold until a key is deleted, or the store sealed.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+            InputError: a key column has another type than the layout.
+        """
+        packed = self.layout.pack(keys)
+        slots = np.empty(len(hashes), np.int64)
+
+        def go_on(row: int) -> int:
+            known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
+            given = (hashes, packed.address, packed.nulls, slots)
+            return index.find_or_insert(*known, *given, row)
+
+        self._run(go_on, len(hashes), hashes)
+        return slots
+
+    def find(self, hashes: Hashes, keys: Batch) -> Slots:
+        """Return the record of each key, -1 where there is none: int64 (n,).
+
+        It may lie in a sealed segment: read it, and write only through `slots`.
+        """
+        packed = self.layout.pack(keys)
+        slots = np.empty(len(hashes), np.int64)
+        known = (self._place, self._at, self._buckets, self._ranks)
+        index.find(*known, hashes, packed.address, packed.nulls, slots)
+        return slots
+
+    def delete(self, slots: Slots) -> None:
+        """Delete the keys of these records; those that are gone already are passed over."""
+        slots = np.ascontiguousarray(slots, np.int64)
+
+        def go_on(row: int) -> int:
+            known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
+            return index.delete(*known, self.layout.heap_words, slots, row)
+
+        self._run(go_on, len(slots), None)
+
+    def delete_initial(self, slots: Slots) -> None:
+        """Delete those of the keys whose fields all have their initial values again."""
+        slots = np.ascontiguousarray(slots, np.int64)
+        found = np.empty(len(slots), np.int64)
+        count = values.initial_ones(self._place, slots, found)
+        if count:
+            self.delete(found[:count])
+
+    def keys_of(self, slots: Slots) -> Batch:
+        """Return the key columns of records, (n) rows; -0.0 comes back as 0.0."""
+        columns = self.layout.key_columns(self.records[slots], self._log.memory)
+        return Batch(self.layout.keys, list(columns.values()), len(slots))
+
+    def scan(self) -> tuple[Slots, Hashes]:
+        """Return all records, int64 (keys,), by virtual node, and their hashes."""
+        slots = np.empty(int(self._at[index.USED]), np.int64)
+        count = index.scan(self._place, self._buckets, slots)
+        return slots[:count], self.records["#hash"][slots[:count]]
+
+    def clear(self) -> None:
+        """Delete all keys and give the memory back to the kernel at once.
+
+        What lies in a segment that was sealed is only put aside, until `release`.
+        """
+        if self._seals:
+            self._cut(self._seals[-1][1])
+            self._drop_extents(lambda segment: segment > self._seals[-1][1])
+            self._cleared.append(
+                Cleared(
+                    self._seals[-1][1],
+                    self._buckets,
+                    self._ranks,
+                    self._at.copy(),
+                    self._extents,
+                    self._heap,
+                )
+            )
+        else:
+            self._drop_extents(lambda _: True)
+            self._log.discharge(self._buckets.nbytes)
+        self._start_empty()
+
+    # -- values of variable size --------------------------------------------------------------
+
+    def write_values(self, name: str, slots: Slots, column: Column) -> None:
+        """Write text or binary values into a `heap` field.
+
+        Args:
+            name: the field.
+            slots: records of the tail, int64 (n,).
+            column: text or binary, n rows; nulls take the value away.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+            InputError: a value is longer than 16 MiB.
+        """
+        slots = np.ascontiguousarray(slots, np.int64)
+        words = text_words(name, column).view(np.int64)
+        valid = column.validity
+        if valid is None:
+            valid = np.ones(len(column), np.bool_)
+
+        def go_on(row: int) -> int:
+            return values.write_values(
+                self._place,
+                self._at,
+                self.layout.word(name),
+                self.layout.word("#set"),
+                self.layout.bits[name],
+                words,
+                valid,
+                slots,
+                row,
+            )
+
+        self._run(go_on, len(slots), None)
+
+    def values(self, name: str, slots: Slots, kind: DataType) -> Column:
+        """Return the values of a `heap` field as a column of `kind`, null where there is none."""
+        records = self.records
+        bit = np.uint64(self.layout.bits[name])
+        valid = (records["#set"][slots] >> bit) & np.uint64(1) == 1
+        return column_of_references(kind, records[name][slots], valid, self._log.memory)
+
+    # -- epochs -------------------------------------------------------------------------------
+
+    def seal(self, epoch: int) -> None:
+        """Close the tail: its records do not change any more. O(1).
+
+        Raises:
+            ValueError: `epoch` is not greater than that of the last seal.
+        """
+        if self._seals and epoch <= self._seals[-1][0]:
+            msg = f"epoch {epoch} after epoch {self._seals[-1][0]}"
+            raise ValueError(msg)
+        self._close_tail()
+        self._seals.append((epoch, int(self._at[index.SEGMENT])))
+        self._at[index.SEGMENT] += 1
+
+    def roll_back(self, epoch: int) -> None:
+        """Go back to the state of `seal(epoch)`: cut the log behind it.
+
+        It takes time for the records behind the seal alone.
+
+        Raises:
+            ValueError: there is no such seal, or it was released.
+        """
+        segment = self._segment_of(epoch)
+        while self._cleared and self._cleared[-1].segment >= segment:
+            self._restore(self._cleared.pop())
+        self._cut(segment)
+        self._drop_extents(lambda later: later > segment)
+        self._seals = [seal for seal in self._seals if seal[1] <= segment]
+        self._at[index.SEGMENT] = segment + 1
+
+    def release(self, epoch: int) -> None:
+        """Give up going back before `seal(epoch)`, and the memory that only that needed.
+
+        Raises:
+            ValueError: there is no such seal, or it was released.
+        """
+        segment = self._segment_of(epoch)
+        self._seals = [seal for seal in self._seals if seal[1] >= segment]
+        kept = []
+        for cleared in self._cleared:
+            if cleared.segment < segment:
+                for extent in cleared.extents:
+                    self._log.free(extent.chunk)
+                for _, chunk in cleared.heap:
+                    self._log.free(chunk)
+                self._log.discharge(cleared.buckets.nbytes)
+            else:
+                kept.append(cleared)
+        self._cleared = kept
+        if kept:  # its records are not reached by this index
+            return
+        for extent in self._extents:
+            if self._settled < extent.segment <= segment:
+                history.settle(
+                    self._place,
+                    self._at,
+                    self._buckets,
+                    self._ranks,
+                    self._log.dead,
+                    extent.first,
+                    extent.stop,
+                )
+        self._settled = segment
+        self._free_dead(segment)
+
+    # -- virtual nodes ------------------------------------------------------------------------
+
+    def export_nodes(self, nodes: npt.NDArray[np.int64]) -> Batch:
+        """Return all keys of these virtual nodes with their fields, for `import_nodes`.
+
+        Args:
+            nodes: int64 (n,).
+
+        Returns:
+            The key columns, then each field as "#" and its name.
+        """
+        return export_nodes(self, nodes, self._virtual_nodes)
+
+    def import_nodes(self, batch: Batch) -> None:
+        """Take the keys that another store exported; a key that is here already is replaced.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+            InputError: the batch comes from another layout.
+        """
+        import_nodes(self, batch)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def _start_empty(self) -> None:
+        segment = self._at[index.SEGMENT]
+        self._at[:] = 0
+        self._at[index.SEGMENT] = segment
+        self._extents: list[Extent] = []
+        self._heap: list[tuple[int, Chunk]] = []
+        self._next_chunk_bytes = CHUNK_BYTES_MIN
+        self._next_heap_bytes = CHUNK_BYTES_MIN
+        self._buckets = np.zeros(0, np.uint64)
+        self._ranks = np.full(self._virtual_nodes, -1, np.int32)
+        self._grow_index(_BUCKETS_MIN)
+
+    def _run(self, go_on: Callable[[int], int], rows: int, hashes: Hashes | None) -> None:
+        """Call a kernel until it has done all rows; provide what it stopped for."""
+        row = 0
+        while True:
+            result = int(go_on(row))
+            if result >= 0:
+                assert result == rows
+                return
+            reason, row = divmod(-1 - result, index.ROWS_MAX)
+            match reason:
+                case index.CHUNK:
+                    self._open_chunk()
+                case index.HEAP:
+                    self._open_heap(int(self._at[index.NEED]))
+                case index.GROW:
+                    self._grow_index(2 * len(self._buckets))
+                case _:
+                    assert hashes is not None
+                    self._see_nodes(hashes[row:])
+
+    def _open_chunk(self) -> None:
+        self._close_tail()
+        size = self.layout.dtype.itemsize
+        segment = int(self._at[index.SEGMENT])
+        wanted = max(self._next_chunk_bytes, 4 * size)
+        chunk = self._log.take(wanted, segment, len(self))
+        self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
+        first, stop = -(-chunk.start // size), chunk.stop // size
+        self._extents.append(Extent(chunk, segment, first, first))
+        self._at[index.NEXT], self._at[index.STOP] = first, stop
+
+    def _close_tail(self) -> None:
+        """End the chunk of the tail, and forget its free records: they stay unused."""
+        if self._extents and self._at[index.STOP]:
+            self._extents[-1].stop = int(self._at[index.NEXT])
+        self._at[index.NEXT] = self._at[index.STOP] = self._at[index.FREE] = 0
+
+    def _open_heap(self, nbytes: int) -> None:
+        if self._compact_heap(nbytes):
+            return
+        self._take_heap(max(nbytes, self._next_heap_bytes))
+        self._next_heap_bytes = min(2 * self._next_heap_bytes, CHUNK_BYTES_MAX)
+
+    def _take_heap(self, nbytes: int) -> None:
+        segment = int(self._at[index.SEGMENT])
+        chunk = self._log.take(nbytes, segment, len(self))
+        self._heap.append((segment, chunk))
+        self._at[index.HEAP_NEXT], self._at[index.HEAP_STOP] = chunk.start, chunk.stop
+
+    def _compact_heap(self, nbytes: int) -> bool:
+        """Move the values that are in use together, if most are not; return whether it did."""
+        garbage = int(self._at[index.GARBAGE])
+        total = sum(chunk.size for _, chunk in self._heap)
+        if self._seals or garbage < _COMPACTED_FROM_BYTES or 2 * garbage < total:
+            return False
+        old, self._heap = self._heap, []
+        self._take_heap(total - garbage + nbytes)
+        self._extents[-1].stop = int(self._at[index.NEXT])
+        for extent in self._extents:
+            values.move_values(
+                self._place, self._at, self.layout.heap_words, extent.first, extent.stop
+            )
+        for _, chunk in old:
+            self._log.free(chunk)
+        self._at[index.GARBAGE] = 0
+        return True
+
+    def _see_nodes(self, hashes: Hashes) -> None:
+        """Give the virtual nodes of these hashes buckets of their own."""
+        seen = self._ranks >= 0
+        seen[virtual_node_of(hashes, self._virtual_nodes)] = True
+        self._ranks = np.where(seen, np.cumsum(seen) - 1, -1).astype(np.int32)
+        self._grow_index(len(self._buckets))
+
+    def _grow_index(self, count: int) -> None:
+        """Replace the table by one of `count` buckets."""
+        self._log.charge(8 * count, len(self))
+        old, self._buckets = self._buckets, np.zeros(count, np.uint64)
+        at = self._at
+        seen = max(1, int(self._ranks.max()) + 1)
+        at[index.SPREAD] = (count << 32) // (seen << (32 - int(self._place[index.NODE_BITS])))
+        at[index.LIMIT] = count * 5 // 8
+        index.rehash(self._place, at, old, self._buckets, self._ranks)
+        self._log.discharge(old.nbytes)
+
+    # -- cutting ------------------------------------------------------------------------------
+
+    def _segment_of(self, epoch: int) -> int:
+        for known, segment in self._seals:
+            if known == epoch:
+                return segment
+        msg = f"no seal of epoch {epoch}; there are {[known for known, _ in self._seals]}"
+        raise ValueError(msg)
+
+    def _cut(self, segment: int) -> None:
+        """Let the index forget all records behind a segment, the newest segment first."""
+        self._close_tail()
+        later = [extent for extent in self._extents if extent.segment > segment]
+        for extent in sorted(later, key=lambda extent: -extent.segment):
+            history.undo(
+                self._place, self._at, self._buckets, self._ranks, extent.first, extent.stop
+            )
+
+    def _drop_extents(self, is_dropped: Callable[[int], bool]) -> None:
+        """Free the chunks of some segments."""
+        for extent in self._extents:
+            if is_dropped(extent.segment):
+                self._log.free(extent.chunk)
+        for segment, chunk in self._heap:
+            if is_dropped(segment):
+                self._log.free(chunk)
+        self._extents = [extent for extent in self._extents if not is_dropped(extent.segment)]
+        self._heap = [(segment, chunk) for segment, chunk in self._heap if not is_dropped(segment)]
+        self._at[index.HEAP_NEXT] = self._at[index.HEAP_STOP] = 0
+
+    def _restore(self, cleared: Cleared) -> None:
+        self._drop_extents(lambda _: True)
+        self._log.discharge(self._buckets.nbytes)
+        self._buckets, self._ranks = cleared.buckets, cleared.ranks
+        self._extents, self._heap = cleared.extents, cleared.heap
+        self._at[:] = cleared.at
+
+    def _free_dead(self, segment: int) -> None:
+        """Free the chunks up to a segment in which no record is alive."""
+        kept = []
+        for extent in self._extents:
+            first, stop = (
+                extent.chunk.start // CHUNK_BYTES_MIN,
+                extent.chunk.stop // CHUNK_BYTES_MIN,
+            )
+            dead = int(self._log.dead[first:stop].sum())
+            if extent.segment <= segment and dead == extent.stop - extent.first:
+                self._log.free(extent.chunk)
+            else:
+                kept.append(extent)
+        self._extents = kept

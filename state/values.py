@@ -1,0 +1,119 @@
+"""The values of records: those of variable size lie in the heap; compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+
+from ..transport.atomics import copy, load, store
+from ..transport.compiling import njit
+from .index import (
+    ABSENT,
+    BASE,
+    FIELDS,
+    GARBAGE,
+    HEAP,
+    HEAP_NEXT,
+    HEAP_STOP,
+    LENGTH_MASK,
+    NEED,
+    ROWS_MAX,
+    STRIDE,
+    TEMPLATE,
+    TYPE_AT,
+    TYPE_PLACE,
+)
+
+_TYPE_WORDS = types.Array(numba.int64, 2, "C", readonly=True)
+_TYPE_VALID = types.Array(numba.bool_, 1, "C", readonly=True)
+_TYPE_SLOTS = types.Array(numba.int64, 1, "C", readonly=True)
+
+
+@njit(
+    numba.int64(
+        *(TYPE_PLACE, TYPE_AT, numba.int64, numba.int64, numba.int64),
+        *(_TYPE_WORDS, _TYPE_VALID, _TYPE_SLOTS),
+        numba.int64,
+    ),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def write_values(
+    place: Any,
+    at: Any,
+    word: Any,
+    set_word: Any,
+    bit: Any,
+    values: Any,
+    valid: Any,
+    slots: Any,
+    start: Any,
+) -> Any:
+    """Write the values at `values` (address, length) into a heap field of records.
+
+    `word` and `set_word` are the positions of the reference and of the bits of nullable fields.
+    Returns as `find_or_insert`.
+    """
+    for row in range(start, len(slots)):
+        record = place[BASE] + slots[row] * place[STRIDE]
+        known = load(record + 8 * set_word)
+        length = values[row, 1] if valid[row] else 0
+        if at[HEAP_NEXT] + ((length + 7) & ~7) > at[HEAP_STOP]:
+            at[NEED] = (length + 7) & ~7
+            return -1 - row - HEAP * ROWS_MAX
+        at[GARBAGE] += ((load(record + 8 * word) & LENGTH_MASK) + 7) & ~7
+        if valid[row]:
+            copy(place[BASE] + at[HEAP_NEXT], values[row, 0], length)
+            store(record + 8 * word, (at[HEAP_NEXT] << 24) | length)
+            store(record + 8 * set_word, known | (1 << bit))
+            at[HEAP_NEXT] += (length + 7) & ~7
+        else:
+            store(record + 8 * word, 0)
+            store(record + 8 * set_word, known & ~(1 << bit))
+    return np.int64(len(slots))
+
+
+@njit(
+    numba.void(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64, numba.int64),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def move_values(place: Any, at: Any, references: Any, first: Any, stop: Any) -> None:
+    """Copy the values of the records first … stop - 1 to where the heap goes on."""
+    for slot in range(first, stop):
+        record = place[BASE] + slot * place[STRIDE]
+        if (load(record + 8) & 0xFF) == ABSENT:
+            continue
+        for position in range(len(references)):
+            reference = load(record + 8 * references[position])
+            length = reference & LENGTH_MASK
+            if length:
+                target = at[HEAP_NEXT]
+                copy(place[BASE] + target, place[BASE] + (reference >> 24), length)
+                at[HEAP_NEXT] += (length + 7) & ~7
+                store(record + 8 * references[position], (target << 24) | length)
+
+
+@njit(numba.int64(TYPE_PLACE, TYPE_PLACE, TYPE_AT), cache=True, nogil=True, boundscheck=False)
+def initial_ones(place: Any, slots: Any, found: Any) -> Any:
+    """Write those records into `found` whose fields all have their initial values.
+
+    Returns their number; a record that occurs twice in `slots` may be found twice.
+    """
+    count = 0
+    for row in range(len(slots)):
+        record = place[BASE] + slots[row] * place[STRIDE]
+        same = True
+        for position in range(place[FIELDS], place[STRIDE], 8):
+            if load(record + position) != load(place[TEMPLATE] + position):
+                same = False
+                break
+        if same:
+            found[count] = slots[row]
+            count += 1
+    return np.int64(count)
