@@ -19,6 +19,7 @@ from .casts import to_text
 from .coercion import unified
 from .type_rules import is_bytes, is_text
 
+_CHARACTERS_MAX = 2**31 - 1
 _GROUP = re.compile(r"\\(.)|\$(\d)")
 
 
@@ -98,6 +99,7 @@ def rtrim(value: Value) -> Value:
 
 def lpad(value: Value, size: int, pad: str) -> Value:
     """Pad on the left, or truncate."""
+    _check_characters(max(len(value), 1) * size)
 
     def padded(text: str) -> str:
         missing = max(size - len(text), 0)
@@ -108,6 +110,7 @@ def lpad(value: Value, size: int, pad: str) -> Value:
 
 def rpad(value: Value, size: int, pad: str) -> Value:
     """Pad on the right, or truncate."""
+    _check_characters(max(len(value), 1) * size)
 
     def padded(text: str) -> str:
         return (text + pad * max(size - len(text), 0))[: max(size, 0)]
@@ -117,7 +120,16 @@ def rpad(value: Value, size: int, pad: str) -> Value:
 
 def repeat(value: Value, times: int) -> Value:
     """Repeat."""
-    return pc.binary_repeat(_text("repeat", value), max(times, 0))
+    value = _text("repeat", value)
+    _check_characters((pc.sum(pc.binary_length(value)).as_py() or 1) * times)
+    return pc.binary_repeat(value, max(times, 0))
+
+
+def _check_characters(count: int) -> None:
+    """Refuse a column that Arrow's `string` could not hold, before memory is taken for it."""
+    if count > _CHARACTERS_MAX:
+        msg = f"{count:,} characters in one batch are more than {_CHARACTERS_MAX:,}"
+        raise ExpressionError(msg)
 
 
 def reverse(value: Value) -> Value:

@@ -362,6 +362,19 @@ def test_pysparks_method_names_give_a_hint() -> None:
             F.regexp_extract("big", "(.)", 2),
             "the pattern '(.)' has groups 0 to 1, not 2, in regexp_extract(big, '(.)', 2)",
         ),
+        *(
+            (
+                pad("big", 2**31, "x"),
+                "6,442,450,944 characters in one batch are more than 2,147,483,647, in"
+                f" {pad.__name__}(big, 2147483648, 'x')",
+            )
+            for pad in (F.lpad, F.rpad)
+        ),
+        (
+            F.repeat("big", 2**31),
+            "6,442,450,944 characters in one batch are more than 2,147,483,647, in"
+            " repeat(big, 2147483648)",
+        ),
         (
             lit(None),
             "the result of NULL cannot be a column: a column holds nothing but nulls; declare its"
