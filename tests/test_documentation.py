@@ -169,7 +169,7 @@ def test_the_watch_line_is_what_the_metrics_write():
     assert shown == f"mileage: running | {metrics.watch_line()}\n"
 
 
-def test_the_sizes_are_those_that_make_tells():
+def test_the_sizes_are_those_that_make_prints():
     told = set(re.findall(r"[\d,]+ MB", (ROOT / "Makefile").read_text(encoding="utf-8")))
     written = set(re.findall(r"[\d,]+ MB", section("Install", README)))
     assert len(written) > 3

@@ -96,7 +96,7 @@ def test_a_seed_plays_the_same_again(name):
     assert traces[0] == traces[1]
 
 
-def test_in_the_multicast_scenario_all_happens_that_it_speaks_of():
+def test_the_multicast_scenario_covers_all_of_its_events():
     """Else its passing would show nothing."""
     phases: Counter[SwitchPhase] = Counter()
     deaths = terms = stale = aligned = 0
@@ -214,7 +214,7 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     FAULTS,
     ids=[f"{name}-{owner.__name__}-{method}" for name, owner, method, _ in FAULTS],
 )
-def test_a_fault_put_in_is_noticed_and_its_seed_shows_it_again(
+def test_an_injected_fault_is_detected_and_its_seed_repeats_it(
     name, owner, method, fault, monkeypatch
 ):
     scenario = find_scenario(name)

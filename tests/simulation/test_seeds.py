@@ -84,7 +84,7 @@ def test_every_scenario_of_whale_ray_is_found_by_its_name():
 
 
 @pytest.mark.parametrize("name", ["none", "none:at_all", "none.py:at_all", "json:dumps"])
-def test_a_scenario_that_is_none_is_a_mistake_of_the_caller(name, capsys):
+def test_an_unknown_scenario_is_a_usage_error(name, capsys):
     with pytest.raises(UsageError, match="scenario"):
         find_scenario(name)
     assert main(["replay", name, "1"]) == 2

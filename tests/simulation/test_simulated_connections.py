@@ -81,7 +81,7 @@ class Pair:
             self.act(name, Transmit(connection, message, 100))
 
 
-def test_both_ends_hear_of_the_connection_and_of_its_end():
+def test_both_ends_learn_of_the_connection_and_of_its_end():
     pair = Pair(ConnectionModel())
     connection = pair.up()
     pair.send("a", connection, 1, 2)
@@ -172,7 +172,7 @@ def test_a_silent_cut_breaks_the_connection_even_if_it_heals_before_anybody_noti
 
 
 @pytest.mark.parametrize(("loud", "told_ms"), [(True, 3), (False, 32)])
-def test_a_crash_is_told_to_the_peer_at_once_or_after_a_silence(loud, told_ms):
+def test_the_peer_learns_of_a_crash_at_once_or_after_a_silence(loud, told_ms):
     pair = Pair(ConnectionModel(silence_ns=30 * MS))
     connection = pair.up()
     before = pair.node("b")

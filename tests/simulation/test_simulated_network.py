@@ -111,7 +111,7 @@ def test_bandwidth_sends_one_byte_after_the_other():
     ]
 
 
-def test_what_finds_no_place_before_the_bandwidth_is_dropped():
+def test_messages_beyond_the_queue_of_a_link_are_dropped():
     bench = Bench(LinkModel(bytes_per_s=1_000_000, queue_bytes=250))
     for number in range(10):
         bench.network.send("a", "b", number, 100)
@@ -221,7 +221,7 @@ def test_every_message_is_accounted_for_at_any_time(chances, bytes_per_s, seed):
     [{"loss": 1.1}, {"duplication": -0.1}, {"delay_ns": -1}, {"queue_bytes": -1}],
     ids=str,
 )
-def test_a_link_that_cannot_be_is_refused(wrong):
+def test_an_invalid_link_is_refused(wrong):
     with pytest.raises(ValueError, match="a probability outside 0 to 1, or a negative"):
         LinkModel(**wrong)
 

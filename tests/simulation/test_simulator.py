@@ -118,7 +118,7 @@ def test_a_livelock_is_a_failure():
         simulation.run()
 
 
-def test_a_run_that_does_not_get_where_it_must_is_a_failure():
+def test_a_run_that_misses_its_goal_is_a_failure():
     simulation = Simulator(1)
     simulation.add("a", Counter)
     with pytest.raises(SimulationError, match=r"not done after 0.010 ms: the time is over"):
@@ -129,7 +129,7 @@ def test_a_run_that_does_not_get_where_it_must_is_a_failure():
     simulation.run(done=lambda: True)
 
 
-def test_the_last_word_about_waking_counts():
+def test_the_last_wake_at_counts():
     class Changing(Counter):
         def receive(self, sender: str, message: object, now_ns: int) -> Actions:
             return [WakeAt(int(str(message)))]
@@ -150,7 +150,7 @@ def test_the_last_word_about_waking_counts():
     assert isinstance(node, Changing) and node.messages == [900, 2_000]
 
 
-def test_what_is_no_action_is_refused():
+def test_an_invalid_action_is_refused():
     class Wrong(Echo):
         def start(self, now_ns: int) -> Actions:
             return ["send"]  # type: ignore[list-item]  # on purpose

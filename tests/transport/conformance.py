@@ -308,7 +308,7 @@ class ChannelConformance:
         with pytest.raises(ValueError, match="already released"):
             ends.receivers[0].release_buffer(frames[0])
 
-    def test_poison_covers_what_was_given_back_and_nothing_else(self, make: Make):
+    def test_poison_covers_released_memory_only(self, make: Make):
         ends = make(RING_BYTES, 1, poison_released=True)
         send(ends.sender, bytes(64))
         frame = ends.receivers[0].get()
@@ -356,7 +356,7 @@ class ChannelConformance:
         assert send(ends.sender, b"x") is Outcome.CLOSED
         assert ends.sender.ready_to_send(1) is Outcome.CLOSED
 
-    def test_after_close_the_receiver_has_nothing(self, make: Make):
+    def test_a_closed_receiver_gets_nothing(self, make: Make):
         ends = make(RING_BYTES, 1)
         send(ends.sender, b"x")
         send(ends.sender, b"y")
@@ -429,7 +429,7 @@ class BroadcastConformance(ChannelConformance):
             received[index] += receive_all(receiver)
             assert received[index] == sent
 
-    def test_the_slowest_receiver_holds_the_sender(self, make: Make):
+    def test_the_slowest_receiver_blocks_the_sender(self, make: Make):
         ends = make(RING_BYTES, 3)
         sent = fill(ends.sender, 300)
         receive_all(ends.receivers[0])
@@ -439,7 +439,7 @@ class BroadcastConformance(ChannelConformance):
         assert receive_all(ends.receivers[1]) == sent
         assert send(ends.sender, bytes(300)) is Outcome.SENT
 
-    def test_a_receiver_that_closed_holds_nobody(self, make: Make):
+    def test_a_closed_receiver_does_not_block_the_sender(self, make: Make):
         ends = make(RING_BYTES, 2)
         fill(ends.sender, 300)
         receive_all(ends.receivers[0])

@@ -88,7 +88,7 @@ def test_a_futex_compares_the_low_half_of_the_word():
     assert _wait(words.ctypes.data, 5, 1) == -1, "slept until the time was up"
 
 
-def test_a_futex_wakes_who_sleeps():
+def test_a_futex_wakes_sleepers():
     words = np.zeros(1, np.int64)
     answers = []
     sleeper = threading.Thread(

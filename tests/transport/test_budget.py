@@ -24,7 +24,7 @@ def test_no_rings_take_nothing():
     assert plan_ring_bytes(0, TransportSettings(), 0, 0).total_bytes == 0
 
 
-def test_the_lesser_of_the_two_places_decides():
+def test_the_smaller_of_both_memories_decides():
     settings = TransportSettings()
     assert plan_ring_bytes(100, settings, GIB, 16 * GIB).ring_bytes == 2 * MIB
     assert plan_ring_bytes(100, settings, 16 * GIB, GIB).ring_bytes == 2 * MIB

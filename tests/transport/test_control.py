@@ -19,7 +19,7 @@ MARK, MAX = 77, 4
         st.sampled_from(["put", "send", "receive", "take", "acknowledge", "cut"]), max_size=200
     )
 )
-def test_any_story_delivers_each_message_once_in_order(story):
+def test_any_sequence_of_events_delivers_each_message_once_in_order(story):
     outbox, inbox = ControlOutbox(MARK, MAX), ControlInbox(MAX)
     wire: list[ControlMessage] = []
     put: list[bytes] = []
@@ -81,7 +81,7 @@ def test_a_successor_of_either_side_is_understood():
     assert not outbox.empty, "that counts another sender's"
 
 
-def test_nonsense_is_refused():
+def test_invalid_messages_are_refused():
     inbox = ControlInbox(MAX)
     inbox.arrived(MARK, ControlMessage(0, b"x"))
     assert not inbox.arrived(MARK, ControlMessage(0, b"x"))

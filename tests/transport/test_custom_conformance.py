@@ -93,7 +93,7 @@ class TestUnixSockets(ChannelConformance):
             yield make
 
     # The memory of received bytes belongs to the user's operator: it is not overwritten.
-    test_poison_covers_what_was_given_back_and_nothing_else = None
+    test_poison_covers_released_memory_only = None
 
     def test_statistics_count(self, make: Make):
         """What was given back is known to the operators alone."""

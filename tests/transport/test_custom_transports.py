@@ -68,7 +68,7 @@ def test_one_receiver_puts_the_frames_of_many_senders_together():
     )
 
 
-def test_not_now_is_no_error_wherever_it_is_said():
+def test_refusing_for_now_is_no_error():
     chance = random.Random(6)
 
     class Reluctant(QueueSender):
@@ -147,7 +147,7 @@ RECEIVER = "transport 'queue', receiver of 'a' → 'b' in worker 1"
     ],
     ids=["loses", "repeats", "cuts", "adds", "short", "foreign", "misleads", "length"],
 )
-def test_a_transport_that_lies_is_found_out(change: Any, told: str):
+def test_a_faulty_transport_is_detected(change: Any, told: str):
     (sender,), receiver = connected(transport(once(change)))
     send(sender, payload(0, 400))
     with pytest.raises(TransportError) as caught:
@@ -188,7 +188,7 @@ def broken(call: str) -> tuple[type[Sender], type[Receiver]]:
 
 
 @pytest.mark.parametrize("call", ["ready_to_send", "put", "available", "get", "release_buffer"])
-def test_what_an_operator_raises_is_told_with_its_traceback_and_its_name(call: str):
+def test_an_operators_error_is_reported_with_traceback_and_name(call: str):
     (sender,), receiver = connected(transport(*broken(call)))
 
     def send_and_receive():
@@ -203,7 +203,7 @@ def test_what_an_operator_raises_is_told_with_its_traceback_and_its_name(call: s
     assert last == f"in {SENDER if call in ('ready_to_send', 'put') else RECEIVER}"
 
 
-def test_opening_and_closing_may_fail_by_name_too(caplog):
+def test_errors_of_open_and_close_name_the_operator(caplog):
     def refuse(self, *arguments):
         raise ConnectionRefusedError("nobody listens")
 
@@ -233,7 +233,7 @@ def test_opening_and_closing_may_fail_by_name_too(caplog):
     assert record.message.endswith(f"AttributeError: no socket\nin {SENDER}")
 
 
-def test_a_close_that_fails_hides_no_open_that_failed(caplog):
+def test_an_error_of_close_does_not_hide_an_error_of_open(caplog):
     def refuse(self, *arguments):
         raise ConnectionRefusedError("nobody listens")
 
@@ -258,7 +258,7 @@ def test_a_close_that_fails_hides_no_open_that_failed(caplog):
         ({}, {"get": lambda self: "text"}, "has get() that returns str: return bytes"),
     ],
 )
-def test_answers_that_make_no_sense_are_told(sender, receiver, said):
+def test_invalid_answers_are_reported(sender, receiver, said):
     plugged = transport(type("S", (QueueSender,), sender), type("R", (QueueReceiver,), receiver))
 
     def send_and_receive():
@@ -316,7 +316,7 @@ def test_a_sender_that_has_left_needs_no_room():
     assert receiver.closed_by_peer
 
 
-def test_what_is_no_operator_or_no_message_is_told():
+def test_an_invalid_operator_or_message_is_reported():
     with pytest.raises(TransportError) as caught:
         connected(transport(sender=lambda: 5))
     assert str(caught.value) == f"{SENDER} is 5: derive it from whale.transports.Sender"
@@ -352,7 +352,7 @@ def test_a_sender_whose_other_side_is_gone_is_closed():
     assert not sender.waits, "nothing more can be sent"
 
 
-def test_a_receiver_whose_other_side_is_gone_says_so():
+def test_a_receiver_whose_other_side_is_gone_reports_it():
     def hang_up(self):
         raise ConnectionAbortedError("gone")
 
@@ -361,7 +361,7 @@ def test_a_receiver_whose_other_side_is_gone_says_so():
         receiver.available()
 
 
-def test_a_kept_view_holds_up_what_comes_behind_it_until_that_is_told():
+def test_a_kept_view_blocks_later_messages_until_an_error_is_reported():
     """Also messages that were copied: the operator gets them back in order."""
     (sender,), receiver = connected(transport(queue_length=8))
     send(sender, payload(0, 60))
@@ -440,7 +440,7 @@ def test_the_mutex_keeps_other_threads_out_of_an_operator():
         ),
     ],
 )
-def test_mistakes_in_a_transport_are_told_in_one_line(options: dict[str, Any], told: str):
+def test_mistakes_in_a_transport_are_reported_in_one_line(options: dict[str, Any], told: str):
     with pytest.raises(TopologyError) as caught:
         transport(**options)
     assert str(caught.value) == f"transport 'queue': {told}"

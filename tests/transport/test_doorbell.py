@@ -89,14 +89,14 @@ def test_no_rest_while_the_turn_leaves_something_undone():
     assert not is_sleeping(doorbell)
 
 
-def test_nobody_is_rung_who_is_awake():
+def test_an_awake_owner_is_not_rung():
     doorbell = Doorbell.private()
     doorbell.ring()
     assert doorbell._words.tolist() == [0] * 16
     assert not doorbell.wait(1000, never), "an earlier ring does not count"
 
 
-def test_a_failing_look_leaves_nobody_asleep():
+def test_a_failing_check_leaves_no_sleep_announced():
     doorbell = Doorbell.private()
 
     def ready() -> bool:
@@ -180,7 +180,7 @@ def test_a_board_without_sources_waits_for_none():
     board.close()
 
 
-def test_what_is_not_on_the_board():
+def test_an_unknown_doorbell_is_refused():
     board = DoorbellBoard.create(2, 1, "test", kind="private")
     with pytest.raises(IndexError, match="worker 2 is not on the board, which has 2"):
         board.doorbell(2)

@@ -178,7 +178,7 @@ def test_more_bytes_than_needed_are_the_callers_mistake():
         (lambda: responder(nonce=b""), "a nonce of 0 bytes: it must have 32"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(make, message):
+def test_impossible_arguments_are_refused_at_once(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -235,7 +235,7 @@ def test_the_responder_refuses_and_says_why(listener, reason, explanation):
     assert str(told) == f"handshake refused: it refused: {Refusal[reason].words}"
 
 
-def test_whoever_said_an_authentic_hello_is_introduced():
+def test_a_peer_with_an_authentic_hello_is_introduced():
     dialler, listener = initiator(), responder()
     assert not listener.introduced
     listener.receive(dialler.hello[:-1])
@@ -335,7 +335,7 @@ def refused(side: Initiator | Responder, message: bytes) -> Refusal:
     return caught.value.reason
 
 
-def test_a_recorded_conversation_opens_nothing():
+def test_a_replayed_conversation_is_refused():
     recorded = golden()
     listener = responder(nonce=b"f" * 32)
     assert len(listener.receive(recorded[0])) == HELLO_BYTES
@@ -349,7 +349,7 @@ def test_a_recorded_conversation_opens_nothing():
     assert refused(dialler, recorded[3]) is Refusal.REPLAYED
 
 
-def test_a_reflection_opens_nothing():
+def test_a_reflected_conversation_is_refused():
     dialler = initiator()
     assert refused(dialler, dialler.hello) is Refusal.FOREIGN
     dialler = initiator()
@@ -388,7 +388,7 @@ def test_every_bit_that_is_flipped_on_the_way_is_noticed(message, bit, seed):
         max_size=6,
     )
 )
-def test_mixed_conversations_open_nothing(order):
+def test_mixed_conversations_are_refused(order):
     """Pieces of two recordings, in any order, never suit a third conversation."""
     recordings = []
     for nonce in (b"1", b"2"):
@@ -405,7 +405,7 @@ def test_mixed_conversations_open_nothing(order):
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5), st.booleans(), st.integers(0, 16))
-def test_random_bytes_harm_nobody(chunks, dials, genuine):
+def test_random_bytes_do_no_harm(chunks, dials, genuine):
     side = initiator() if dials else responder()
     begin = golden()[1 if dials else 0][:genuine]
     error = feed(side, begin, *chunks)
@@ -443,7 +443,7 @@ def test_a_name_has_one_spelling():
         assert introduced(bytes(changed)) is Refusal.FOREIGN
 
 
-def test_an_unknown_reason_is_no_riddle():
+def test_an_unknown_reason_has_a_clear_message():
     dialler = initiator()
     challenge = responder().receive(dialler.hello)
     proof = dialler.receive(challenge)

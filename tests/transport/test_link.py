@@ -212,7 +212,7 @@ def test_the_time_there_and_back_is_measured():
     assert pair.parent.counters.rtt_ns == 42
 
 
-def test_control_messages_pass_and_are_held_up_when_nobody_takes_them():
+def test_control_messages_pass_and_wait_until_they_are_taken():
     pair = Pair(0, 0, random.Random(1))
     sent = 0
     for _ in range(10):
@@ -299,7 +299,7 @@ def test_a_stream_that_ends_within_a_frame_is_refused():
         link.begin(encode(messages.FINISHED, 1, 0, 64))
 
 
-def test_a_child_whose_readers_have_gone_says_goodbye_on_every_link():
+def test_a_child_whose_readers_have_gone_leaves_on_every_link():
     pair = Pair(2, 1000, random.Random(1))
     pair.offer()
     pair.targets[0].consumer.close()

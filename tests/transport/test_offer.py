@@ -331,7 +331,7 @@ def test_who_was_sent_what_is_gone_by_now_is_told_so():
     assert offer.starved == {}
 
 
-def test_who_starves_holds_nothing_up():
+def test_a_starving_child_blocks_nothing():
     offer = offer_of_frames(10)
     offer.retain_from(640)
     peer = Peer("child", 1, 4, {STREAM: offer})
@@ -346,7 +346,7 @@ def test_who_starves_holds_nothing_up():
     assert offer.starved == {}
 
 
-def test_who_starves_is_kept_what_it_was_promised():
+def test_a_starving_child_keeps_its_promised_bytes():
     offer = offer_of_frames(10)
     offer.retain_from(640)
     peer = Peer("child", 1, 4, {STREAM: offer})
@@ -361,7 +361,7 @@ def test_who_starves_is_kept_what_it_was_promised():
 
 
 @pytest.mark.parametrize("is_again", [False, True], ids=["admitted", "admitted again, further on"])
-def test_a_subscription_of_one_that_died_does_not_break_a_promise(is_again):
+def test_a_subscription_of_a_dead_child_releases_no_promised_bytes(is_again):
     offer = offer_of_frames(10)
     peer = Peer("child", 1, 4, {STREAM: offer})
     offer.admit("child", 0)

@@ -102,7 +102,7 @@ def test_the_lap_differs_from_use_to_use_of_a_slot_and_is_never_0():
         (8, 1 << 21, "slots of 2097152 bytes"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(slots, slot_bytes, explanation):
+def test_impossible_sizes_are_refused(slots, slot_bytes, explanation):
     with pytest.raises(ValueError, match=explanation):
         PushLayout(slots, slot_bytes)
 
@@ -231,7 +231,7 @@ def test_credits_are_needed_for_all_slots_of_a_message(push):
 # Deaths
 
 
-def test_messages_of_a_dead_sender_are_received_and_then_it_is_over(push):
+def test_messages_of_a_dead_sender_are_received_before_the_end(push):
     sender, receiver = push()
     send(sender, b"last")
     receiver.peer_died()
@@ -240,7 +240,7 @@ def test_messages_of_a_dead_sender_are_received_and_then_it_is_over(push):
     assert receiver.closed_by_peer
 
 
-def test_half_a_message_of_a_dead_sender_is_none(push):
+def test_a_partial_message_of_a_dead_sender_is_not_received(push):
     sender, receiver = push()
     send(sender, b"whole")
     send(sender, payload(1, 3 * ROOM))
@@ -252,7 +252,7 @@ def test_half_a_message_of_a_dead_sender_is_none(push):
     assert receiver.closed_by_peer
 
 
-def test_a_sender_is_told_of_the_receivers_death(push):
+def test_a_sender_learns_of_the_receivers_death(push):
     sender, _receiver = push()
     send(sender, b"x")
     sender.peer_died()
@@ -342,7 +342,7 @@ def test_a_sleeping_sender_is_woken_by_credits_or_the_end(closes):
         (-16, -1),
     ],
 )
-def test_a_footer_that_cannot_be_right_is_an_error(push, word, value):
+def test_an_invalid_footer_is_an_error(push, word, value):
     sender, receiver = push()
     send(sender, b"x")
     place = 4096 + SLOT_BYTES + word
@@ -366,7 +366,7 @@ def test_fragments_that_do_not_belong_together_are_an_error(push):
 
 
 @given(noise=st.binary(min_size=32, max_size=32), slot=st.integers(0, 3))
-def test_noise_in_the_footers_crashes_nobody(noise, slot):
+def test_random_footers_do_not_crash(noise, slot):
     sender, receiver = create_inproc_push("noise", slots=4, slot_bytes=128)
     for number in range(4):
         send(sender, payload(number, 90))

@@ -89,7 +89,7 @@ class SharedConformance(PushConformance):
             attach_push(stale)
         receiver.close()
 
-    def test_there_is_one_sender_for_good(self):
+    def test_a_channel_has_one_sender(self):
         receiver, handle = self.create()
         sender = attach_push(handle)
         for _ in range(2):

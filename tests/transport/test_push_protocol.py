@@ -188,7 +188,7 @@ def test_a_message_is_handed_out_when_all_its_slots_are_there():
     assert receiver.next_message() is None
 
 
-def test_a_receiver_that_closes_wants_nothing_more():
+def test_a_closed_receiver_accepts_nothing_more():
     sender, receiver = PushSender(2), PushReceiver(2)
     spend(sender, 2)
     receiver.close()
@@ -207,7 +207,7 @@ def test_credits_for_what_was_not_sent_are_refused(returned):
         sender.credited(returned << 1)
 
 
-def test_what_no_honest_peer_sends_is_refused():
+def test_invalid_messages_of_a_peer_are_refused():
     receiver = PushReceiver(4)
     with pytest.raises(ProtocolError, match="slot use 4 .* came without a credit"):
         receiver.slot_for(4 << 1)
@@ -224,7 +224,7 @@ def test_what_no_honest_peer_sends_is_refused():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 1 << 62)), max_size=20))
-def test_random_words_harm_nobody(words):
+def test_random_words_do_no_harm(words):
     receiver, sender = PushReceiver(4), PushSender(4)
     spend(sender, 3)
     for is_push, word in words:

@@ -222,7 +222,7 @@ def test_an_inlet_that_closes_takes_nothing_more_and_ends_nothing(wire):
         (9 << 1 | 1, 1, "a push channel ends after 9 slot uses, 0 have come"),
     ],
 )
-def test_nonsense_from_the_sender_is_refused(wire, word, nbytes, explanation):
+def test_invalid_messages_of_the_sender_are_refused(wire, word, nbytes, explanation):
     _outlet, _sender, _receiver, inlet = wire()
     with pytest.raises(ProtocolError, match=explanation):
         inlet.writable(word, nbytes)

@@ -159,7 +159,7 @@ def test_what_was_asked_for_since_the_last_poll_is_unfinished(hosts):
     hosts.until(lambda: not parent.unfinished and not child.unfinished)
 
 
-def test_room_is_told_only_to_who_waits_for_it(hosts: Hosts):
+def test_only_a_waiting_host_is_woken_for_room(hosts: Hosts):
     """Each acknowledgement of the network makes room: nobody is woken for that."""
     parent, child = hosts.add("parent"), hosts.add("child", listens=False)
     hosts.dial("child", "parent")

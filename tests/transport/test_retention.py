@@ -156,7 +156,7 @@ def test_a_gap_is_refused(kept):
         kept.retention.pieces(4096, 4160)
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_nothing_is_lost(tmp_path):
+def test_an_unwritable_folder_is_reported_and_nothing_is_lost(tmp_path):
     kept = Kept(0, 2, str(tmp_path / "missing"))
     assert not kept.keep(100)
     assert kept.retention.empty
@@ -165,7 +165,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_nothing_is_lost(tmp_path):
     kept.retention.close()
 
 
-def test_a_file_that_is_damaged_is_told(kept):
+def test_a_damaged_file_is_reported(kept):
     for _ in range(6):
         kept.keep(1000)
     kept.retention._file.truncate(CHUNK)

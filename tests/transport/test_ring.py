@@ -54,7 +54,7 @@ def ring():
 # Deaths
 
 
-def test_a_dropped_reader_holds_nobody(ring):
+def test_a_dropped_reader_does_not_block_the_producer(ring):
     producer, living, _dead = ring(readers=2)
     send_many(producer, 100)
     while take(living) is not None:
@@ -81,7 +81,7 @@ def test_a_reader_that_never_attached_can_be_dropped():
     producer.drop_reader(0)
 
 
-def test_no_such_reader_to_drop(ring):
+def test_dropping_an_unknown_reader_is_refused(ring):
     producer, _ = ring()
     with pytest.raises(IndexError, match="reader 1: the ring has readers 0 to 0"):
         producer.drop_reader(1)
@@ -243,7 +243,7 @@ def test_a_closing_reader_wakes_the_producer(ring):
     assert answers == [True]
 
 
-def test_nobody_rings_a_producer_that_does_not_wait(ring):
+def test_a_producer_that_does_not_wait_is_not_rung(ring):
     doorbell = Doorbell.private()
     producer, consumer = ring(producer_doorbell=doorbell)
     doorbell._words[1] = 1  # looks asleep

@@ -117,7 +117,7 @@ def test_impossible_sizes(capacity: int, readers: int, message: str):
     assert str(caught.value).startswith(message)
 
 
-def test_there_is_no_such_reader():
+def test_an_unknown_reader_is_refused():
     with pytest.raises(IndexError, match="reader 2: the ring has readers 0 to 1"):
         RingLayout(4096, 2).reader_offset(2)
 

@@ -170,7 +170,7 @@ def test_a_killed_owner_leaves_attached_memory_intact(kind):
     sweep_stale()
 
 
-def test_what_a_process_has_that_nobody_has_waited_for_is_gone(monkeypatch):
+def test_the_memory_of_a_zombie_process_counts_as_gone(monkeypatch):
     """Only root may look into the folder of such a process: another user is refused."""
     process, handle = start_owner("memfd", f"unburied{os.getpid()}")
 
@@ -190,7 +190,7 @@ def test_what_a_process_has_that_nobody_has_waited_for_is_gone(monkeypatch):
         Segment.attach(handle)
 
 
-def test_the_sweep_takes_the_dead_and_leaves_the_living(segments_alone: None):
+def test_the_sweep_removes_segments_of_dead_owners_only(segments_alone: None):
     job = f"{os.getpid()}"
     living, living_handle = start_owner("named", job)
     dead, dead_handle = start_owner("named", job)

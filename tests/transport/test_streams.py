@@ -149,7 +149,7 @@ def everything(_start: int, limit: int, _max_bytes: int) -> int:
         (0, CAPACITY - 64, "up to 4,032 after 4,096"),
     ],
 )
-def test_grants_that_cannot_be(received, limit, why):
+def test_impossible_grants_are_refused(received, limit, why):
     sender = subscribed()
     with pytest.raises(ProtocolError, match=why):
         sender.granted(received, limit)
@@ -173,7 +173,7 @@ def test_a_grant_needs_a_subscription_on_the_same_link():
         sender.granted(0, CAPACITY)
 
 
-def test_data_that_cannot_be():
+def test_impossible_data_is_refused():
     receiver = StreamReceiver(CAPACITY, DELAY_NS)
     receiver.subscription(CAPACITY)
     with pytest.raises(ProtocolError, match="for position 64, but 0 is next: some is lost"):

@@ -115,7 +115,7 @@ def test_a_poll_accepts_few(hosts, service):
     service.goes_on()
 
 
-def test_the_oldest_that_said_nothing_goes_first_and_the_introduced_last(hosts, service):
+def test_the_oldest_silent_connection_is_closed_first_and_introduced_ones_last(hosts, service):
     hosts.until(lambda: hosts.up("child"), service.step)
     parent = service.parent
 
@@ -148,7 +148,7 @@ def test_the_oldest_that_said_nothing_goes_first_and_the_introduced_last(hosts, 
     service.goes_on()
 
 
-def test_whoever_has_just_said_enough_is_not_sent_away(hosts, service):
+def test_a_connection_whose_bytes_have_just_arrived_is_not_closed(hosts, service):
     """Their bytes are there, but no poll has seen them yet."""
     hosts.until(lambda: hosts.up("child"), service.step)
     oldest = Stranger(hosts)

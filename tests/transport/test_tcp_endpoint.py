@@ -73,7 +73,7 @@ def test_a_stream_reaches_every_child_whole(hosts):
     assert up["child-0"].bytes_sent > sum(map(len, source.all))
 
 
-def test_a_stream_that_nobody_reads_stops_no_other(hosts):
+def test_an_unread_stream_blocks_no_other(hosts):
     star(hosts, "child")
     streams = range(20)
     sources = [Source(200, sizes) for _ in streams]
@@ -147,7 +147,7 @@ def test_a_chain_forwards_what_it_has_not_published(hosts):
     hosts.until(lambda: all(endpoint.delivered for endpoint in hosts.endpoints.values()))
 
 
-def test_a_slow_end_of_a_chain_holds_the_source(hosts):
+def test_a_slow_end_of_a_chain_blocks_the_source(hosts):
     for host in ("first", "second", "third"):
         hosts.add(host)
     hosts.dial("second", "first")
@@ -213,7 +213,7 @@ def test_frames_larger_than_a_message_go_out_in_pieces(hosts):
     assert target.received == source.all
 
 
-def test_a_child_that_leaves_holds_nobody(hosts):
+def test_a_child_that_leaves_blocks_nothing(hosts):
     star(hosts, "stays", "leaves")
     source = Source(500, sizes)
     stays, leaves = hosts.stream(source, "parent", ["stays", "leaves"])
@@ -289,7 +289,7 @@ def test_control_messages_go_both_ways_once_and_in_order(hosts):
         assert contents == [payload(n, 1 + n * 97 % 65_536) for n in range(600)]
 
 
-def test_control_that_nobody_takes_holds_the_sender(hosts):
+def test_control_messages_that_are_not_taken_block_the_sender(hosts):
     star(hosts, "child")
     hosts.until(lambda: hosts.up("child"))
     child = hosts.endpoints["child"]
@@ -339,7 +339,7 @@ def test_a_sleeping_host_is_woken_by_its_sockets():
         Hosts().add("nobody", listens=False).watch()
 
 
-def test_addresses_that_cannot_be(hosts):
+def test_impossible_addresses_are_refused(hosts):
     endpoint = hosts.add("parent")
     with pytest.raises(RuntimeError, match="listens already"):
         endpoint.listen(ADDRESS)
@@ -451,7 +451,7 @@ def test_a_host_at_rest_has_nothing_due_now(hosts):
             assert endpoint.next_due_ns > hosts.clock.monotonic_ns()
 
 
-def test_closing_is_for_good_and_said(hosts):
+def test_closing_is_final_and_announced(hosts):
     star(hosts, "child")
     hosts.until(lambda: hosts.up("child"))
     parent = hosts.endpoints.pop("parent")

@@ -11,7 +11,7 @@ hosts = pytest.fixture(hosts_fixture)
 LONG_NS = 60_000_000_000
 
 
-def test_a_host_that_hung_up_and_reads_nothing_from_here_is_not_missed(hosts):
+def test_a_host_that_hung_up_and_reads_nothing_from_here_is_not_reported(hosts):
     """As one that told the successor of a root's relay that it leaves, and was answered."""
     root = hosts.add("root")
     child = hosts.add("child", listens=False)
@@ -27,7 +27,7 @@ def test_a_host_that_hung_up_and_reads_nothing_from_here_is_not_missed(hosts):
     assert root.unreachable(hosts.clock.monotonic_ns()) == ()
 
 
-def test_a_child_that_hung_up_is_missed_while_it_is_to_read_from_here(hosts):
+def test_a_child_that_hung_up_is_reported_while_it_is_to_read_from_here(hosts):
     parent = hosts.add("parent")
     hosts.add("child", listens=False)
     hosts.dial("child", "parent")
@@ -43,7 +43,7 @@ def test_a_child_that_hung_up_is_missed_while_it_is_to_read_from_here(hosts):
 
 
 @pytest.mark.parametrize("who", ["parent", "child"])
-def test_to_be_taken_for_dead_costs_the_living_a_link_and_no_byte(hosts, who):
+def test_a_live_host_that_is_declared_dead_loses_a_link_and_no_byte(hosts, who):
     """The news of a death may come when the successor's link stands already."""
     hosts.add("parent")
     hosts.add("child")

@@ -131,7 +131,7 @@ def test_moves_at_any_time_lose_and_double_nothing(hosts, seed):
     hosts.until(lambda: all(end.delivered for end in hosts.endpoints.values()))
 
 
-def test_what_is_half_received_when_the_parent_changes_goes_to_waste(hosts):
+def test_a_half_received_message_is_discarded_when_the_parent_changes(hosts):
     linked(hosts, [ROOT, "a", "b"])
     tree = Tree(hosts, ["a", "b"], 400)
     tree.build()
@@ -219,7 +219,7 @@ def test_undial_needs_all_streams_to_have_moved(hosts):
         hosts.endpoints["a"].undial(ROOT)
 
 
-def test_who_wants_what_is_gone_is_named_and_its_link_stands(hosts):
+def test_a_child_that_wants_released_bytes_is_named_and_keeps_its_link(hosts):
     linked(hosts, [ROOT, "a", "b"])
     tree = Tree(hosts, ["a"], 200)
     tree.build()

@@ -249,7 +249,7 @@ def why(hosts: Hosts, host: str, lost: str) -> str:
     return found.why
 
 
-def test_why_a_host_cannot_be_reached_is_said_in_words(hosts):
+def test_the_reason_why_a_host_cannot_be_reached_is_reported(hosts):
     hosts.add("parent", identity=Identity("job", 2, 1, "parent"))
     hosts.add("late", listens=False)  # of attempt 1
     hosts.dial("late", "parent")

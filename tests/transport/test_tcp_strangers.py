@@ -197,7 +197,7 @@ MADNESS = {
 
 
 @pytest.mark.parametrize("content", MADNESS.values(), ids=MADNESS)
-def test_an_authenticated_peer_that_talks_nonsense_loses_its_link(hosts, service, content):
+def test_an_authenticated_peer_that_sends_invalid_messages_loses_its_link(hosts, service, content):
     madman = Stranger(hosts)
     madman.introduce()
     rest = content
@@ -246,7 +246,7 @@ def _lines(service: Service):
     return service.parent.statistics()
 
 
-def test_a_parent_that_talks_nonsense_is_dialled_again_with_care(hosts):
+def test_a_parent_that_sends_invalid_messages_is_dialled_again_with_back_off(hosts):
     """A server that takes every connection and answers rubbish."""
     target = Target()
     child = hosts.add("child", listens=False)

@@ -95,7 +95,7 @@ def test_links_are_judged_by_the_setting_of_the_environment(monkeypatch):
     assert gather().between_hosts == "verbs"
 
 
-def test_settings_of_the_environment_that_are_refused_are_told(monkeypatch):
+def test_refused_settings_of_the_environment_are_reported(monkeypatch):
     assert "settings" not in {finding.name for finding in judge(WHOLE)}
     monkeypatch.setenv("WHALE_RAY_TRANSPORT__BETWEN_HOSTS", "verbs")
     facts = gather()
@@ -128,7 +128,7 @@ def test_what_would_carry_links_to_other_hosts():
         )
 
 
-def test_of_each_rdma_device_it_is_told_what_it_lacks_and_the_remedy():
+def test_the_lacks_of_each_rdma_device_are_reported_with_the_remedy():
     down = "RDMA device 'rxe1' has no active port; bring its network up, or set …"
     memory = "a ring of 4 MiB cannot be registered …; raise it (ulimit -l unlimited, …"
     finding = verdict(
@@ -184,7 +184,7 @@ def test_a_java_that_spark_refuses_is_no_java():
     assert (beside.status, beside.detail) == ("ok", "17 in /new (PATH)")
 
 
-def test_what_is_said_of_java_is_what_spark_finds(monkeypatch, tmp_path):
+def test_the_reported_java_is_the_one_that_spark_finds(monkeypatch, tmp_path):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
@@ -227,7 +227,7 @@ def test_a_missing_and_an_untried_package_are_named_with_the_remedy():
     assert (spark.status, spark.detail) == ("warning", "4.0.0, wanted <3.5.8")
 
 
-def test_a_missing_extra_is_told_with_what_it_serves_and_its_command():
+def test_a_missing_extra_is_reported_with_its_use_and_command():
     found = {one.name: one for one in judge(dataclasses.replace(WHOLE, lacking=EXTRAS_MISSING))}
     assert found["extras"].detail == "data, dashboard, pandas, bench"
     spark = found["extra spark"]

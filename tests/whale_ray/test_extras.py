@@ -30,7 +30,9 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda package: monkeypatch.setitem(sys.modules, package, None)
 
 
-def test_what_is_missing_is_told_with_its_use_and_the_command(hide: Callable[[str], None]) -> None:
+def test_a_missing_package_is_reported_with_its_use_and_the_command(
+    hide: Callable[[str], None],
+) -> None:
     assert explain_lack("spark", "a DataFrame") == ""
     require_extra("spark", "a DataFrame")
     hide("raydp")
@@ -97,6 +99,6 @@ def test_an_application_says_how_to_do_without_spark(
     assert said.endswith(f'pyspark, not installed here: pip install "whale-ray[spark]", or {told}')
 
 
-def test_every_extra_that_is_told_of_can_be_installed() -> None:
+def test_every_reported_extra_can_be_installed() -> None:
     """The installed metadata, which pip reads, knows the name."""
     assert set(EXTRAS) <= set(metadata("whale-ray").get_all("Provides-Extra") or [])

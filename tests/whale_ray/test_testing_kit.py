@@ -113,7 +113,7 @@ def test_a_collecting_sink_says_why_it_is_empty() -> None:
     )
 
 
-def test_a_source_that_is_given_up_is_closed() -> None:
+def test_an_abandoned_source_is_closed() -> None:
     closed = []
 
     def numbers() -> Any:

@@ -90,7 +90,7 @@ def test_writes_are_bounded_and_all_are_accounted_for(monkeypatch):
 
 
 @pytest.mark.parametrize("data", ["read", "write", "send"])
-def test_no_frame_goes_off_empty_but_to_give_frames_back(monkeypatch, data):
+def test_empty_frames_are_sent_only_to_return_credits(monkeypatch, data):
     sizes: list[int] = []
     send, send_credits = SendQueue._send, SendQueue.send_credits
 

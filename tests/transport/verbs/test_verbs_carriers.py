@@ -76,7 +76,7 @@ def test_one_host_without_a_device_is_enough_for_tcp(make, lacking):
     ]
 
 
-def test_who_insists_says_why_there_is_no_link(make):
+def test_where_verbs_are_required_the_lack_of_a_link_is_explained(make):
     hosts = make(between_hosts="verbs")
     hosts.add("child", listens=False)
     hosts.settings = hosts.settings.__class__(between_hosts="tcp")
@@ -88,7 +88,7 @@ def test_who_insists_says_why_there_is_no_link(make):
     assert lost.why == "no RDMA verbs with host 'parent': it offers none"
 
 
-def test_who_insists_does_not_begin_without(make):
+def test_where_verbs_are_required_a_host_without_them_does_not_start(make):
     hosts = make(between_hosts="verbs")
     hosts.load_verbs = lambda: NONE
     with pytest.raises(ResourceError, match="RDMA device 'rxe0' cannot be opened"):
@@ -116,7 +116,7 @@ def test_a_device_that_fails_costs_no_byte(make, fabric, data, device):
     assert all(sum(line.received_by_carrier.values()) == line.bytes_received for line in lines)
 
 
-def test_what_carries_a_link_is_told_with_way_device_and_bytes(make):
+def test_metrics_show_the_carrier_of_a_link_with_operation_device_and_bytes(make):
     hosts = make(verbs_data="write")
     finish(hosts, *pair(hosts))
     parent, child = (end.statistics()[0] for end in hosts.endpoints.values())
@@ -126,7 +126,7 @@ def test_what_carries_a_link_is_told_with_way_device_and_bytes(make):
     assert (parent.without_verbs, parent.without_verbs_ns, parent.fell_back) == ("", 0, False)
 
 
-def test_how_long_verbs_have_not_carried_is_told(make):
+def test_the_time_without_verbs_is_reported(make):
     hosts = make(between_hosts="tcp")
     finish(hosts, *pair(hosts))
     (before,) = hosts.endpoints["child"].statistics()
@@ -143,7 +143,7 @@ def test_how_long_verbs_have_not_carried_is_told(make):
 RETRY_NS = 10_000_000_000
 
 
-def test_verbs_are_tried_again_by_the_first_dial_after_a_while(make, fabric, caplog):
+def test_verbs_are_tried_again_by_the_first_dial_after_the_retry_delay(make, fabric, caplog):
     hosts = make()
     source, target = pair(hosts)
     flow(hosts, source, target)
@@ -167,7 +167,7 @@ def test_verbs_are_tried_again_by_the_first_dial_after_a_while(make, fabric, cap
     finish(hosts, source, target)
 
 
-def test_the_while_grows_with_each_failure_and_not_without_end(make, fabric):
+def test_the_retry_delay_grows_with_each_failure_up_to_a_limit(make, fabric):
     hosts = make()
     carried = hosts.add("child")._carriers
     carried.offered_to("parent", 0)
@@ -184,7 +184,7 @@ def test_the_while_grows_with_each_failure_and_not_without_end(make, fabric):
 
 
 @pytest.mark.parametrize(("stood_ns", "wait"), [(RETRY_NS // 2, 2), (2 * RETRY_NS, 1)])
-def test_a_device_that_got_well_for_long_begins_with_a_short_while_again(
+def test_the_retry_delay_is_short_again_once_a_device_has_worked_for_long(
     make, fabric, stood_ns, wait
 ):
     hosts = make(silence_timeout_ms=600_000)
@@ -245,7 +245,7 @@ def test_a_device_without_room_for_both_queue_pairs_is_left_for_tcp(make, fabric
     assert not fabric.pairs
 
 
-def test_a_network_that_swallows_everything_is_left_for_tcp(make, fabric):
+def test_a_network_that_drops_everything_is_left_for_tcp(make, fabric):
     """No completion, no error: the sockets still work, so only silence tells."""
     hosts = make()
     source, target = pair(hosts)
@@ -369,7 +369,7 @@ def nothing():
 
 
 @pytest.mark.parametrize("said", [bytes(480), b"GET / HTTP/1.1".ljust(480)])
-def test_nonsense_in_answer_to_an_offer(said):
+def test_an_invalid_answer_to_an_offer_is_refused(said):
     negotiation = Negotiation(nothing, Data.READ, 10)
     assert len(negotiation.first) == negotiation.needs == 480
     with pytest.raises(LinkBrokenError, match="with invalid bytes"):

@@ -95,7 +95,7 @@ def test_a_parent_that_dies_amid_a_message_is_replaced_and_nothing_is_torn(
 
 
 @pytest.mark.parametrize(("data", "opcode"), ONE_SIDED)
-def test_a_child_that_dies_amid_a_message_holds_nobody(make, fabric, data, opcode):
+def test_a_child_that_dies_amid_a_message_blocks_nothing(make, fabric, data, opcode):
     hosts = make(verbs_data=data)
     source, target = pair(hosts)
     stop_amid(hosts, fabric, opcode, source, target)
@@ -130,7 +130,9 @@ def test_a_peer_that_is_frozen_is_noticed_as_soon_as_over_tcp(make, fabric, talk
 
 
 @pytest.mark.parametrize("polls", range(14))
-def test_whoever_leaves_while_a_queue_pair_is_agreed_on_leaves_nothing_behind(make, fabric, polls):
+def test_a_host_that_leaves_while_a_queue_pair_is_negotiated_leaves_nothing_behind(
+    make, fabric, polls
+):
     hosts = make()
     hosts.add("parent")
     hosts.add("child", listens=False)
@@ -147,9 +149,7 @@ def test_whoever_leaves_while_a_queue_pair_is_agreed_on_leaves_nothing_behind(ma
 
 @pytest.mark.parametrize("status", [1, 2, 4, 5, 7, 9, 10, 11, 12, 13, 99])
 @pytest.mark.parametrize(("data", "opcode"), [*ONE_SIDED, ("send", SEND)])
-def test_a_request_that_fails_is_told_in_words_and_costs_no_byte(
-    make, fabric, data, opcode, status
-):
+def test_a_failed_request_is_reported_and_loses_no_byte(make, fabric, data, opcode, status):
     hosts = make(verbs_data=data)
     source, target = pair(hosts)
     flow(hosts, source, target)
@@ -191,7 +191,7 @@ def test_the_keys_of_a_finished_job_are_useless(make, fabric, data):
 # --- a stream that moves away while it is read ---------------------------------------------------
 
 
-def test_a_farewell_waits_for_what_is_being_read(make, fabric):
+def test_leaving_waits_for_reads_under_way(make, fabric):
     """The former parent must keep the bytes as they are until then."""
     hosts = make(verbs_data="read")
     linked(hosts, [ROOT, "a"])

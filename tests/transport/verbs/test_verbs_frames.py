@@ -55,7 +55,7 @@ ITEMS = st.lists(
 
 
 @given(ITEMS, st.integers(0, 1 << 62))
-def test_what_is_put_in_comes_out(items, released):
+def test_frames_round_trip(items, released):
     frame = frame_of(items, released)
     assert frames.released_by(frame) == released
     assert [(kind, bytes(content)) for kind, content in frames.items_of(frame)] == items

@@ -75,9 +75,7 @@ def writes_of(connection: VerbsConnection, monkeypatch) -> list[int]:
 
 
 @pytest.mark.parametrize("returns", [False, True], ids=["leaves", "leaves and comes back"])
-def test_what_waits_to_be_written_is_not_once_the_child_has_left(
-    hosts, stalled, monkeypatch, returns
-):
+def test_pending_writes_are_dropped_once_the_child_has_left(hosts, stalled, monkeypatch, returns):
     """It has another parent by then, whose bytes are in the same places, a lap later."""
     linked(hosts, [ROOT, "a", "b", "c"])
     tree = Tree(hosts, ["a", "b", "c"], 600)

@@ -22,7 +22,7 @@ def test_devices_that_lack_nothing(machine: Machine):
     assert machine.fabric is None or not machine.fabric.open
 
 
-def test_each_lack_is_told_of_the_device_that_has_it():
+def test_each_lack_is_reported_with_its_device():
     fabric = two_hosts()
     fabric.devices["rxe0"].state = 1
     fabric.devices["rxe1"].locked_bytes_max = 96 * FRAME_BYTES

@@ -77,7 +77,7 @@ class DiesTalking(whale.Process):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_the_last_words_of_a_process_that_is_killed_are_heard(
+def test_the_last_output_of_a_killed_process_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings = {"runtime.max_restarts": 0}

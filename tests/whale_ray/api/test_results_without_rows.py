@@ -120,7 +120,7 @@ def test_it_is_read_back(tmp_path: Path, name: str) -> None:
     assert (list(found.columns), len(found)) == (["x", "s"], 0)
 
 
-def test_what_nobody_knows_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_columns_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out = tmp_path / "out"
     topology = whale.Topology("bare")
     listed(topology, []).sink(whale.sinks.parquet(out), id="out")

@@ -29,7 +29,9 @@ def one_large_row(nbytes: int) -> whale.Topology:
     return topology
 
 
-def test_a_row_too_large_for_a_ring_is_told_values_that_help(one_host: Any) -> None:
+def test_the_message_about_a_row_too_large_for_a_ring_proposes_settings_that_help(
+    one_host: Any,
+) -> None:
     with pytest.raises(whale.errors.JobError) as error:
         one_host(one_large_row(10_000_000))
     found = re.search(r"; set (\S+) and (\S+) to (\d+) \(row: ", str(error.value))
@@ -38,7 +40,7 @@ def test_a_row_too_large_for_a_ring_is_told_values_that_help(one_host: Any) -> N
     assert one_host(one_large_row(10_000_000), settings).results("out").rows == 1
 
 
-def test_a_row_too_large_for_any_ring_is_told_so() -> None:
+def test_a_row_too_large_for_any_ring_is_reported() -> None:
     assert addressing._larger_rings(1 << 28).startswith("no ring takes more than 268,435,448: ")
     assert addressing._larger_rings(268_435_448).endswith(" to 1073741824")
 

@@ -338,14 +338,14 @@ def test_names_from_elsewhere_are_translated(name: str, ours: str) -> None:
         ("selct", "did you mean select"),
     ],
 )
-def test_what_there_is_not_is_told_with_what_to_write_instead(name: str, instead: str) -> None:
+def test_a_missing_name_is_answered_with_its_replacement(name: str, instead: str) -> None:
     stream: Any = whale.Topology("t").source(Rows())
     for kind in (stream, stream.shuffle(), stream.shuffle().connect(stream.broadcast())):
         with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{instead}"):
             getattr(kind, name)
 
 
-def test_no_hint_names_a_method_that_there_is_not() -> None:
+def test_hints_name_existing_methods_only() -> None:
     """Every `stream.verb(` and `.verb(` of the hints is one that streams, sinks or results have."""
     from whale_ray.operators.expressions.expression import Expression
     from whale_ray.operators.sinks.base import SinkResult

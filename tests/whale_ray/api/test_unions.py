@@ -268,7 +268,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("difference", DIFFERENT)
-def test_columns_that_only_rows_tell_are_compared(difference: str) -> None:
+def test_columns_known_only_from_rows_are_compared(difference: str) -> None:
     function, text = DIFFERENT[difference]
     topology = whale.Topology("differ")
     rows = [{"v": i} for i in range(10)]
@@ -282,7 +282,7 @@ def test_columns_that_only_rows_tell_are_compared(difference: str) -> None:
     assert "'other'" in str(caught.value)
 
 
-def test_types_that_only_expressions_tell_are_compared_before_the_start() -> None:
+def test_types_known_only_from_expressions_are_compared_before_the_start() -> None:
     topology = whale.Topology("differ")
     table = whale.sources.arrow(pa.table({"v": [1, 2]}))
     a, b = (topology.source(table, id=name) for name in "ab")

@@ -165,7 +165,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_wherever_user_code_raises_an_interrupt_it_is_its_own_error(place: str) -> None:
+def test_an_interrupt_in_user_code_is_reported_as_its_error(place: str) -> None:
     with pytest.raises(whale.errors.UserFunctionError) as caught:
         run(topology_of(place, "interrupt"))
     assert "KeyboardInterrupt: no more" in str(caught.value)
@@ -174,7 +174,7 @@ def test_wherever_user_code_raises_an_interrupt_it_is_its_own_error(place: str) 
 
 @pytest.mark.parametrize("how", RAISED)
 @pytest.mark.parametrize("place", ["map", "process batch"])
-def test_whatever_user_code_raises_is_its_own_error(place: str, how: str) -> None:
+def test_any_exception_of_user_code_is_reported_as_its_error(place: str, how: str) -> None:
     with pytest.raises(whale.errors.UserFunctionError) as caught:
         run(topology_of(place, how))
     assert RAISED[how] in str(caught.value)

@@ -32,13 +32,13 @@ def told(looks: Sequence[tuple[str, str]], stream: io.StringIO) -> str:
     return stream.getvalue()
 
 
-def test_off_a_terminal_a_line_is_told_once() -> None:
+def test_off_a_terminal_a_line_is_written_once() -> None:
     looks = [("starting", "fares: starting")] * 20
     looks += [("running", "a"), ("running", "b"), ("running", "b"), ("running", "a")]
     assert told(looks, io.StringIO()) == "fares: starting\na\nb\na\n"
 
 
-def test_a_state_in_which_it_ends_is_told_once_whatever_the_numbers() -> None:
+def test_a_final_state_is_written_once_whatever_the_numbers() -> None:
     looks = [("running", "7 rows")] + [("draining", f"{rows} rows") for rows in range(9)]
     looks += [("finishing", f"finishing {rows}") for rows in range(9)] + [("drained", "9 rows")]
     assert told(looks, io.StringIO()) == (
@@ -62,7 +62,7 @@ STATES = st.sampled_from(sorted(ALIVE))
 
 
 @given(st.lists(st.tuples(STATES, st.sampled_from(["", "a", "b"]))))
-def test_nothing_is_told_twice_in_a_row(looks: list[tuple[str, str]]) -> None:
+def test_no_line_is_written_twice_in_a_row(looks: list[tuple[str, str]]) -> None:
     lines = told(looks, io.StringIO()).splitlines()
     assert all(one != after for one, after in pairwise(lines) if not one.startswith("fares"))
     assert sum(line.startswith("fares: draining") for line in lines) <= 1
@@ -97,13 +97,13 @@ class Short(JobRunner):
         return JobOutcome("finished", {}, self.ended, seconds=1.25, restarts=0, workers=1)
 
 
-def test_of_a_short_run_the_last_line_tells_what_was_done() -> None:
+def test_the_last_line_of_a_short_run_has_its_totals() -> None:
     stream = io.StringIO()
     Job("id", "fares", Short()).wait(watch=stream)
     assert stream.getvalue() == "fares: finished in 1.2 s | rows 200/s | out 9/s\n"
 
 
-def test_a_topology_of_ones_own_tells_how_far_it_is_and_previews_its_rows(
+def test_a_users_topology_shows_its_progress_and_previews_its_rows(
     tmp_path: Any, monkeypatch: Any, capsys: Any, no_leaks: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -164,7 +164,9 @@ def test_shares_lie_between_0_and_100_percent(
         ("cancel", r"job.stop\(drain=False\)"),
     ],
 )
-def test_what_a_job_has_not_is_told_with_what_to_write(name: str, instead: str) -> None:
+def test_a_missing_attribute_of_a_job_is_answered_with_its_replacement(
+    name: str, instead: str
+) -> None:
     job: Any = Job("id", "fares", Short())
     with pytest.raises(
         AttributeError, match=f"'Job' object has no attribute '{name}': write {instead}"

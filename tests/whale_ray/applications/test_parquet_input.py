@@ -158,7 +158,7 @@ print(json.dumps(found))
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_nanoseconds_are_read_and_what_spark_raises_is_told_after_its_end(tmp_path):
+def test_nanoseconds_are_read_and_errors_of_spark_are_reported_after_its_end(tmp_path):
     moments_ns = [1, 999, 1000, -1, -1000, -1001, 1_686_000_000_123_456_789, -(2**63) + 1, None]
     instants = pa.array(moments_ns, pa.int64())
     times = {

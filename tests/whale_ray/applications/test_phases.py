@@ -8,7 +8,7 @@ from whale_ray.applications.shared.phases import Phases
 from whale_ray.transport.clock import VirtualClock
 
 
-def test_every_phase_is_told_at_its_end_and_what_is_repeated_adds_up():
+def test_every_phase_is_reported_at_its_end_and_repetitions_add_up():
     clock, told = VirtualClock(), []
     phases = Phases("app", clock, told.append)
     end = phases.begin("outer")
@@ -26,7 +26,7 @@ def test_every_phase_is_told_at_its_end_and_what_is_repeated_adds_up():
     ]
 
 
-def test_a_phase_that_fails_is_not_told():
+def test_a_failed_phase_is_not_reported():
     told = []
     phases = Phases("app", VirtualClock(), told.append)
     with pytest.raises(ZeroDivisionError), phases.phase("failing"):

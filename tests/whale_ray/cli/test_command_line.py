@@ -153,7 +153,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(place: int, capsys: Any) -
     assert lines[-1].startswith("whale-ray: no.such is not a setting; did you mean ")
 
 
-def test_a_variable_that_is_no_topology_is_told_beside_those_that_are(capsys: Any) -> None:
+def test_a_variable_that_is_no_topology_is_reported_with_those_that_are(capsys: Any) -> None:
     text = error_of(["run", f"{USER_CODE / 'mileage.py'}:fares"], 2, capsys)
     assert text.endswith("mileage.py has no topology called 'fares'; it has topology, failing")
     Path("none.py").write_text("topology = 5\n")
@@ -170,7 +170,7 @@ def test_a_variable_that_is_no_topology_is_told_beside_those_that_are(capsys: An
     ],
     ids=["name", "syntax", "import"],
 )
-def test_a_file_that_fails_is_told_with_its_line(code: str, text: str, capsys: Any) -> None:
+def test_a_failing_file_is_reported_with_its_line(code: str, text: str, capsys: Any) -> None:
     Path("mine.py").write_text(code)
     words = ["run", "mine.py:topology", "--on", "inline"]
     told = error_of(words, 2, capsys)
@@ -179,7 +179,7 @@ def test_a_file_that_fails_is_told_with_its_line(code: str, text: str, capsys: A
     assert "Traceback (most recent call last):" in capsys.readouterr().err
 
 
-def test_a_mistake_in_the_topology_is_told_as_it_is(folder: Path, capsys: Any) -> None:
+def test_a_mistake_in_the_topology_is_reported_unchanged(folder: Path, capsys: Any) -> None:
     Path("mine.py").write_text(
         "import whale_ray as whale\n"
         "topology = whale.Topology('mine')\n"
@@ -255,7 +255,7 @@ def test_the_doctor_answers_as_a_table_and_as_json(capsys: Any) -> None:
         assert re.search(rf"^{finding['status']} +{finding['name']} ", told, re.MULTILINE)
 
 
-def test_a_reader_that_has_seen_enough_is_no_mistake() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m whale_ray.cli.main settings"
     done = subprocess.run(
         ["bash", "-c", f"({command}; echo $? >code) | read -n 1"],
@@ -298,7 +298,7 @@ def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
     assert carried == {"fused", "memory of each worker"}
 
 
-def test_a_restart_is_told(folder: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_a_restart_is_reported(folder: Path, monkeypatch: Any, capsys: Any) -> None:
     lost = JobOutcome("finished", {}, JobMetrics((), 0.0, 2), 1.0, 2, 4)
     told = iter([JobMetrics((), 0.0, attempt) for attempt in (0, 1, 0, 1)])
 
@@ -479,7 +479,7 @@ def test_without_java_a_topology_without_spark_runs(monkeypatch: Any) -> None:
     assert main(["run", MILEAGE, "--on", "inline"]) == 0
 
 
-def test_no_room_for_the_rings_is_told_before_anything_starts(capsys: Any) -> None:
+def test_a_lack_of_room_for_the_rings_is_reported_before_anything_starts(capsys: Any) -> None:
     words = ["run", MILEAGE, "--on", "inline"]
     whale_settings = ["--set", "transport.memory_budget_fraction=0.01"]
     ring_settings = [

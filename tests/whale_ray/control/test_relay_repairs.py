@@ -61,7 +61,7 @@ class Relay:
 # --- how long it may take ---
 
 
-def test_a_relay_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
+def test_waiting_for_a_relay_to_return_is_bounded() -> None:
     controller = running()
     controller.handle(Died(2, "signal 9"), 0)
     assert controller.handle(Tick(), LATE_NS - 1) == []
@@ -125,7 +125,7 @@ def test_a_relay_that_dies_when_all_workers_have_ended_is_ignored() -> None:
     ]
 
 
-def test_so_is_one_that_dies_while_workers_stage() -> None:
+def test_a_relay_that_dies_while_workers_stage_is_ignored() -> None:
     controller = JobController(1, LIMITS, 1)
     complete(controller, controller.start(0), "run")
     controller.handle(Returned(0, 0, "run", None), 0)
@@ -135,7 +135,7 @@ def test_so_is_one_that_dies_while_workers_stage() -> None:
     assert controller.handle(Returned(0, 0, "stage", {}), 0) == [Publish(0, ({}, None))]
 
 
-def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
+def test_an_ignored_relay_is_started_again_if_the_job_restarts() -> None:
     controller = JobController(1, LIMITS, 1)
     complete(controller, controller.start(0), "run")
     controller.handle(Returned(0, 0, "run", None), 0)
@@ -146,7 +146,7 @@ def test_but_it_is_started_again_if_the_job_begins_anew() -> None:
     assert controller.handle(Respawned(1), 0)[:2] == [Discard(0), CallMember(0, 1, "open")]
 
 
-def test_one_that_does_not_finish_is_not_waited_for_for_ever() -> None:
+def test_waiting_for_a_relay_to_finish_is_bounded() -> None:
     """The relay is stopped, or frozen; the others have ended and do not need it."""
     controller = running()
     controller.handle(Returned(0, 0, "run", None), 0)
@@ -178,7 +178,7 @@ def test_what_relays_lack_when_all_workers_have_ended_does_not_matter(event: Eve
     assert actions == [CallMember(0, 0, "stage")]
 
 
-def test_one_that_had_told_its_end_to_a_successor_and_dies_has_no_end_yet() -> None:
+def test_a_relay_that_reported_its_end_and_then_dies_counts_as_not_ended() -> None:
     second = JobController(1, LIMITS, 1)
     first = running(1)
     second.resume(first.progress, 0)
@@ -240,7 +240,7 @@ def test_a_successor_learns_where_a_relay_listens_that_rejoined_without_a_contro
     assert second.progress.exchanged[1][2] == "new offer"
 
 
-def test_a_successor_tells_where_a_relay_listens_that_was_back_before() -> None:
+def test_a_successor_announces_the_address_of_a_relay_that_was_back_before() -> None:
     first = running()
     first.handle(Died(2, "signal 9"), 0)
     first.handle(Respawned(2), 0)
@@ -255,7 +255,7 @@ def test_a_successor_tells_where_a_relay_listens_that_was_back_before() -> None:
     ]
 
 
-def test_a_relay_that_rejoins_is_told_where_another_new_one_listens() -> None:
+def test_a_relay_that_rejoins_learns_the_address_of_another_new_one() -> None:
     calls: list[tuple[int, Any]] = []
     session = TreeSession(
         PLAN,

@@ -329,7 +329,7 @@ def test_signals_that_come_together_are_one_stop_but_ctrl_c_counts_each_time() -
     assert asked == [True, False]
 
 
-def test_what_nohup_has_switched_off_stays_so() -> None:
+def test_signals_ignored_by_nohup_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         asked: list[bool] = []

@@ -145,7 +145,7 @@ def test_a_queue_before_slow_children_narrows_the_tree_and_a_low_rate_widens_it(
     assert [one.why for one in world.controller.switches] == ["scale-down", "scale-up"]
 
 
-def test_a_load_that_no_degree_carries_is_told() -> None:
+def test_a_load_that_no_degree_sustains_is_reported() -> None:
     world = World()
     for _ in range(20):
         world.flow(rate=20_000, send_s=1e-4, queue=950)
@@ -213,7 +213,7 @@ def test_two_hosts_have_no_tree_to_keep() -> None:
     assert controller.trees == {}
 
 
-def test_goals_that_cannot_be_are_refused_in_one_line() -> None:
+def test_impossible_goals_are_refused_in_one_line() -> None:
     with pytest.raises(UsageError) as caught:
         check_goal(Goal("ring"))  # type: ignore[arg-type]  # a user's mistake
     assert str(caught.value) == (

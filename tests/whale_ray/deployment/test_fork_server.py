@@ -55,7 +55,7 @@ def test_each_process_ends_with_its_own_socket(no_leaks: None) -> None:
         assert server.wait(second[0], PATIENCE_S) == 1
 
 
-def test_a_killed_process_is_told_by_its_signal(no_leaks: None) -> None:
+def test_a_killed_process_is_reported_with_its_signal(no_leaks: None) -> None:
     with a_server() as server:
         serial, connection = fork(server)
         server.kill(serial)
@@ -88,7 +88,7 @@ def test_many_processes_do_not_fill_the_socket_between(no_leaks: None) -> None:
         assert {server.wait(serial, PATIENCE_S) for serial, _ in members} == {1}
 
 
-def test_a_server_that_cannot_start_is_told() -> None:
+def test_a_server_that_cannot_start_is_reported() -> None:
     def launch(_command: list[str], **options: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], **options)
 

@@ -285,7 +285,7 @@ def test_no_actor_remains(cluster: Any) -> None:
     assert actors_left(cluster) == []
 
 
-def test_workers_that_cannot_be_placed_are_told_with_the_remedy(cluster: Any) -> None:
+def test_workers_that_cannot_be_placed_are_reported_with_the_remedy(cluster: Any) -> None:
     with pytest.raises(
         whale.errors.ResourceError, match=r"Ray cannot place .* use fewer --workers"
     ):

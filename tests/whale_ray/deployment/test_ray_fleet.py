@@ -131,7 +131,7 @@ def test_a_member_that_dies_while_it_starts_is_named(stand_in: StandIn) -> None:
     assert text.startswith("relay of host-1 died while starting: ") and "no such node" in text
 
 
-def test_a_node_that_is_gone_while_members_start_is_told(stand_in: StandIn) -> None:
+def test_a_node_that_is_gone_while_members_start_is_reported(stand_in: StandIn) -> None:
     stand_in.alive["b"] = False
     assert message_of(lambda: new_fleet(stand_in).start(assignment())) == GONE
 

@@ -19,7 +19,7 @@ def fresh() -> Iterator[None]:
     capability.cache_clear()
 
 
-def test_who_is_not_root_is_told_so(monkeypatch):
+def test_the_lack_of_root_rights_is_reported(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert capability().lack == "network namespaces need root, and this is user 1000"
     with pytest.raises(ResourceError, match="no hosts for tests: network namespaces need root"):

@@ -101,7 +101,7 @@ def longest_gap_ns(times: list[int], began_ns: int, ended_ns: int) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("route", ["star", "chain"])
-def test_a_held_gil_holds_up_nobody_else(route: str) -> None:
+def test_a_held_gil_delays_no_other_worker(route: str) -> None:
     """Beside the stream to all, one goes to the worker beside the holder, on the same host.
 
     Its rows of a second fill its ring, so it goes on only as long as acknowledgements come back.

@@ -176,7 +176,7 @@ def test_a_process_that_does_not_end_is_named(monkeypatch):
                 kill_all_in([hosts[0].name])
 
 
-def test_a_command_that_is_not_there_shows_as_127():
+def test_a_missing_command_exits_with_127():
     with NamespaceHosts(1) as hosts:
         process = hosts[0].popen(["no-such-command"], stderr=subprocess.PIPE)
         _, told = process.communicate(timeout=PATIENCE_S)
@@ -239,7 +239,7 @@ def test_a_cut_between_two_leaves_the_third_alone():
                 assert receiver.recv(1) == b"?"
 
 
-def test_nobody_hears_a_dial_over_a_cut_link():
+def test_a_dial_over_a_cut_link_gets_no_answer():
     with NamespaceHosts(2) as hosts:
         with hosts[1].entered():
             listener = socket.create_server((hosts[1].address, 0))
@@ -320,12 +320,12 @@ def test_a_delayed_link_delays_before_it_limits(monkeypatch):
         ({"count": 1, "delay_ms": -1}, "delay_ms=-1 or rate_mbit=None is below"),
     ],
 )
-def test_hosts_that_cannot_be_are_refused(wrong, message):
+def test_impossible_hosts_are_refused(wrong, message):
     with pytest.raises(UsageError, match=message):
         NamespaceHosts(**wrong)
 
 
-def test_links_that_cannot_be_are_refused():
+def test_impossible_links_are_refused():
     with NamespaceHosts(2) as hosts, NamespaceHosts(1) as others:
         with pytest.raises(UsageError, match=r"a link of 0 Mbit/s carries nothing; use cut\(\)"):
             hosts[0].set_rate(0)

@@ -98,7 +98,7 @@ FALLEN = link(
 )
 
 
-def test_a_link_that_fell_back_is_amiss() -> None:
+def test_a_link_that_fell_back_to_tcp_is_marked() -> None:
     assert metrics_with(relay(0, FALLEN)).watch_line() == "host-0 → host-1 FELL BACK to tcp"
     never = replace(FALLEN, sent_by_carrier={"tcp": 70})
     assert metrics_with(relay(0, never), relay(1, link("host-0", VERBS))).watch_line() == ""

@@ -74,7 +74,7 @@ def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> Worker
     return WorkerSnapshot(4, at_ns, 0, links=links, refused=refused, host="host-0")
 
 
-def test_the_line_tells_to_whom_a_relay_waits_now_and_what_it_refused_ever() -> None:
+def test_the_line_names_the_hosts_that_a_relay_waits_for_and_counts_refusals() -> None:
     before = relay(0, {"host-1": 7, "host-2": 3}, {"secret": 1})
     same = relay(10**9, {"host-1": 7, "host-2": 3}, {"secret": 1})
     after = relay(10**9, {"host-1": 7, "host-2": 4, "host-3": 1}, {"secret": 11, "silent": 1})

@@ -55,7 +55,7 @@ def test_an_abort_lifts_the_pins_of_its_switch_alone():
     assert (floors.of(1), floors.of(2), floors.pinned) == (60, 0, {2})
 
 
-def test_who_leaves_and_who_joins():
+def test_floors_of_hosts_that_leave_and_join():
     floors = SourceFloors(chain(0, [1, 2]), 0, 0)
     floors.adopt(chain(0, [1, 3]), 50, {3: 50})
     assert (floors.of(1), floors.of(3), floors.floor(99)) == (0, 50, 0)

@@ -191,7 +191,7 @@ def test_noise_within_the_hysteresis_never_makes_it_turn_round(rate, degree, see
     assert after_the_first == sorted(after_the_first, reverse=True) or len(degrees) <= 2
 
 
-def test_a_load_that_no_degree_carries_is_throttled():
+def test_a_load_that_no_degree_sustains_is_throttled():
     monitor = Monitor(MulticastSettings(), 1, 0)
     found = monitor.observe(Sample(10 * MS, 10_000, QUEUE, QUEUE, 0.0, SEND_S), HOSTS)
     assert found.degree == 1

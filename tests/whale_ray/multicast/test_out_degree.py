@@ -83,7 +83,7 @@ def test_serialization_is_paid_once_and_leaves_less_for_children():
     assert affordable_degree(100_000, costs, QUEUE, 480).throttle
 
 
-def test_a_load_that_no_degree_carries_says_what_would_be_carried():
+def test_for_a_load_that_no_degree_sustains_the_sustainable_rate_is_reported():
     found = affordable_degree(1_000_000, PAPER, QUEUE, 480)
     assert found.throttle and found.degree == 1
     assert found.rate_max_slices_per_s == pytest.approx(0.99951 / 5.2e-6, rel=1e-5)

@@ -64,7 +64,7 @@ def test_switches_are_committed_and_aborted_in_these_lives():
 
 
 @pytest.mark.parametrize("removed", ["reservation", "pin", "cut"])
-def test_the_world_bites(removed, monkeypatch):
+def test_the_world_detects_the_lack_of_each_safeguard(removed, monkeypatch):
     """Without any one of the three, some life within these seeds loses bytes, or never ends."""
     if removed == "reservation":
 
@@ -323,7 +323,7 @@ def test_what_is_held_nowhere_fails():
 # --- the coordinator -------------------------------------------------------------------------
 
 
-def test_what_cannot_begin():
+def test_switches_that_cannot_begin():
     tree = non_blocking_tree(0, range(1, 8), 3)
     coordinator = SwitchCoordinator(1, SwitchRecord(tree), PATIENCE_TICKS)
     switch = change_degree(tree, 2)

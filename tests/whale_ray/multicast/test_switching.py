@@ -303,7 +303,7 @@ def test_several_hosts_may_die_at_once(tree, degree, data):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_long_life(seed):
+def test_a_long_sequence_of_changes(seed):
     """Hosts come and go and the degree changes: it always spans, and the cap holds in the end."""
     chance = random.Random(seed)
     tree, degree = non_blocking(5, 2), 2
@@ -333,7 +333,7 @@ def test_no_degree_below_1(degree):
         change_degree(non_blocking(3, 2), degree)
 
 
-def test_who_cannot_join_or_leave():
+def test_hosts_that_cannot_join_or_leave():
     tree = chain("S", ["a", "b"])
     with pytest.raises(ValueError, match="'S' cannot leave: it is the source's own host"):
         leave(tree, ["S"], 2)

@@ -90,7 +90,7 @@ def test_what_begins_well_and_is_taken_is_what_would_be_sent(rest):
         (32, 1, CorruptedMessageError),  # a position where none belongs
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(place, value, error):
+def test_invalid_messages_are_refused_by_name(place, value, error):
     content = bytearray(pack(7, Left(2, 0x300, 4)))
     content[place] = value
     with pytest.raises(error):

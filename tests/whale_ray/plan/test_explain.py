@@ -246,7 +246,7 @@ ONE_HERE = Devices(("rxe0",))
         ),
     ],
 )
-def test_each_edge_tells_what_is_to_carry_it(
+def test_each_edge_shows_its_planned_transport(
     between_hosts: str, here: Devices, choice: str, why: str
 ) -> None:
     plan = LogicalPlan(

@@ -48,7 +48,7 @@ def test_hosts_get_workers_by_their_weights() -> None:
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(0, 60))
-def test_no_host_is_left_out_or_gets_more_than_it_can_bear(weights: list[int], more: int) -> None:
+def test_no_host_is_left_out_or_gets_more_than_its_capacity(weights: list[int], more: int) -> None:
     workers = len(weights) + more
     shares = counts(workers, *weights)
     assert sum(shares) == workers

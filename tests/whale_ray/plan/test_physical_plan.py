@@ -119,7 +119,7 @@ def test_the_ride_hailing_plan_in_full() -> None:
     assert laid.ring_bytes_total == 7 * Settings().transport.ring_bytes
 
 
-def test_what_a_worker_asks_its_plan() -> None:
+def test_the_queries_of_a_worker_to_its_plan() -> None:
     laid = plan_unsized(ride_hailing(), Settings(), 2)
     assert [stage.id for stage in laid.local_stages(1)] == [1, 2, 3]
     assert laid.instances_on(2, 1) == tuple(range(8, 16))

@@ -116,7 +116,7 @@ def test_a_transport_that_nothing_reads_is_a_mistake() -> None:
     )
 
 
-def test_without_another_process_there_is_nothing_to_carry() -> None:
+def test_a_single_process_uses_no_transport() -> None:
     made = topology(lambda s: s.key_by("v"), transport=unix_transport())
     assert planned(made, 1).custom_streams == ()
     assert "Transport operators" not in str(explain(made.logical_plan(), SETTINGS, 1))

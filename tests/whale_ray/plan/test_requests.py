@@ -69,7 +69,7 @@ def test_the_plan_of_a_cluster_says_what_is_reserved_where() -> None:
     assert "each asks Ray for" in shown
 
 
-def test_what_is_asked_of_ray_is_told_to_mean_nothing_elsewhere(
+def test_resource_requests_without_ray_are_reported_as_without_effect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     whale.run(topology(num_gpus=1, resources={"scanner": 0.5}))
@@ -95,7 +95,7 @@ def test_what_is_asked_of_ray_is_told_to_mean_nothing_elsewhere(
         ),
     ],
 )
-def test_amounts_that_are_none(asked: dict[str, Any], message: str) -> None:
+def test_invalid_amounts_are_refused(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(whale.errors.TopologyError) as refused:
         topology(**asked)
     assert str(refused.value) == message

@@ -103,7 +103,7 @@ def test_a_hold_counts_only_on_the_folder_that_bears_the_name(tmp_path: Path) ->
     assert FolderHold.take(str(folder)) is None
 
 
-def test_a_temporary_directory_without_room_is_told_in_one_line(
+def test_a_full_temporary_directory_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -94,7 +94,7 @@ def test_a_token_is_offered_to_this_machine_alone(
     assert offered == [True]
 
 
-def test_nobody_at_an_address(machine: Found, closed_port: int) -> None:
+def test_no_ray_at_an_address(machine: Found, closed_port: int) -> None:
     with pytest.raises(ResourceError) as raised:
         resolve_address(f"127.0.0.1:{closed_port}")
     assert str(raised.value) == (
@@ -103,7 +103,7 @@ def test_nobody_at_an_address(machine: Found, closed_port: int) -> None:
     )
 
 
-def test_nobody_where_the_environment_points(
+def test_no_ray_at_the_address_of_the_environment(
     machine: Found, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
@@ -135,7 +135,7 @@ def test_auto_with_several_rays(machine: Found) -> None:
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":6379", "host:port", "host:70000"])
-def test_what_is_no_address(machine: Found, address: str) -> None:
+def test_an_invalid_address(machine: Found, address: str) -> None:
     with pytest.raises(UsageError) as raised:
         resolve_address(address)
     assert str(raised.value) == (

@@ -26,7 +26,7 @@ def test_another_version() -> None:
     )
 
 
-def test_a_token_is_wanted() -> None:
+def test_a_token_is_required() -> None:
     inner = RuntimeError("RPC error: InvalidAuthToken: Authentication token is missing")
     error = chained(ConnectionError("Failed to connect to Ray cluster"), inner)
     assert explain_failure("the Ray at 10.0.0.1:6379", error) == (

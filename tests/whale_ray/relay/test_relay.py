@@ -74,7 +74,9 @@ def test_watermarks_of_the_hosts_own_sources_are_noted(relay: Relay) -> None:
         "nothing",
     ],
 )
-def test_what_is_not_a_hosts_to_say_changes_nothing(relay: Relay, host: str, packed: bytes) -> None:
+def test_messages_that_a_host_may_not_send_change_nothing(
+    relay: Relay, host: str, packed: bytes
+) -> None:
     assert not take(relay, host, packed)
     assert watermarks(relay) == [NO_WATERMARK_NS] * len(SLOT_HOSTS)
 

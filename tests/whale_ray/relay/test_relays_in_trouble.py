@@ -90,7 +90,7 @@ def test_two_relays_that_die_at_once_are_replaced(tmp_path, no_leaks, route):
     assert job.outcome().restarts == 0
 
 
-def test_a_stopped_relay_holds_up_neither_the_driver_nor_for_ever_the_job(
+def test_a_stopped_relay_blocks_neither_the_driver_nor_for_ever_the_job(
     tmp_path, no_leaks, monkeypatch
 ):
     """Messages to it pile up in a socket that it does not read."""

@@ -87,7 +87,7 @@ def test_nothing_is_recorded_where_nothing_can_be_kept(monkeypatch: pytest.Monke
     assert not make_archive()
 
 
-def test_an_archive_that_cannot_be_written_is_told(cache: Path) -> None:
+def test_an_archive_that_cannot_be_written_is_reported(cache: Path) -> None:
     run_java(with_archive(VALUES)[DRIVER_OPTION_KEY])
     (folder,) = cache.iterdir()
     folder.rmdir()

@@ -110,7 +110,7 @@ def test_closed_packages_are_found() -> None:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_every_java_process_is_told_how_to_compile_and_no_flag_is_unknown(quick: bool) -> None:
+def test_every_java_process_gets_compiler_flags_that_it_knows(quick: bool) -> None:
     values = configuration(SparkSettings(quick_start=quick))
     for key in JAVA_OPTION_KEYS:
         assert set(QUICK_START_OPTIONS).isdisjoint(values[key].split()) is not quick

@@ -266,8 +266,8 @@ def test_characters_that_a_stream_lacks_are_escaped(
     ]
 
 
-def test_a_held_terminal_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it does not take is counted, with the lines that were left out before."""
+def test_a_blocked_terminal_blocks_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that it does not take are counted, with those that were left out before."""
     held = Held()
     monkeypatch.setattr(sys, "stdout", held)
     monkeypatch.setattr(sys, "stderr", held)
@@ -314,7 +314,7 @@ def test_rows_wait_until_earlier_ones_were_printed() -> None:
     assert done.is_set()
 
 
-def test_rows_that_cannot_be_printed_or_are_aborted_hold_up_nobody() -> None:
+def test_rows_that_cannot_be_printed_or_are_aborted_block_nothing() -> None:
     window = RowWindow(1)
     window.enter()
     window.confirm(errno.EPIPE)

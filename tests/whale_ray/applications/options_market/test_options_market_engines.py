@@ -73,7 +73,7 @@ def test_decisions_are_what_a_query_answers(threshold_bp, cut):
     ),
     st.integers(1, 9_999),
 )
-def test_so_they_are_for_any_trades(values, threshold_bp):
+def test_decisions_equal_the_query_for_any_trades(values, threshold_bp):
     book = small_book(3)
     trades = [
         FeedMessage("T", 0, place + 1, 0, contract, quantity, price, 96_000 + 40 * (place % 60))

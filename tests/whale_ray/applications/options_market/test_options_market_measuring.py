@@ -84,7 +84,7 @@ def test_without_decisions_there_is_no_latency():
     assert latencies_of(moments([])) == (0, {})
 
 
-def test_clocks_that_differ_are_told():
+def test_differing_clocks_are_reported():
     with pytest.raises(JobError) as refused:
         latencies_of(moments([[0, 1, 1, -7_000, 1, 1]]))
     assert str(refused.value) == (

@@ -67,7 +67,7 @@ def test_a_placement_makes_no_difference(placement, changes, workers, no_leaks):
 @pytest.mark.rdma
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_nor_do_queue_pairs(no_leaks):
+def test_queue_pairs_make_no_difference(no_leaks):
     """Where they are emulated, a start takes long, and a line long to be looked at again."""
     if not any(DEVICES.glob("*")):
         pytest.skip("no RDMA device to test with")
@@ -129,7 +129,7 @@ def test_a_line_without_room_misses_messages_and_says_how_many(no_leaks):
     assert ingest.missed_share == ingest.missed / offered
 
 
-def test_a_run_that_is_stopped_tells_what_it_took(no_leaks):
+def test_a_stopped_run_reports_what_it_read(no_leaks):
     market = OptionsMarketSettings(**{**MARKET.__dict__, "seconds": 60.0})
 
     def stop_early(job: Job) -> None:

@@ -36,7 +36,7 @@ def test_what_is_shown_reads_back(calendar):
 
 
 @given(calendars(), st.integers(0, 86_399_999))
-def test_sql_tells_times_of_continuous_trading(calendar, ms_of_day):
+def test_sql_recognises_times_of_continuous_trading(calendar, ms_of_day):
     (kind,) = {
         phase.kind
         for phase in calendar.phases
@@ -89,7 +89,7 @@ def test_a_fill_of_an_auction_is_of_the_last_call_before_it(hour, call):
         ("UTC: 00:00 trade, 09:00 trade", "names trade twice in succession, the second time at"),
     ],
 )
-def test_a_calendar_that_cannot_be_read_is_told_in_one_line(text, told):
+def test_an_unreadable_calendar_is_reported_in_one_line(text, told):
     with pytest.raises(SettingsError) as refused:
         TradingCalendar.parse(text)
     assert told in str(refused.value)

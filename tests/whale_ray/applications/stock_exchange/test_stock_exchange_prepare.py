@@ -57,7 +57,7 @@ def test_the_real_day_equals_the_exchange(data_dir, tmp_path):
     assert result["qty"] == sum(trades["qty"].to_pylist())
 
 
-def test_rows_that_cannot_be_used_are_counted_and_what_differs_is_told(tmp_path):
+def test_unusable_rows_are_counted_and_differences_reported(tmp_path):
     """An auction that does not come out equal is applied; a fill that no order explains differs."""
     known_here = "cancel of an unknown order"
     bad = (
@@ -85,7 +85,7 @@ def test_rows_that_cannot_be_used_are_refused_if_asked(tmp_path):
     )
 
 
-def test_fills_that_the_orders_do_not_explain_are_told(tmp_path):
+def test_fills_that_the_orders_do_not_explain_are_reported(tmp_path):
     """The exchange names order 2 where order 1 was first: a difference, and a failure."""
     orders = [*ORDERS[:2], (*ORDERS[1][:1], 3, *ORDERS[1][2:7], 9)]
     trades = [(*TRADES[1][:7], 9)]

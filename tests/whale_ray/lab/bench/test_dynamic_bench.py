@@ -81,7 +81,7 @@ def test_means_in_bins() -> None:
     assert np.isnan(means[1])
 
 
-def test_a_series_comes_from_the_board() -> None:
+def test_a_series_is_read_from_the_control_block() -> None:
     control_block = ControlBlock.create(
         ControlBlockShape(workers=2, instances=4, samples=8, bins=16)
     )
@@ -103,7 +103,7 @@ def course() -> Course:
     return Course("steps, made up", even(500), (switch,))
 
 
-def test_steps_and_switches_are_told() -> None:
+def test_steps_and_switches_are_reported() -> None:
     steps = list(_step_rows(course(), 1000.0, 1.0))
     assert [row.parameters["of the star's"] for row in steps] == [0.3, 0.6, 0.8, 1.0, 0.8]
     assert steps[3].ratio == pytest.approx(1.0, abs=0.02)

@@ -82,7 +82,7 @@ def words_of(batch: Batch) -> int:
     return total % 2**64
 
 
-def test_unpaced_rows_come_as_many_as_are_asked_for_and_their_sum_is_told() -> None:
+def test_unpaced_rows_fill_each_read_and_their_sum_is_reported() -> None:
     reader, control_block, _ = reader_of()
     assert reader.read(100) is None
     control_block.orders[b.RATE] = b.UNPACED
@@ -136,7 +136,7 @@ def test_pickled_rows_hold_the_same() -> None:
     control_block.close()
 
 
-def test_the_board_says_when_the_source_ends() -> None:
+def test_the_control_block_ends_the_source() -> None:
     reader, control_block, _ = reader_of()
     assert not reader.finished
     control_block.orders[b.STOP] = 1
@@ -164,7 +164,7 @@ def test_the_feed_is_described_and_opened_by_its_handle() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 60), max_size=60))
-def test_a_stream_weighs_what_a_ring_says(rows: list[int]) -> None:
+def test_the_bytes_of_a_stream_equal_those_of_a_ring(rows: list[int]) -> None:
     producer, (consumer,) = create_inproc_ring(1 << 15, 1, "weight")
     sizes = [frame_bytes(count) for count in rows]
     for size in sizes:
@@ -364,7 +364,7 @@ def test_the_other_deployments_run(name: str) -> None:
 
 
 @pytest.mark.long
-def test_what_was_not_read_is_found_out() -> None:
+def test_unread_rows_are_detected() -> None:
     with Deployment(Shape(hosts=1, instances=2), mode_named("one host"), SMALL) as deployment:
         with pytest.raises(ValueError, match="'star' needs another job than 'one host'"):
             deployment.switch(mode_named("star"))

@@ -43,7 +43,7 @@ def test_instances_are_shared_out_evenly(instances: int, processes: int) -> None
     assert max(shares(instances)) - min(shares(instances)) <= 1
 
 
-def test_what_was_measured_is_told_per_tuple() -> None:
+def test_results_are_reported_per_tuple() -> None:
     assert PeerOutput(**LINE).as_result() == PeerResult(4000, 50_000, None, "as told")
     assert PeerOutput(0, 3.0, 0.1, 0.1, "slow").as_result().tuples_per_s == 0
 
@@ -52,12 +52,12 @@ def script(text: str) -> Command:
     return Command([sys.executable, "-c", text])
 
 
-def test_a_program_tells_on_its_last_line(no_leaks: None) -> None:
+def test_a_program_reports_on_its_last_line(no_leaks: None) -> None:
     told = run_program("it", script(f"print('noise'); print({json.dumps(json.dumps(LINE))})"), 30)
     assert told == PeerOutput(**LINE)
 
 
-def test_a_program_that_fails_is_named_with_what_it_said(no_leaks: None) -> None:
+def test_a_failing_program_is_named_with_its_output(no_leaks: None) -> None:
     with pytest.raises(ResourceError, match=r"^the peer it failed \(3\): no port$"):
         run_program("it", script("import sys; print('no port', file=sys.stderr); sys.exit(3)"), 30)
 

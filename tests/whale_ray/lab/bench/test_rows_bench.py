@@ -42,7 +42,7 @@ def test_the_command(
     assert "Bytewax: not installed (make peers)" in report["notes"]
 
 
-def test_bytewax_does_what_ways_do_and_says_if_it_is_missing(
+def test_bytewax_has_equal_workloads_and_its_absence_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert set(bytewax_rows.STEPS) < {way.name for way in rows.WAYS}

@@ -80,7 +80,7 @@ def test_messages_come_back_over_tcp():
     echoed(HostEcho(OVER_TCP))
 
 
-def test_perftest_tells_what_it_was_asked(monkeypatch: pytest.MonkeyPatch):
+def test_perftest_reports_the_requested_figure(monkeypatch: pytest.MonkeyPatch):
     asked: list[list[str]] = []
 
     def client(_server: object, command: list[str]) -> str:

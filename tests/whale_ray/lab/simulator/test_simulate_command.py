@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", *words]) == 2
@@ -95,7 +95,7 @@ def test_settings_out_of_range_are_refused(
 
 
 @pytest.mark.smoke
-def test_one_run_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_run_reports_its_results(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--hosts", "100", "--rate", "900", "--seconds", "1", "--seed", "3"]
     assert main([*words, "--json"]) == 0
     first = capsys.readouterr().out

@@ -213,7 +213,7 @@ def test_a_seed_gives_the_same_run_and_another_another() -> None:
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("queue", [1, 5, 64])
-def test_slow_readers_press_back_to_the_source(route: str, queue: int) -> None:
+def test_slow_readers_cause_back_pressure_at_the_source(route: str, queue: int) -> None:
     costs = dataclasses.replace(COSTS, process_s=1e-3)
     outcome = simulate(fixed(8, route, costs=costs, queue_slices=queue), all_at_once(1000))
     check(outcome)

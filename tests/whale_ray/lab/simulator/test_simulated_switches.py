@@ -64,7 +64,7 @@ def test_a_constant_rate_leads_to_one_switch_at_most(
     assert len(outcome.switches) <= 1
 
 
-def test_a_load_that_no_tree_carries_is_held_back_and_loses_nothing() -> None:
+def test_a_load_that_no_tree_sustains_is_throttled_and_loses_nothing() -> None:
     scenario = Scenario(9, COSTS, queue_slices=100)
     outcome = simulate(scenario, poisson([RateStep(300e3, 0.3)], 5))
     check(outcome)
