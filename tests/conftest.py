@@ -1,4 +1,4 @@
-"""What all tests share: the real data, the hunt for leaks, Hypothesis' profile, strict skips.
+"""Shared by all tests: the real data, leak checks, Hypothesis profiles, strict skips.
 
 Several processes may run tests at the same time: two runs on one machine, or the workers of one run
 (pytest-xdist; each counts as a run here). So every run has a number, which all processes inherit
@@ -73,7 +73,7 @@ def no_leaks() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_leaks_of_the_run() -> Iterator[None]:
-    """Hold the whole run to the same."""
+    """Do the same for the whole run."""
     segments_before = _segments()
     yield
     _assert_no_leaks(set(), segments_before)

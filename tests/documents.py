@@ -104,7 +104,7 @@ def table_rows(text: str) -> list[list[str]]:
 
 
 def resolve(dotted: str) -> Any:
-    """Return what a dotted name that begins with whale or whale_ray stands for."""
+    """Return the object of a dotted name that begins with whale or whale_ray."""
     first, *rest = dotted.split(".")
     assert first in ("whale", "whale_ray")
     found: Any = whale

@@ -1,4 +1,4 @@
-"""What keeps runs of the tests apart that share a machine: a number for each, and locks.
+"""Keeps test runs on one machine apart: a number for each run, and locks.
 
 The workers of one run (pytest-xdist) count as runs of their own here.
 """
@@ -34,16 +34,16 @@ COMM_BYTES = 15
 
 
 def begin_run() -> None:
-    """Give this process, and those that it starts from now on, a number of their own.
+    """Give this process and those that it starts from now on a run number of their own.
 
-    Any Ray that they start has time for it; Ray looks at these variables when it is imported.
+    It also sets Ray's time limits, which Ray reads when it is imported.
     """
     os.environ[_VARIABLE] = uuid.uuid4().hex
     os.environ.update(_RAY_PATIENCE)
 
 
 def is_of_this_run(pid: int) -> bool:
-    """Tell whether a process belongs to the same run as this one; both may be the same."""
+    """Return whether a process belongs to the same run as this one, or is this one."""
     if pid == os.getpid():
         return True  # /proc shows what it was started with
     try:
@@ -54,9 +54,9 @@ def is_of_this_run(pid: int) -> bool:
 
 
 def living(name: str) -> Iterator[psutil.Process]:
-    """Find the processes of this run whose name begins so and that have not ended.
+    """Find the live processes of this run whose name begins with a prefix.
 
-    Quick, since what is looked for may be about to end: only what bears the name is looked at.
+    Only processes of that name are examined, so that this is fast: they may be about to end.
     """
     for command in Path("/proc").glob("[0-9]*/comm"):
         with suppress(OSError, psutil.NoSuchProcess):  # others come and go
@@ -72,7 +72,7 @@ def living(name: str) -> Iterator[psutil.Process]:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Tell whether a process has ended, reaped or not: init may reap an orphan late, or never."""
+    """Return whether a process has ended, reaped or not: init may reap an orphan late, or never."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -2,8 +2,8 @@
 
 configs ← transport ← state ← operators ← whale_ray: each part imports those before it alone. Ray
 belongs to whale_ray/, Spark to whale_ray/spark/, verbs to the verbs backend; none of them is
-loaded before it is used. The imports are read from the syntax trees; what loading really loads is
-asked of fresh interpreters.
+loaded before it is used. The imports are read from the syntax trees; fresh interpreters show what
+an import really loads.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def room_of(module: str) -> str:
 
 
 def test_the_rooms_of_the_engine_import_those_before_them():
-    """Types too: what a room says of its arguments is part of what it knows."""
+    """Imports for type annotations count, too."""
     offenders = []
     for found in imports_of("whale_ray"):
         room, imported = found.path.split("/")[1], room_of(found.module)
@@ -141,7 +141,7 @@ def test_the_engine_imports_nothing_that_stands_upon_it():
 
 
 def test_only_the_laboratory_loads_the_laboratory():
-    """The command line and the applications reach it when they are told to measure."""
+    """The command line and the applications import it only when they measure."""
     offenders = [
         str(found)
         for found in imports_of("whale_ray")
@@ -189,7 +189,7 @@ def test_ray_spark_and_verbs_keep_to_their_places(part):
 
 
 def _is_gate(name: str) -> bool:
-    """Tell a module that may load Ray or Spark with itself, and is loaded late in turn."""
+    """Return whether a module may import Ray or Spark when loaded; it is itself imported late."""
     folders_and_file = name.removesuffix(".py").replace("/", ".").split(".")
     is_bridge = folders_and_file[1:2] in (["spark"], ["ray_bridge"])
     return is_bridge or folders_and_file[-1].startswith("ray_")
@@ -298,7 +298,7 @@ def test_a_topology_runs_in_the_calling_process_without_ray_spark_and_verbs(tmp_
 
 
 def test_a_driver_that_starts_processes_loads_nothing_that_is_compiled(tmp_path):
-    """Its workers do, and forking them from one that has is most of what a start takes."""
+    """Its workers do; they are forked from a process that has loaded everything."""
     program = (
         BUILD
         + "job = whale.submit(topology, on='processes', workers=2).wait()\n"

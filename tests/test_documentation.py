@@ -1,4 +1,4 @@
-"""The documents say what is true: what they name exists, and their tables are the code's.
+"""The documents are correct: what they name exists, and their tables equal the code's.
 
 Tables, options, settings, paths and the map of modules are held against the code; a failure shows
 what to write instead. That their code runs is tested by test_documented_code.py.
@@ -296,7 +296,7 @@ def test_links_and_paths_lead_somewhere(name):
 
 
 def test_every_page_is_in_the_navigation():
-    """Mkdocs would leave it out without a word."""
+    """Mkdocs would leave it out without a warning."""
     listed = re.findall(r": (\S+\.md)$", (ROOT / "docs" / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(SITE)
 

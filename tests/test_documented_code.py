@@ -1,4 +1,4 @@
-"""Every Python block of README.md and of the pages runs, and prints what stands below it.
+"""Every Python block of README.md and of the pages runs, and prints the output shown below it.
 
 The blocks of a page run one after the other, each with the names of those before it, as a reader
 pastes them. A block `output` below one is what that one prints. A block marked

@@ -1,6 +1,6 @@
 """The project's own files: links, pins, licence, reasons, and the Makefile's set-up.
 
-The set-up is tried with a pretended Python, so that its steps are seen without loading anything.
+The set-up runs with a fake Python, so that its steps are checked without installing anything.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_pyverbs_is_an_extra_and_not_among_the_constraints():
 
 
 def test_what_is_installed_is_what_is_pinned():
-    """A finding made with other versions would say nothing about these."""
+    """Results with other versions would not apply to these."""
     installed = {
         canonicalize_name(one.name): one.version for one in importlib.metadata.distributions()
     }

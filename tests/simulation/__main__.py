@@ -1,4 +1,4 @@
-"""Repeat scenarios, or play very many of them: `python -m tests.simulation --help`."""
+"""Replay a seed of a scenario, or run very many seeds: `python -m tests.simulation --help`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _replay(name: str, seed: int) -> int:
 
 
 def _soak(names: Sequence[str], count: int, base: int | None) -> int:
-    """Play the scenarios in turn; a failed scenario gets no more seeds, the others continue."""
+    """Run the scenarios in turn; a failed scenario gets no more seeds, the others continue."""
     base = fresh_base() if base is None else base
     left = {name: find_scenario(name) for name in names or SCENARIOS}
     _print_line(f"{count:,} seeds from base {base}: {', '.join(left)}")

@@ -1,9 +1,9 @@
 """Connections over the simulated network, which lose nothing, keep the order, and can break.
 
-A node dials another; both then get `Connected`, messages as `Arrived`, and in the end, unless they
-hang up themselves, `Disconnected`. What a cut of the link does is up to `CutEffect`. With `faulty`
-messages also suffer the link's loss, duplication and reordering, which no TCP would let through:
-for protocols that must notice even that.
+A node dials another; both then get `Connected`, messages as `Arrived`, and at the end, unless they
+hang up themselves, `Disconnected`. `CutEffect` defines the effect of a cut of the link. With
+`faulty` the link's loss, duplication and reordering affect messages as well, which TCP would hide:
+for protocols that must detect even that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whale_ray.lab.simulator.clock import EventQueue, Timer
 
 
 class CutEffect(enum.Enum):
-    """What a cut of the link, in either direction, does to a connection."""
+    """The effect of a cut of the link, in either direction, on a connection."""
 
     RESET = "reset"
     """It breaks; messages in flight are lost, and both ends are notified at once."""
@@ -58,7 +58,7 @@ class Connection:
     def __init__(
         self, number: int, forth: Link, back: Link, window_bytes: int, attempt: object
     ) -> None:
-        """Make a connection that is not up yet; only `Connections` does so."""
+        """Create a connection that is not up yet; only `Connections` does so."""
         self.number = number
         self.attempt = attempt
         """What the initiator knows this connection by, before it is up."""
@@ -130,7 +130,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A message came over a connection."""
+    """A message arrived over a connection."""
 
     connection: Connection
     message: object
@@ -138,7 +138,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A connection is over; for the node that dialled, maybe before it was up."""
+    """A connection has ended; for the node that dialled, possibly before it was up."""
 
     connection: Connection
     reason: str
@@ -168,7 +168,7 @@ _HANG_UP = object()
 
 
 def _is_control(message: object) -> bool:
-    """Tell what connections send for themselves: it is not counted, and never lost at random."""
+    """Return whether connections send it themselves: it is not counted, and never lost at random."""
     return message is _HANG_UP or isinstance(message, Connected)
 
 
@@ -192,8 +192,8 @@ class Connections:
         """How connections behave from now on."""
         self._hand = hand
         self._record = record
-        self._known: dict[int, Connection] = {}  # those being dialled, and those that are up
-        self._untold: Counter[Connection] = Counter()  # ends that nodes are still to be told
+        self._known: dict[int, Connection] = {}  # connections being dialled, and those that are up
+        self._untold: Counter[Connection] = Counter()  # ends that nodes have still to learn of
         self._number = 0
         self.counts = ConnectionCounts()
         network.watch(self._link_changed)
@@ -201,7 +201,7 @@ class Connections:
     # --- beginning and end ----------------------------------------------------------------------
 
     def dial(self, initiator: str, responder: str, attempt: object = None) -> Connection:
-        """Begin a connection; both ends hear of it, or the initiator that it failed."""
+        """Begin a connection; both ends learn of it, or the initiator learns that it failed."""
         self.counts.dialled += 1
         self._number += 1
         forth = self._network.link(initiator, responder)
@@ -219,13 +219,13 @@ class Connections:
     def _knock(self, connection: Connection, epochs: tuple[int, int]) -> None:
         forth, back = (pipe.link for pipe in connection.pipes.values())
         if connection.pipes[connection.initiator].closed:
-            self._end(connection)  # the initiator died, or thought better of it
+            self._end(connection)  # the initiator died, or has hung up meanwhile
             return
         if (forth.epoch, back.epoch) != epochs:
             self._fail(connection, "no answer", self.model.silence_ns)
             return
         connection.live = True
-        # Sent before the responder is told: it may answer at once, and this comes first.
+        # Sent before the responder learns of it: it may answer at once, and this must arrive first.
         self._send(connection.pipes[connection.responder], Connected(connection), 0)
         if not self._hand(connection.responder, connection.initiator, Connected(connection)):
             self._end(connection)
@@ -240,7 +240,7 @@ class Connections:
         return tuple(one for one in self._known.values() if one.live)
 
     def hang_up(self, connection: Connection, name: str) -> None:
-        """End a connection for node `name`: the other is told after what is on its way to it."""
+        """End a connection for node `name`; the peer learns of it after the messages under way."""
         pipe = connection.pipes[name]
         if connection.live and not pipe.closed:
             self._send(pipe, _HANG_UP, 0)
@@ -254,7 +254,7 @@ class Connections:
             if name in connection.pipes:
                 connection.pipes[name].closed = True
                 if not connection.live:
-                    continue  # being dialled: it finds nobody, or its initiator gone; or over
+                    continue  # being dialled: the target or the initiator is dead; or ended already
                 peer = connection.peer_of(name)
                 self._break(connection)
                 delay_ns = connection.pipes[name].link.model.delay_ns
@@ -326,7 +326,7 @@ class Connections:
             self.counts.duplicated += 1
             self._record("duplicate", link.source, link.target, parcel.message)
             arrival_ns = self._network.arrival_ns(link, departure_ns)
-            copy = _Parcel(parcel.number, parcel.message, 0)  # whose bytes are counted already
+            copy = _Parcel(parcel.number, parcel.message, 0)  # its bytes are counted already
             self._events.post(arrival_ns, self._arrive, pipe, copy)
 
     def _lose(self, parcel: _Parcel) -> None:

@@ -1,12 +1,12 @@
 """A network of named nodes: directed links with delay, bandwidth and faults, all from one seed.
 
-Messages are objects that nobody here looks into, with a size in bytes that takes its time on links
-of limited bandwidth. Every message that goes into a link is accounted for::
+Messages are opaque objects with a size in bytes, which determines their time on links of limited
+bandwidth. Every message that enters a link is counted::
 
     messages + duplicated = delivered + lost + overflowed + cut + unheard + in flight
 
-A cut or a partition closes links: what is in flight on them is gone, as are messages sent until
-they heal. Connections, which notice such things, are in connections.py.
+A cut or a partition closes links: messages in flight on them are lost, as are those sent until they
+heal. Connections, which detect that, are in connections.py.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Link:
     )
 
     def __init__(self, source: str, target: str, model: LinkModel) -> None:
-        """Make a link that is open and empty; only networks do so."""
+        """Create a link that is open and empty; only networks do so."""
         self.source = source
         self.target = target
         self.model = model
@@ -158,7 +158,7 @@ class Network:
         hand: Hand,
         record: Record,
     ) -> None:
-        """Have messages arrive by `events`; all that is random comes from `chance`.
+        """Deliver messages by `events`; all randomness comes from `chance`.
 
         `model` is that of every link that `set_model` does not change.
         """
@@ -190,7 +190,7 @@ class Network:
         yield from self._links.values()
 
     def set_model(self, source: str, target: str, model: LinkModel, *, both: bool = True) -> None:
-        """Change what happens to messages from now on, in both directions or in one."""
+        """Change the model of a link from now on, in both directions or in one."""
         for link in self._between(source, target, both):
             link.model = model
 
@@ -249,10 +249,10 @@ class Network:
             post(self.arrival_ns(link, departure_ns), self._arrive, link, epoch, message)
 
     def departure_ns(self, link: Link, nbytes: int) -> int:
-        """Return when the last of `nbytes` would have left, were they sent now.
+        """Return when the last of `nbytes` would leave if they were sent now.
 
-        The caller that sends them sets `link.free_ns` to it. The node's network card, if it is
-        limited, is taken at once.
+        The caller that sends them sets `link.free_ns` to it. The node's network card, if limited,
+        is reserved at once.
         """
         now_ns = self._clock.now_ns
         leaves_ns = link.free_ns if link.free_ns > now_ns else now_ns
@@ -305,7 +305,7 @@ class Network:
     # --- cuts and partitions --------------------------------------------------------------------
 
     def cut(self, source: str, target: str, *, both: bool = True) -> None:
-        """Close a link, and by default the one back; cuts add up."""
+        """Close a link, and by default the reverse one; each cut must be healed."""
         for link in self._between(source, target, both):
             link.cuts += 1
             self._refresh(link)
@@ -325,16 +325,16 @@ class Network:
         self.heal(source, target, both=both)
 
     def partition(self, groups: Sequence[Collection[str]]) -> None:
-        """Let only nodes of the same group talk; nodes in no group make one more together.
+        """Allow messages only within groups; nodes in no group form one more group.
 
-        A later partition takes the place of this one.
+        A later partition replaces this one.
         """
         self._group_of = {name: number for number, group in enumerate(groups) for name in group}
         for link in tuple(self._links.values()):
             self._refresh(link)
 
     def heal_partition(self) -> None:
-        """Let all groups talk again; cuts stay."""
+        """Remove the partition; cuts stay."""
         self.partition(())
 
     def heal_all(self) -> None:
@@ -358,7 +358,7 @@ class Network:
         link.open = is_open
         if not is_open:
             link.epoch += 1
-            link.free_ns = link.last_ns = 0  # nothing is left in front of what comes after
+            link.free_ns = link.last_ns = 0  # nothing is left in front of later messages
         self._record("heal" if is_open else "cut", link.source, link.target, None)
         for watcher in self._watchers:
             watcher(link)

@@ -1,6 +1,6 @@
-"""Scenarios over many seeds: which to try, and how a failure tells the way to see it again.
+"""Scenarios over many seeds: which seeds to try, and the command that repeats a failure.
 
-New seeds are drawn for every run from a base that is printed first. A seed that failed once is
+Every run draws new seeds from a base that is printed first. A seed that failed once is
 kept in a file of its scenario (one per line, ``#`` begins a comment) and tried before all others.
 """
 
@@ -44,7 +44,7 @@ class Scenario:
 
 
 def find_scenario(name: str) -> Scenario:
-    """Return a scenario by its name, or by where it is; UsageError if there is none."""
+    """Return a scenario by its name or its `FILE:NAME`; UsageError if there is none."""
     module, _, attribute = SCENARIOS.get(name, name).rpartition(":")
     try:
         if module.endswith(".py"):
@@ -61,10 +61,10 @@ def find_scenario(name: str) -> Scenario:
 
 
 def play_seed(scenario: Scenario, seed: int, *, trace: Callable[[str], None] | None = None) -> int:
-    """Play a scenario once and return the fingerprint of the run.
+    """Run a scenario once and return the fingerprint of the run.
 
-    Raises SeedFailedError, with the replay line and the end of the trace, whatever the scenario
-    raises. `trace` is given that end also if all is well.
+    Raises SeedFailedError, with the replay line and the end of the trace, for any error of the
+    scenario. `trace` gets that end on success, too.
     """
     simulation = Simulator(seed)
     try:
@@ -89,7 +89,7 @@ def replay_line(name: str, seed: int) -> str:
 
 
 def for_seeds(scenario: Scenario, seeds: Iterable[int]) -> int:
-    """Play a scenario with every seed; return how many there were.
+    """Run a scenario with every seed; return the number of seeds.
 
     Stops at the first failure with its SeedFailedError.
     """

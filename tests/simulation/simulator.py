@@ -1,8 +1,8 @@
 """Runs nodes in virtual time: delivers messages and ticks to them, executes their actions.
 
-A node is an object without I/O, clock or randomness of its own. It is made by a factory, anew
-after every crash, so that what it keeps is lost unless the factory hands it on. Everything that is
-random comes from the seed; two runs of one seed have the same `fingerprint`.
+A node is an object without I/O, clock or randomness of its own. A factory creates it, again after
+every crash, so that its state is lost unless the factory passes it on. All randomness comes from
+the seed; two runs of one seed have the same `fingerprint`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Seat:
 
 
 class Simulator:
-    """One run, from its seed. `network` and `connections` are there for the scenario to harm."""
+    """One run of a seed. The scenario injects faults into `network` and `connections`."""
 
     def __init__(
         self,
@@ -129,7 +129,8 @@ class Simulator:
     ) -> None:
         """Begin at time 0 without nodes.
 
-        `events_max` events are a livelock, and a failure. The last `trace_events` are kept.
+        More than `events_max` events count as a livelock, which is a failure. The last
+        `trace_events` are kept.
         """
         self.seed = seed
         self.chance = random.Random(f"{seed}/scenario")
@@ -158,7 +159,7 @@ class Simulator:
     # --- nodes ----------------------------------------------------------------------------------
 
     def add(self, name: str, factory: Callable[[], Node], *, start_ns: int | None = None) -> None:
-        """Add a node that `factory` makes, now or at `start_ns`."""
+        """Add a node that `factory` creates, now or at `start_ns`."""
         if name in self._seats:
             msg = f"there is a node {name!r} already"
             raise ValueError(msg)
@@ -166,14 +167,15 @@ class Simulator:
         self.events.post(self.clock.now_ns if start_ns is None else start_ns, self.restart, name)
 
     def node(self, name: str) -> Node | None:
-        """Return the node of that name as it lives now; None while it is dead."""
+        """Return the live node of that name; None while it is dead."""
         return self._seats[name].node
 
     def crash(self, name: str, *, loud: bool = True) -> None:
-        """Kill a node: what it holds is lost, and what arrives while it is dead.
+        """Kill a node: its state is lost, and so are messages that arrive while it is dead.
 
-        `loud`: its host tells the peers of its connections, as a kernel does for a process. Else
-        they hear nothing, as of a host without power, until their silence is over.
+        `loud`: its peers learn that its connections have ended, as a kernel reports it for a
+        process. Else they learn nothing before their silence time-out, as with a host without
+        power.
         """
         seat = self._seats[name]
         if seat.node is None:
@@ -201,15 +203,15 @@ class Simulator:
     # --- the run --------------------------------------------------------------------------------
 
     def run(self, *, until_ns: int | None = None, done: Callable[[], bool] | None = None) -> None:
-        """Let events happen until nothing is left to happen, `until_ns`, or `done`.
+        """Run events until there are none left, until `until_ns`, or until `done`.
 
-        Raises SimulationError if the run comes to its end without being done, and after
-        `events_max` events, which is taken for a livelock. What nodes raise passes through.
+        Raises SimulationError if the run ends without being done, and after `events_max` events,
+        which count as a livelock. Errors of nodes pass through.
         """
         last_ns = _NEVER_NS if until_ns is None else until_ns
         left = self.events_max - self.events_done
-        # What a run lets go is freed by its reference count: looking for cycles, again and again
-        # among all links and messages of a large network, takes a third of the time.
+        # Objects of a run are freed by reference counts. Collecting cycles among all links and
+        # messages of a large network would take a third of the time.
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -235,7 +237,7 @@ class Simulator:
         if seat is None or seat.node is None:
             return False
         now_ns = self.clock.now_ns
-        # As `_record` does: nothing else is called so often.
+        # Inlined from `_record`, since nothing else is called so often.
         self._entries.append((now_ns, "receive", sender, name, message))
         self.fingerprint = (self.fingerprint * _PRIME + now_ns + seat.number) & _MASK
         actions = seat.node.receive(sender, message, now_ns)

@@ -1,7 +1,8 @@
 """A toy protocol for tests of the simulator: one message at a time, sent again until acknowledged.
 
-The sound receiver drops what it has; the broken one does not look, which only shows when a message
-is doubled or its acknowledgement lost. Found by `python -m tests.simulation replay FILE:NAME`.
+The correct receiver drops messages that it has; the broken one does not check, which only matters
+when a message is doubled or its acknowledgement lost. Found by `python -m tests.simulation replay
+FILE:NAME`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Sender:
 
 
 class Receiver:
-    """Collects what comes, and acknowledges it."""
+    """Collects messages and acknowledges them."""
 
     def __init__(self, drops_duplicates: bool) -> None:
         self.received: list[object] = []
@@ -55,7 +56,7 @@ class Receiver:
 
 
 def set_up(simulation: Simulator, *, drops_duplicates: bool) -> tuple[Sender, Receiver]:
-    """Put both nodes on a faulty network."""
+    """Add both nodes to a faulty network."""
     model = LinkModel(jitter_ns=100_000, loss=0.05, duplication=0.05, reordering=0.05)
     simulation.network.set_all_models(model)
     sender, receiver = Sender(), Receiver(drops_duplicates)

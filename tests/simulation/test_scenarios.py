@@ -1,8 +1,8 @@
-"""The state machines of transport/ under simulated misfortune: new seeds in every run.
+"""The state machines of transport/ under simulated faults: new seeds in every run.
 
-The base of the seeds is printed at the start; a failure prints the line that plays its seed again.
-Seeds that failed once stand in `past_failures/` and are tried first. That the scenarios notice
-faults is tested by putting some in.
+The base of the seeds is printed at the start; a failure prints the command that repeats its seed.
+Seeds that failed once are in `past_failures/` and are tried first. Injected faults test that the
+scenarios detect them.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_a_seed_plays_the_same_again(name):
 
 
 def test_the_multicast_scenario_covers_all_of_its_events():
-    """Else its passing would show nothing."""
+    """Otherwise its success would mean nothing."""
     phases: Counter[SwitchPhase] = Counter()
     deaths = terms = stale = aligned = 0
     for seed in range(60):
@@ -148,14 +148,14 @@ def give_back_too_much(receiver: PushReceiver) -> int:
 
 
 def forget_pinned_floors(floors: SourceFloors, child: int, told: Acknowledgement) -> None:
-    """Believe every acknowledgement, whichever tree it speaks for."""
+    """Accept every acknowledgement, for any tree."""
     tree = floors._tree
     for vertex in tree.subtree(child) if child in tree.joined else ():
         floors._floors[vertex] = max(floors._floors[vertex], told.position)
 
 
 def move_without_a_cut(vertex: SwitchVertex, move: PlannedMove) -> None:
-    """Read from the new parent at once, wherever the vertex stands."""
+    """Read from the new parent at once, whatever the vertex's position."""
     if move.new_parent is None:
         vertex._retiring = True
     else:
@@ -176,7 +176,7 @@ def keep_the_link_that_is_replaced(links: LinkManager[Any, Any], *arguments: Any
 
 
 def let_handshakes_go_on(links: LinkManager[Any, Any], host: str) -> None:
-    """Close the link to a host that is not dialled any more, and nothing else."""
+    """Only close the link to a host that is no longer dialled."""
     connection = links.links.get((host, Role.PARENT))
     if links._reachability.stop(host) and connection is not None:
         links._hang_up(connection)

@@ -1,4 +1,4 @@
-"""Seeds: a broken protocol is caught, and what is printed then shows the same failure again."""
+"""Seeds: a broken protocol is detected, and the printed command repeats the same failure."""
 
 from __future__ import annotations
 

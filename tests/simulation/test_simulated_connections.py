@@ -1,4 +1,4 @@
-"""Connections: whole and in order until they break, told to both ends the way the model says."""
+"""Connections: complete and in order until they break, and both ends learn of it as modelled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LINK = LinkModel(delay_ns=MS)
 
 
 class Diary:
-    """A node that notes what it is told; the test does its part from outside."""
+    """A node that records its events; the test acts from outside."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[int, str]] = []
@@ -136,7 +136,7 @@ def test_a_cut_that_lasts_breaks_the_connection_and_loses_what_is_in_flight(effe
     pair.run()
     for name in "ab":
         assert pair.node(name).notes[-1] == (told_ms, "the link is cut")
-    # Of a stalled connection, the direction that was not cut still carries what it has.
+    # On a stalled connection, the direction that was not cut still delivers its messages.
     carried = effect is CutEffect.STALL
     assert pair.node("a").received == (["into the cut"] if carried else [])
     assert pair.node("b").received == []
@@ -218,7 +218,7 @@ def test_a_node_that_dialled_and_died_does_not_connect_its_successor():
 
 
 def blows(seed: int, pair: Pair) -> Iterator[None]:
-    """Harm the pair at random, a little at a time."""
+    """Disturb the pair at random, in small steps."""
     chance = pair.simulation.chance
     for _ in range(20):
         kind = chance.randrange(4)

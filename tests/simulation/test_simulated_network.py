@@ -1,4 +1,4 @@
-"""Links: delay, bandwidth, faults, cuts and partitions; and that no message goes uncounted."""
+"""Links: delay, bandwidth, faults, cuts and partitions; every message is counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 20_000
 
 
 class Bench:
-    """A network whose nodes only note what arrives, and when."""
+    """A network whose nodes only record what arrives, and when."""
 
     def __init__(self, model: LinkModel, seed: int = 1) -> None:
         self.events = EventQueue()

@@ -1,4 +1,4 @@
-"""The simulator: one seed gives one run, crashes lose what they must, livelocks are failures."""
+"""The simulator: one seed gives one run, crashes lose state, livelocks are failures."""
 
 from __future__ import annotations
 

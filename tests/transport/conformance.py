@@ -1,4 +1,4 @@
-"""What every channel must do, whatever carries its bytes.
+"""The contract of every channel, whatever transports its bytes.
 
 A backend's test file derives a class from `ChannelConformance` and says how its channels are
 made: `make(ring_bytes, receivers, **options)` returns one sender and that many receivers, open
@@ -410,7 +410,7 @@ class ChannelConformance:
 
 
 class BroadcastConformance(ChannelConformance):
-    """What also holds where several receivers each get everything."""
+    """The additional contract of channels whose receivers each get everything."""
 
     def test_receivers_at_different_speeds_all_get_everything(self, make: Make):
         ends = make(RING_BYTES, 4)

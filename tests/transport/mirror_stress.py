@@ -52,19 +52,19 @@ def content(number: int, size: int) -> bytes:
 
 
 class Hop:
-    """From a tap to a mirror, as two relays and the link between them would do it."""
+    """Copies from a tap to a mirror, as two relays and the link between them do."""
 
     def __init__(self, tap: RingTap, mirror: MirrorRing, chance: random.Random) -> None:
         self.tap, self.mirror, self._chance = tap, mirror, chance
 
     def step(self) -> None:
-        """Do one thing of those that may be next."""
+        """Take one of the possible next steps."""
         tap, mirror, chance = self.tap, self.mirror, self._chance
         what = chance.random()
         if what < 0.5:
             self._carry()
         elif what < 0.7:
-            # What was acknowledged, or less.
+            # The acknowledged position, or an earlier one.
             tap.release(min(mirror.received, tap.released + chance.randrange(RING_BYTES)))
         elif what < 0.9:
             mirror.publish()
@@ -96,7 +96,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round does."""
+    """One round."""
 
     seed: str
     frames: int
@@ -128,7 +128,7 @@ class Round:
         if pid:
             return pid
         try:
-            # However the driver ends, nothing of it stays.
+            # It ends with the driver, however that ends.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.relay(life)
         except BaseException:  # noqa: BLE001 - whatever it was, it is printed

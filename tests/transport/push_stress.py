@@ -58,7 +58,7 @@ SENDER, RECEIVER = 0, 1
 
 @dataclass(frozen=True)
 class Round:
-    """What one round does, drawn from its seed."""
+    """One round, drawn from its seed."""
 
     seed: str
     kind: SegmentKind
@@ -98,7 +98,7 @@ def send(process: Process, plan: Round, handle: PushHandle, board: BoardHandle) 
     process.answer("attached")
     process.await_order()
     follow_orders(process, lambda _order: sender.peer_died(), mine)
-    # Who is to be killed never sees the end; a sender whose receiver is killed finds it closed.
+    # A victim never sees the end; a sender whose receiver is killed finds the channel closed.
     numbers = numbers_until(lambda: not plan.kills, plan.messages)
     return send_all(
         sender, mine, random.Random(plan.seed), numbers, (50, 900, 3800),

@@ -62,7 +62,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Round:
-    """What one round does, drawn from its seed."""
+    """One round, drawn from its seed."""
 
     seed: str
     kind: SegmentKind
@@ -119,7 +119,7 @@ class Process:
 
     def _run(self, body: Callable[[Process], dict[str, Any]]) -> None:
         try:
-            # However the driver ends, nothing of it stays.
+            # It ends with the driver, however that ends.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.answer(body(self))
         except BaseException:  # noqa: BLE001 - whatever it was, the driver raises it
@@ -128,7 +128,7 @@ class Process:
             os._exit(0)
 
     def answer(self, value: object) -> None:
-        """Tell the driver (called in the process)."""
+        """Send the driver an answer (called in the process)."""
         _write(self._answers, value)
 
     def await_order(self) -> Any:
@@ -136,7 +136,7 @@ class Process:
         return _read(self._orders)
 
     def order(self, value: object) -> None:
-        """Tell the process, which may be dead already."""
+        """Send the process an order; it may be dead already."""
         try:
             _write(self._orders, value)
         except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""A parent that serves a child, and plain sockets that come to its door, for tests."""
+"""A parent that serves a child, and plain sockets that connect to it, for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whale_ray.transport.links.handshake import Identity, Initiator
 
 
 class Service:
-    """A parent that serves a child; `goes_on` proves it."""
+    """A parent that serves a child; `goes_on` checks that it still does."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
@@ -46,7 +46,7 @@ class Stranger:
             self.sock.send(content)
 
     def hear(self) -> None:
-        """Read what there is."""
+        """Read all available bytes."""
         try:
             while content := self.sock.recv(1 << 16):
                 self.got += content
@@ -62,7 +62,7 @@ class Stranger:
         self.sock.close()
 
     def introduce(self, host: str = "child-2", secret: bytes = SECRET) -> None:
-        """Get through the handshake."""
+        """Complete the handshake."""
         side = Initiator(
             Identity("job", 1, 1, host), secret, secrets.token_bytes(handshake.NONCE_BYTES)
         )

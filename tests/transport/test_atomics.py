@@ -1,4 +1,4 @@
-"""The intrinsics do what they say, and become the right instructions on both processors.
+"""The intrinsics work as documented, and compile to the right instructions on both processors.
 
 Memory order cannot be tested by running: the assembly is read instead, for arm64 as well, which
 LLVM can write on any machine.

@@ -1,4 +1,4 @@
-"""Pairs of transport operators: fan-in, fragments, and what may be wrong with them."""
+"""Custom transports: fan-in, fragments, and their possible errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_refusing_for_now_is_no_error():
     assert received == sent
 
 
-# --- what a transport may do wrong ------------------------------------------------------------
+# --- errors of a transport ------------------------------------------------------------
 
 
 def once(change: Callable[[bytes], list[bytes]], at: int = 1) -> Callable[[], Sender]:
@@ -380,7 +380,7 @@ def test_a_kept_view_blocks_later_messages_until_an_error_is_reported():
 
 
 def test_the_mutex_keeps_other_threads_out_of_an_operator():
-    """While the loop is inside `put`, somebody asks for metrics."""
+    """Another thread requests metrics while the loop is inside `put`."""
 
     class Nosy(QueueSender):
         busy = False
@@ -406,7 +406,7 @@ def test_the_mutex_keeps_other_threads_out_of_an_operator():
         assert seen == [not mutex]
 
 
-# --- what a transport may be made of ----------------------------------------------------------
+# --- the arguments of a transport ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The handshake: golden bytes made by hand, every refusal by name, and attackers of many kinds.
 
-Whatever an attacker does, one thing must hold: a side that is done has talked, message by message
-and bit by bit, to another side that holds the same secret, afresh.
+Whatever an attacker does, a side that has completed the handshake must have talked, bit by bit, to
+a live side that holds the same secret.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def responder(**changes) -> Responder:
 
 
 def converse(dialler: Initiator, listener: Responder) -> list[bytes]:
-    """Carry messages to and fro until nobody answers; return them all."""
+    """Exchange messages until there is no answer; return them all."""
     messages = [dialler.hello]
     sides = [listener, dialler]
     while messages[-1]:
@@ -54,7 +54,7 @@ def converse(dialler: Initiator, listener: Responder) -> list[bytes]:
 
 
 def feed(side: Initiator | Responder, *chunks: bytes) -> HandshakeRefusedError | None:
-    """Give a side what it needs of each chunk; return its refusal, if it refuses."""
+    """Feed a side the bytes of each chunk that it needs; return its refusal, if any."""
     for chunk in chunks:
         try:
             side.receive(chunk[: side.needs])
@@ -66,7 +66,7 @@ def feed(side: Initiator | Responder, *chunks: bytes) -> HandshakeRefusedError |
 def refusal(
     dialler: Initiator, listener: Responder
 ) -> tuple[HandshakeRefusedError, HandshakeRefusedError]:
-    """Return the first refusal, and how the other side ends when it is told, or not."""
+    """Return the first refusal, and the other side's end, with or without being notified."""
     message, at, other = dialler.hello, listener, dialler
     with pytest.raises(HandshakeRefusedError) as first:  # noqa: PT012 - who refuses is not known
         while True:
@@ -389,7 +389,7 @@ def test_every_bit_that_is_flipped_on_the_way_is_noticed(message, bit, seed):
     )
 )
 def test_mixed_conversations_are_refused(order):
-    """Pieces of two recordings, in any order, never suit a third conversation."""
+    """Pieces of two recordings, in any order, never complete a third handshake."""
     recordings = []
     for nonce in (b"1", b"2"):
         sides = initiator(nonce=nonce * 32), responder(nonce=nonce.upper().rjust(32))
@@ -430,7 +430,7 @@ def introduced(content: bytes) -> Refusal | None:
 
 @given(st.binary(min_size=192, max_size=192))
 def test_a_peer_with_the_secret_and_a_broken_introduction_is_refused(content):
-    """Not an attack, but a fault: it may not become an error of another kind."""
+    """A fault, not an attack: it must not raise another kind of error."""
     assert introduced(content) in {Refusal.FOREIGN, Refusal.OTHER_JOB}
 
 

@@ -1,4 +1,4 @@
-"""Links as values: many streams over a wire that is cut, or worse, loses and repeats messages."""
+"""Links as values: many streams over a connection that is cut, or loses and repeats messages."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_a_child_whose_readers_have_gone_leaves_on_every_link():
 
 
 def test_a_stream_that_moves_between_two_peers_alone():
-    """Without endpoints, as a simulator drives it; what the former parent sends is stale."""
+    """Without endpoints, driven as by a simulator; messages of the former parent are stale."""
     pair, other = Pair(1, 20, random.Random(1)), Peer("other", 33, 4, {})
     pair.offer()
     for _ in range(3):
@@ -356,7 +356,7 @@ def test_a_stream_that_moves_between_two_peers_alone():
     assert incoming.received == 64
     link.begin(encode(messages.FINISHED, link._received, 0, 1 << 20))
     assert incoming.finished_at is None
-    # The other parent is asked for the rest, the former one is told.
+    # The new parent is asked for the rest, the former one is notified.
     buffers: list[memoryview | bytes] = []
     Link(other, Role.PARENT, TIMES, 0).outbound(buffers, 1 << 20, 0)
     header = messages.decode(buffers[0])

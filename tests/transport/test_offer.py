@@ -1,4 +1,4 @@
-"""Offers whose children come and go, against a plain model: all bytes ever made, as one array."""
+"""Offers whose children come and go, against a plain model: all bytes in one array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTS = ("one", "two", "three")
 
 
 class Child:
-    """What a host far away knows, and what is on its way to it."""
+    """The state of a remote host, and the messages under way to it."""
 
     def __init__(self, host: str, offers: dict[int, Offer]) -> None:
         self.peer = Peer(host, 1, 4, offers)  # as the parent sees it
@@ -44,7 +44,7 @@ class Child:
         return self.read + CAPACITY
 
     def flush(self) -> None:
-        """Let the network take what it was given: only now is the memory read."""
+        """Let the network read the memory of the messages under way."""
         for start, stop, pieces, number in self.queued:
             content = b"".join(pieces)
             assert len(content) == stop - start
@@ -74,7 +74,7 @@ class ComingAndGoing:
         self.children = {host: Child(host, self.offers) for host in HOSTS}
 
     def step(self) -> None:
-        """Do one of all that may happen."""
+        """Take one random step."""
         chance, host = self.chance, self.chance.choice(HOSTS)
         steps = {
             lambda: self.produce(chance.choice((0, 50, 100, 500, 1000)), chance.randrange(6)): 8,
@@ -94,7 +94,7 @@ class ComingAndGoing:
         self.check()
 
     def end(self) -> None:
-        """Whoever is admitted and subscribes gets the rest."""
+        """Every admitted child that subscribes gets the rest."""
         self.retains = None
         self.offer.retain_from(len(self.all))
         for child in self.children.values():
@@ -190,7 +190,7 @@ class ComingAndGoing:
             child.queued.append((start, stop, self.offer.pieces(start, stop), outgoing.number))
 
     def starve(self, host: str, position: int) -> None:
-        """See that a child that wants what is gone is named, and holds only what was promised."""
+        """Check that a child that wants released bytes is named, and holds only promised bytes."""
         child, outgoing = self.children[host], self.offer.outgoing[host]
         assert outgoing.next_range(TURN) is None
         assert self.offer.starved[host] == position
@@ -243,7 +243,7 @@ class ComingAndGoing:
                 child.keeps = max(child.keeps, child.received)
 
     def be_served_elsewhere(self, host: str, jump: int) -> None:
-        """Say goodbye, to come back later, with more, over the same link."""
+        """Leave, to come back later at a further position over the same link."""
         child = self.children[host]
         if child.subscribed:
             child.peer.left(STREAM)
@@ -258,10 +258,10 @@ class ComingAndGoing:
         child.under_way.clear()
         child.subscribed = False
 
-    # --- what must always be so ----------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------
 
     def check(self) -> None:
-        """See that what was promised is held, and is what was made."""
+        """Check that promised bytes are held and unchanged."""
         held_from = self.offer.held_from
         assert held_from in self.ends
         assert self.tap.released in self.ends
@@ -277,7 +277,7 @@ class ComingAndGoing:
             position = stop
 
     def be_alone(self) -> None:
-        """See that what nobody wants is given back at once."""
+        """Check that bytes without a reader are released at once."""
         if self.offer.children or self.retains is not None:
             return
         self.offer.retain_from(len(self.all))
@@ -433,7 +433,7 @@ def test_a_resumed_tap_begins_where_it_was_left_also_for_fixed_children():
 
 
 def test_a_child_is_kept_less_for_without_anything_else_given_back():
-    """Nobody else holds what is behind the new position, either."""
+    """No other child holds bytes behind the new position, either."""
     producer = private_ring(CAPACITY)
     offer = Offer(STREAM, RingTap.beside(producer, 0), dynamic=True)
     offer.admit("one", 0)

@@ -1,4 +1,4 @@
-"""Hosts that rest as relays do: one turn for each wake, then sleep until somebody rings.
+"""Hosts that sleep as relays do: one turn for each wake-up, then sleep until the doorbell rings.
 
 Real sockets, real threads. Nothing else would wake them within the patience of these tests: no
 heartbeat is due, so a ring that is lost shows.
@@ -113,7 +113,7 @@ def test_no_ring_is_lost_between_hosts_that_take_one_turn_for_each_wake():
 def pass_along_a_chain(hosts: list[RestingHost], frames: int) -> None:
     """Send `frames` along three hosts.
 
-    The rings are so small that everybody waits for everybody all the time.
+    The rings are so small that all hosts wait for each other all the time.
     """
     first, second, third = hosts
     source = Source(frames, lambda number: number * 37 % 9000)
@@ -160,7 +160,7 @@ def test_what_was_asked_for_since_the_last_poll_is_unfinished(hosts):
 
 
 def test_only_a_waiting_host_is_woken_for_room(hosts: Hosts):
-    """Each acknowledgement of the network makes room: nobody is woken for that."""
+    """Each acknowledgement of the network makes room, but wakes no host by itself."""
     parent, child = hosts.add("parent"), hosts.add("child", listens=False)
     hosts.dial("child", "parent")
     source = Source(3, lambda _: 1 << 22, ring_bytes=1 << 25)

@@ -114,7 +114,7 @@ class Stream(RuleBasedStateMachine):
         assert self.sender.consumed <= self.reader
 
     def teardown(self) -> None:
-        """Whatever has happened, the rest arrives."""
+        """Check that the rest arrives, whatever happened before."""
         if self.up:
             self.cut()
         self.connect()

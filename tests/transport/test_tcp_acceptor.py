@@ -1,4 +1,4 @@
-"""Too many at the door: whoever belongs here comes in, and whoever is in notices nothing."""
+"""A flood of connections: hosts of the job are accepted, and links that are up continue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def service(hosts) -> Service:
 
 
 def hello(host: str = "child-2") -> bytes:
-    """Return what a host says first."""
+    """Return a host's first message."""
     return Initiator(Identity("job", 1, 1, host), SECRET, secrets.token_bytes(32)).hello
 
 

@@ -1,4 +1,4 @@
-"""Hosts that hang up, and hosts that are taken for dead: who is missed, and what that costs."""
+"""Hosts that hang up, and hosts that are declared dead: what is reported, and what is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_child_that_hung_up_is_reported_while_it_is_to_read_from_here(hosts):
 
 @pytest.mark.parametrize("who", ["parent", "child"])
 def test_a_live_host_that_is_declared_dead_loses_a_link_and_no_byte(hosts, who):
-    """The news of a death may come when the successor's link stands already."""
+    """The report of a death may arrive when the successor's link is up already."""
     hosts.add("parent")
     hosts.add("child")
     hosts.dial("child", "parent")

@@ -163,7 +163,7 @@ def test_control_messages_survive_cuts(hosts):
 
 
 def frozen(hosts: Hosts, host: str, for_ns: int, step: Callable[[], object]) -> None:
-    """Let everybody but `host` live on for a while: it hangs, its kernel does not."""
+    """Poll all hosts but `host` for a while: it hangs, its kernel does not."""
     endpoint = hosts.endpoints.pop(host)
     end_ns = hosts.clock.monotonic_ns() + for_ns
     while hosts.clock.monotonic_ns() < end_ns:

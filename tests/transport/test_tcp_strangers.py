@@ -1,4 +1,4 @@
-"""Strangers, impostors and madmen at an endpoint's door: they get nothing and harm nothing.
+"""Unknown, impersonating and faulty peers that connect to an endpoint get nothing and do no harm.
 
 In every test a real child is served meanwhile, and gets every byte.
 """

@@ -1,4 +1,4 @@
-"""`check_source` and `check_sink`: all of ours pass, and each broken promise is found and named."""
+"""`check_source` and `check_sink`: whale-ray's own pass; each broken promise is found and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor's verdicts, from made-up facts: every lack is named, with what it means.
+"""The doctor's findings on made-up machines: every lack is named, with its meaning.
 
 A machine that lacks nothing gives no meaning at all; each further test takes one thing away.
 """

@@ -1,4 +1,4 @@
-"""What is missing is told in one line, with the command; and where each extra is asked for.
+"""A missing extra is reported in one line with the command, before its first use.
 
 A package is hidden by an entry None in `sys.modules`, with which Python refuses to import it.
 """

@@ -1,4 +1,4 @@
-"""The kit that users test with: its own examples run, and its signs do what they say."""
+"""The testing kit for users: its examples run, and its markers work as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts with streams, push channels and control messages between them, and what befalls them."""
+"""Hosts with streams, push channels and control messages between them, under faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PENDING_EVENTS_MAX = 20_000
 
 
 class Cluster:
-    """The hosts of a simulation, what they shall deliver, and whether they have."""
+    """The hosts of a simulation, what they are to deliver, and whether they have."""
 
     def __init__(self, simulation: Simulator, names: Sequence[str]) -> None:
         """Add a host for each name."""
@@ -40,10 +40,10 @@ class Cluster:
             simulation.add(name, partial(self.hosts.__getitem__, name))
 
     def chance_of(self, what: str) -> random.Random:
-        """Return random numbers for one thing, which no other thing disturbs."""
+        """Return a random generator for one purpose, independent of all others."""
         return random.Random(f"{self.simulation.seed}/{what}")
 
-    # --- what flows ------------------------------------------------------------------------------
+    # --- traffic ------------------------------------------------------------------------------
 
     def stream(
         self,
@@ -57,7 +57,7 @@ class Cluster:
     ) -> None:
         """Send about `nbytes` from `root` to all hosts in `parents`, by way of their parents.
 
-        The readers of the hosts in `leaving` stop before the end.
+        The readers of the hosts in `leaving` stop early.
         """
         chance = self.chance_of(f"stream {stream}")
         layout = RingLayout(ring_bytes, 2)
@@ -112,7 +112,7 @@ class Cluster:
             host.offer(stream, RingTap.of(mirror, readers), children)
 
     def push(self, channel: int, source: str, target: str, nbytes: int) -> None:
-        """Send about `nbytes` through a push channel, over whatever link there is."""
+        """Send about `nbytes` through a push channel, over any link that is up."""
         chance = self.chance_of(f"push {channel}")
         layout = PushLayout(chance.choice((2, 4, 8)), chance.choice((128, 1024, 4096)))
         load = draw_load(chance, f"push {channel}", nbytes, layout.max_frame_bytes)
@@ -126,7 +126,7 @@ class Cluster:
         self.hosts[source].producers.append(Producer(outlet.sending_end(), load, chance))
 
     def talk(self, one: str, other: str, counts: tuple[int, int]) -> None:
-        """Exchange so many control messages, from `one` and from `other`."""
+        """Exchange the given numbers of control messages, from `one` and from `other`."""
         for name, peer, sends, awaits in (
             (one, other, counts[0], counts[1]),
             (other, one, counts[1], counts[0]),
@@ -142,12 +142,12 @@ class Cluster:
 
     @property
     def pushed(self) -> bool:
-        """Whether all that went into push channels was delivered, and their senders know."""
+        """Whether all messages of push channels were delivered, and their senders know."""
         return all(outlet.delivered for outlet in self._outlets)
 
     @property
     def done(self) -> bool:
-        """Whether everything that was promised has arrived, and its senders know."""
+        """Whether everything that was sent has arrived, and its senders know."""
         return (
             all(reader.over for host in self.hosts.values() for reader in host.readers)
             and self.talks_over
@@ -158,10 +158,10 @@ class Cluster:
     # --- the run ---------------------------------------------------------------------------------
 
     def run_through_storm(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Harm the links between `pairs` for a time, heal them, and wait for all to arrive.
+        """Disturb the links between `pairs` for a time, heal them, and wait until all has arrived.
 
         Raises SimulationError if it does not, and AssertionError if anything arrives that was not
-        sent, or what waits grows without bound.
+        sent, or if a queue exceeds its bound.
         """
         simulation, chance = self.simulation, self.chance_of("storm")
         simulation.network.set_all_models(draw_link(chance))
@@ -206,7 +206,7 @@ class Cluster:
 
 
 def check_bounds(simulation: Simulator) -> None:
-    """Whatever waits somewhere has a bound; the rings' is their size."""
+    """Check the bound of every queue; that of rings is their size."""
     pending = len(simulation.events)
     assert pending < _PENDING_EVENTS_MAX, f"{pending:,} events wait"
     for connection in simulation.connections.open():

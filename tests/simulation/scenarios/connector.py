@@ -1,7 +1,7 @@
-"""Connections of a simulated host, in the place of sockets: what `LinkManager` asks for.
+"""Connections of a simulated host in place of sockets, as `LinkManager` requests them.
 
-They carry real handshakes and real links. A message may come in two parts, with other events in
-between, or be cut off within.
+They transport real handshakes and real links. A message may arrive in two parts, with other events
+in between, or be cut off.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HUNG_UP = "the peer hung up"
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A message on a connection, as a trace shows it."""
+    """A message on a connection, as shown in traces."""
 
     content: bytes
 
@@ -63,7 +63,7 @@ class SimulatedConnection:
     def __init__(
         self, connector: SimulatedConnector, side: Initiator | Responder, host: str = ""
     ) -> None:
-        """Begin with a handshake; `host` is whom this host dialled."""
+        """Begin with a handshake; `host` is the host that this one dialled."""
         self.side: Final = side
         self.host: Final = host
         self.dialled: Final = isinstance(side, Initiator)
@@ -77,27 +77,27 @@ class SimulatedConnection:
         self._connector = connector
         self._chance = connector.chance
         self._unread: deque[bytes] = deque(maxlen=UNREAD_MAX)
-        self._ended = ""  # why it has, once it has
+        self._ended = ""  # the reason, once it has ended
         self._rest: tuple[bytes, tuple[memoryview, ...], int] | None = None
         """A payload that has come in part, where it goes, how much of it is there."""
         self._rest_at_ns = 0
-        self._more = False  # whether the link may have more to send than there was room for
+        self._more = False  # whether the link may have more to send once there is room
 
-    # --- what the simulator tells ----------------------------------------------------------------
+    # --- events from the simulator ----------------------------------------------------------------
 
     def up(self, connection: Connection) -> None:
-        """Take note that the connection is up."""
+        """Note that the connection is up."""
         self.carrying = connection
         if isinstance(self.side, Initiator):
             self._transmit(self.side.hello)
 
     def arrived(self, content: bytes) -> None:
-        """Take a message, which waits to be received."""
+        """Queue a message that has arrived."""
         assert len(self._unread) < UNREAD_MAX, "a host does not receive what comes"
         self._unread.append(content)
 
     def ended(self, reason: str) -> None:
-        """Take note that nothing more comes; what was not received yet may be lost with it."""
+        """Note that the connection has ended; what was not received yet may be lost."""
         self._ended = reason
         if reason != _HUNG_UP:
             self._unread.clear()
@@ -107,11 +107,11 @@ class SimulatedConnection:
 
     @property
     def settled(self) -> bool:
-        """Whether both ends have proved who they are."""
+        """Whether both ends are authenticated."""
         return self.side.done
 
     def prove(self, now_ns: int) -> bool:
-        """Carry the handshake on; return whether anything happened."""
+        """Continue the handshake; return whether anything happened."""
         side, moved = self.side, False
         side.check_time(now_ns)
         while self._unread and side.needs:
@@ -141,7 +141,7 @@ class SimulatedConnection:
 
     @property
     def readable(self) -> bool:
-        """Whether there may be something to receive, if only the end."""
+        """Whether there may be a message or the end to receive."""
         return bool(self._unread or self._rest or self._ended)
 
     @property
@@ -162,9 +162,9 @@ class SimulatedConnection:
         return self._rest is not None or bool(self._unread) or self._more
 
     def look_again_ns(self, now_ns: int) -> int | None:
-        """Return when there may be more to do, which the simulator does not tell; None if it does.
+        """Return when to poll for events that the simulator does not report; None if never.
 
-        The rest of a message, or room to send.
+        Such events are the rest of a message, and room to send.
         """
         rest_ns = self._rest_at_ns if self._rest is not None else None
         if not self._more:
@@ -173,7 +173,7 @@ class SimulatedConnection:
         return room_ns if rest_ns is None else min(room_ns, rest_ns)
 
     def receive(self, link: Link, now_ns: int) -> bool:
-        """Give the link what has come, up to a message that has come in part."""
+        """Pass arrived messages to the link, up to one that has arrived in part."""
         moved = False
         if self._rest is not None and now_ns >= self._rest_at_ns:
             self._take_rest(link)
@@ -187,7 +187,7 @@ class SimulatedConnection:
         return moved
 
     def _take(self, link: Link, content: bytes, now_ns: int) -> None:
-        """Take a message, or a part of it now and the rest at a later time."""
+        """Take a message, or a part of it now and the rest later."""
         length, places = link.begin(content[:HEADER_BYTES])
         assert len(content) == HEADER_BYTES + length
         if not length:
@@ -218,7 +218,7 @@ class SimulatedConnection:
             link.end()
 
     def divert(self, link: Link, stream: int) -> None:
-        """Have the rest of a payload of `stream`, if one is coming, go to waste."""
+        """Discard the rest of a payload of `stream` that is being received."""
         if self._rest is not None:
             payload, _, start = self._rest
             places = link.divert(stream, len(payload) - start)
@@ -226,7 +226,7 @@ class SimulatedConnection:
                 self._rest = (payload[start:], places, 0)
 
     def send(self, link: Link, now_ns: int) -> bool:
-        """Send what the link has, as far as there is room."""
+        """Send the link's messages as far as there is room."""
         moved = False
         self._more = True
         while (room := self._room) > 0:
@@ -241,7 +241,7 @@ class SimulatedConnection:
         return moved
 
     def say_goodbye(self, link: Link) -> None:
-        """Tell the peer that this side closes on purpose, if there is room for it."""
+        """Send the peer a goodbye, if there is room for it."""
         if self.writable:
             buffers: Buffers = []
             link.goodbye(buffers)
@@ -250,10 +250,10 @@ class SimulatedConnection:
 
 
 class SimulatedConnector:
-    """Makes and closes the connections of one host."""
+    """Opens and closes the connections of one host."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
-        """Have no connection yet."""
+        """Begin without connections."""
         self.name: Final = name
         self.chance: Final = chance
         self.breaks_within = 0.0
@@ -263,12 +263,12 @@ class SimulatedConnector:
         self._identity = Identity("job", 1, 1, name)
         self._up: dict[int, SimulatedConnection] = {}
 
-    # --- what the simulator tells ----------------------------------------------------------------
+    # --- events from the simulator ----------------------------------------------------------------
 
     def take(
         self, message: object, now_ns: int, accept: Callable[[SimulatedConnection], None]
     ) -> None:
-        """Take what happens to a connection; `accept` is given those that others have dialled."""
+        """Handle an event of a connection; `accept` gets those that others have dialled."""
         match message:
             case Connected(connection):
                 self._connected(connection, now_ns, accept)
@@ -309,10 +309,10 @@ class SimulatedConnector:
         """Send a message."""
         self.actions.append(Transmit(connection, Wire(content), len(content)))
 
-    # --- what `LinkManager` asks for -------------------------------------------------------------
+    # --- calls by `LinkManager` -------------------------------------------------------------
 
     def connect(self, host: str, address: ResolvedAddress, now_ns: int) -> SimulatedConnection:
-        """Begin a connection to `host`: whichever process has its name now gets it."""
+        """Begin a connection to `host`, to the process that has its name now."""
         del address
         nonce, deadline_ns = self.chance.randbytes(NONCE_BYTES), now_ns + HANDSHAKE_NS
         side = Initiator(self._identity, SECRET, nonce, expects=host, deadline_ns=deadline_ns)
@@ -321,14 +321,14 @@ class SimulatedConnector:
         return end
 
     def take_over(self, proved: SimulatedConnection, now_ns: int) -> SimulatedConnection:
-        """Have the connection itself carry the link."""
+        """Use the connection itself as the link's carrier."""
         del now_ns
         return proved
 
     def establish(
         self, proved: SimulatedConnection, connection: SimulatedConnection, link: Link
     ) -> None:
-        """Have `connection` carry `link` from now on."""
+        """Use `connection` as the carrier of `link` from now on."""
         assert proved is connection
         connection.link = link
 
@@ -338,7 +338,7 @@ class SimulatedConnector:
         """Do nothing: there is no other carrier to choose."""
 
     def drop(self, connection: SimulatedConnection) -> None:
-        """Hang up; a connection that is not up yet as soon as it is."""
+        """Hang up; a connection that is not up yet is closed as soon as it is."""
         connection.dropped = True
         if connection.carrying is not None:
             del self._up[connection.carrying.number]
@@ -346,7 +346,7 @@ class SimulatedConnector:
 
 
 def _messages(buffers: Buffers) -> list[bytes]:
-    """Join headers to what follows them, as a socket would carry it."""
+    """Join headers with their payloads, as they follow each other on a socket."""
     found, parts, missing = [], [], 0
     for buffer in buffers:
         parts.append(bytes(buffer))
@@ -359,7 +359,7 @@ def _messages(buffers: Buffers) -> list[bytes]:
 
 
 def _fill(places: tuple[memoryview, ...], payload: bytes, start: int) -> None:
-    """Put the bytes of a payload from `start` where they belong."""
+    """Copy the bytes of a payload from `start` to their place."""
     offset = 0
     for place in places:
         stop = offset + len(place)

@@ -1,9 +1,9 @@
-"""Relays that forward streams along a star, a chain or any tree of 3 to 6 hosts.
+"""Relays that forward streams along a star, a chain or a random tree of 3 to 6 hosts.
 
-Links are cut and healed, wires are faulty, some readers are slow and some leave early. Every
-reader that stays must get the producer's bytes, all of them, once and in order; nothing but rings
-may fill up; and all must come to its end once the links have healed. A relay does not die here:
-its rings die with it, and the job starts a new attempt.
+Links are cut and healed, wires are faulty, some readers are slow and some leave early. Every reader
+that stays must get all of the producer's bytes, once and in order; nothing but rings may fill up;
+and all streams must end once the links have healed. Relays do not die in this scenario: their rings
+would die with them, and the job would start a new attempt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KIB = 1 << 10
 
 
 def play(simulation: Simulator) -> None:
-    """Play a seed."""
+    """Run a seed."""
     chance = random.Random(f"{simulation.seed}/forwarding")
     names = [f"h{number}" for number in range(chance.randrange(3, 7))]
     cluster = Cluster(simulation, names)
@@ -36,7 +36,7 @@ def play(simulation: Simulator) -> None:
 
 
 def draw_tree(chance: random.Random, root: str, others: list[str]) -> dict[str, str]:
-    """Draw the parent of each host: a star, a chain, or any tree."""
+    """Draw the parent of each host: a star, a chain or a random tree."""
     kind = chance.choice(("star", "chain", "tree"))
     placed = [root]
     parents: dict[str, str] = {}

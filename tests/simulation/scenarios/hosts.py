@@ -32,7 +32,7 @@ CONTROL_MESSAGES_MAX = 8
 
 
 class ControlTalk:
-    """Numbered control messages to one peer, and those that come from it."""
+    """Numbered control messages to one peer, and those received from it."""
 
     def __init__(self, to_send: int, chance: random.Random) -> None:
         self._to_send = to_send
@@ -43,7 +43,7 @@ class ControlTalk:
         """When it goes on."""
 
     def step(self, peer: Peer, now_ns: int) -> None:
-        """Send what is due, take what is there. AssertionError if it is not the next."""
+        """Send due messages, and receive. AssertionError if a message is not the next one."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         while (message := peer.inbox.take()) is not None:
@@ -58,18 +58,18 @@ class ControlTalk:
         self.next_ns = now_ns + 1 + self._chance.randrange(10 * MS)
 
     def over(self, expected: int) -> bool:
-        """Tell whether everything was sent and all that the peer sends has come."""
+        """Return whether all messages were sent, and all of the peer's have arrived."""
         return self._sent == self._to_send and self.received == expected
 
 
 class Errand(Protocol):
-    """What a host does between two turns of its links."""
+    """A task of a host between two turns of its links."""
 
     next_ns: int | None
     """When it goes on; None once it is over."""
 
     def step(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do all work that is due."""
         ...
 
 
@@ -77,7 +77,7 @@ class SimulatedHost:
     """A node of the simulator, with the methods of `TcpEndpoint`; both drive a `LinkManager`."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
-        """Make a host without peers; the scenario adds what it shall do, before it starts."""
+        """Create a host without peers; the scenario adds its tasks before it starts."""
         self.name = name
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
@@ -96,7 +96,7 @@ class SimulatedHost:
         )
         self._now_ns = 0
 
-    # --- what it does, as TcpEndpoint ------------------------------------------------------------
+    # --- methods of TcpEndpoint ------------------------------------------------------------
 
     def offer(
         self,
@@ -114,19 +114,19 @@ class SimulatedHost:
         )
 
     def subscribe(self, stream: int, mirror: MirrorRing, parent: str | None) -> Incoming:
-        """Fill a mirror of this host from `parent`, which is to be dialled."""
+        """Fill a mirror of this host from `parent`, which must be dialled."""
         return self.manager.subscribe(stream, mirror, parent)
 
     def move(self, stream: int, parent: str | None) -> None:
-        """Read on from another parent, maybe in the middle of a message."""
+        """Continue reading from another parent, possibly in the middle of a message."""
         self.manager.move(stream, parent)
 
     def dial(self, host: str, address: tuple[str, int] = ("simulated", 0)) -> None:
-        """Keep a link to the parent `host` up; with another address its process is another."""
+        """Keep a link to the parent `host` up; another address means another process."""
         self.manager.dial(host, (AddressFamily.AF_UNSPEC, address), self._now_ns)
 
     def undial(self, host: str) -> None:
-        """Close the link to the parent `host`, and dial it no more."""
+        """Close the link to the parent `host`, and stop dialling it."""
         self.manager.undial(host)
 
     def forget(self, host: str) -> None:
@@ -134,7 +134,7 @@ class SimulatedHost:
         self.manager.forget(host)
 
     def send_control(self, host: str, message: bytes) -> Outcome:
-        """Queue a message for `host`: it arrives once and in order."""
+        """Queue a message for `host`, which arrives once and in order."""
         return self.manager.send_control(host, message)
 
     def receive_control(self) -> tuple[str, bytes] | None:
@@ -142,15 +142,15 @@ class SimulatedHost:
         return self.manager.receive_control()
 
     def reject(self, host: str, why: str) -> None:
-        """Break the links to `host`, which said what makes no sense; dial it anew."""
+        """Break the links to `host` after an invalid message, and dial it again."""
         self.manager.reject(host, why, self._now_ns)
 
     def congested(self, host: str) -> bool:
-        """Tell whether the link to the child `host` takes no more bytes for now."""
+        """Return whether the link to the child `host` accepts no more bytes for now."""
         return self.manager.congested(host)
 
     def peer(self, host: str) -> Peer:
-        """Return what is known of another host."""
+        """Return the state of another host."""
         return self.neighbours.peer(host)
 
     def poll(self, now_ns: int) -> bool:
@@ -185,7 +185,7 @@ class SimulatedHost:
 
     @property
     def linked(self) -> bool:
-        """Whether every link stands that is to."""
+        """Whether every link is up that should be."""
         return not self.unreachable(self._now_ns)
 
     @property
@@ -193,14 +193,14 @@ class SimulatedHost:
         """As `TcpEndpoint.delivered`."""
         return self.manager.delivered
 
-    # --- what the simulator calls ----------------------------------------------------------------
+    # --- calls by the simulator ----------------------------------------------------------------
 
     def start(self, now_ns: int) -> Actions:
         """Begin to dial, to send and to read."""
         return self.tick(now_ns)
 
     def receive(self, _sender: str, message: object, now_ns: int) -> Actions:
-        """Take what happens to a connection."""
+        """Handle an event of a connection."""
         self.connector.take(message, now_ns, self.manager.accept)
         return self.tick(now_ns)
 

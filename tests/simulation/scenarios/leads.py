@@ -54,7 +54,7 @@ class Journal:
 
 
 class Fleet:
-    """The relays that are alive; kills them, and restarts them at the controller's command."""
+    """The live relays; kills them, and restarts them at the controller's command."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Fleet:
 
     @property
     def addresses(self) -> Addresses:
-        """Where the relays listen."""
+        """The addresses of the relays."""
         return {host: (host_name(host), deaths) for host, deaths in self.deaths.items()}
 
     def _new(self, host: int) -> Relay:
@@ -96,14 +96,14 @@ class Fleet:
             self._simulation.crash(host_name(host), loud=loud)
 
     def doom(self, name: str) -> None:
-        """Kill a node before long, and start it anew later."""
+        """Kill a node shortly, and restart it later."""
         now_ns = self._simulation.clock.now_ns
         kill_ns = now_ns + self._chance.randrange(3 * MS)
         away_ns = 1 + self._chance.randrange(40 * MS)
         self._simulation.events.post(kill_ns, self._simulation.crash_for, name, away_ns)
 
     def replace(self, host: int, state: TreeState) -> None:
-        """Start a new relay before long, which gets the present trees."""
+        """Start a new relay shortly, which gets the present trees."""
         delay_ns = 1 + self._chance.randrange(30 * MS)
         now_ns = self._simulation.clock.now_ns
         death = self.deaths[host]
@@ -117,7 +117,7 @@ class Fleet:
             self._simulation.restart(host_name(host))
 
     def tell_all(self, host: int) -> None:
-        """Tell all other relays where the new one of a host listens."""
+        """Send the address of a host's new relay to all others."""
         for other in range(self.hosts):
             relay = self._simulation.node(host_name(other))
             if other != host and isinstance(relay, Relay):
@@ -125,7 +125,7 @@ class Fleet:
 
 
 class Lead:
-    """One controller; leads the stream's tree from what its predecessor wrote down."""
+    """One controller; manages the stream's tree, starting from its predecessor's journal."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Lead:
         chance: random.Random,
         changes_until_ns: int,
     ) -> None:
-        """Begin a new term; change the goal now and then, up to `changes_until_ns`."""
+        """Begin a new term; change the goal from time to time, until `changes_until_ns`."""
         journal.term += 1
         self._plan = plan
         self._settings = settings
@@ -150,7 +150,7 @@ class Lead:
 
     @property
     def trees(self) -> TreeController:
-        """The tree controller; there from the start on."""
+        """The tree controller; exists from the start on."""
         assert self._trees is not None
         return self._trees
 
@@ -163,7 +163,7 @@ class Lead:
         return self.tick(now_ns)
 
     def receive(self, sender: str, message: object, now_ns: int) -> Actions:
-        """Take a relay's news."""
+        """Handle a relay's message."""
         assert isinstance(message, TreeNews)
         for stream, answer in message.answers:
             yield from self._say(self.trees.answered(stream, answer, now_ns))
@@ -171,7 +171,7 @@ class Lead:
             yield from self._say(self.trees.loaded(load, now_ns))
 
     def tick(self, now_ns: int) -> Actions:
-        """Look at the fleet, change the goal maybe, say again what is to be said."""
+        """Check the fleet, possibly change the goal, and repeat messages that are due."""
         yield from self._look(now_ns)
         if self._change_ns <= now_ns < self._changes_until_ns:
             self._change_ns = now_ns + self._chance.randrange(60 * MS)
@@ -197,7 +197,7 @@ class Lead:
                 yield from self._say(trees.back(host, now_ns))
 
     def _say(self, orders: Orders) -> Actions:
-        """Write down what a successor must know, then send."""
+        """Write the journal first, then send."""
         self._journal.failure = self._journal.failure or self.trees.failure
         if self.trees.states != self._journal.states:
             before, self._journal.states = self._journal.states, self.trees.states

@@ -1,11 +1,11 @@
-"""Hosts that change their parents at random while they read, and dial and hang up as they like.
+"""Hosts that change their parents at random while they read, and dial and hang up at random.
 
-A stream goes from a root to relays, which may all serve the hosts that move. Those read from one
-parent after the other, or from nobody for a time, maybe with a message half received; they hang up
-on parents, dial them again, reject what these say, and one parent may dial them as well. Offers
-come when their subscribers are waiting. Control messages and a push channel go between hosts whose
-links come and go. Every reader must get every byte once and in order, and at last every link must
-stand.
+A stream goes from a root to relays, all of which may serve the moving hosts. These read from one
+parent after the other, or from none for a time, possibly with a message half received. They hang up
+on parents, dial them again and reject their messages, and a parent may dial them as well. Offers
+are made while their subscribers are waiting. Control messages and a push channel connect hosts
+whose links come and go. Every reader must get every byte once and in order, and at the end every
+link must be up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEEP_NS = 2 * MS
 
 
 class Moving:
-    """Has its host read from one parent after the other."""
+    """Makes its host read from one parent after the other."""
 
     def __init__(
         self, host: SimulatedHost, parents: Sequence[str], until_ns: int, chance: random.Random
@@ -49,7 +49,7 @@ class Moving:
         self.next_ns: int | None = 0
 
     def step(self, now_ns: int) -> None:
-        """Move, hang up, dial or reject, as chance has it."""
+        """Move, hang up, dial or reject, at random."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         if now_ns >= self._until_ns:
@@ -88,7 +88,7 @@ class Moving:
 
 
 class Serving:
-    """Has a parent offer the stream late, and keep what the moving hosts may still need."""
+    """Makes a parent offer the stream late, and keep what the moving hosts may still need."""
 
     def __init__(
         self, host: SimulatedHost, tap: RingTap, fixed: Sequence[str], moving: Sequence[Moving]
@@ -102,7 +102,7 @@ class Serving:
         self.next_ns: int | None = 0
 
     def step(self, now_ns: int) -> None:
-        """Offer the stream at first; then give back what no moving host can come back to."""
+        """Offer the stream first; then release the bytes that no moving host can need."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         self.next_ns = now_ns + _KEEP_NS
@@ -117,12 +117,12 @@ class Serving:
 
 
 class Dialling:
-    """Has a host dial another, and hang up, so that two links lead there at times."""
+    """Makes a host dial another and hang up, so that there are two links at times."""
 
     def __init__(
         self, host: SimulatedHost, other: str, until_ns: int, chance: random.Random
     ) -> None:
-        """Dial `other` now and then until `until_ns`; from then on for good."""
+        """Dial `other` from time to time until `until_ns`, and permanently from then on."""
         self._host = host
         self._other = other
         self._until_ns = until_ns
@@ -147,7 +147,7 @@ class MovingCluster(Cluster):
     """A cluster with such hosts."""
 
     def play(self) -> None:
-        """Play its seed."""
+        """Run its seed."""
         chance = self.chance_of("moving")
         relays = [name for name in self.hosts if name.startswith("relay")]
         moving = [name for name in self.hosts if name.startswith("moving")]
@@ -211,7 +211,7 @@ class MovingCluster(Cluster):
 
     @property
     def done(self) -> bool:
-        """Whether all has arrived, and every link stands."""
+        """Whether all has arrived and every link is up."""
         hosts = self.hosts.values()
         return (
             all(reader.over for host in hosts for reader in host.readers)
@@ -222,7 +222,7 @@ class MovingCluster(Cluster):
 
 
 def play(simulation: Simulator) -> None:
-    """Play a seed."""
+    """Run a seed."""
     chance = random.Random(f"{simulation.seed}/moving")
     relays = [f"relay-{number}" for number in range(chance.choice((1, 2)))]
     moving = [f"moving-{number}" for number in range(chance.choice((1, 1, 2)))]

@@ -1,12 +1,12 @@
-"""One stream to many hosts, along a tree that changes all the time while relays die.
+"""One stream to many hosts, along a tree that is switched repeatedly while relays die.
 
-Star, chain, binomial and non-blocking trees of 3 to 12 hosts follow each other; the relays of some
-hosts are killed and replaced, that of the source's host as well, and so is the controller. Messages
-are late, lost, doubled and out of order, links are cut, readers slow, sources idle. Every reader of
-every host must get the producer's bytes, all of them, once and in order; the source may not forget
-what somebody needs, nothing but rings and the retention may fill up, and at last the tree must be
-whole and the last switch ended. In half of the seeds some hosts have sources with watermarks, which
-the relays must exchange.
+Star, chain, binomial and non-blocking trees of 3 to 12 hosts follow each other. The relays of some
+hosts, also of the source's, and the controller are killed and replaced. Messages are late, lost,
+doubled and out of order, links are cut, readers are slow, sources idle. Every reader of every host
+must get all of the producer's bytes, once and in order. The source must keep all bytes that a host
+needs, only rings and the retention may fill up, and at the end the tree must be complete and the
+last switch finished. In half of the seeds some hosts have sources with watermarks, which the relays
+must exchange.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Play:
         simulation.add(CONTROLLER, self._lead)
 
     def chance_of(self, what: str) -> random.Random:
-        """Return random numbers for one thing, which no other thing disturbs."""
+        """Return a random generator for one purpose, independent of all others."""
         return random.Random(f"{self.simulation.seed}/multicast/{what}")
 
     def _draw_retention(self, ring_bytes: int) -> None:
@@ -97,10 +97,10 @@ class Play:
         chance = self.chance_of(f"lead {self.journal.term}")
         return Lead(self.plan, self.settings, self.fleet, self.journal, chance, self.storm_ns)
 
-    # --- misfortune ---------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------
 
     def plan_storm(self) -> None:
-        """Draw what happens, and when."""
+        """Draw the faults and their times."""
         simulation, chance = self.simulation, self.chance_of("storm")
         simulation.network.set_all_models(draw_link(chance))
         simulation.connections.model = draw_connection(chance)
@@ -130,7 +130,7 @@ class Play:
         self.simulation.events.post(chance.randrange(self.storm_ns), call, *arguments)
 
     def _idle(self, duration_ns: int) -> None:
-        """Let the source do nothing for a time."""
+        """Make the source idle for a time."""
         source = self.memories[0].producer
         if source is not None and source.next_ns is not None:
             source.next_ns = max(source.next_ns, self.simulation.clock.now_ns + duration_ns)
@@ -148,13 +148,13 @@ class Play:
 
     @property
     def relays(self) -> list[Relay]:
-        """Those that live."""
+        """The live relays."""
         found = (self.simulation.node(host_name(host)) for host in range(self.plan.hosts.count))
         return [relay for relay in found if isinstance(relay, Relay)]
 
     @property
     def done(self) -> bool:
-        """Whether all have everything, and the last switch has ended; or all is lost."""
+        """Whether all hosts have everything and the last switch has ended; or bytes are lost."""
         if self.journal.failure:
             return True
         if not all(reader.over for memory in self.memories for reader in memory.readers):
@@ -190,7 +190,7 @@ class Play:
         return True
 
     def run(self) -> None:
-        """Play it. AssertionError, or what is raised, if it does not end well."""
+        """Run it; raises AssertionError or another error on a failure."""
         self.plan_storm()
         simulation = self.simulation
         try:
@@ -201,12 +201,13 @@ class Play:
         finally:
             self.memories[0].forget()
         if self.journal.failure:
-            # Only what was retained beyond the ring may be lost, with the process that had it.
+            # Only retained bytes that have left the ring may be lost, with the process that held
+            # them.
             assert self.fleet.lost_retention, f"bytes were lost: {self.journal.failure}"
 
 
 def play(simulation: Simulator) -> None:
-    """Play a seed."""
+    """Run a seed."""
     Play(simulation).run()
 
 

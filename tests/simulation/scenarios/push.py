@@ -1,8 +1,8 @@
-"""A push channel over bare datagrams that are lost, doubled and passed by others.
+"""A push channel over bare datagrams that are lost, doubled and reordered.
 
-No link beneath it keeps order or repeats anything: the sender sends again by time what has not
-come back, and the receiver says again what it has given back. Every message must come out once,
-whole, in order, and both ends must learn that all is over.
+No link below it keeps the order or repeats messages: the sender repeats slots whose credits have
+not returned, and the receiver repeats its credits. Every message must be received once, whole and
+in order, and both ends must learn of the end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Source:
 
 
 class _Target:
-    """The receiver's host. It says what it has given back when that changes, and now and then."""
+    """The receiver's host. It sends its credits when they change, and from time to time."""
 
     def __init__(self, inlet: PushInlet, reader: Reader) -> None:
         self._inlet = inlet
@@ -86,7 +86,7 @@ class _Target:
 
 
 def play(simulation: Simulator) -> None:
-    """Play a seed."""
+    """Run a seed."""
     chance = random.Random(f"{simulation.seed}/push")
     layout = PushLayout(chance.choice((2, 3, 8, 16)), chance.choice((128, 512, 4096)))
     load = draw_load(chance, "push", chance.choice((0, KIB, 32 * KIB)), layout.max_frame_bytes)

@@ -1,7 +1,7 @@
-"""Two hosts whose link is cut, silent, lossy, repeating and out of order: all resumes where it was.
+"""Two hosts whose link is cut, silent, lossy, repeating and out of order: all streams resume.
 
-Streams go both ways, beside push channels and control messages. Every reader must get every byte
-once and in order, and the senders must learn of it, once the wire is well again.
+Streams go in both directions, beside push channels and control messages. Every reader must get
+every byte once and in order, and the senders must learn of it once the link is healthy again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KIB = 1 << 10
 
 
 def play(simulation: Simulator) -> None:
-    """Play a seed."""
+    """Run a seed."""
     cluster = Cluster(simulation, "ab")
     chance = cluster.chance_of("resumption")
     ring_bytes = chance.choice((4 * KIB, 8 * KIB, 64 * KIB))
@@ -23,7 +23,7 @@ def play(simulation: Simulator) -> None:
         ring_bytes, nbytes = 2048 * KIB, 3000 * KIB
     streams = chance.choice((1, 2, 4))
     for stream in range(streams):
-        # The first one makes b dial a, without which nothing could flow.
+        # The first one makes b dial a; otherwise nothing could flow.
         root, child = ("a", "b") if stream == 0 or chance.random() < 0.6 else ("b", "a")
         leaving = (child,) if stream and chance.random() < 0.1 else ()
         cluster.stream(stream, root, {child: root}, ring_bytes, nbytes, leaving=leaving)

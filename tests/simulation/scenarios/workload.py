@@ -1,4 +1,4 @@
-"""The workload of a scenario: numbered frames, sent and read at random paces, compared bytewise."""
+"""The workload of a scenario: numbered frames, sent and read at random rates, compared bytewise."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Producer:
         """When it goes on; None once it is over."""
 
     def step(self, now_ns: int) -> None:
-        """Send what is due and fits."""
+        """Send the due frames that fit."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         for _ in range(self._burst):
@@ -93,7 +93,7 @@ def _copy(content: Bytes, target: Bytes) -> int:
 
 
 class Reader:
-    """Reads a load at its pace, and compares every frame with the one that is due."""
+    """Reads a load at its pace, and compares every frame with the expected one."""
 
     def __init__(
         self,
@@ -124,13 +124,13 @@ class Reader:
 
     @property
     def wakes_ns(self) -> int | None:
-        """When it goes on; None if it sleeps until there is something to read, or is over."""
+        """When it continues; None if it waits for something to read, or has finished."""
         if self._sleeps and not (self._end.available() or self._end.closed_by_peer):
             return None
         return self.next_ns
 
     def step(self, now_ns: int) -> None:
-        """Read what is due and there. AssertionError if it is not what was sent."""
+        """Read due frames; AssertionError if one differs from what was sent."""
         if self.next_ns is None or now_ns < self.next_ns:
             return
         self.next_ns = now_ns + 1 + self._chance.randrange(self._pause_ns)

@@ -1,4 +1,4 @@
-"""Devices for tests: pretended ones in every run, soft-RoCE's where there are any."""
+"""Devices for tests: fake ones in every run, and soft-RoCE devices where there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pretended verbs library: devices, keys and queue pairs within this process, nothing hidden.
+"""A fake verbs library: devices, keys and queue pairs within this process.
 
 It keeps the rules that real devices keep, and is strict where they are silent: a completion queue
 that overflows, a request that was never counted, memory named by a key that is gone, what is closed
@@ -436,7 +436,7 @@ class Pair(Handle):
         return NO_ANSWER if torn else SUCCESS
 
     def refuse(self) -> int:
-        """Say no to the peer, which breaks both sides."""
+        """Refuse the peer's request, which breaks both sides."""
         self.fail()
         return REFUSED
 

@@ -1,4 +1,4 @@
-"""What carries a link: the choice, and what happens when a device fails. Devices are pretended."""
+"""The carrier of a link: its choice, and failures of devices. The devices are fake."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_device_without_room_for_both_queue_pairs_is_left_for_tcp(make, fabric
 
 
 def test_a_network_that_drops_everything_is_left_for_tcp(make, fabric):
-    """No completion, no error: the sockets still work, so only silence tells."""
+    """No completion, no error: the sockets still work, so only silence reveals it."""
     hosts = make()
     source, target = pair(hosts)
     flow(hosts, source, target)

@@ -1,4 +1,4 @@
-"""Devices that cannot serve, and pyverbs that does not load: what is said of them."""
+"""Unusable devices, and a pyverbs that cannot be imported: the messages about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with verbs under way: told, and nothing is lost, torn or left behind."""
+"""Failures of verbs under way are reported, and nothing is lost, torn or left behind."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_device_that_is_pulled_out_amid_a_stream(make, fabric, data, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_device_that_is_pulled_out_while_nothing_flows(make, fabric, device):
-    """Nobody sends anything but heartbeats, and no descriptor tells of completions any more."""
+    """Only heartbeats are sent, and no descriptor reports completions any more."""
     hosts = make()
     source, target = pair(hosts)
     flow(hosts, source, target)

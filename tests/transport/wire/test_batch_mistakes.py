@@ -1,4 +1,4 @@
-"""What a batch refuses, and the line it says."""
+"""What a batch refuses, and the messages."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_chain_with_a_keyed_process(runner: Any) -> None:
     ids=["shuffle", "local-or-shuffle", "all", "global", "direct", "custom", "key"],
 )
 def test_groupings(runner: Any, group: Any, check: str) -> None:
-    """Who got what, and that each instance saw its rows in the source's order."""
+    """Each grouping sends rows to the right instances, in the source's order."""
     count, parallelism = 2000, 1 if "instance 0" in check else 5
     rows = [{"v": i % parallelism if check == "instance v" else i} for i in range(count)]
     topology = whale.Topology("grouping")

@@ -1,4 +1,4 @@
-"""An output without rows has columns all the same, wherever they are known from."""
+"""An output without rows still has columns if they are known from anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be sent: the message names them, and what it proposes helps."""
+"""Rows that cannot be sent: the message names them, and its remedy works."""
 
 from __future__ import annotations
 

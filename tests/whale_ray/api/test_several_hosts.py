@@ -1,4 +1,4 @@
-"""Jobs over several logical hosts: routes, a relay that is killed, places that are wrong."""
+"""Jobs over several logical hosts: routes, a relay that is killed, wrong addresses."""
 
 from __future__ import annotations
 

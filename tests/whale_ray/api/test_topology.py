@@ -1,4 +1,4 @@
-"""Building topologies: what comes of it."""
+"""Building topologies: the resulting plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a union is told while building, with the fix."""
+"""Mistakes with unions are reported while building, with the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unions: random topologies against a computation over plain lists; what is told of mistakes."""
+"""Unions: random topologies against a computation over plain lists; messages about mistakes."""
 
 from __future__ import annotations
 

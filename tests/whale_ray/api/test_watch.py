@@ -1,4 +1,4 @@
-"""What is told of a job's progress: on a terminal, in a file, of short runs and of interrupts."""
+"""The progress of a job: on a terminal, in a file, of short runs and after interrupts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application says of Parquet input that Spark could not read, and of nanoseconds.
+"""An application's messages about Parquet input that Spark cannot read, and about nanoseconds.
 
 What needs Spark runs in a process of its own, with one session for all.
 """

@@ -1,4 +1,4 @@
-"""Phases are told when they end, and their seconds add up."""
+"""Phases are reported when they end, and their seconds add up."""
 
 from __future__ import annotations
 

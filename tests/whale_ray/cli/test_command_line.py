@@ -1,4 +1,4 @@
-"""`whale-ray` as it is called: what it prints, its exit codes, and what it says to mistakes.
+"""The command `whale-ray`: its output, its exit codes and its messages about mistakes.
 
 Most tests call `main` in this process; those of signals start the command as a shell does.
 """

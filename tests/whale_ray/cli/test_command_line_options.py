@@ -1,4 +1,4 @@
-"""Options that cannot be, or say nothing beside others, are refused before anything starts."""
+"""Impossible options, and options without effect beside others, are refused before the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job shows, asks for and says on a Ray with few resources; one Ray for the whole module."""
+"""Logs, resources and messages of a job on a Ray with few resources; one Ray for the module."""
 
 from __future__ import annotations
 

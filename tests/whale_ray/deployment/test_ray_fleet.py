@@ -1,4 +1,4 @@
-"""What the fleet of Ray actors says when actors do not come (back); no Ray runs here."""
+"""What the fleet of Ray actors reports when actors do not start or return; no Ray runs here."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_member_that_restarts_while_a_controller_takes_over_is_waited_for(
 def test_a_relay_is_asked_for_news_again_when_its_next_process_answers(
     stand_in: StandIn, fleet: RayFleet
 ) -> None:
-    """It died while nothing else was asked of it, so that nobody was told."""
+    """It died while no other call was under way, so that nothing reported its death."""
     stand_in.answers["news 5"] = UNAVAILABLE
     assert fleet.next_event(10**9) is None
     assert "news 5" not in fleet._pending

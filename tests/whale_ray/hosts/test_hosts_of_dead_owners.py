@@ -1,4 +1,4 @@
-"""However the owner of hosts ends, nothing of them stays; a SIGKILL needs the next one's sweep."""
+"""Hosts are removed however their owner ends; after a SIGKILL, by the next owner's sweep."""
 
 from __future__ import annotations
 

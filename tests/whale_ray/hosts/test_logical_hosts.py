@@ -1,7 +1,7 @@
 """Logical hosts on one machine, without any privilege: they share nothing but the kernel.
 
-A function that holds its worker's GIL holds up nobody else; no memory is shared between hosts; and
-as many hosts as the papers' clusters have come up in little time and memory.
+A function that holds its worker's GIL delays no other worker; hosts share no memory; and as many
+hosts as the papers' clusters have start in little time and memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosts out of network namespaces: who reaches whom, how fast, and what a cut does to connections.
+"""Hosts as network namespaces: reachability, rates, and the effect of a cut on connections.
 
 Plain sockets, opened by this process inside the hosts. A silence is asserted by a short time-out:
 a machine that is too slow could only make such a test pass.

@@ -1,4 +1,4 @@
-"""What carries each edge of a job while it runs, and how that is told."""
+"""The transports of a running job's edges, and how metrics show them."""
 
 from __future__ import annotations
 

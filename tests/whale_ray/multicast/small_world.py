@@ -1,4 +1,4 @@
-"""A small world of switches: a coordinator, vertices, and messages that suffer everything.
+"""A small world of switches: a coordinator, vertices, and messages with all kinds of faults.
 
 Between coordinator and vertices messages are lost, doubled and reordered; between vertices they
 are lost with their link, but come in order. Hosts die and are replaced, on the memory that they
@@ -163,7 +163,7 @@ class World:
         if vertex.parent is not None:
             self.say(vertex.name, vertex.parent, vertex.acknowledgement)
 
-    # --- misfortune -------------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------
 
     def kill(self) -> None:
         name = self.chance.choice(list(self.vertices))
@@ -302,7 +302,7 @@ class World:
                 assert kept <= max(received[name], self.coordinator.record.epoch), name
 
     def settle(self) -> None:
-        """No more misfortune: all come back, the switch ends, the stream flows to its end."""
+        """No more faults: all hosts return, the switch ends, the stream flows to its end."""
         self.is_faulty = False
         while self.unnoticed:
             self.notice()

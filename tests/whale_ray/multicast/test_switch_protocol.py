@@ -57,7 +57,7 @@ def test_bytes_that_are_lost_with_the_source_end_in_a_failure_and_never_in_silen
 
 
 def test_switches_are_committed_and_aborted_in_these_lives():
-    """Else the test above would show nothing."""
+    """Otherwise the test above would mean nothing."""
     outcomes = [phase for seed in range(15) for phase, _ in play(seed).outcomes]
     assert outcomes.count(SwitchPhase.COMMITTING) > 15
     assert outcomes.count(SwitchPhase.ABORTING) > 15

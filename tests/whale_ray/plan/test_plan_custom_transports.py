@@ -1,4 +1,4 @@
-"""Where a user's transport carries an edge: senders, receivers, fan-in, as planned and told."""
+"""Edges with a user's transport: senders, receivers and fan-in, as planned and explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask Ray for: where their instances go, and what their workers reserve."""
+"""Resource requests of operators: the placement of instances, and what workers reserve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script that starts a job while a worker imports it is told so, once, by its own line."""
+"""A script that starts a job while a worker imports it is reported once, with its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Ray an address means, and what is said when it means none; nothing is started."""
+"""Which Ray an address means, and the message if it means none; nothing is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray says when it cannot be joined, and what the user reads instead."""
+"""Ray's errors when it cannot be joined, and the messages for users in their place."""
 
 from __future__ import annotations
 

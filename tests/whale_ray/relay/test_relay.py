@@ -1,4 +1,4 @@
-"""What a relay makes of what other relays tell it."""
+"""How a relay handles messages of other relays."""
 
 from __future__ import annotations
 

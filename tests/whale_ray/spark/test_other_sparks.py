@@ -1,4 +1,4 @@
-"""Sparks that are not ours, or not alone: each in a process of its own, with its own Java."""
+"""Sparks that whale-ray did not start: each in a process of its own, with its own Java."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_inside_a_submitted_script_ray_is_joined_without_an_address(tmp_path: Pa
 
 @pytest.mark.ray
 def test_a_ray_that_wants_another_token_says_so(tmp_path: Path) -> None:
-    """Who has no token, or another one, is told which variables to set."""
+    """Without the right token, the message names the variables to set."""
     told = told_by(
         f"""
         import json, os, subprocess, sys

@@ -1,4 +1,4 @@
-"""Lines on their way from a worker to the driver: how many pass, what is told of the others."""
+"""Printed lines from a worker to the driver: how many pass, and how the others are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: what aims mean, the JSON that other programs read, the table that people read."""
+"""Reports: aims, the JSON for programs, the table for people."""
 
 from __future__ import annotations
 

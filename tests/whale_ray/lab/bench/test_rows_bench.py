@@ -1,4 +1,4 @@
-"""Every way on rows gives what its plain loop gives; the figures are nobody's test."""
+"""Every workload on rows has the result of its plain loop; the figures are not tested."""
 
 from __future__ import annotations
 

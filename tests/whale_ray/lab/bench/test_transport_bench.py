@@ -1,4 +1,4 @@
-"""The transport suite runs, and compares what it says; its figures are nobody's test."""
+"""The transport suite runs and makes its comparisons; the figures are not tested."""
 
 from __future__ import annotations
 

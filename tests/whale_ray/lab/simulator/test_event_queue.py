@@ -1,4 +1,4 @@
-"""Virtual time: events come by time and then by the order of asking, whatever was called off."""
+"""Virtual time: events happen by time and then in posting order, whatever was cancelled."""
 
 from __future__ import annotations
 
