@@ -168,7 +168,7 @@ _HANG_UP = object()
 
 
 def _is_control(message: object) -> bool:
-    """Return whether connections send it themselves: it is not counted, and never lost at random."""
+    """Return whether it is a connection's own message: not counted, and never lost at random."""
     return message is _HANG_UP or isinstance(message, Connected)
 
 
