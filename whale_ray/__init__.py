@@ -27,12 +27,22 @@ if TYPE_CHECKING:
     from . import errors, functions, sinks, sources, testing, transports
     from .api.job import Job
     from .api.submission import run, submit
-    from .api.topology import ConnectedStream, GroupedStream, SinkHandle, Stream, Topology, columns
+    from .api.topology import (
+        ConnectedStream,
+        GroupedRows,
+        GroupedStream,
+        SinkHandle,
+        Stream,
+        Topology,
+        columns,
+    )
     from .configs.loading import load_settings
     from .configs.settings import Settings
+    from .operators.aggregates.user_defined import AggregateFunction
     from .operators.expressions.expression import Expression, col, lit, when
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
+    from .operators.windows.specifications import count_window, session_window, window
     from .plan.explanation import Explanation
     from .transport.wire.batch import Batch
     from .transport.wire.types import Schema
@@ -40,11 +50,13 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AggregateFunction",
     "Batch",
     "CoProcess",
     "ConnectedStream",
     "Explanation",
     "Expression",
+    "GroupedRows",
     "GroupedStream",
     "InstanceContext",
     "Job",
@@ -59,27 +71,32 @@ __all__ = [
     "__version__",
     "col",
     "columns",
+    "count_window",
     "errors",
     "functions",
     "lit",
     "load_settings",
     "run",
+    "session_window",
     "sinks",
     "sources",
     "submit",
     "testing",
     "transports",
     "when",
+    "window",
 ]
 
 _NAMESPACES = frozenset({"errors", "functions", "sinks", "sources", "testing", "transports"})
 
 _HOMES = {
+    "AggregateFunction": "operators.aggregates.user_defined",
     "Batch": "transport.wire.batch",
     "CoProcess": "operators.process",
     "ConnectedStream": "api.topology",
     "Explanation": "plan.explanation",
     "Expression": "operators.expressions.expression",
+    "GroupedRows": "api.topology",
     "GroupedStream": "api.topology",
     "InstanceContext": "operators.process",
     "Job": "api.job",
@@ -93,11 +110,14 @@ _HOMES = {
     "Topology": "api.topology",
     "col": "operators.expressions.expression",
     "columns": "api.topology",
+    "count_window": "operators.windows.specifications",
     "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",
     "run": "api.submission",
+    "session_window": "operators.windows.specifications",
     "submit": "api.submission",
     "when": "operators.expressions.expression",
+    "window": "operators.windows.specifications",
 }
 """The module of every public name."""
 

@@ -54,7 +54,11 @@ def _process_columns(
 ) -> dict[OutputKey, Schema | None]:
     """Return the columns of a process' outputs, if it can tell them from those of its inputs."""
     inputs = tuple(known[feed.source] for feed in node.inputs)
-    schemas = schemas_of_process(node.payload, inputs)
+    try:
+        schemas = schemas_of_process(node.payload, inputs)
+    except ExpressionError as error:
+        msg = f"operator {node.id!r}: {error}"
+        raise TopologyError(msg) from error
     return {
         key: schemas.get(name) for key, name in zip(node.output_keys, node.outputs, strict=True)
     }

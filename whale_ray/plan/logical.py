@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink | "Union"
 
 OnBadRows: TypeAlias = Literal["fail", "drop"]
+OnNullKey: TypeAlias = Literal["fail", "drop", "keep"]
 
 LEFT = 0
 """The port of a single input, and of the left side of a connection."""
@@ -80,8 +81,9 @@ class Input:
     """`LEFT` or `RIGHT`."""
     grouping: Grouping
     """`Forward()` if the user wrote no grouping."""
-    on_null_key: OnBadRows = "fail"
-    """For a row whose key is null: the job fails, or the row is dropped and counted."""
+    on_null_key: OnNullKey = "fail"
+    """For a row whose key is null: the job fails, the row is dropped and counted, or it is kept, as
+    null is a key like any other."""
     transport: Transport | None = None
     """The user's transport for rows between processes; None: whale-ray's own."""
     output: int = MAIN

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .logical import MAIN, LogicalPlan, OnBadRows, OperatorKind, OperatorNode
+from .logical import MAIN, LogicalPlan, OnNullKey, OperatorKind, OperatorNode
 from .streams import CustomStream, StreamPlan
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Edge:
     """Whether rows are sent with their event times, since a process downstream can read them."""
     ordered: bool
     """Whether the target receives the rows in the order of their event times."""
-    on_null_key: OnBadRows = "fail"
-    """For a row whose key is null: the job fails, or the row is dropped and counted."""
+    on_null_key: OnNullKey = "fail"
+    """For a row whose key is null: the job fails, the row is dropped and counted, or it is kept."""
     reason: str = ""
     """Why the two operators are not fused."""
     transport: Transport | None = None

@@ -61,7 +61,7 @@ def _by_key(edge: Edge, columns: tuple[str, ...], owners: Owners) -> Partitioner
     def partition(batch: Batch) -> tuple[Batch, Instances, int]:
         hashes, null_rows = keys.hash_keys(batch, columns)
         dropped = 0
-        if null_rows is not None:
+        if null_rows is not None and edge.on_null_key != "keep":
             if edge.on_null_key == "fail":
                 row = int(np.flatnonzero(null_rows)[0])
                 raise BadRowError(_null_key(edge, columns, batch.preview(row)))

@@ -15,10 +15,11 @@ import whale_ray as whale
 from whale_ray.configs import errors as errors_at_home
 
 PUBLIC = [
-    "Batch", "CoProcess", "ConnectedStream", "Explanation", "Expression", "GroupedStream",
-    "InstanceContext", "Job", "Output", "Process", "Row", "Schema", "Settings", "SinkHandle",
-    "Stream", "Topology", "__version__", "col", "columns", "errors", "functions", "lit",
-    "load_settings", "run", "sinks", "sources", "submit", "testing", "transports", "when",
+    "AggregateFunction", "Batch", "CoProcess", "ConnectedStream", "Explanation", "Expression",
+    "GroupedRows", "GroupedStream", "InstanceContext", "Job", "Output", "Process", "Row", "Schema",
+    "Settings", "SinkHandle", "Stream", "Topology", "__version__", "col", "columns", "count_window",
+    "errors", "functions", "lit", "load_settings", "run", "session_window", "sinks", "sources",
+    "submit", "testing", "transports", "when", "window",
 ]  # fmt: skip
 
 SOURCES = [

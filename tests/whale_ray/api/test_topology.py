@@ -309,7 +309,7 @@ def test_what_things_look_like() -> None:
     [
         ("withColumn", "with_column"),
         ("where", "filter"),
-        ("groupBy", "key_by"),
+        ("groupBy", "group_by"),
         ("keyby", "key_by"),
         ("unionAll", "union"),
     ],
@@ -327,9 +327,9 @@ def test_names_from_elsewhere_are_translated(name: str, ours: str) -> None:
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("window", r"windows do not exist yet: write stream.key_by\('column'\).process"),
-        ("reduce", r"aggregates do not exist yet: write stream.key_by\('column'\).process"),
-        ("agg", "aggregates do not exist yet"),
+        ("window", r"stream.group_by\(whale.window\('time', '10 seconds'\), 'column'\).agg"),
+        ("reduce", r"group the rows first: stream.group_by\('column'\).agg"),
+        ("agg", "group the rows first"),
         ("join", r"joins do not exist yet: write left.key_by\('id'\).connect"),
         ("drop", r"write select\('a', 'b'\) with the columns to keep"),
         ("show", r"end it with .sink\(whale.sinks.collect\(\), id='out'\)"),
@@ -351,7 +351,16 @@ def test_hints_name_existing_methods_only() -> None:
     from whale_ray.operators.sinks.base import SinkResult
 
     known = {*misuse.STREAM_METHODS, "source", "explain", "run", "submit", "results", "col"}
-    known |= {"lit", "parquet", "collect", "sort_values", *vars(SinkResult), *vars(Expression)}
+    known |= {
+        "agg",
+        "window",
+        "lit",
+        "parquet",
+        "collect",
+        "sort_values",
+        *vars(SinkResult),
+        *vars(Expression),
+    }
     known |= set(whale.functions.__all__)
     texts = [*misuse.INSTEAD.values(), *misuse.OTHER_NAMES.values(), *misuse.ON_TOPOLOGY.values()]
     named = {verb for text in texts for verb in re.findall(r"\.(\w+)\(", text)}

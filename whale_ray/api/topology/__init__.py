@@ -6,6 +6,7 @@ a `registry`. The other modules each check one kind of argument: `endpoints` (so
 are called on an object that does not have them.
 """
 
+from .aggregations import GroupedRows
 from .builder import Topology
 from .functions import ColumnFunction, columns
 from .grouped import ConnectedStream, GroupedStream
@@ -15,6 +16,7 @@ from .streams import Stream
 __all__ = [
     "ColumnFunction",
     "ConnectedStream",
+    "GroupedRows",
     "GroupedStream",
     "SinkHandle",
     "Stream",

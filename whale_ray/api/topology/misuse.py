@@ -24,7 +24,11 @@ TRANSFORMS = ("map", "filter", "flat_map", "select", "with_column")
 """The methods that need no state."""
 
 STREAM_METHODS = frozenset(
-    {*GROUPINGS, *TRANSFORMS, "connect", "process", "side_output", "sink", "union", "via"}
+    {
+        *GROUPINGS,
+        *TRANSFORMS,
+        *("connect", "group_by", "process", "side_output", "sink", "union", "via"),
+    }
 )
 """The methods of all kinds of streams."""
 
@@ -41,9 +45,8 @@ OTHER_NAMES: Mapping[str, str] = {
     "mapInPandas": "map(whale.columns(function))",
     "mapInArrow": "map(whale.columns(function))",
     "flat_map_batch": "flat_map(whale.columns(function))",
-    "groupBy": "key_by",
-    "groupby": "key_by",
-    "group_by": "key_by",
+    "groupBy": "group_by",
+    "groupby": "group_by",
     "keyBy": "key_by",
     "keyby": "key_by",
     "key_on": "key_by",
@@ -71,13 +74,12 @@ OTHER_NAMES: Mapping[str, str] = {
 """Names of methods in Spark, pandas, Flink, Bytewax, Ray and others → the name in whale-ray."""
 
 _AGGREGATES = (
-    "aggregates do not exist yet: write stream.key_by('column').process(Total), where Total derives"
-    " from whale.Process and keeps a value for each key"
+    "group the rows first: stream.group_by('column').agg(whale.functions.count()), with a window"
+    " among the columns if there is to be one"
 )
 _WINDOWS = (
-    "windows do not exist yet: write stream.key_by('column').process(Hours), where Hours derives"
-    " from whale.Process, keeps a value for each window of row's times, and emits what has ended in"
-    " on_watermark"
+    "a window is one of the columns: stream.group_by(whale.window('time', '10 seconds'), 'column')"
+    ".agg(whale.functions.count())"
 )
 _JOINS = (
     "joins do not exist yet: write left.key_by('id').connect(right.key_by('id')).process(Match),"
@@ -199,6 +201,13 @@ def subscript(key: object) -> str:
     if isinstance(key, str):
         return f"a stream has no columns to take: write whale.col({key!r}) in an expression"
     return _ROWS
+
+
+def on_grouped_rows(name: str) -> str:
+    """Return the message of an `AttributeError` for a method that `group_by` does not offer."""
+    if name in INSTEAD or name in STREAM_METHODS:
+        return f"rows in groups have no {name!r}: aggregate them, .agg(whale.functions.count())"
+    return f"'GroupedRows' object has no attribute {name!r}: use agg"
 
 
 def on_ungrouped(name: str) -> str | None:

@@ -30,6 +30,7 @@ from ...operators.groupings import (
 )
 from ...plan.logical import LEFT, MAIN, Input, OnBadRows
 from . import misuse
+from .aggregations import GroupedRows
 from .checks import check_choice, check_function, mistake
 from .grouped import GroupedStream
 from .known import check_columns, kind_of_key
@@ -40,6 +41,8 @@ from .unions import add_union, no_stream
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ...operators.expressions.expression import Expression
+    from ...operators.windows.specifications import WindowSpecification
     from ...transport.wire.batch import Batch
 
 
@@ -66,6 +69,15 @@ class Stream(ReadableStream):
         if self._output != MAIN or name not in outputs[1:]:
             raise mistake(self.id, misuse.no_side_output(name, self._output == MAIN, outputs[1:]))
         return Stream(self._registry, self.id, outputs.index(name))
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late for all of their windows: the output "late" of `agg`.
+
+        Raises:
+            TopologyError: the operator has no such output.
+        """
+        return self.side_output("late")
 
     def union(self, *others: Stream, id: str | None = None) -> Stream:
         """Return a stream with all rows of this stream and of others with equal columns.
@@ -102,6 +114,27 @@ class Stream(ReadableStream):
         """
         check_choice(self.id, "on_null", on_null, ("fail", "drop"))
         return self._grouped(lambda: Key(columns), "key_by", columns, on_null)
+
+    def group_by(self, *columns: str | Expression | WindowSpecification) -> GroupedRows:
+        """Group rows by columns and a window, to aggregate each group with `agg`.
+
+        ::
+
+            from whale_ray import functions as F
+
+            counts = bids.group_by(whale.window("date_time", "10 seconds"), "auction").agg(
+                F.count().alias("bids"), F.max("price").alias("highest")
+            )
+
+        Args:
+            columns: names of columns, and at most one of `whale.window`, `whale.session_window` and
+                `whale.count_window`. Null is a value like any other.
+
+        Raises:
+            TopologyError: a column is missing, as far as the columns are known, or the window is
+                not over the event time.
+        """
+        return GroupedRows(self, columns)
 
     def shuffle(self) -> GroupedStream:
         """Send every row to one instance, and about equally many rows to each."""

@@ -1,0 +1,1 @@
+"""Aggregate functions: values that name what is computed, and accumulators that compute it."""

@@ -1,0 +1,111 @@
+"""`Accumulator`: how an aggregate is computed, over fields of records that hold its state.
+
+The state of one aggregate for one group is a few fields of a fixed-width record (numpy dtypes), so
+that compiled loops update it and a store can keep it. A field of dtype `object` holds values of
+variable size; it lies beside the records, one Python object per slot.
+
+A group is named by its slot, an int64 index into all fields. `update` and `merge` may get a slot
+any number of times in one call.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ...transport.wire.column import Column
+    from ...transport.wire.types import DataType
+
+__all__ = ["Accumulator", "OutOfRange", "State", "StateField", "validity_of"]
+
+Slots: TypeAlias = npt.NDArray[np.int64]
+State: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""The fields of one accumulator by name, each of shape (slots,) or (slots, …); strided views."""
+
+_ALL_VALID = np.empty(0, np.bool_)
+_ALL_VALID.flags.writeable = False
+
+
+@dataclass(frozen=True)
+class StateField:
+    """A field of an accumulator's state.
+
+    Attributes:
+        name: unique within the accumulator.
+        dtype: numpy's type, with a shape for several values per slot; `object` for anything.
+        initial: the value in a new slot; of `object` fields always None.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    initial: Any = 0
+
+
+class OutOfRange(Exception):  # noqa: N818 - it becomes an error once the group is named
+    """A result does not fit its type; the operator turns it into an error that names the group.
+
+    Attributes:
+        row: which of the slots that were passed.
+        reason: what happened, as the end of a sentence.
+    """
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+        self.reason = reason
+
+
+class Accumulator(ABC):
+    """Computes one aggregate for many groups.
+
+    Attributes:
+        fields: the state.
+        output: the type of the result.
+    """
+
+    fields: tuple[StateField, ...]
+    output: DataType
+
+    @abstractmethod
+    def update(
+        self,
+        state: State,
+        slots: Slots,
+        columns: Sequence[Column],
+        times: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """Add rows.
+
+        Args:
+            state: the fields.
+            slots: the slot of each row, int64 (n,).
+            columns: the aggregate's inputs, n values each.
+            times: event times, int64 ns (n,); None where rows have none.
+        """
+
+    @abstractmethod
+    def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
+        """Add the groups `other_slots` of `other` to the groups `slots`, pair by pair in order."""
+
+    @abstractmethod
+    def finish(self, state: State, slots: Slots) -> Column:
+        """Return the results of these groups, in this order; the state stays as it is.
+
+        Raises:
+            OutOfRange: a result does not fit `output`.
+        """
+
+    def object_bytes(self, state: State, slots: Slots) -> int:
+        """Return the bytes of the objects that these groups hold beside the records."""
+        return 0
+
+
+def validity_of(column: Column) -> npt.NDArray[np.bool_]:
+    """Return a column's validity, bool (n,); for kernels shape (0,) says that all are valid."""
+    return _ALL_VALID if column.validity is None else column.validity

@@ -1,0 +1,182 @@
+"""Counting different values: exactly, with a set per group, and estimated, by HyperLogLog."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.keys import hash_keys
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import DataType, Field, Schema
+from .accumulator import Accumulator, Slots, State, StateField, validity_of
+from .kernels import add_registers, merge_registers
+
+__all__ = ["ApproximateDistinct", "ExactDistinct", "split_by_slot"]
+
+_INT64 = DataType.parse("int64")
+_NAN = "NaN"  # stands for every NaN, which equal each other here
+
+
+class ExactDistinct(Accumulator):
+    """The number of different values, or of combinations of values without a null."""
+
+    fields = (StateField("values", np.dtype(object)),)
+    output = _INT64
+
+    def update(
+        self,
+        state: State,
+        slots: Slots,
+        columns: Sequence[Column],
+        times: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """See `Accumulator.update`."""
+        keep = np.ones(len(slots), np.bool_)
+        for column in columns:
+            if column.validity is not None:
+                keep &= column.validity
+        values: Any = _comparable(columns[0])
+        if len(columns) > 1:
+            values = list(zip(*(_comparable(one) for one in columns), strict=True))
+        rows = np.flatnonzero(keep)
+        sets = state["values"]
+        for slot, mine in split_by_slot(slots[rows]):
+            found = sets[slot]
+            if found is None:
+                found = sets[slot] = set()
+            found.update([values[row] for row in rows[mine].tolist()])
+
+    def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
+        """See `Accumulator.merge`."""
+        sets, others = state["values"], other["values"]
+        for slot, other_slot in zip(slots.tolist(), other_slots.tolist(), strict=True):
+            if others[other_slot] is not None:
+                sets[slot] = (sets[slot] or set()) | others[other_slot]
+
+    def finish(self, state: State, slots: Slots) -> Column:
+        """See `Accumulator.finish`."""
+        sizes = [0 if one is None else len(one) for one in state["values"][slots]]
+        return Column(_INT64, np.array(sizes, np.int64))
+
+    def object_bytes(self, state: State, slots: Slots) -> int:
+        """See `Accumulator.object_bytes`."""
+        sets = [one for one in state["values"][slots] if one]
+        # A set's values are alike in size, so one of them stands for all.
+        return sum(one.__sizeof__() + len(one) * next(iter(one)).__sizeof__() for one in sets)
+
+
+class ApproximateDistinct(Accumulator):
+    """An estimate of the number of different values.
+
+    The registers are those of HyperLogLog (Flajolet et al. 2007) over the hash of keys; the
+    estimator is Ertl's improved raw one (arXiv:1702.01284, algorithm 6), which needs no table of
+    corrections.
+
+    Args:
+        kind: the type of the values.
+        rsd: the relative standard deviation, 1.106 / √registers, which chooses their number.
+    """
+
+    output = _INT64
+
+    def __init__(self, kind: DataType, rsd: float) -> None:
+        self._schema = Schema((Field("value", kind),))
+        self._index_bits = max(4, math.ceil(2 * math.log2(1.106 / rsd)))
+        registers = np.dtype((np.uint8, (1 << self._index_bits,)))
+        self.fields = (StateField("registers", registers),)
+
+    def update(
+        self,
+        state: State,
+        slots: Slots,
+        columns: Sequence[Column],
+        times: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """See `Accumulator.update`."""
+        hashes, _ = hash_keys(Batch(self._schema, [columns[0]]), ("value",))
+        validity = validity_of(columns[0])
+        add_registers(state["registers"], slots, hashes, validity, self._index_bits)
+
+    def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
+        """See `Accumulator.merge`."""
+        merge_registers(state["registers"], slots, other["registers"], other_slots)
+
+    def finish(self, state: State, slots: Slots) -> Column:
+        """See `Accumulator.finish`."""
+        bits = 64 - self._index_bits
+        estimates = np.empty(len(slots), np.int64)
+        for row, registers in enumerate(state["registers"][slots]):
+            counts = np.bincount(registers, minlength=bits + 2).tolist()
+            estimates[row] = round(_estimate(counts, bits))
+        return Column(_INT64, estimates)
+
+
+def _estimate(counts: list[int], bits: int) -> float:
+    """Return the number of different values.
+
+    Args:
+        counts: how many registers hold each rank, 0 … bits + 1.
+        bits: of a hash that are ranked.
+    """
+    registers = sum(counts)
+    if counts[0] == registers:
+        return 0.0
+    total = registers * _tau(1 - counts[bits + 1] / registers)
+    for rank in range(bits, 0, -1):
+        total = 0.5 * (total + counts[rank])
+    total += registers * _sigma(counts[0] / registers)
+    return registers * registers / (2 * math.log(2) * total)
+
+
+def _sigma(x: float) -> float:
+    if x == 1:
+        return math.inf
+    weight, total = 1.0, x
+    while True:
+        x *= x
+        before = total
+        total += x * weight
+        weight += weight
+        if total == before:
+            return total
+
+
+def _tau(x: float) -> float:
+    if x in (0, 1):
+        return 0.0
+    weight, total = 1.0, 1 - x
+    while True:
+        x = math.sqrt(x)
+        before = total
+        weight *= 0.5
+        total -= (1 - x) ** 2 * weight
+        if total == before:
+            return total / 3
+
+
+def split_by_slot(slots: Slots) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """Return each slot with the rows that have it, in order."""
+    if not len(slots):
+        return []
+    order = np.argsort(slots, kind="stable")
+    ordered = slots[order]
+    bounds = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    firsts = ordered[np.concatenate([[0], bounds])].tolist()
+    return list(zip(firsts, np.split(order, bounds), strict=True))
+
+
+def _comparable(column: Column) -> list[Any]:
+    """Return Python values of which equal ones are the same to Spark: NaN is equal to NaN."""
+    values = column.data.tolist() if _is_plain(column) else column.to_pylist()
+    if column.type.storage.kind != "f":
+        return values
+    return [_NAN if value is not None and math.isnan(value) else value for value in values]
+
+
+def _is_plain(column: Column) -> bool:
+    return column.type.kind == "fixed" and column.type.storage.kind in "biuf"

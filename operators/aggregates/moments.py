@@ -1,0 +1,65 @@
+"""Variances and standard deviations, by Welford's method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...transport.wire.column import Column
+from ...transport.wire.types import DataType
+from .accumulator import Accumulator, Slots, State, StateField, validity_of
+from .kernels import add_moments, merge_moments
+
+__all__ = ["Moments"]
+
+_FLOAT64 = DataType.parse("float64")
+
+
+class Moments(Accumulator):
+    """A variance, or its root.
+
+    Args:
+        sample: whether it is that of a sample, divided by n − 1 instead of n.
+        root: whether it is a standard deviation.
+    """
+
+    fields = (
+        StateField("count", np.dtype(np.int64)),
+        StateField("mean", np.dtype(np.float64)),
+        StateField("squares", np.dtype(np.float64)),
+    )
+    output = _FLOAT64
+
+    def __init__(self, sample: bool, root: bool) -> None:
+        self._sample = sample
+        self._root = root
+
+    def update(
+        self,
+        state: State,
+        slots: Slots,
+        columns: Sequence[Column],
+        times: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """See `Accumulator.update`."""
+        values = columns[0].data
+        if values.dtype == np.float16:  # numba has none
+            values = values.astype(np.float32)
+        fields = [state[field.name] for field in self.fields]
+        add_moments(*fields, slots, values, validity_of(columns[0]))
+
+    def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
+        """See `Accumulator.merge`."""
+        mine, theirs = ([one[field.name] for field in self.fields] for one in (state, other))
+        merge_moments(*mine, slots, *theirs, other_slots)
+
+    def finish(self, state: State, slots: Slots) -> Column:
+        """See `Accumulator.finish`."""
+        count, squares = state["count"][slots], state["squares"][slots]
+        divisor = count - 1 if self._sample else count
+        valid = divisor > 0
+        result = squares / np.maximum(divisor, 1)
+        result = np.sqrt(result) if self._root else result
+        return Column(_FLOAT64, result, validity=None if valid.all() else valid)

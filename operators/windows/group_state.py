@@ -1,0 +1,195 @@
+"""`GroupState`: the groups of a windowed aggregation, per slice and key, and their accumulators.
+
+Each open slice has an index of its own over one log of records (`KeyedStore.sibling`), so that a
+closed slice is freed at once and leaves nothing behind. In front of the indexes stands a
+direct-mapped cache of slots, as the combiner of Slash's chapter 3 stands in front of its hash
+table: a row whose group is in it costs a comparison, and no look at the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.records import RecordField, RecordLayout
+from ...state.store import KeyedStore
+from ..aggregates.accumulator import Accumulator, State
+from .slot_cache import SlotCache
+from .slot_objects import SlotObjects
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.column import Column
+    from ...transport.wire.types import Schema
+    from ..process import InstanceContext
+
+__all__ = ["GroupState"]
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+CHANGED = "changed"
+
+
+class _Kept(NamedTuple):
+    """Where an accumulator's fields lie: names in the records, and those of objects."""
+
+    accumulator: Accumulator
+    names: dict[str, str]
+    objects: dict[str, SlotObjects]
+
+
+class GroupState:
+    """The groups of one operator on one worker.
+
+    Args:
+        keys: the key columns; none for one group per slice.
+        accumulators: what is computed for each group.
+        context: whose memory for state it takes, and which name messages have.
+    """
+
+    def __init__(
+        self,
+        keys: Schema,
+        accumulators: Sequence[Accumulator],
+        context: InstanceContext,
+    ) -> None:
+        fields = [RecordField(CHANGED, np.dtype(np.uint8))]
+        self._kept: list[_Kept] = []
+        for number, accumulator in enumerate(accumulators):
+            names, objects = {}, {}
+            for field in accumulator.fields:
+                if field.dtype == object:
+                    objects[field.name] = SlotObjects()
+                    continue
+                names[field.name] = f"{number}.{field.name}"
+                fields.append(RecordField(names[field.name], field.dtype, field.initial))
+            self._kept.append(_Kept(accumulator, names, objects))
+        self._spare = KeyedStore(
+            RecordLayout(keys, fields),
+            context.state_budget,
+            context.operator_id,
+            virtual_nodes=context.virtual_nodes,
+        )
+        self._stores: dict[int, KeyedStore] = {}
+        self._cache = SlotCache(keys)
+        self.slices_changed = False
+
+    # -- groups -------------------------------------------------------------------------------
+
+    @property
+    def slices(self) -> tuple[int, ...]:
+        """The open slices, in the order in which they were opened."""
+        return tuple(self._stores)
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return sum(len(store) for store in self._stores.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory for records, keys, indexes and objects."""
+        total = sum(store.nbytes for store in self._stores.values())
+        for number, kept in enumerate(self._kept):
+            if kept.objects:
+                state = self.state(number)
+                for slice_ in self._stores:
+                    total += kept.accumulator.object_bytes(state, self.scan(slice_))
+        return total
+
+    def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
+        """Return the slot of each row's group; a new one where there is none.
+
+        Args:
+            slices: the slice of each row, int64 (n,).
+            hashes: of the keys, by `hash_keys`, uint64 (n,).
+            keys: a batch with the key columns, n rows.
+
+        Returns:
+            int64 (n,), indices into the fields of `state`.
+        """
+        slots, missed = self._cache.look_up(slices, hashes, keys)
+        if not len(missed):
+            return slots
+        if len(missed) < len(slots):
+            found = self._entered(slices[missed], hashes[missed], keys.take(missed))
+            slots[missed] = found
+        else:
+            slots = self._entered(slices, hashes, keys)
+        self._cache.enter(slices, hashes, keys, slots, missed)
+        return slots
+
+    def _entered(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
+        first = slices[0]
+        if (slices == first).all():
+            return self._store(int(first)).slots(hashes, keys)
+        slots = np.empty(len(slices), np.int64)
+        for slice_ in np.unique(slices).tolist():
+            rows = np.flatnonzero(slices == slice_)
+            slots[rows] = self._store(slice_).slots(hashes[rows], keys.take(rows))
+        return slots
+
+    def find(self, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
+        """Return the slots of groups of one slice, −1 where there is none."""
+        store = self._stores.get(slice_)
+        return np.full(len(hashes), -1, np.int64) if store is None else store.find(hashes, keys)
+
+    def scan(self, slice_: int) -> Int64s:
+        """Return the slots of all groups of a slice, which may not be open."""
+        store = self._stores.get(slice_)
+        return np.empty(0, np.int64) if store is None else store.scan()[0]
+
+    def keys_of(self, slots: Int64s) -> Batch:
+        """Return the key columns of groups."""
+        return self._spare.keys_of(slots)
+
+    def free(self, slice_: int) -> None:
+        """Drop all groups of a slice and give their memory back."""
+        store = self._stores.pop(slice_, None)
+        if store is None:
+            return
+        slots = store.scan()[0]
+        for kept in self._kept:
+            for objects in kept.objects.values():
+                objects.drop(slots)
+        store.clear()
+        self.slices_changed = True
+
+    def _store(self, slice_: int) -> KeyedStore:
+        store = self._stores.get(slice_)
+        if store is None:
+            store = self._stores[slice_] = self._spare.sibling()
+            self.slices_changed = True
+        return store
+
+    # -- accumulators -------------------------------------------------------------------------
+
+    def state(self, number: int) -> State:
+        """Return the fields of the accumulator of that number."""
+        records: Any = self._spare.records
+        kept = self._kept[number]
+        return {**{name: records[at] for name, at in kept.names.items()}, **kept.objects}
+
+    def update(
+        self, slots: Int64s, inputs: Sequence[Sequence[Column]], times: Int64s | None
+    ) -> None:
+        """Add rows to their groups: for each accumulator the columns that it reads."""
+        for number, columns in enumerate(inputs):
+            self._kept[number].accumulator.update(self.state(number), slots, columns, times)
+
+    def merge(self, slots: Int64s, other: GroupState, other_slots: Int64s) -> None:
+        """Add groups of another state with the same accumulators."""
+        for number, kept in enumerate(self._kept):
+            kept.accumulator.merge(self.state(number), slots, other.state(number), other_slots)
+
+    def finish(self, number: int, slots: Int64s) -> Column:
+        """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""
+        return self._kept[number].accumulator.finish(self.state(number), slots)
+
+    @property
+    def changed(self) -> npt.NDArray[np.uint8]:
+        """A flag per slot for the caller to use; 0 in a new group."""
+        return self._spare.records[CHANGED]

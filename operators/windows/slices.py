@@ -1,0 +1,230 @@
+"""Slices: disjoint spans of event time of which windows are composed.
+
+A row belongs to one slice, whatever the overlap of windows; the result of a window is merged from
+its slices (Li et al., "No pane, no gain", SIGMOD Record 2005; Krishnamurthy, Wu and Franklin,
+SIGMOD 2006, for the pairs). A window of `size` every `slide` begins at the multiples k of the slide
+and ends r = size mod slide after one. So there are one or two slices per slide::
+
+    k · slide            k · slide + r                 (k + 1) · slide
+    │      slice 2k      │        slice 2k + 1         │                   (only one if r = 0)
+
+A slice is named by an int64; so is a window, by its k.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import BadRowError
+from ...transport.compiling import njit
+from .specifications import TimeWindow
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+
+__all__ = ["ColumnSlices", "Slices", "TimeSlices", "WholeInput"]
+
+_NS_PER_US = 1_000
+_LATEST_NS = (1 << 63) - 1
+
+
+class Slices(ABC):
+    """How rows are cut into slices, and which windows these make."""
+
+    @abstractmethod
+    def of(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """Return the slice of each row, int64 (n,)."""
+
+    @abstractmethod
+    def windows_of(self, slice_: int) -> range:
+        """Return the windows that a slice is part of."""
+
+    @abstractmethod
+    def slices_of(self, window: int) -> range:
+        """Return the slices of a window."""
+
+    @abstractmethod
+    def start_ns(self, window: int) -> int:
+        """Return when a window starts."""
+
+    @abstractmethod
+    def end_ns(self, window: int) -> int:
+        """Return when a window ends, exclusive."""
+
+    @abstractmethod
+    def first_open(self, watermark_ns: int) -> int:
+        """Return the least slice with a window that ends later: at `watermark_ns` + 2 ns or on."""
+
+    @abstractmethod
+    def first_unfired(self, watermark_ns: int) -> int:
+        """Return the least slice without a window that has ended: at `watermark_ns` + 1 ns."""
+
+
+class TimeSlices(Slices):
+    """Slices of tumbling and hopping windows, by the rows' event times."""
+
+    def __init__(self, window: TimeWindow) -> None:
+        self._window = window
+        self._slide = window.slide_ns
+        self._rest = window.size_ns % window.slide_ns
+        self._per_slide = 2 if self._rest else 1
+        self._whole = window.size_ns // window.slide_ns
+
+    def of(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """See `Slices.of`.
+
+        Raises:
+            BadRowError: a window would begin before 1677 or end after 2262, which 64-bit
+                nanoseconds cannot tell.
+        """
+        times = batch.times
+        assert times is not None  # checked while the topology was built
+        slices = np.empty(len(times), np.int64)
+        margin = 2 * self._window.size_ns
+        wrong = _slices_of_times(
+            times, self._window.start_ns, self._slide, self._rest, margin, slices
+        )
+        if wrong >= 0:
+            msg = (
+                f"a window at {np.datetime64(int(times[wrong]), 'ns')} would leave the years 1677"
+                f" to 2262: correct the event time of {batch.preview(wrong)}"
+            )
+            raise BadRowError(msg)
+        return slices
+
+    def windows_of(self, slice_: int) -> range:
+        """See `Slices.windows_of`."""
+        slide, second = divmod(slice_, self._per_slide)
+        # Behind the rest, the window that began `whole` slides ago has ended.
+        first = slide - self._whole + (1 if second or not self._rest else 0)
+        return range(first, slide + 1)
+
+    def slices_of(self, window: int) -> range:
+        """See `Slices.slices_of`."""
+        first = window * self._per_slide
+        return range(first, first + self._whole * self._per_slide + (1 if self._rest else 0))
+
+    def start_ns(self, window: int) -> int:
+        """See `Slices.start_ns`."""
+        return window * self._slide + self._window.start_ns
+
+    def end_ns(self, window: int) -> int:
+        """See `Slices.end_ns`."""
+        return self.start_ns(window) + self._window.size_ns
+
+    def first_open(self, watermark_ns: int) -> int:
+        """See `Slices.first_open`."""
+        return (self._last_ended(watermark_ns) + 1) * self._per_slide
+
+    def first_unfired(self, watermark_ns: int) -> int:
+        """See `Slices.first_unfired`."""
+        return self.slices_of(self._last_ended(watermark_ns)).stop
+
+    def _last_ended(self, watermark_ns: int) -> int:
+        """Return the last window that ends at `watermark_ns` + 1 ns or before."""
+        return (watermark_ns + 1 - self._window.size_ns - self._window.start_ns) // self._slide
+
+
+class ColumnSlices(Slices):
+    """Rows that belong to windows already: a slice is a window, named by its end in ns."""
+
+    def __init__(self, end_column: str) -> None:
+        self._end_column = end_column
+
+    def of(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """See `Slices.of`."""
+        column = batch.column(self._end_column)
+        unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[column.type.unit or "ns"]
+        return column.data * np.int64(unit)
+
+    def windows_of(self, slice_: int) -> range:
+        """See `Slices.windows_of`."""
+        return range(slice_, slice_ + 1)
+
+    def slices_of(self, window: int) -> range:
+        """See `Slices.slices_of`."""
+        return range(window, window + 1)
+
+    def start_ns(self, window: int) -> int:
+        """Return the end, too: the start is one of the rows' columns."""
+        return window
+
+    def end_ns(self, window: int) -> int:
+        """See `Slices.end_ns`."""
+        return window
+
+    def first_open(self, watermark_ns: int) -> int:
+        """See `Slices.first_open`."""
+        return watermark_ns + 2
+
+    def first_unfired(self, watermark_ns: int) -> int:
+        """See `Slices.first_unfired`."""
+        return watermark_ns + 2
+
+
+class WholeInput(Slices):
+    """One slice for everything, of a window that never ends: a group-by without a window."""
+
+    def of(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """See `Slices.of`."""
+        return np.zeros(batch.num_rows, np.int64)
+
+    def windows_of(self, slice_: int) -> range:
+        """See `Slices.windows_of`."""
+        return range(1)
+
+    def slices_of(self, window: int) -> range:
+        """See `Slices.slices_of`."""
+        return range(1)
+
+    def start_ns(self, window: int) -> int:
+        """See `Slices.start_ns`."""
+        return -_LATEST_NS
+
+    def end_ns(self, window: int) -> int:
+        """See `Slices.end_ns`."""
+        return _LATEST_NS
+
+    def first_open(self, watermark_ns: int) -> int:
+        """See `Slices.first_open`."""
+        return 0
+
+    def first_unfired(self, watermark_ns: int) -> int:
+        """See `Slices.first_unfired`."""
+        return 0
+
+
+@njit(cache=True, nogil=True)
+def _slices_of_times(
+    times: Any, origin: Any, slide: Any, rest: Any, margin: Any, slices: Any
+) -> int:
+    """Write the slice of each time; return the first row too near the ends of int64, else −1.
+
+    Rows of one slice mostly follow each other, so a row is compared with the bounds of the slice
+    before it first: a division takes several times as long.
+    """
+    lowest, highest = -_LATEST_NS + margin, _LATEST_NS - margin
+    lower = upper = np.int64(0)
+    current = np.int64(0)
+    for row in range(len(times)):
+        time = times[row]
+        if time < lower or time >= upper:
+            if time < lowest or time > highest:
+                return row
+            whole = (time - origin) // slide
+            lower = whole * slide + origin
+            upper = lower + slide
+            current = whole
+            if rest:
+                current = 2 * whole
+                if time - lower >= rest:
+                    current += 1
+                    lower += rest
+                else:
+                    upper = lower + rest
+        slices[row] = current
+    return -1

@@ -1,0 +1,117 @@
+"""A direct-mapped cache of (slice, key) → slot in front of the indexes.
+
+A key is recognised by its hash alone. That is exact where different keys always have different
+hashes, which holds for a single column of up to eight bytes (XXH64 of one 64-bit word is a
+bijection), and for no column at all. Other keys, and null, are looked up in the index every time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...transport.compiling import njit
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import DataType, Schema
+
+__all__ = ["SlotCache"]
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 16
+_HASH, _SLICE, _SLOT = 0, 1, 2
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_NO_VALIDITY = np.empty(0, np.bool_)
+
+
+class SlotCache:
+    """Slots of groups that were looked up lately.
+
+    A slice that was freed never comes back, so entries of freed slots match no row.
+
+    Args:
+        keys: the key columns; `hash_keys` hashes them.
+    """
+
+    def __init__(self, keys: Schema) -> None:
+        fields = list(keys)
+        self._column = fields[0].name if fields else None
+        self._is_exact = not fields or (len(fields) == 1 and _is_one_word(fields[0].type))
+        self._entries = np.full((_ENTRIES_MIN, 4), -1, np.int64)
+
+    def look_up(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Int64s, Int64s]:
+        """Return the slot of each row as far as it is known, and the rows where it is not.
+
+        Returns:
+            slots: int64 (n,), −1 where unknown.
+            missed: int64 (m,), the rows with −1, ascending.
+        """
+        rows = len(hashes)
+        if not self._is_exact:
+            return np.full(rows, -1, np.int64), np.arange(rows)
+        slots, missed = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        valid = self._validity(keys)
+        count = _look_up(self._entries, slices, hashes, valid, slots, missed)
+        return slots, missed[:count]
+
+    def enter(
+        self, slices: Int64s, hashes: Hashes, keys: Batch, slots: Int64s, rows: Int64s
+    ) -> None:
+        """Remember the slots of these rows, which `look_up` missed; not of null keys."""
+        if not self._is_exact:
+            return
+        if len(rows) > len(self._entries) // 4 and len(self._entries) < _ENTRIES_MAX:
+            self._entries = np.full((4 * len(self._entries), 4), -1, np.int64)
+        _enter(self._entries, slices, hashes, self._validity(keys), slots, rows)
+
+    def _validity(self, keys: Batch) -> npt.NDArray[np.bool_]:
+        validity = None if self._column is None else keys.column(self._column).validity
+        return _NO_VALIDITY if validity is None else validity
+
+
+def _is_one_word(kind: DataType) -> bool:
+    return kind.kind == "fixed" and kind.width <= 8 and kind.storage.kind in "biuf"
+
+
+@njit(inline="always")
+def _place(hashed: Any, slice_: Any, mask: Any) -> Any:
+    return np.int64((hashed + np.uint64(slice_) * _GOLDEN) & mask)
+
+
+@njit(cache=True, nogil=True)
+def _look_up(entries: Any, slices: Any, hashes: Any, validity: Any, slots: Any, missed: Any) -> int:
+    mask = np.uint64(len(entries) - 1)
+    nulls = len(validity) > 0
+    count = 0
+    for row in range(len(hashes)):
+        hashed, slice_ = hashes[row], slices[row]
+        at = _place(hashed, slice_, mask)
+        slot = entries[at, _SLOT]
+        known = np.uint64(entries[at, _HASH]) == hashed and entries[at, _SLICE] == slice_
+        if nulls and not validity[row]:
+            known = False
+        if not known or slot < 0:
+            slot = np.int64(-1)
+            missed[count] = row
+            count += 1
+        slots[row] = slot
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _enter(entries: Any, slices: Any, hashes: Any, validity: Any, slots: Any, rows: Any) -> None:
+    mask = np.uint64(len(entries) - 1)
+    nulls = len(validity) > 0
+    for number in range(len(rows)):
+        row = rows[number]
+        if nulls and not validity[row]:
+            continue
+        at = _place(hashes[row], slices[row], mask)
+        entries[at, _HASH] = np.int64(hashes[row])
+        entries[at, _SLICE] = slices[row]
+        entries[at, _SLOT] = slots[row]

@@ -1,0 +1,154 @@
+"""Windows as users ask for them: `window`, `session_window`, `count_window`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...configs.errors import InputError, TopologyError
+from .durations import Duration, describe_ns, duration_ns
+
+__all__ = [
+    "CountWindow",
+    "SessionWindow",
+    "TimeWindow",
+    "WindowSpecification",
+    "count_window",
+    "session_window",
+    "window",
+]
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """Windows of one length, tumbling or hopping; see `window`.
+
+    Attributes:
+        column: the event-time column.
+        size_ns: the length of a window.
+        slide_ns: the distance between the starts of windows; equal to `size_ns` if they tumble.
+        start_ns: a window starts at this many ns after 1970, modulo `slide_ns`.
+    """
+
+    column: str
+    size_ns: int
+    slide_ns: int
+    start_ns: int
+
+    def describe(self) -> str:
+        """Return the label that `explain` prints."""
+        size = describe_ns(self.size_ns)
+        if self.slide_ns == self.size_ns:
+            return f"tumbling window of {size}"
+        return f"hopping window of {size} every {describe_ns(self.slide_ns)}, by slices"
+
+
+@dataclass(frozen=True)
+class SessionWindow:
+    """Windows that end with a gap; see `session_window`."""
+
+    column: str
+    gap_ns: int
+
+    def describe(self) -> str:
+        """Return the label that `explain` prints."""
+        return f"session window with a gap of {describe_ns(self.gap_ns)}"
+
+
+@dataclass(frozen=True)
+class CountWindow:
+    """Windows of a number of rows; see `count_window`."""
+
+    rows: int
+
+    def describe(self) -> str:
+        """Return the label that `explain` prints."""
+        return f"count window of {self.rows} rows"
+
+
+WindowSpecification: TypeAlias = TimeWindow | SessionWindow | CountWindow
+
+
+def window(
+    column: str,
+    size: Duration,
+    slide: Duration | None = None,
+    start_time: Duration | None = None,
+) -> TimeWindow:
+    """Return windows of one length, for `group_by`: `window("date_time", "10 seconds")`.
+
+    A window holds the rows with start ≤ event time < end. Windows are aligned to 1970-01-01 in UTC,
+    also before it. With a `slide` shorter than the size they overlap, and a row is in several.
+
+    Args:
+        column: the event-time column of the stream, or `window_end` of windowed rows.
+        size: the length of a window: "10 seconds", a `timedelta`, or milliseconds.
+        slide: the distance between the starts of windows; by default the size.
+        start_time: shifts all windows: "15 minutes" lets hours begin at a quarter past.
+
+    Raises:
+        TopologyError: a duration is not valid, is zero or less, or the slide exceeds the size.
+    """
+    _check_column("window", column)
+    size_ns = _positive("window", "size", size)
+    slide_ns = size_ns if slide is None else _positive("window", "slide", slide)
+    if slide_ns > size_ns:
+        msg = (
+            f"window: the slide {slide!r} is larger than the size {size!r}, so rows between windows"
+            " would be in none: pass a slide of at most the size"
+        )
+        raise TopologyError(msg)
+    start_ns = 0 if start_time is None else _duration("window", "start_time", start_time)
+    return TimeWindow(column, size_ns, slide_ns, start_ns % slide_ns)
+
+
+def session_window(column: str, gap: Duration) -> SessionWindow:
+    """Return windows of activity, for `group_by`: `session_window("date_time", "10 seconds")`.
+
+    A session of a key holds rows each of which comes less than `gap` after another; it starts with
+    its first row and ends `gap` after its last one.
+
+    Args:
+        column: the event-time column of the stream.
+        gap: "10 seconds", a `timedelta`, or milliseconds.
+
+    Raises:
+        TopologyError: the gap is no duration, or zero or less.
+    """
+    _check_column("session_window", column)
+    return SessionWindow(column, _positive("session_window", "gap", gap))
+
+
+def count_window(rows: int) -> CountWindow:
+    """Return windows of a number of rows, for `group_by`: the next rows of a key, as they come.
+
+    Rows that do not fill a window when the input ends make no result.
+
+    Raises:
+        TopologyError: it is not a whole number from 1 on.
+    """
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        msg = f"count_window takes a number of rows from 1 on, not {rows!r}"
+        raise TopologyError(msg)
+    return CountWindow(rows)
+
+
+def _check_column(function: str, column: object) -> None:
+    if not isinstance(column, str) or not column:
+        msg = f"{function} takes the name of the event-time column first, not {column!r}"
+        raise TopologyError(msg)
+
+
+def _duration(function: str, parameter: str, value: object) -> int:
+    try:
+        return duration_ns(value, f"{function}: {parameter}")
+    except InputError as error:
+        raise TopologyError(str(error)) from None
+
+
+def _positive(function: str, parameter: str, value: object) -> int:
+    duration = _duration(function, parameter, value)
+    if duration <= 0:
+        msg = f"{function}: {parameter} is {value!r}: it must be longer than nothing"
+        raise TopologyError(msg)
+    return duration

@@ -1,0 +1,153 @@
+"""Tumbling and hopping windows against a plain Python model, on random rows in random order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.operators.windows import model
+from tests.operators.windows.driving import AGGREGATES, arrivals, drive
+from whale_ray.configs.errors import BadRowError
+from whale_ray.operators.windows.aggregate_windows import AggregateWindows
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.specifications import TimeWindow
+
+F = whale.functions
+US = 1_000
+NAMES = [one.output_name for one in AGGREGATES]
+TIMES = st.integers(-40 * US, 40 * US)
+WINDOWS = st.builds(
+    lambda slide, more, start: TimeWindow(
+        "time", (slide + more) * US, slide * US, start % slide * US
+    ),
+    st.integers(1, 12),
+    st.integers(0, 25),
+    st.integers(0, 11),
+)
+
+
+def _us(value) -> int:
+    return round((value - value.__class__(1970, 1, 1)).total_seconds() * 1e6)
+
+
+def _bounds(row) -> tuple[int, int]:
+    return _us(row["window_start"]) * US, _us(row["window_end"]) * US
+
+
+def _check(row, events) -> None:
+    expected = model.aggregates(events)
+    differing = [name for name in NAMES if not model.same(row[name], expected[name])]
+    assert not differing, [(name, row[name], expected[name]) for name in differing]
+
+
+@settings(max_examples=25)
+@given(batches=arrivals(TIMES), window=WINDOWS)
+def test_every_window_has_one_row_per_key_when_the_watermark_has_passed(batches, window):
+    process = AggregateWindows(Aggregation(("key",), window, AGGREGATES))
+    out = drive(process, batches)
+    expected, late = model.tumble(batches, window.size_ns, window.slide_ns, window.start_ns, 0)
+    assert len(out.late) == late
+    found = [(*_bounds(row), row["key"]) for row in out.rows]
+    assert len(found) == len(set(found))
+    assert set(found) == set(expected)
+    for key, row in zip(found, out.rows, strict=True):
+        _check(row, expected[key])
+    assert out.times == sorted(out.times)
+    assert all(time >= end - 1 for time, (_, end, _) in zip(out.times, found, strict=True))
+
+
+@settings(max_examples=25)
+@given(batches=arrivals(TIMES), window=WINDOWS, lateness=st.integers(1, 30), update=st.booleans())
+def test_the_newest_row_of_a_group_is_right_with_late_rows_and_updates(
+    batches, window, lateness, update
+):
+    asked = Aggregation(
+        ("key",),
+        window,
+        AGGREGATES,
+        output_mode="update" if update else "append",
+        allowed_lateness_ns=lateness * US,
+    )
+    process = AggregateWindows(asked)
+    out = drive(process, batches)
+    expected, late = model.tumble(
+        batches, window.size_ns, window.slide_ns, window.start_ns, lateness * US
+    )
+    assert len(out.late) == late
+    newest = {(*_bounds(row), row["key"]): row for row in out.rows}
+    assert set(newest) == set(expected)
+    for key, row in newest.items():
+        _check(row, expected[key])
+
+
+@settings(max_examples=25)
+@given(batches=arrivals(TIMES))
+def test_groups_without_a_window(batches):
+    process = AggregateWindows(Aggregation(("key",), None, AGGREGATES, output_mode="update"))
+    out = drive(process, batches)
+    newest = {row["key"]: row for row in out.rows}
+    events = [event for rows, _ in batches for event in rows]
+    assert set(newest) == {event.key for event in events}
+    for key, row in newest.items():
+        _check(row, [event for event in events if event.key == key])
+
+
+@settings(max_examples=25)
+@given(batches=arrivals(TIMES), window=WINDOWS)
+def test_windows_without_a_key(batches, window):
+    process = AggregateWindows(Aggregation((), window, (F.count().alias("rows"),)))
+    out = drive(process, batches)
+    events = [event for rows, _ in batches for event in rows]
+    unkeyed = [
+        ([model.Event(e.time_ns, None, None, None, None) for e in rows], mark)
+        for rows, mark in batches
+    ]
+    expected, late = model.tumble(unkeyed, window.size_ns, window.slide_ns, window.start_ns, 0)
+    assert {_bounds(row): row["rows"] for row in out.rows} == {
+        key[:2]: len(rows) for key, rows in expected.items()
+    }
+    assert late == len(out.late) <= len(events)
+
+
+def test_an_hour_of_windows_leaves_nothing_behind():
+    second = 1_000_000 * US
+    window = TimeWindow("time", 10 * second, 2 * second, 0)
+    asked = Aggregation(("key",), window, (F.count(), F.count_distinct("text"), F.min("text")))
+    process = AggregateWindows(asked)
+    sizes = []
+    batches = [
+        ([model.Event(at * second, at % 50, at, 0.5, f"text {at:04}")], at * second - 1)
+        for at in range(3600)
+    ]
+    original = process.on_watermark
+
+    def measured(watermark_ns, out):
+        original(watermark_ns, out)
+        sizes.append(process._state.nbytes)
+
+    process.on_watermark = measured
+    drive(process, batches)
+    assert max(sizes[100:]) <= max(sizes[:100])
+    assert process._state.slices == ()
+
+
+def test_a_sum_that_leaves_its_type_names_operator_key_and_window():
+    window = TimeWindow("time", 10 * US, 10 * US, 0)
+    process = AggregateWindows(Aggregation(("key",), window, (F.sum("number"),)))
+    events = [model.Event(5, 7, 2**63 - 1, None, None), model.Event(6, 7, 1, None, None)]
+    with pytest.raises(BadRowError) as raised:
+        drive(process, [(events, 0)])
+    assert str(raised.value) == (
+        "operator 'windows': sum(number) of key {key=7} in the window 1970-01-01T00:00:00.000000 to"
+        " 1970-01-01T00:00:00.000010: the sum 9223372036854775808 does not fit into an int64: cast"
+        " the column to decimal(38, 0) before"
+    )
+
+
+def test_a_time_at_the_end_of_what_nanoseconds_can_tell_is_refused():
+    window = TimeWindow("time", 10 * US, 10 * US, 0)
+    process = AggregateWindows(Aggregation(("key",), window, (F.count(),)))
+    with pytest.raises(BadRowError, match="would leave the years 1677 to 2262"):
+        drive(process, [([model.Event(2**63 - 2, 1, 1, None, None)], 0)])

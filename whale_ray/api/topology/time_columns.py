@@ -1,0 +1,44 @@
+"""Where the event times of a stream come from."""
+
+from __future__ import annotations
+
+from ...operators.windows.aggregation import WINDOW_END, Aggregation
+from ...plan.logical import MAIN, OperatorKind, OutputKey
+from .registry import Registry
+
+
+def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] | None:
+    """Return the columns from which the rows of an output have their event times.
+
+    Those of its sources, whatever has become of the columns; `window_end` for results of windows;
+    None behind a user's own process, whose rows have the times that it gives them.
+    """
+    operator_id, output = source
+    node = registry.node(operator_id)
+    if node.kind is OperatorKind.SOURCE:
+        return frozenset() if node.event_time is None else frozenset({node.event_time.column})
+    if isinstance(node.payload, Aggregation) and output == MAIN:
+        has_end = node.payload.has_window_columns or node.payload.within_windows
+        return frozenset({WINDOW_END}) if has_end else None
+    if node.kind.is_stateful and not isinstance(node.payload, Aggregation):
+        return None
+    found: set[str] = set()
+    for feed in node.inputs:
+        columns = event_time_columns(registry, feed.source)
+        if columns is None:
+            return None
+        found |= columns
+    return frozenset(found)
+
+
+def event_time_zone(registry: Registry, operator_id: str) -> str | None:
+    """Return the time zone of the event-time columns, if they all have the same, else None."""
+    zones: set[str | None] = set()
+    waiting = [operator_id]
+    while waiting:
+        node = registry.node(waiting.pop())
+        waiting += [feed.upstream for feed in node.inputs]
+        if node.event_time is not None:
+            kind = (registry.columns((node.id, MAIN)) or {}).get(node.event_time.column)
+            zones.add(None if kind is None else kind.timezone)
+    return zones.pop() if len(zones) == 1 else None
