@@ -171,7 +171,9 @@ class MakesRows(Learning):
         self, rows: list[Any], times: npt.NDArray[np.int64] | None, batch: Batch
     ) -> Batch | None:
         """Return a function's rows, with what waited before them; None if they have to wait."""
-        for kind in set(map(type, rows)):
+        from ..transport.wire.value_kinds import classes_of
+
+        for kind in classes_of(rows):
             if not issubclass(kind, Mapping):
                 wrong = next(row for row in rows if type(row) is kind)
                 fix = "return a mapping of column name → value, such as {**row, 'speed': 0}"

@@ -21,7 +21,7 @@ from .arrow import column_from_arrow, column_to_arrow, type_from_arrow, type_to_
 from .batch import Batch
 from .column import BytesView, Column, is_frozen
 from .types import DataType, Field, Schema, as_type, shared_schema
-from .value_kinds import fitted, is_null
+from .value_kinds import classes_of, fitted, is_null
 
 _NUMBERS = "?biuf"
 _FRACTIONS = (float, np.floating, decimal.Decimal)
@@ -135,7 +135,7 @@ def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
     """
     is_instant = kind.family == "timestamp" and kind.unit == "us"
     wanted = datetime.datetime if is_instant else _EXACT_CLASSES.get(kind.name)
-    if wanted is None or set(map(type, values)) != {wanted}:
+    if wanted is None or classes_of(values) != {wanted}:
         return None
     data: np.ndarray[Any, Any] | None
     try:
@@ -289,7 +289,7 @@ def _may_round(values: Sequence[Any], wanted: pa.DataType) -> bool:
         rounded = (*_FRACTIONS, *_TIMES) if is_coarse else _FRACTIONS
     else:
         return False
-    return any(issubclass(kind, rounded) for kind in set(map(type, values)))
+    return any(issubclass(kind, rounded) for kind in classes_of(values))
 
 
 def _check_names(columns: Mapping[str, Any], schema: Schema, what: str) -> None:
