@@ -21,12 +21,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import psutil
 import pytest
 
 from tests.runs import alone_in, await_ends, begin_run, has_ended, is_of_this_run
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.scheduling import SlowFilesFirst
 
 DATA_VARIABLE = "WHALE_RAY_DATA"
 STRICT_VARIABLE = "WHALE_RAY_FAIL_ON_SKIP"
@@ -202,3 +208,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Be strict about skips where asked to."""
     if os.environ.get(STRICT_VARIABLE) == "1":
         config.pluginmanager.register(StrictSkips(), "whale-ray-strict-skips")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SlowFilesFirst | None:
+    """Give the slow files to xdist's workers first, where it gives them whole files."""
+    from tests.scheduling import SlowFilesFirst  # xdist is not there wherever tests run
+
+    return SlowFilesFirst(config, log) if config.getoption("dist") == "loadfile" else None
