@@ -88,6 +88,11 @@ class SinkResult:
     partial: bool = False
     table: pyarrow.Table | None = field(default=None, repr=False)
 
+    @property
+    def whereabouts(self) -> str:
+        """Where the rows are, in words."""
+        return f"in {self.path or 'memory'}"
+
     def to_arrow(self) -> pyarrow.Table:
         """Return all rows as an Arrow table, read from the files if there are any."""
         import pyarrow as pa

@@ -42,6 +42,15 @@ class RowStream(Protocol):
 class HandedOver(SinkResult):
     """The result of a sink that passed its rows to a function and kept none."""
 
+    @property
+    def whereabouts(self) -> str:
+        """Where the rows are, in words."""
+        return "passed on, none of them kept"
+
+    def preview(self, rows: int = 5) -> list[dict[str, Any]]:
+        """Return no rows."""
+        return []
+
     def to_arrow(self) -> pyarrow.Table:
         """Raise `UsageError`: no row is kept."""
         msg = (

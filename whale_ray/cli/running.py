@@ -187,8 +187,8 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
         return 0
     outcome = job.outcome()
     for name, result in outcome.results.items():
-        where = f"{result.path or 'memory'}{NOT_READ if result.partial else ''}"
-        sys.stdout.write(f"{name}: {result.rows:,} rows in {where}\n")
+        where = f"{result.whereabouts}{NOT_READ if result.partial else ''}"
+        sys.stdout.write(f"{name}: {result.rows:,} rows {where}\n")
         if result.path is None:
             sys.stdout.write(preview(result))
     if outcome.restarts:

@@ -14,9 +14,10 @@ _CELL_WIDTH_MAX = 40
 
 def preview(result: SinkResult) -> str:
     """Return the first rows of a result as text, and how many more there are; "" without rows."""
-    if not result.rows:
+    rows = result.preview(PREVIEW_ROWS) if result.rows else []
+    if not rows:
         return ""
-    lines = table(result.preview(PREVIEW_ROWS), ".6g")
+    lines = table(rows, ".6g")
     if result.rows > PREVIEW_ROWS:
         lines.append(f"  … and {result.rows - PREVIEW_ROWS:,} more")
     return "\n".join(lines) + "\n"

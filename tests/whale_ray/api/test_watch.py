@@ -132,6 +132,20 @@ def test_a_users_topology_shows_its_progress_and_previews_its_rows(
         )
 
 
+def test_of_rows_that_were_printed_none_are_said_to_be_in_memory(
+    tmp_path: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fares.py").write_text(
+        "import whale_ray as whale\n"
+        "t = whale.Topology('fares')\n"
+        "source = t.source(whale.sources.iterable([{'km': 3}]), id='trips')\n"
+        "source.sink(whale.sinks.print(), id='out')\n"
+    )
+    assert main(["run", "fares.py", "--on", "inline"]) == 0
+    assert capsys.readouterr().out == "{'km': 3}\nout: 1 rows passed on, none of them kept\n"
+
+
 @given(
     st.lists(st.tuples(*[st.integers(0, 10**12)] * 3), min_size=2, max_size=2),
     st.integers(1, 10**10),
