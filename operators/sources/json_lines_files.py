@@ -20,11 +20,13 @@ from .block_parser import BlockParser, Fault, no_line, reason_of
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, text_type, widen
 from .json_values import readable, restore
+from .malformed_records import suspicious_objects
 from .text_blocks import TextBlock
 from .text_encoding import UTF_8, check_encoding, undecodable
 from .text_source import TextSource, take_schema
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
 
     from .text_source import SchemaLike
@@ -80,7 +82,18 @@ class JsonLinesSource(TextSource):
         def parse(data: bytes) -> pa.Table:
             return _parse(data, schema, "ignore" if chosen else "error")
 
-        return BlockParser(parse, self.on_bad_rows, _REMEDY, self.encoding, rejected), block
+        def find_suspicious(records: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+            return suspicious_objects(records, schema, others=chosen)
+
+        parser = BlockParser(
+            parse,
+            self.on_bad_rows,
+            _REMEDY,
+            self.encoding,
+            rejected,
+            find_suspicious=find_suspicious,
+        )
+        return parser, block
 
 
 def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"]) -> pa.Table:

@@ -1,19 +1,20 @@
-"""Finds records of a block of CSV that are certainly malformed, all in one pass.
+"""Finds malformed records of a block of text in few parses.
 
 Arrow rejects a block as a whole, and bisection takes about ten parses per malformed record. Most of
-these can be recognized by their text: the number of their fields is wrong, or a field does not
+these can be recognized by the text of CSV: the number of their fields is wrong, or a field does not
 match the pattern of its type. So the fields of a block are read once, as bytes, and matched against
 the patterns. A record that matches may still be malformed, such as one of the 30th of February: if
-the others cannot be parsed at once, Python tells which of their values are suspicious, and records
-with such a value are parsed alone.
+the others cannot be parsed at once, Python tells which are suspicious, and these are parsed alone.
+JSON records are only examined in this second way.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,6 +59,34 @@ def suspicious_values(fields: pa.Table, schema: pa.Schema) -> npt.NDArray[np.boo
             values = fields.column(field.name).to_pylist()
             found |= [value is not None and not _reads(read, value) for value in values]
     return found
+
+
+def suspicious_objects(
+    records: Sequence[bytes], schema: pa.Schema, *, others: bool
+) -> npt.NDArray[np.bool_]:
+    """Return which JSON records Python does not read as an object of a schema, shape (records,).
+
+    Arrow reads some of them, and fails for some others.
+
+    Args:
+        records: the records with their line ends.
+        schema: the columns.
+        others: whether objects may have other names, too.
+    """
+    fits = {field.name: _json_check_of(field.type) for field in schema}
+
+    def is_suspicious(record: bytes) -> bool:
+        try:
+            value = json.loads(record)
+        except ValueError:
+            return bool(record.strip())
+        if not isinstance(value, dict) or not (others or value.keys() <= fits.keys()):
+            return True
+        return not all(
+            value.get(name) is None or check(value[name]) for name, check in fits.items()
+        )
+
+    return np.fromiter(map(is_suspicious, records), bool, len(records))
 
 
 def of_all_records(
@@ -126,7 +155,7 @@ def _pattern_of(kind: pa.DataType) -> str | None:
 
 def _reads(read: Callable[[str], object], value: bytes) -> bool:
     try:
-        read(value.decode("ascii").strip())
+        read(value.decode().strip())
     except (ValueError, ArithmeticError):
         return False
     return True
@@ -156,6 +185,23 @@ def _reader_of(kind: pa.DataType) -> Callable[[str], object] | None:
         has_zone = kind.tz is not None
         return lambda text: _timestamp(text, has_zone)
     return None
+
+
+def _json_check_of(kind: pa.DataType) -> Callable[[Any], bool]:
+    """Return whether a value of JSON, which is not null, looks like one of a type."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(kind):
+        return lambda value: isinstance(value, bool)
+    if pa.types.is_integer(kind):
+        values = _range_of(kind)
+        return lambda value: type(value) is int and value in values
+    if pa.types.is_floating(kind):
+        return lambda value: type(value) in (int, float)
+    if pa.types.is_decimal(kind):
+        return lambda value: type(value) in (int, float, str)
+    read = _reader_of(kind) or str
+    return lambda value: isinstance(value, str) and _reads(read, value.encode())
 
 
 def _range_of(kind: pa.DataType) -> range:

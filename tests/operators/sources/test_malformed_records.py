@@ -10,6 +10,7 @@ import pytest
 
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators import sources
+from whale_ray.operators.sources import json_lines_files
 from whale_ray.operators.sources.csv_files import CsvSource
 from whale_ray.testing import instance_context, read_all
 
@@ -101,6 +102,28 @@ def test_malformed_lines_that_look_right_take_a_parse_each(
     path.write_text("n,v\n" + (f"1,{good}\n" * 99 + f"1,{bad}\n") * 20)
     parses = counted_parses(monkeypatch)
     source = sources.csv(path, schema={"n": "int64", "v": kind}).with_bad_rows("drop")
+    assert sum(batch.num_rows for batch in read_all(source)) == 20 * 99
+    assert len(parses) == 2 + 20 + 1
+
+
+OBJECTS = ['{"n": 1, "v"', "[]", '{"n": "x", "v": 1.5}', '{"n": 1.5, "v": 1.5}', "{} {}", "nothing"]
+
+
+@pytest.mark.parametrize("bad", OBJECTS)
+def test_malformed_objects_take_a_parse_each(
+    bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(('{"n": 1, "v": 1.5}\n' * 99 + f"{bad}\n") * 20)
+    parses = []
+    parse = json_lines_files._parse
+
+    def counted(data: bytes, *others: Any) -> Any:
+        parses.append(len(data))
+        return parse(data, *others)
+
+    monkeypatch.setattr(json_lines_files, "_parse", counted)
+    source = sources.json_lines(path, schema={"n": "int64", "v": "float64"}).with_bad_rows("drop")
     assert sum(batch.num_rows for batch in read_all(source)) == 20 * 99
     assert len(parses) == 2 + 20 + 1
 
