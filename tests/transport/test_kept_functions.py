@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from numba.core import config
 
 ARGUMENTS = """
 from typing import NamedTuple
@@ -70,6 +71,7 @@ class Package:
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
     """Return the package with both kernels compiled and kept."""
+    monkeypatch.setattr(config, "CACHE_DIR", "")  # kept beside the kernels, wherever others are
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # changes follow each other too quickly
     package = Package(tmp_path, monkeypatch)
     package.rename_class("Before")
