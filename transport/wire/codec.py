@@ -232,7 +232,12 @@ def decode(frame: Buffer, schemas: dict[int, Schema]) -> Message:
 
 def warm_up() -> None:
     """Load or compile all kernels, so that no message waits for that."""
-    batch = Batch.from_pydict({"text": ["a", None], "flag": [True, False]})
+    import pyarrow as pa
+
+    # Not from a list: for that pyarrow would load pandas, if it is installed.
+    offsets = pa.py_buffer(np.array([0, 1, 1], np.int32))
+    texts = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a"), pa.py_buffer(b"\x01"))
+    batch = Batch.from_pydict({"text": texts, "flag": np.array([True, False])})
     batch = batch.with_times(np.arange(2)).copy()
     schemas = {batch.schema.schema_id: batch.schema}
     indices = np.array([1, 0])

@@ -262,6 +262,8 @@ def _arrow_array(values: Any, wanted: pa.DataType | None) -> pa.Array | pa.Chunk
         array = pa.array(values if values.dtype.isnative else values.astype(values.dtype.name))
         return array if wanted is None else array.cast(wanted)
     if wanted is not None and isinstance(values, list | tuple):
+        if not values:
+            return pa.nulls(0, wanted)  # pa.array loads pandas, if it is installed
         if (lost := _loses_time(values, wanted)) is not None:
             msg = f"{lost!r} would lose its {'time' if pa.types.is_date(wanted) else 'zone'}"
             raise ValueError(msg)

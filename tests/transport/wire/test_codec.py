@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -333,6 +335,25 @@ def test_what_cannot_be_written_is_refused():
 
 def test_warm_up_compiles_everything():
     warm_up()
+
+
+WORKER_STARTS = """
+import sys
+import whale_ray.worker.worker
+import whale_ray.applications.ride_hailing.topology
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.codec import warm_up
+from whale_ray.transport.wire.types import Schema
+
+warm_up()
+Batch.empty(Schema.of(text=str, number=int, flag=bool))
+assert "pyarrow" in sys.modules
+assert "pandas" not in sys.modules
+"""
+
+
+def test_a_worker_starts_without_pandas():
+    subprocess.run([sys.executable, "-c", WORKER_STARTS], check=True, timeout=100)
 
 
 def test_arrow_results_over_received_memory_are_not_owned():
