@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ...transport.compiling import njit
-from ..expressions.evaluation import Environment
 from ..process import InputOrder, InstanceContext, Output, Process
-from .aggregation import LATE, OUTPUTS, WINDOW_END, Aggregation
+from .aggregation import LATE, OUTPUTS, WINDOW_END, Aggregation, evaluated_inputs
 from .group_state import GroupState
 from .slices import ColumnSlices, Slices, TimeSlices, WholeInput
 from .specifications import TimeWindow
@@ -67,12 +66,7 @@ class AggregateWindows(Process):
             return
         keys = batch.select(self._asked.keys)
         slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
-        environment = Environment(batch)
-        inputs = [
-            [environment.evaluate(one) for one in aggregate.inputs]
-            for aggregate in self._asked.aggregates
-        ]
-        groups.update(slots, inputs, batch.times)
+        groups.update(slots, evaluated_inputs(self._asked.aggregates, batch), batch.times)
         if batch.times is not None:
             self._latest_ns = max(int(batch.times.max()), self._latest_ns or _NO_WATERMARK_NS)
         self._note_changes(slices, slots)
@@ -212,7 +206,7 @@ class AggregateWindows(Process):
             return
         start_ns, end_ns = self._slices.start_ns(window), self._slices.end_ns(window)
         starts, ends = (np.full(len(slots), bound, np.int64) for bound in (start_ns, end_ns))
-        rows = self._results.rows(groups, slots, starts, ends)
+        rows = self._results.rows(groups.keys_of(slots), groups, slots, starts, ends)
         time_ns = self._latest_ns if isinstance(self._slices, WholeInput) else end_ns - 1
         if time_ns is None:
             out.emit(rows)
@@ -291,7 +285,11 @@ class AggregateWindows(Process):
 def _slices_of(aggregation: Aggregation) -> Slices:
     if isinstance(aggregation.window, TimeWindow):
         return TimeSlices(aggregation.window)
-    return ColumnSlices(WINDOW_END) if aggregation.within_windows else WholeInput()
+    return (
+        ColumnSlices(WINDOW_END, aggregation.of_sessions)
+        if aggregation.within_windows
+        else WholeInput()
+    )
 
 
 @njit(cache=True, nogil=True)

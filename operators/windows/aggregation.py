@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ...configs.errors import ExpressionError
 from .durations import describe_ns
-from .specifications import SessionWindow, TimeWindow, WindowSpecification
+from .specifications import CountWindow, SessionWindow, TimeWindow, WindowSpecification
 
 if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.column import Column
     from ...transport.wire.types import DataType, Schema
     from ..aggregates.accumulator import Accumulator
     from ..aggregates.aggregate import Aggregate
     from ..process import Process
 
-__all__ = ["LATE", "MAIN", "OUTPUTS", "WINDOW_END", "WINDOW_START", "Aggregation", "OutputMode"]
+__all__ = [
+    "LATE",
+    "MAIN",
+    "OUTPUTS",
+    "WINDOW_END",
+    "WINDOW_START",
+    "Aggregation",
+    "OutputMode",
+    "evaluated_inputs",
+]
 
 OutputMode: TypeAlias = Literal["append", "update"]
 
@@ -36,6 +47,7 @@ class Aggregation:
         window: None for a group-by without a window.
         aggregates: what is computed for each group.
         within_windows: whether rows are results of windows, grouped by their `window_end`.
+        of_sessions: whether these windows are sessions.
         time_zone: of the event-time column, which the bounds of windows get as well.
         output_mode: `append`: one row of a group when its window closes; `update`: the rows of
             groups that have changed.
@@ -47,6 +59,7 @@ class Aggregation:
     window: WindowSpecification | None
     aggregates: tuple[Aggregate, ...]
     within_windows: bool = False
+    of_sessions: bool = False
     time_zone: str | None = None
     output_mode: OutputMode = "append"
     trigger_ns: int | None = None
@@ -125,5 +138,19 @@ class Aggregation:
     def __call__(self) -> Process:
         """Return a new operator."""
         from .aggregate_windows import AggregateWindows
+        from .count_windows import CountWindows
+        from .session_windows import SessionWindows
 
+        if isinstance(self.window, SessionWindow):
+            return SessionWindows(self)
+        if isinstance(self.window, CountWindow):
+            return CountWindows(self)
         return AggregateWindows(self)
+
+
+def evaluated_inputs(aggregates: Sequence[Aggregate], batch: Batch) -> list[list[Column]]:
+    """Return the columns that each aggregate reads, computed for a batch."""
+    from ..expressions.evaluation import Environment
+
+    environment = Environment(batch)
+    return [[environment.evaluate(one) for one in each.inputs] for each in aggregates]

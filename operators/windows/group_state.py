@@ -49,6 +49,7 @@ class GroupState:
         keys: the key columns; none for one group per slice.
         accumulators: what is computed for each group.
         context: whose memory for state it takes, and which name messages have.
+        more: fields for the caller to use.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class GroupState:
         keys: Schema,
         accumulators: Sequence[Accumulator],
         context: InstanceContext,
+        more: Sequence[RecordField] = (),
     ) -> None:
-        fields = [RecordField(CHANGED, np.dtype(np.uint8))]
+        fields = [RecordField(CHANGED, np.dtype(np.uint8)), *more]
         self._kept: list[_Kept] = []
         for number, accumulator in enumerate(accumulators):
             names, objects = {}, {}
@@ -146,6 +148,14 @@ class GroupState:
         """Return the key columns of groups."""
         return self._spare.keys_of(slots)
 
+    def delete(self, slots: Int64s) -> None:
+        """Drop single groups, all of one slice; their keys must not come back."""
+        for kept in self._kept:
+            for objects in kept.objects.values():
+                objects.drop(slots)
+        for store in self._stores.values():
+            store.delete(slots)
+
     def free(self, slice_: int) -> None:
         """Drop all groups of a slice and give their memory back."""
         store = self._stores.pop(slice_, None)
@@ -189,7 +199,11 @@ class GroupState:
         """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""
         return self._kept[number].accumulator.finish(self.state(number), slots)
 
+    def field(self, name: str) -> npt.NDArray[Any]:
+        """Return one of the fields for the caller's use, by slot."""
+        return self._spare.records[name]
+
     @property
     def changed(self) -> npt.NDArray[np.uint8]:
         """A flag per slot for the caller to use; 0 in a new group."""
-        return self._spare.records[CHANGED]
+        return self.field(CHANGED)

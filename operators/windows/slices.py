@@ -130,10 +130,17 @@ class TimeSlices(Slices):
 
 
 class ColumnSlices(Slices):
-    """Rows that belong to windows already: a slice is a window, named by its end in ns."""
+    """Rows that belong to windows already: a slice is a window, named by its end in ns.
 
-    def __init__(self, end_column: str) -> None:
+    Args:
+        end_column: the column with the windows' ends.
+        sessions: whether the windows are sessions: their results come, and have event times, 1 ns
+            later than those of other windows.
+    """
+
+    def __init__(self, end_column: str, sessions: bool) -> None:
         self._end_column = end_column
+        self._later = 1 if sessions else 0
 
     def of(self, batch: Batch) -> npt.NDArray[np.int64]:
         """See `Slices.of`."""
@@ -150,20 +157,20 @@ class ColumnSlices(Slices):
         return range(window, window + 1)
 
     def start_ns(self, window: int) -> int:
-        """Return the end, too: the start is one of the rows' columns."""
+        """Return the end that the rows say: the start is one of their columns."""
         return window
 
     def end_ns(self, window: int) -> int:
         """See `Slices.end_ns`."""
-        return window
+        return window + self._later
 
     def first_open(self, watermark_ns: int) -> int:
         """See `Slices.first_open`."""
-        return watermark_ns + 2
+        return watermark_ns + 2 - self._later
 
     def first_unfired(self, watermark_ns: int) -> int:
         """See `Slices.first_unfired`."""
-        return watermark_ns + 2
+        return watermark_ns + 2 - self._later
 
 
 class WholeInput(Slices):

@@ -105,8 +105,8 @@ def window(
 def session_window(column: str, gap: Duration) -> SessionWindow:
     """Return windows of activity, for `group_by`: `session_window("date_time", "10 seconds")`.
 
-    A session of a key holds rows each of which comes less than `gap` after another; it starts with
-    its first row and ends `gap` after its last one.
+    Rows of a key are in one session as long as each is at most `gap` from another. A session starts
+    with its first row, and ends `gap` after its last one, which is its event time.
 
     Args:
         column: the event-time column of the stream.

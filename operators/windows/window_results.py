@@ -38,10 +38,13 @@ class WindowResults:
         self._schema = schema
         self._operator = operator
 
-    def rows(self, groups: GroupState, slots: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Batch:
+    def rows(
+        self, keys: Batch, groups: GroupState, slots: Int64s, starts_ns: Int64s, ends_ns: Int64s
+    ) -> Batch:
         """Return one row per group.
 
         Args:
+            keys: the key columns of the groups.
             groups: where the groups are.
             slots: the groups, int64 (n,).
             starts_ns, ends_ns: the bounds of their windows, int64 (n,); not used where the result
@@ -50,7 +53,6 @@ class WindowResults:
         Raises:
             BadRowError: a result does not fit its type; the message names operator, key and window.
         """
-        keys = groups.keys_of(slots)
         columns: list[Column] = []
         if self._aggregation.has_window_columns:
             kind = self._schema.fields[0].type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,14 @@ import numpy as np
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.operators.windows.model import NO_WATERMARK_NS, Event
+from tests.operators.windows.model import NO_WATERMARK_NS, Event, aggregates, same
 from whale_ray.operators.process import Output, Process
 from whale_ray.testing import instance_context
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
 F = whale.functions
+EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC).replace(tzinfo=None)
 EVENTS = Schema.of(key="int32", number="int64", ratio="double", text="string")
 
 AGGREGATES = (
@@ -66,6 +68,21 @@ class Emitted(Output):
 
     def emit_rows(self, rows) -> None:
         raise AssertionError("these operators emit columns")
+
+
+def bounds(row: dict[str, Any]) -> tuple[int, int]:
+    """Return the bounds of a result's window, ns since 1970."""
+    us = datetime.timedelta(microseconds=1)
+    start, end = ((row[name] - EPOCH) // us * 1_000 for name in ("window_start", "window_end"))
+    return start, end
+
+
+def check(row: dict[str, Any], events: list[Event]) -> None:
+    """Compare a result with the aggregates of its rows."""
+    expected = aggregates(events)
+    names = [one.output_name for one in AGGREGATES]
+    differing = [name for name in names if not same(row[name], expected[name])]
+    assert not differing, [(name, row[name], expected[name]) for name in differing]
 
 
 def batch_of(events: Sequence[Event]) -> Batch:

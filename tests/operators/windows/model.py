@@ -58,20 +58,37 @@ def tumble(
     return groups, late
 
 
-def sessions(events: Sequence[Event], gap: int) -> dict[tuple[int, int, Any], list[Event]]:
-    """Return the rows of each session, in the order of arrival."""
-    found: dict[tuple[int, int, Any], list[Event]] = {}
-    for key in {event.key for event in events}:
-        mine = sorted((e for e in events if e.key == key), key=lambda event: event.time_ns)
-        session: list[Event] = []
-        for event in [*mine, None]:
-            if session and (event is None or event.time_ns - session[-1].time_ns >= gap):
-                bounds = (session[0].time_ns, session[-1].time_ns + gap)
-                found[*bounds, key] = [e for e in events if e in session and e.key == key]
-                session = []
-            if event is not None:
-                session.append(event)
-    return found
+def sessions(
+    batches: Iterable[tuple[Sequence[Event], int]], gap: int
+) -> tuple[dict[tuple[int, int, Any], list[Event]], int]:
+    """Return the rows of each session, in the order of arrival, and the late rows.
+
+    Rows at most `gap` apart are in one session. It is closed once the watermark has passed its
+    end, `gap` behind its last row; a row that would make a session that is closed is late.
+    """
+    opened: list[tuple[Any, list[Event]]] = []
+    closed: dict[tuple[int, int, Any], list[Event]] = {}
+    watermark_ns, late = NO_WATERMARK_NS, 0
+    for events, after_ns in [*batches, ((), 1 << 62)]:
+        for event in events:
+            joined = [
+                (key, rows)
+                for key, rows in opened
+                if key == event.key and any(abs(r.time_ns - event.time_ns) <= gap for r in rows)
+            ]
+            if not joined and event.time_ns + gap <= watermark_ns:
+                late += 1
+                continue
+            opened = [one for one in opened if one not in joined]
+            rows = [row for _, rows in joined for row in rows]
+            opened.append((event.key, [*rows, event]))
+        watermark_ns = max(watermark_ns, after_ns)
+        for key, rows in list(opened):
+            end = max(row.time_ns for row in rows) + gap
+            if end <= watermark_ns:
+                closed[min(row.time_ns for row in rows), end, key] = rows
+                opened.remove((key, rows))
+    return closed, late
 
 
 def _known(values: Iterable[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows import model
-from tests.operators.windows.driving import AGGREGATES, arrivals, drive
+from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, check, drive
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -16,7 +16,6 @@ from whale_ray.operators.windows.specifications import TimeWindow
 
 F = whale.functions
 US = 1_000
-NAMES = [one.output_name for one in AGGREGATES]
 TIMES = st.integers(-40 * US, 40 * US)
 WINDOWS = st.builds(
     lambda slide, more, start: TimeWindow(
@@ -28,20 +27,6 @@ WINDOWS = st.builds(
 )
 
 
-def _us(value) -> int:
-    return round((value - value.__class__(1970, 1, 1)).total_seconds() * 1e6)
-
-
-def _bounds(row) -> tuple[int, int]:
-    return _us(row["window_start"]) * US, _us(row["window_end"]) * US
-
-
-def _check(row, events) -> None:
-    expected = model.aggregates(events)
-    differing = [name for name in NAMES if not model.same(row[name], expected[name])]
-    assert not differing, [(name, row[name], expected[name]) for name in differing]
-
-
 @settings(max_examples=25)
 @given(batches=arrivals(TIMES), window=WINDOWS)
 def test_every_window_has_one_row_per_key_when_the_watermark_has_passed(batches, window):
@@ -49,11 +34,11 @@ def test_every_window_has_one_row_per_key_when_the_watermark_has_passed(batches,
     out = drive(process, batches)
     expected, late = model.tumble(batches, window.size_ns, window.slide_ns, window.start_ns, 0)
     assert len(out.late) == late
-    found = [(*_bounds(row), row["key"]) for row in out.rows]
+    found = [(*bounds(row), row["key"]) for row in out.rows]
     assert len(found) == len(set(found))
     assert set(found) == set(expected)
     for key, row in zip(found, out.rows, strict=True):
-        _check(row, expected[key])
+        check(row, expected[key])
     assert out.times == sorted(out.times)
     assert all(time >= end - 1 for time, (_, end, _) in zip(out.times, found, strict=True))
 
@@ -76,10 +61,10 @@ def test_the_newest_row_of_a_group_is_right_with_late_rows_and_updates(
         batches, window.size_ns, window.slide_ns, window.start_ns, lateness * US
     )
     assert len(out.late) == late
-    newest = {(*_bounds(row), row["key"]): row for row in out.rows}
+    newest = {(*bounds(row), row["key"]): row for row in out.rows}
     assert set(newest) == set(expected)
     for key, row in newest.items():
-        _check(row, expected[key])
+        check(row, expected[key])
 
 
 @settings(max_examples=25)
@@ -91,7 +76,7 @@ def test_groups_without_a_window(batches):
     events = [event for rows, _ in batches for event in rows]
     assert set(newest) == {event.key for event in events}
     for key, row in newest.items():
-        _check(row, [event for event in events if event.key == key])
+        check(row, [event for event in events if event.key == key])
 
 
 @settings(max_examples=25)
@@ -105,7 +90,7 @@ def test_windows_without_a_key(batches, window):
         for rows, mark in batches
     ]
     expected, late = model.tumble(unkeyed, window.size_ns, window.slide_ns, window.start_ns, 0)
-    assert {_bounds(row): row["rows"] for row in out.rows} == {
+    assert {bounds(row): row["rows"] for row in out.rows} == {
         key[:2]: len(rows) for key, rows in expected.items()
     }
     assert late == len(out.late) <= len(events)

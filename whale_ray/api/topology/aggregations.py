@@ -27,7 +27,7 @@ from . import misuse
 from .checks import check_choice, describe_value, mistake
 from .known import KnownColumns, as_known_schema, check_columns
 from .locations import caller_location
-from .time_columns import event_time_columns, event_time_zone
+from .time_columns import are_of_sessions, event_time_columns, event_time_zone
 
 if TYPE_CHECKING:
     from ...operators.windows.durations import Duration
@@ -99,6 +99,7 @@ class GroupedRows:
             window=self._window,
             aggregates=checked,
             within_windows=self._within_windows,
+            of_sessions=self._within_windows and are_of_sessions(registry, self._stream._source),
             time_zone=event_time_zone(registry, self._stream.id),
             output_mode=mode,
             trigger_ns=None if trigger is None else _duration(operator_id, "trigger", trigger),
@@ -164,6 +165,12 @@ class GroupedRows:
     def _lateness(self, operator_id: str, given: object) -> int:
         lateness = _duration(operator_id, "allowed_lateness", given)
         timed = isinstance(self._window, (TimeWindow, SessionWindow)) or self._within_windows
+        if lateness and isinstance(self._window, SessionWindow):
+            raise mistake(
+                operator_id,
+                "a session takes no rows once it has ended, since other bounds would make it"
+                " another one: leave out allowed_lateness, or raise max_out_of_order_ms",
+            )
         if lateness and not timed:
             raise mistake(operator_id, "allowed_lateness has no effect without a window in time")
         return lateness

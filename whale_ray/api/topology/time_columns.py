@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...operators.windows.aggregation import WINDOW_END, Aggregation
+from ...operators.windows.specifications import SessionWindow
 from ...plan.logical import MAIN, OperatorKind, OutputKey
 from .registry import Registry
 
@@ -29,6 +30,14 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
             return None
         found |= columns
     return frozenset(found)
+
+
+def are_of_sessions(registry: Registry, source: OutputKey) -> bool:
+    """Return whether the rows of an output are results of sessions, or made of such."""
+    node = registry.node(source[0])
+    if isinstance(node.payload, Aggregation):
+        return isinstance(node.payload.window, SessionWindow) or node.payload.of_sessions
+    return any(are_of_sessions(registry, feed.source) for feed in node.inputs)
 
 
 def event_time_zone(registry: Registry, operator_id: str) -> str | None:

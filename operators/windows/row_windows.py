@@ -1,0 +1,99 @@
+"""`RowWindows`: the base of operators whose windows depend on their rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...state.keys import hash_keys
+from ..process import InputOrder, InstanceContext, Output, Process
+from .aggregation import LATE, OUTPUTS, Aggregation, evaluated_inputs
+from .window_pool import WindowPool
+from .window_results import WindowResults
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+
+__all__ = ["NO_WATERMARK_NS", "RowWindows"]
+
+Int64s = npt.NDArray[np.int64]
+
+NO_WATERMARK_NS = -(1 << 63)
+
+
+class RowWindows(Process):
+    """Puts every row into a window of its key, and emits windows that have ended."""
+
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
+    input_order: ClassVar[InputOrder | None] = "arrival"
+
+    def __init__(self, aggregation: Aggregation) -> None:
+        self._asked = aggregation
+        self._pool: WindowPool | None = None
+        self._watermark_ns = NO_WATERMARK_NS
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the operator's name; the columns are known with the first rows."""
+        self._context = context
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Add rows to their windows."""
+        if self._pool is None:
+            accumulators = self._asked.accumulators(batch.schema)
+            self.schema = self._asked.output_schema(batch.schema, accumulators)
+            schema = batch.schema.select(self._asked.keys)
+            self._pool = WindowPool(schema, accumulators, self._context)
+            name = self._context.operator_id
+            self._results = WindowResults(self._asked, self.schema, name)
+        keys = batch.select(self._asked.keys)
+        slots = self._pool.key_slots(hash_keys(batch, self._asked.keys)[0], keys)
+        batch, windows = self._assigned(batch, slots, out)
+        inputs = evaluated_inputs(self._asked.aggregates, batch)
+        self._pool.groups.update(windows, inputs, batch.times)
+        self._settle(out)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Keep the watermark."""
+        self._watermark_ns = watermark_ns
+
+    @property
+    def pool(self) -> WindowPool:
+        """The open windows; there are rows already."""
+        assert self._pool is not None
+        return self._pool
+
+    @abstractmethod
+    def _assigned(self, batch: Batch, slots: Int64s, out: Output) -> tuple[Batch, Int64s]:
+        """Return the rows that are not late, and the window of each, int64 (n,).
+
+        Args:
+            batch: the rows.
+            slots: the slot of each row's key.
+            out: receives late rows.
+        """
+
+    @abstractmethod
+    def _settle(self, out: Output) -> None:
+        """Do what must wait until the rows of a batch have been added."""
+
+    def _emit(
+        self,
+        windows: Int64s,
+        starts_ns: Int64s,
+        ends_ns: Int64s,
+        times: Int64s | None,
+        out: Output,
+    ) -> None:
+        """Emit windows that no chain has any more, and free them."""
+        pool = self.pool
+        groups = pool.field("group")[windows]
+        rows = self._results.rows(pool.keys_of(windows), pool.groups, windows, starts_ns, ends_ns)
+        out.emit(rows, times)
+        pool.drop(windows)
+        pool.drop_keys(groups)

@@ -1,0 +1,70 @@
+"""Session and count windows against a plain Python model, on random rows in random order."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operators.windows import model
+from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, check, drive
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.count_windows import CountWindows
+from whale_ray.operators.windows.session_windows import SessionWindows
+from whale_ray.operators.windows.specifications import CountWindow, SessionWindow
+
+US = 1_000
+TIMES = st.integers(-60, 60).map(lambda at: at * US)
+
+
+@settings(max_examples=25)
+@given(batches=arrivals(TIMES), gap=st.integers(1, 20))
+def test_sessions(batches, gap):
+    process = SessionWindows(Aggregation(("key",), SessionWindow("time", gap * US), AGGREGATES))
+    out = drive(process, batches)
+    expected, late = model.sessions(batches, gap * US)
+    assert len(out.late) == late
+    found = [(*bounds(row), row["key"]) for row in out.rows]
+    assert len(found) == len(set(found))
+    assert set(found) == set(expected)
+    for key, row in zip(found, out.rows, strict=True):
+        check(row, expected[key])
+    assert out.times == [end for _, end, _ in found]
+    assert out.times == sorted(out.times)
+    if process._pool is not None:
+        assert len(process.pool) == 0
+
+
+@settings(max_examples=25)
+@given(batches=arrivals(TIMES), size=st.integers(1, 5))
+def test_counts(batches, size):
+    process = CountWindows(Aggregation(("key",), CountWindow(size), AGGREGATES))
+    out = drive(process, batches)
+    events = [event for rows, _ in batches for event in rows]
+    for key in {event.key for event in events}:
+        mine = [event for event in events if event.key == key]
+        full = [mine[at : at + size] for at in range(0, len(mine) - size + 1, size)]
+        found = [row for row in out.rows if row["key"] == key]
+        assert len(found) == len(full)
+        for row, rows in zip(found, full, strict=True):
+            check(row, rows)
+
+
+def test_a_day_of_sessions_leaves_nothing_behind():
+    second = 1_000_000 * US
+    asked = Aggregation(("key",), SessionWindow("time", 10 * second), AGGREGATES)
+    process = SessionWindows(asked)
+    batches = [
+        ([model.Event(at * second, at // 20, at, 0.5, "text")], (at - 3) * second)
+        for at in range(1000)
+    ]
+    sizes = []
+    original = process.on_watermark
+
+    def measured(watermark_ns, out):
+        original(watermark_ns, out)
+        sizes.append(process.pool.nbytes)
+
+    process.on_watermark = measured
+    out = drive(process, batches)
+    assert len(out.rows) == 50
+    assert max(sizes[300:]) <= max(sizes[:300])

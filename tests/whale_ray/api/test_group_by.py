@@ -1,0 +1,243 @@
+"""`group_by(…).agg(…)`: the same result however it runs, what `explain` shows, and mistakes."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import whale_ray as whale
+from whale_ray.configs.errors import TopologyError, UsageError
+
+F = whale.functions
+START = datetime.datetime.fromisoformat("1969-12-31T23:58:00")
+BIDS = pa.table(
+    {
+        "moment": [START + datetime.timedelta(seconds=at * 0.7) for at in range(400)],
+        "auction": [None if at % 11 == 0 else (at * at) % 7 for at in range(400)],
+        "price": [at * 37 % 101 - 50 for at in range(400)],
+    }
+)
+HOPPING = """
+    select time_bucket(interval 5 seconds, moment) - n * interval 5 seconds window_start,
+        window_start + interval 10 seconds window_end,
+        auction, count(*) bids, max(price) highest
+    from BIDS, (values (0), (1)) earlier(n) group by all
+"""
+
+
+def bids(topology: whale.Topology, **more: Any) -> whale.Stream:
+    return topology.source(whale.sources.arrow(BIDS), id="bids", event_time="moment", **more)
+
+
+def rows_of(job: whale.Job, sink: str = "out") -> list[tuple[Any, ...]]:
+    return sorted((tuple(r.values()) for r in job.results(sink).to_arrow().to_pylist()), key=repr)
+
+
+def counted(parallelism: int) -> whale.Topology:
+    topology = whale.Topology("counting")
+    counts = bids(topology).group_by(whale.window("moment", "10 seconds", "5 seconds"), "auction")
+    out = counts.agg(
+        F.count().alias("bids"), F.max("price").alias("highest"), parallelism=parallelism
+    )
+    out.sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 7])
+def test_hopping_windows_are_those_of_sql_at_any_parallelism(parallelism: int) -> None:
+    expected = sorted(duckdb.sql(HOPPING).fetchall(), key=repr)
+    assert rows_of(whale.run(counted(parallelism))) == expected
+
+
+def test_the_result_is_the_same_in_processes() -> None:
+    job = whale.submit(counted(3), on="processes", workers=2)
+    job.wait()
+    assert rows_of(job) == rows_of(whale.run(counted(1)))
+
+
+def test_results_are_grouped_by_their_windows() -> None:
+    topology = whale.Topology("most")
+    counts = bids(topology).group_by(whale.window("moment", "10 seconds", "5 seconds"), "auction")
+    most = counts.agg(F.count().alias("bids"), id="counts").group_by("window_start", "window_end")
+    most.agg(F.max("bids").alias("most"), F.count()).sink(whale.sinks.collect(), id="out")
+    expected = duckdb.sql(
+        f"select window_start, window_end, max(bids), count(*) from ({HOPPING}) group by all"
+    )
+    assert rows_of(whale.run(topology)) == sorted(expected.fetchall(), key=repr)
+
+
+def test_sessions_are_those_of_sql() -> None:
+    topology = whale.Topology("sessions")
+    sessions = bids(topology).group_by(whale.session_window("moment", "4 seconds"), "auction")
+    sessions.agg(F.count(), F.sum("price")).sink(whale.sinks.collect(), id="out")
+    expected = duckdb.sql("""
+        with marked as (select *,
+                          coalesce(moment - lag(moment) over key > interval 4 seconds, true) begins
+                        from BIDS window key as (partition by auction order by moment)),
+        numbered as (select *, count_if(begins) over (partition by auction order by moment) number
+                     from marked)
+        select min(moment), max(moment) + interval 4 seconds, auction, count(*), sum(price)::bigint
+        from numbered group by auction, number
+    """)
+    assert rows_of(whale.run(topology)) == sorted(expected.fetchall(), key=repr)
+
+
+def test_every_third_row_of_a_key_makes_a_result() -> None:
+    topology = whale.Topology("thirds")
+    thirds = bids(topology).group_by(whale.count_window(3), "auction")
+    thirds.agg(F.sum("price"), F.max("moment")).sink(whale.sinks.collect(), id="out")
+    expected = duckdb.sql("""
+        with numbered as (select *, row_number() over (partition by auction order by moment) - 1 n
+                          from BIDS)
+        select auction, sum(price)::bigint, max(moment) from numbered
+        group by auction, n // 3 having count(*) = 3
+    """)
+    assert rows_of(whale.run(topology)) == sorted(expected.fetchall(), key=repr)
+
+
+def test_groups_without_a_window_or_event_times() -> None:
+    topology = whale.Topology("totals")
+    rows = topology.source(whale.sources.arrow(BIDS.drop_columns(["moment"])))
+    rows.group_by("auction").agg(F.sum("price"), output_mode="append").sink(
+        whale.sinks.collect(), id="out"
+    )
+    updates = rows.group_by("auction").agg(F.sum("price").alias("sum"), id="updates")
+    updates.sink(whale.sinks.collect(), id="changes")
+    job = whale.run(topology)
+    expected = duckdb.sql("select auction, sum(price)::bigint from BIDS group by all").fetchall()
+    assert rows_of(job) == sorted(expected, key=repr)
+    assert set(expected) <= set(rows_of(job, "changes"))
+
+
+def test_an_output_without_rows_has_its_columns() -> None:
+    topology = whale.Topology("nothing")
+    none = bids(topology).filter(whale.col("price") > 1000)
+    counts = none.group_by(whale.window("moment", "10 seconds"), "auction").agg(F.avg("price"))
+    counts.sink(whale.sinks.collect(), id="out")
+    assert whale.run(topology).results("out").to_arrow().schema.types == [
+        *(pa.timestamp("us"), pa.timestamp("us"), pa.int64(), pa.float64())
+    ]
+
+
+def test_a_geometric_mean_of_the_users_own() -> None:
+    import numpy as np
+
+    class GeometricMean(whale.AggregateFunction):
+        state = {"logarithms": "float64", "count": "int64"}  # noqa: RUF012 - as users write it
+        output = "float64"
+
+        def update(self, state, groups, values):
+            np.add.at(state["logarithms"], groups, np.log(values))
+            np.add.at(state["count"], groups, 1)
+
+        def merge(self, state, other):
+            state["logarithms"] += other["logarithms"]
+            state["count"] += other["count"]
+
+        def finish(self, state):
+            return np.exp(state["logarithms"] / state["count"])
+
+    topology = whale.Topology("means")
+    rows = bids(topology).with_column("price", whale.col("price") + 51)
+    means = rows.group_by(whale.window("moment", "10 seconds", "3 seconds"), "auction")
+    means.agg(GeometricMean()("price").alias("mean")).sink(whale.sinks.collect(), id="out")
+    found = {row[:3]: row[3] for row in rows_of(whale.run(topology))}
+    expected = duckdb.sql("""
+        select time_bucket(interval 3 seconds, moment) - n * interval 3 seconds window_start,
+            window_start + interval 10 seconds window_end, auction, exp(avg(ln(price + 51)))
+        from BIDS, (values (0), (1), (2), (3)) earlier(n)
+        where window_end > moment group by all
+    """)
+    assert found == {row[:3]: pytest.approx(row[3]) for row in expected.fetchall()}
+
+
+def test_explain_shows_window_aggregates_and_state() -> None:
+    shown = str(counted(2).explain())
+    assert "hopping window of 10 seconds every 5 seconds, by slices" in shown
+    assert "count(*) AS bids, max(price) AS highest" in shown
+    assert "state: declared" in shown
+
+
+TEN = whale.window("moment", "10 seconds")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda s: s.group_by(TEN, "auktion"), "did you mean 'auction'"),
+        (lambda s: s.group_by(), "group_by needs a column or a window"),
+        (lambda s: s.group_by(TEN, TEN), "one window, not several"),
+        (lambda s: s.group_by("price", "price"), "'price' twice"),
+        (lambda s: s.group_by(3), "takes column names and a window, not 3"),
+        (lambda s: s.group_by(whale.col("price") + 1), "compute it before"),
+        (lambda s: s.group_by(whale.window("price", "1 second")), "the event time of these rows"),
+        (lambda s: s.group_by(TEN).agg(), "agg needs an aggregate"),
+        (lambda s: s.group_by(TEN).agg(whale.col("price")), "takes aggregates of whale.functions"),
+        (lambda s: s.group_by(TEN).agg(F.sum("prize")), "did you mean 'price'"),
+        (lambda s: s.group_by(TEN).agg(F.sum("moment")), "takes integers, floats and decimals"),
+        (lambda s: s.group_by("price").agg(F.sum("moment").alias("price")), "column 'price' twice"),
+        (lambda s: s.group_by(TEN).agg(F.count().alias("window_end")), "the window makes a column"),
+        (lambda s: s.group_by(TEN).agg(F.count(), output_mode="complete"), "output_mode"),
+        (lambda s: s.group_by(TEN).agg(F.count(), trigger="1 second"), "trigger has no effect"),
+        (lambda s: s.group_by(TEN).agg(F.count(), allowed_lateness=-1), "not be negative"),
+        (
+            lambda s: s.group_by("price").agg(F.count(), allowed_lateness="1 second"),
+            "allowed_lateness has no effect",
+        ),
+        (
+            lambda s: s.group_by(whale.session_window("moment", 1)).agg(
+                F.count(), allowed_lateness=1
+            ),
+            "a session takes no rows once it has ended",
+        ),
+        (
+            lambda s: s.group_by(whale.count_window(3)).agg(F.count(), output_mode="update"),
+            "has no row before it has ended",
+        ),
+    ],
+)
+def test_a_mistake_is_told_while_building(build: Any, message: str) -> None:
+    stream = bids(whale.Topology("wrong"))
+    with pytest.raises(TopologyError, match=re.escape(message)) as raised:
+        build(stream)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: whale.window("moment", "10 parsecs"), "'parsecs' is no unit"),
+        (lambda: whale.window("moment", "1 month"), "months and years differ in length"),
+        (lambda: whale.window("moment", "soon"), "write a number and a unit"),
+        (lambda: whale.window("moment", 0), "it must be longer than nothing"),
+        (lambda: whale.window("moment", "1 second", "2 seconds"), "is larger than the size"),
+        (lambda: whale.window("moment", 0.0001), "the finest duration is a microsecond"),
+        (lambda: whale.window(10, "1 second"), "takes the name of the event-time column first"),
+        (lambda: whale.session_window("moment", "-1 second"), "gap is '-1 second'"),
+        (lambda: whale.count_window(0), "a number of rows from 1 on"),
+        (lambda: F.approx_count_distinct("moment", 2), "takes rsd from"),
+        (lambda: F.percentile_approx("moment", 2), "a percentage from 0 to 1"),
+        (lambda: F.collect_list("moment", 0), "a limit of 1 or more"),
+        (lambda: F.first("moment", "yes"), "pass True or False"),
+    ],
+)
+def test_a_window_or_aggregate_that_cannot_be_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        make()
+
+
+def test_a_window_needs_event_times() -> None:
+    rows = whale.Topology("wrong").source(whale.sources.arrow(BIDS), id="bids")
+    with pytest.raises(TopologyError, match="which source 'bids' does not give"):
+        rows.group_by(TEN)
+
+
+def test_a_method_of_streams_is_not_one_of_groups() -> None:
+    grouped: Any = bids(whale.Topology("wrong")).group_by("price")
+    with pytest.raises(AttributeError, match="aggregate them"):
+        grouped.filter(whale.col("price") > 1)
