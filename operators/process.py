@@ -73,6 +73,8 @@ class InstanceContext:
         clock: the only clock to read, so that tests can set the time.
         virtual_nodes: into how many parts keys are divided, see `runtime.virtual_nodes`.
         state_budget: the memory that the state of all operators of the worker may take.
+        keys: the key columns of each input, () for one that is not grouped by key.
+        in_event_time_order: whether rows reach the object in the order of their event times.
     """
 
     job: str
@@ -84,6 +86,8 @@ class InstanceContext:
     clock: Clock
     virtual_nodes: int = 1024
     state_budget: StateBudget = field(default_factory=StateBudget)
+    keys: tuple[tuple[str, ...], ...] = ()
+    in_event_time_order: bool = False
 
 
 class Output(ABC):
@@ -182,6 +186,10 @@ class Process:
     """The order in which it takes its rows unless the user says another: "event time", "arrival",
     or None: by event time if its streams have event times."""
 
+    declared_state: ClassVar[tuple[str, ...]] = ()
+    """What it keeps for each key in the worker's memory for state, in words, for `explain`. Without
+    any, its state is the object itself."""
+
     def open(self, context: InstanceContext) -> None:
         """Prepare the instance; called once, before any row."""
 
@@ -239,6 +247,9 @@ class CoProcess:
 
     one_by_one: ClassVar[bool] = False
     """As `Process.one_by_one`."""
+
+    declared_state: ClassVar[tuple[str, ...]] = ()
+    """As `Process.declared_state`."""
 
     schema: Schema | None = None
     """As `Process.schema`."""

@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..transport.wire.batch import Batch
-from ..transport.wire.column import Column
-from ..transport.wire.types import DataType
 from . import history, index, values
 from .budget import StateBudget
+from .heap import ValueHeap
 from .keys import virtual_node_of
 from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
 from .node_transfer import export_nodes, import_nodes
-from .records import RecordLayout, column_of_references, text_words
+from .records import RecordLayout
 from .segments import Cleared, Extent
 
 __all__ = ["KeyedStore"]
@@ -35,11 +34,9 @@ Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _BUCKETS_MIN = 64
-_COMPACTED_FROM_BYTES = 1 << 20
-"""Values are compacted when more than half of the heap, and so much, is of no use."""
 
 
-class KeyedStore:
+class KeyedStore(ValueHeap):
     """The records of one operator's keys on one worker.
 
     Args:
@@ -72,6 +69,7 @@ class KeyedStore:
         size = layout.dtype.itemsize
         count = min(len(self._log.memory) // size, (1 << 32) - 2)
         self.records: npt.NDArray[Any] = self._log.memory[: count * size].view(layout.dtype)
+        self._bytes = self._log.memory.data
         self._place = np.zeros(index.PLACE_WORDS, np.int64)
         self._place[index.BASE] = self._log.address
         self._place[index.STRIDE] = size
@@ -99,9 +97,10 @@ class KeyedStore:
 
     # -- keys ---------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        """Return the number of keys."""
-        return int(self._at[index.LIVE])
+    @property
+    def place(self) -> npt.NDArray[np.int64]:
+        """Where the records are, as compiled code takes it: see `index`."""
+        return self._place
 
     @property
     def nbytes(self) -> int:
@@ -200,48 +199,6 @@ class KeyedStore:
             self._drop_extents(lambda _: True)
             self._log.discharge(self._buckets.nbytes)
         self._start_empty()
-
-    # -- values of variable size --------------------------------------------------------------
-
-    def write_values(self, name: str, slots: Slots, column: Column) -> None:
-        """Write text or binary values into a `heap` field.
-
-        Args:
-            name: the field.
-            slots: records of the tail, int64 (n,).
-            column: text or binary, n rows; nulls take the value away.
-
-        Raises:
-            StateFullError: the worker's memory for state is used up.
-            InputError: a value is longer than 16 MiB.
-        """
-        slots = np.ascontiguousarray(slots, np.int64)
-        words = text_words(name, column).view(np.int64)
-        valid = column.validity
-        if valid is None:
-            valid = np.ones(len(column), np.bool_)
-
-        def go_on(row: int) -> int:
-            return values.write_values(
-                self._place,
-                self._at,
-                self.layout.word(name),
-                self.layout.word("#set"),
-                self.layout.bits[name],
-                words,
-                valid,
-                slots,
-                row,
-            )
-
-        self._run(go_on, len(slots), None)
-
-    def values(self, name: str, slots: Slots, kind: DataType) -> Column:
-        """Return the values of a `heap` field as a column of `kind`, null where there is none."""
-        records = self.records
-        bit = np.uint64(self.layout.bits[name])
-        valid = (records["#set"][slots] >> bit) & np.uint64(1) == 1
-        return column_of_references(kind, records[name][slots], valid, self._log.memory)
 
     # -- epochs -------------------------------------------------------------------------------
 
@@ -381,36 +338,6 @@ class KeyedStore:
         if self._extents and self._at[index.STOP]:
             self._extents[-1].stop = int(self._at[index.NEXT])
         self._at[index.NEXT] = self._at[index.STOP] = self._at[index.FREE] = 0
-
-    def _open_heap(self, nbytes: int) -> None:
-        if self._compact_heap(nbytes):
-            return
-        self._take_heap(max(nbytes, self._next_heap_bytes))
-        self._next_heap_bytes = min(2 * self._next_heap_bytes, CHUNK_BYTES_MAX)
-
-    def _take_heap(self, nbytes: int) -> None:
-        segment = int(self._at[index.SEGMENT])
-        chunk = self._log.take(nbytes, segment, len(self))
-        self._heap.append((segment, chunk))
-        self._at[index.HEAP_NEXT], self._at[index.HEAP_STOP] = chunk.start, chunk.stop
-
-    def _compact_heap(self, nbytes: int) -> bool:
-        """Move the values that are in use together, if most are not; return whether it did."""
-        garbage = int(self._at[index.GARBAGE])
-        total = sum(chunk.size for _, chunk in self._heap)
-        if self._seals or garbage < _COMPACTED_FROM_BYTES or 2 * garbage < total:
-            return False
-        old, self._heap = self._heap, []
-        self._take_heap(total - garbage + nbytes)
-        self._extents[-1].stop = int(self._at[index.NEXT])
-        for extent in self._extents:
-            values.move_values(
-                self._place, self._at, self.layout.heap_words, extent.first, extent.stop
-            )
-        for _, chunk in old:
-            self._log.free(chunk)
-        self._at[index.GARBAGE] = 0
-        return True
 
     def _see_nodes(self, hashes: Hashes) -> None:
         """Give the virtual nodes of these hashes buckets of their own."""

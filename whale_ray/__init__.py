@@ -24,7 +24,7 @@ TYPE_CHECKING = False  # known to type checkers; loading `typing` would take lon
 if TYPE_CHECKING:
     from typing import Any
 
-    from . import errors, functions, sinks, sources, testing, transports
+    from . import errors, functions, sinks, sources, state, testing, transports
     from .api.job import Job
     from .api.submission import run, submit
     from .api.topology import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .configs.settings import Settings
     from .operators.aggregates.user_defined import AggregateFunction
     from .operators.expressions.expression import Expression, col, lit, when
+    from .operators.keyed.keyed_process import KeyedCoProcess, KeyedProcess
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
     from .operators.windows.specifications import count_window, session_window, window
@@ -60,6 +61,8 @@ __all__ = [
     "GroupedStream",
     "InstanceContext",
     "Job",
+    "KeyedCoProcess",
+    "KeyedProcess",
     "Output",
     "Process",
     "Row",
@@ -80,6 +83,7 @@ __all__ = [
     "session_window",
     "sinks",
     "sources",
+    "state",
     "submit",
     "testing",
     "transports",
@@ -87,7 +91,9 @@ __all__ = [
     "window",
 ]
 
-_NAMESPACES = frozenset({"errors", "functions", "sinks", "sources", "testing", "transports"})
+_NAMESPACES = frozenset(
+    {"errors", "functions", "sinks", "sources", "state", "testing", "transports"}
+)
 
 _HOMES = {
     "AggregateFunction": "operators.aggregates.user_defined",
@@ -100,6 +106,8 @@ _HOMES = {
     "GroupedStream": "api.topology",
     "InstanceContext": "operators.process",
     "Job": "api.job",
+    "KeyedCoProcess": "operators.keyed.keyed_process",
+    "KeyedProcess": "operators.keyed.keyed_process",
     "Output": "operators.process",
     "Process": "operators.process",
     "Row": "operators.rows",

@@ -70,6 +70,7 @@ def explain(
             _edge_table(physical, describe_link(transport, found)),
             *custom_transport_tables(physical),
             *(() if cluster is None else (_ray_table(physical, cluster),)),
+            *_state_tables(physical, settings),
             *_host_tables(physical, describe_link_rule(transport, found)),
             _ring_table(physical, refusal or _budget_line(physical, free, share)),
         ),
@@ -227,6 +228,24 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
         ("edge", "from → to", "grouping", "carries", "carried by", "not fused because"),
         rows,
     )
+
+
+def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
+    """Return a table of what stateful operators keep; () if none keeps declared state."""
+    stateful = [node for node in plan.logical.nodes if node.kind.is_stateful]
+    if not any(node.declared_state for node in stateful):
+        return ()
+    rows = tuple(
+        (
+            node.id,
+            "declared" if node.declared_state else "opaque",
+            ", ".join(node.declared_state) or "its object",
+        )
+        for node in stateful
+    )
+    budget = format_bytes(settings.runtime.state_bytes)
+    title = f"State: up to {budget} in each worker (runtime.state_bytes)"
+    return (Table(title, ("operator", "level", "keeps"), rows),)
 
 
 def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:

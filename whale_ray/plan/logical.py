@@ -121,6 +121,8 @@ class OperatorNode:
     """For a process: one object serves all instances of a worker."""
     outputs: tuple[str, ...] = ("main",)
     """The names of its outputs; the main one comes first."""
+    declared_state: tuple[str, ...] = ()
+    """For a process: what it keeps for each key, in words; () if its state is the object itself."""
     location: str = ""
     """Where the user wrote it: "file.py:12"."""
     request: ResourceRequest | None = None

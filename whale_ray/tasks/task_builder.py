@@ -7,7 +7,7 @@ from typing import cast
 
 from ..configs.settings import Settings
 from ..operators.event_time import EventTimeAssigner
-from ..operators.groupings import All
+from ..operators.groupings import All, Key
 from ..operators.process import CoProcess, InstanceContext
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
@@ -88,6 +88,11 @@ class TaskBuilder:
             clock=self._clock,
             virtual_nodes=self._settings.runtime.virtual_nodes,
             state_budget=self._state_budget,
+            keys=tuple(
+                feed.grouping.columns if isinstance(feed.grouping, Key) else ()
+                for feed in node.inputs
+            ),
+            in_event_time_order=node.event_time_order,
         )
 
     def writer(self, edge: Edge, source: int) -> EdgeWriter:

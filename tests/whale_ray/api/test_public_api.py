@@ -16,10 +16,11 @@ from whale_ray.configs import errors as errors_at_home
 
 PUBLIC = [
     "AggregateFunction", "Batch", "CoProcess", "ConnectedStream", "Explanation", "Expression",
-    "GroupedRows", "GroupedStream", "InstanceContext", "Job", "Output", "Process", "Row", "Schema",
-    "Settings", "SinkHandle", "Stream", "Topology", "__version__", "col", "columns", "count_window",
-    "errors", "functions", "lit", "load_settings", "run", "session_window", "sinks", "sources",
-    "submit", "testing", "transports", "when", "window",
+    "GroupedRows", "GroupedStream", "InstanceContext", "Job", "KeyedCoProcess", "KeyedProcess",
+    "Output", "Process", "Row", "Schema", "Settings", "SinkHandle", "Stream", "Topology",
+    "__version__", "col", "columns", "count_window", "errors", "functions", "lit", "load_settings",
+    "run", "session_window", "sinks", "sources", "state", "submit", "testing", "transports",
+    "when", "window",
 ]  # fmt: skip
 
 SOURCES = [

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...operators.groupings import Key
+from ...operators.groupings import All, Key
+from ...operators.keyed.keyed_process import Keyed
 from ...operators.process import CoProcess, Process, instead_of_returning
 from ...plan.columns import schemas_of_process
-from ...plan.logical import Input, OperatorKind, OperatorNode
+from ...plan.logical import RIGHT, Input, OperatorKind, OperatorNode
 from ...plan.requests import CPU, GPU, ResourceRequest
 from .checks import accepts, describe_value, mistake, name_of
 from .known import as_known_schema, columns_of, kind_of_key
@@ -20,7 +21,7 @@ from .registry import Registry
 
 _CALLED = (
     *("open", "on_batch", "on_row", "on_left", "on_right", "on_left_row", "on_right_row"),
-    *("on_merged", "on_watermark", "on_deadline", "close"),
+    *("on_merged", "on_watermark", "on_deadline", "on_timer", "close"),
 )
 """The methods of a process that a worker calls; their return values are not used."""
 
@@ -96,6 +97,7 @@ def add_process(
     operator_id = registry.choose_id("process", wanted_id)
     connected = len(inputs) == 2
     factory, kind = check_process(operator_id, operator, connected=connected)
+    _check_keyed(operator_id, kind, inputs)
     timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
     if event_time_order is None:
         event_time_order = any(registry.some_event_time(feed.upstream) for feed in inputs)
@@ -116,6 +118,7 @@ def add_process(
         has_event_time=all(timed),
         event_time_order=event_time_order,
         per_worker=bool(kind.per_worker),
+        declared_state=tuple(kind.declared_state),
         outputs=_outputs_of(operator_id, kind),
         location=caller_location(),
         request=request_of(operator_id, wanted),
@@ -124,6 +127,25 @@ def add_process(
     schemas = schemas_of_process(factory, tuple(known))
     registry.add(node, *(columns_of(schemas.get(name)) for name in node.outputs))
     return operator_id
+
+
+def _check_keyed(operator_id: str, kind: ProcessKind, inputs: tuple[Input, ...]) -> None:
+    """Refuse a process with state by key whose rows have no key.
+
+    Raises:
+        TopologyError: an input is grouped otherwise; the second of two may be broadcast.
+    """
+    made_class = kind if isinstance(kind, type) else type(kind)
+    if not issubclass(made_class, Keyed):
+        return
+    for feed in inputs:
+        grouping = feed.grouping
+        if not isinstance(grouping, Key) and not (feed.port == RIGHT and isinstance(grouping, All)):
+            raise mistake(
+                operator_id,
+                f"{made_class.__name__} keeps state by key, and its rows are grouped otherwise"
+                f" ({grouping.describe()}): group {feed.upstream!r} with key_by('column')",
+            )
 
 
 def _outputs_of(operator_id: str, kind: ProcessKind) -> tuple[str, ...]:

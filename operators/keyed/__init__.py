@@ -1,0 +1,1 @@
+"""Processes with declared state: one logical instance per key."""

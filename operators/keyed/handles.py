@@ -1,0 +1,390 @@
+"""Handles: declared state as a process uses it.
+
+In the row form a handle means the value of the key at hand, and takes Python values; in the column
+form `handle[slots]` means the values of many keys, as arrays of raw values (numbers; timestamps,
+dates and durations as integers of their unit; event times of timers in ns).
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import UsageError
+from ...state.declarations import StateDeclaration
+from ...state.records import RecordField
+from ...state.store import KeyedStore
+from ...state.timers import NO_TIME
+from ...transport.wire.types import DataType
+
+__all__ = ["Cursor", "Handle", "TimerHandle", "fields_of", "handle_of", "queued_field"]
+
+Slots = npt.NDArray[np.int64]
+Cursor = list[int | None]
+"""The record of the key at hand, shared by all handles of an object; None between keys."""
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone
+_EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_PER_UNIT = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
+"""Microseconds times the first, divided by the second, are a number of units."""
+
+
+def queued_field(name: str) -> str:
+    """Return the field in which a timer's entry in its queue is noted."""
+    return f"{name} queued"
+
+
+def fields_of(declaration: StateDeclaration) -> list[RecordField]:
+    """Return the fields of a record that keep a declared value."""
+    name, kind = declaration.name, declaration.type
+    match declaration.kind:
+        case "timer":
+            time = np.dtype(np.int64)
+            names = (name, queued_field(name))
+            return [RecordField(one, time, initial=NO_TIME) for one in names]
+        case "count" | "sum":
+            return [RecordField(name, kind.storage)]
+        case _ if kind.kind == "bytes":
+            return [RecordField.of_bytes(name)]
+        case _:
+            return [RecordField(name, kind.storage, nullable=True)]
+
+
+class Handle:
+    """What all handles have in common: where the values of their keys are."""
+
+    __slots__ = ("_bits", "_cursor", "_mask", "_values", "declaration", "keyed")
+
+    def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
+        self.declaration = declaration
+        self.keyed = keyed
+        self._cursor: Any = cursor
+        self._values: Any = keyed.records[declaration.name].data
+        bit = keyed.layout.bits.get(declaration.name)
+        self._mask = 0 if bit is None else 1 << bit
+        self._bits: Any = None if bit is None else keyed.records["#set"].data
+
+    @property
+    def name(self) -> str:
+        """The name under which it is declared."""
+        return self.declaration.name
+
+    def __repr__(self) -> str:
+        return f"<{self.declaration.describe()}>"
+
+    def __getitem__(self, slots: Slots) -> npt.NDArray[Any]:
+        """Return the raw values of keys: `slots` as `self.slots(batch)` returns them."""
+        return np.asarray(self.keyed.records[self.declaration.name][slots])
+
+    def __setitem__(self, slots: Slots, values: Any) -> None:
+        """Set the raw values of keys; of a key that occurs twice, the last one counts."""
+        self.keyed.records[self.declaration.name][slots] = values
+        if self._mask:
+            self.keyed.records["#set"][slots] |= np.uint64(self._mask)
+
+    def is_set(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        """Return which of the keys have a value: bool, the shape of `slots`."""
+        if not self._mask:
+            return np.ones(np.shape(slots), np.bool_)
+        return np.asarray(self.keyed.records["#set"][slots] & np.uint64(self._mask) != 0)
+
+    def _refused(self, error: Exception, value: object = None) -> NoReturn:
+        """Say in one line what was wrong with a call."""
+        declared = self.declaration
+        if self._cursor[0] is None:
+            msg = f"{declared.name!r} belongs to a key, and there is none here: the rows of a"
+            msg += " broadcast stream belong to all keys"
+        elif isinstance(error, (ValueError, OverflowError)):
+            msg = f"{declared.name!r} leaves its type {declared.type} with {value!r}"
+            msg += ": declare a wider one"
+        else:
+            msg = f"{declared.name!r} keeps values of {declared.type}, not {value!r}"
+        raise UsageError(msg) from error
+
+
+class SumHandle(Handle):
+    """A count or sum: it begins with 0."""
+
+    __slots__ = ()
+
+    def add(self, amount: Any = 1) -> None:
+        """Add to the key's value.
+
+        Raises:
+            UsageError: an integer sum leaves its type, or the amount is not a number.
+        """
+        values, slot = self._values, self._cursor[0]
+        try:
+            values[slot] += amount
+        except (TypeError, ValueError) as error:
+            self._refused(error, amount)
+
+    def get(self) -> Any:
+        """Return the key's value."""
+        try:
+            return self._values[self._cursor[0]]
+        except TypeError as error:
+            self._refused(error)
+
+    def set(self, value: Any) -> None:
+        """Replace the key's value; raise UsageError as `add`."""
+        try:
+            self._values[self._cursor[0]] = value
+        except (TypeError, ValueError) as error:
+            self._refused(error, value)
+
+    def clear(self) -> None:
+        """Begin with 0 again."""
+        self.set(0)
+
+
+class ValueHandle(Handle):
+    """A value of fixed width, or none."""
+
+    __slots__ = ("_decode", "_encode")
+
+    def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
+        super().__init__(declaration, keyed, cursor)
+        self._encode, self._decode = _codec(declaration.type)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has a value."""
+        try:
+            return bool(self._bits[self._cursor[0]] & self._mask)
+        except TypeError as error:
+            self._refused(error)
+
+    def get(self, default: Any = None) -> Any:
+        """Return the key's value, or `default` if it has none."""
+        slot = self._cursor[0]
+        try:
+            if not self._bits[slot] & self._mask:
+                return default
+            raw = self._values[slot]
+        except TypeError as error:
+            self._refused(error)
+        return raw if self._decode is None else self._decode(raw)
+
+    def set(self, value: Any) -> None:
+        """Set the key's value; None takes it away.
+
+        Raises:
+            UsageError: it is not of the declared type, or does not fit into it.
+        """
+        if value is None:
+            self.clear()
+            return
+        slot = self._cursor[0]
+        try:
+            self._values[slot] = value if self._encode is None else self._encode(value)
+            self._bits[slot] |= self._mask
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            self._refused(error, value)
+
+    def clear(self) -> None:
+        """Take the key's value away."""
+        slot = self._cursor[0]
+        try:
+            self._values[slot] = type(self._values[slot])(0)
+            self._bits[slot] &= ~self._mask
+        except TypeError as error:
+            self._refused(error)
+
+
+class Extreme(ValueHandle):
+    """The least or greatest value so far. NaN is greater than all numbers, as in Spark."""
+
+    __slots__ = ("_is_least",)
+
+    def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
+        super().__init__(declaration, keyed, cursor)
+        self._is_least = declaration.kind == "min"
+
+    def add(self, value: Any) -> None:
+        """Take a value into account; None is passed over, as in SQL.
+
+        Raises:
+            UsageError: as `set`.
+        """
+        if value is None:
+            return
+        known = self.get()
+        if known is not None:
+            try:
+                is_less = value < known or (_is_nan(known) and not _is_nan(value))
+                is_more = value > known or (_is_nan(value) and not _is_nan(known))
+            except TypeError as error:
+                self._refused(error, value)
+            if not (is_less if self._is_least else is_more):
+                return
+        self.set(value)
+
+
+class BytesHandle(Handle):
+    """A text or binary value, or none."""
+
+    __slots__ = ("_is_text",)
+
+    def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
+        super().__init__(declaration, keyed, cursor)
+        self._is_text = declaration.type.is_text
+
+    @property
+    def exists(self) -> bool:
+        """Whether the key has a value."""
+        try:
+            return bool(self._bits[self._cursor[0]] & self._mask)
+        except TypeError as error:
+            self._refused(error)
+
+    def get(self, default: Any = None) -> Any:
+        """Return the key's value, or `default` if it has none."""
+        if not self.exists:
+            return default
+        raw = self.keyed.get_bytes(self._values[self._cursor[0]])
+        return raw.decode() if self._is_text else raw
+
+    def set(self, value: Any) -> None:
+        """Set the key's value; None takes it away.
+
+        Raises:
+            UsageError: it is not a str, or not bytes, as declared.
+            StateFullError: the worker's memory for state is used up.
+        """
+        if value is None:
+            self.clear()
+            return
+        slot = self._cursor[0]
+        if self._is_text and isinstance(value, str):
+            raw = value.encode()
+        elif not self._is_text and isinstance(value, (bytes, bytearray)):
+            raw = bytes(value)
+        else:
+            self._refused(TypeError(), value)
+        if slot is None:
+            self._refused(TypeError(), value)
+        reference = self.keyed.put_bytes(raw)
+        self.keyed.discard_bytes(self._values[slot])
+        self._values[slot] = reference
+        self._bits[slot] |= self._mask
+
+    def clear(self) -> None:
+        """Take the key's value away."""
+        slot = self._cursor[0]
+        if slot is None:
+            self._refused(TypeError())
+        self.keyed.discard_bytes(self._values[slot])
+        self._values[slot] = 0
+        self._bits[slot] &= ~self._mask
+
+    def __getitem__(self, slots: Slots) -> Any:
+        """Return the values of keys as a `BytesView`, null where there is none."""
+        return self.keyed.values(self.declaration.name, slots, self.declaration.type).to_numpy()
+
+    def __setitem__(self, slots: Slots, values: Any) -> None:
+        """Set the values of keys: anything that `Column.of` takes."""
+        from ...transport.wire.column import Column
+
+        column = Column.of(values, self.declaration.type)
+        self.keyed.write_values(self.declaration.name, np.asarray(slots), column)
+
+
+class TimerHandle(Handle):
+    """A timer of the key: one time or none. It calls `on_timer` once, and is then not set."""
+
+    __slots__ = ()
+
+    def set(self, when: datetime.datetime | int) -> None:
+        """Set the timer, or move it.
+
+        Args:
+            when: a datetime (without a zone in UTC), or ns since the epoch. A time that has passed
+                already fires at the next watermark, or the next turn of the worker.
+
+        Raises:
+            UsageError: it is neither, or out of the range of ns (the years 1678 to 2261).
+        """
+        try:
+            self._values[self._cursor[0]] = when if isinstance(when, int) else _to_ns(when)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            self._refused(error, when)
+
+    def get_ns(self) -> int | None:
+        """Return the time for which the timer is set, in ns since the epoch; None if it is not."""
+        try:
+            time_ns = self._values[self._cursor[0]]
+        except TypeError as error:
+            self._refused(error)
+        return None if time_ns == NO_TIME else time_ns
+
+    def get(self) -> datetime.datetime | None:
+        """Return the time for which the timer is set, without a zone in UTC; None if it is not."""
+        time_ns = self.get_ns()
+        return (
+            None if time_ns is None else _EPOCH + datetime.timedelta(microseconds=time_ns // 1000)
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether the timer is set."""
+        return self.get_ns() is not None
+
+    def clear(self) -> None:
+        """Unset the timer."""
+        self.set(NO_TIME)
+
+
+def handle_of(declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> Handle:
+    """Return the handle of a declared value."""
+    match declaration.kind:
+        case "count" | "sum":
+            return SumHandle(declaration, keyed, cursor)
+        case "min" | "max":
+            return Extreme(declaration, keyed, cursor)
+        case "timer":
+            return TimerHandle(declaration, keyed, cursor)
+        case _ if declaration.type.kind == "bytes":
+            return BytesHandle(declaration, keyed, cursor)
+        case _:
+            return ValueHandle(declaration, keyed, cursor)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _to_ns(when: datetime.datetime) -> int:
+    epoch = _EPOCH if when.tzinfo is None else _EPOCH_UTC
+    return (when - epoch) // _MICROSECOND * 1000
+
+
+def _codec(
+    kind: DataType,
+) -> tuple[Callable[[Any], int] | None, Callable[[int], Any] | None]:
+    """Return how a value of Python is stored as an integer, and back; None if it is one already."""
+    if kind.family == "date32":
+        return (
+            lambda value: value.toordinal() - _EPOCH_DAY,
+            lambda raw: datetime.date.fromordinal(raw + _EPOCH_DAY),
+        )
+    if kind.unit is None:
+        return None, None
+    times, divisor = _PER_UNIT[kind.unit]
+    if kind.family == "duration":
+        return (
+            lambda value: value // _MICROSECOND * times // divisor,
+            lambda raw: datetime.timedelta(microseconds=raw * divisor // times),
+        )
+    epoch = _EPOCH if kind.timezone is None else _EPOCH_UTC
+    return (
+        lambda value: (value - epoch) // _MICROSECOND * times // divisor,
+        lambda raw: epoch + datetime.timedelta(microseconds=raw * divisor // times),
+    )

@@ -1,0 +1,327 @@
+"""`KeyedProcess` and `KeyedCoProcess`: one logical instance per key, whose state is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...configs.errors import Interrupted, TopologyError, UsageError, WhaleError
+from ...state.declarations import StateDeclaration
+from ..process import CoProcess, InstanceContext, Output, Process, call_method, check_nothing
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from ...transport.wire.batch import Batch
+    from ..rows import Row
+    from .handles import TimerHandle
+    from .keyed_state import KeyedState
+
+    Slots = npt.NDArray[np.int64]
+
+__all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess"]
+
+_WORKER_METHODS = ("on_watermark", "deadline_ns", "on_deadline", "close")
+"""What a worker calls to let timers fire: classes of users must not replace it."""
+
+
+class Keyed:
+    """What keyed processes with one and with two inputs have in common."""
+
+    per_worker: ClassVar[bool] = True
+    declared: ClassVar[Mapping[str, StateDeclaration]] = MappingProxyType({})
+    """The declarations of the class by name, those of its base classes first."""
+
+    declared_state: ClassVar[tuple[str, ...]] = ()
+
+    _state: KeyedState | None = None
+    _context: InstanceContext | None = None
+    _key: Any = None
+    _key_names: tuple[str, ...] = ()
+    _row: Row | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__ != __name__:
+            for method in _WORKER_METHODS:
+                if method in vars(cls):
+                    msg = (
+                        f"{cls.__name__} defines {method}, which lets its timers fire: declare a"
+                        " timer, quiet = state.timer(), and define on_timer"
+                    )
+                    raise TopologyError(msg)
+        own = {name: one for name, one in vars(cls).items() if isinstance(one, StateDeclaration)}
+        cls.declared = MappingProxyType({**cls.declared, **own})
+        cls.declared_state = tuple(one.describe() for one in cls.declared.values())
+        for name in own:
+            if hasattr(Process, name) or hasattr(CoProcess, name) or hasattr(Keyed, name):
+                msg = f"{cls.__name__}.{name}: processes have something of that name; rename it"
+                raise TopologyError(msg)
+
+    def open(self, context: InstanceContext) -> None:
+        """Prepare the object; called once, before any row. An override calls it, too."""
+        self._context = context
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.declared:
+            msg = f"{name!r} is declared state, which is not assigned: write self.{name}.set(…)"
+            raise UsageError(msg)
+        object.__setattr__(self, name, value)
+
+    @property
+    def key(self) -> Any:
+        """The key of the row or timer at hand: a named tuple of the key columns.
+
+        Raises:
+            UsageError: there is none: the rows of a broadcast stream belong to all keys.
+        """
+        if self._key is None:
+            if self._row is None or self._state is None:
+                msg = "there is no key here: key is for on_row and on_timer"
+                raise UsageError(msg)
+            row = self._row
+            object.__setattr__(
+                self, "_key", self._state.key_of([row[name] for name in self._key_names])
+            )
+        return self._key
+
+    def clear(self) -> None:
+        """Give all state of the key at hand its initial values, which take no memory."""
+        self._known().clear()
+
+    def on_timer(self, timer: TimerHandle, out: Output) -> None:
+        """React to a timer that fires; `timer is self.quiet` tells which.
+
+        Rows emitted without a time have that of the timer, if it is one of event time.
+        """
+        msg = f"{type(self).__name__} declares a timer and lacks on_timer"
+        raise NotImplementedError(msg)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Let the timers of event time fire up to a watermark."""
+        self._fire("event", watermark_ns, out)
+
+    def deadline_ns(self) -> int | None:
+        """Return when the next timer of processing time may fire."""
+        if self._state is None:
+            return None
+        self._state.settle()
+        return self._state.earliest_ns("processing")
+
+    def on_deadline(self, now_ns: int, out: Output) -> None:
+        """Let the timers of processing time fire."""
+        self._fire("processing", now_ns, out)
+
+    def close(self, out: Output) -> None:
+        """Let all timers fire that are still set: those of event time, then the others."""
+        end_ns = (1 << 63) - 1
+        self._fire("event", end_ns, out)
+        self._fire("processing", end_ns, out)
+
+    def _fire(self, clock: str, until_ns: int, out: Output) -> None:
+        if self._state is not None:
+            self._state.fire(clock, until_ns, self._call_timer, out, self._bind)
+
+    def _call_timer(self, timer: TimerHandle, out: Output) -> None:
+        call_method(self.on_timer, timer, out)
+
+    def _bind(self, values: Any) -> None:
+        object.__setattr__(self, "_key", self._known().key_of(values))
+
+    def _known(self) -> KeyedState:
+        if self._state is None:
+            msg = f"{type(self).__name__} has not had a row yet, so it has no state of any key"
+            raise UsageError(msg)
+        return self._state
+
+    def _opened(self) -> InstanceContext:
+        if self._context is None:
+            msg = (
+                f"{type(self).__name__}.open does not call super().open(context), so it has no"
+                " state"
+            )
+            raise UsageError(msg)
+        return self._context
+
+    def _slots(self, batch: Batch, port: int) -> Slots:
+        """Return the record of each row's key; the first batch tells the types of the keys."""
+        context = self._opened()
+        keys = context.keys[port] if port < len(context.keys) else ()
+        if not keys:
+            msg = f"the rows of this input of {type(self).__name__} belong to no key"
+            raise UsageError(msg)
+        if self._state is None:
+            from .keyed_state import KeyedState
+
+            first = batch.select(keys).rename(dict(zip(keys, context.keys[0], strict=True)))
+            state = KeyedState(context, self.declared, first, context.keys[0])
+            object.__setattr__(self, "_state", state)
+            vars(self).update(state.handles)
+        return self._known().slots(batch, keys)
+
+    def _bound_rows(self, batch: Batch, port: int, out: Output) -> Iterator[Row]:
+        """Yield the rows; with each, its key is the one at hand, and its time that of `out`."""
+        from ..rows import rows_of
+
+        context = self._opened()
+        names = context.keys[port] if port < len(context.keys) else ()
+        slots = self._slots(batch, port).tolist() if names else repeat(None)
+        state = self._state
+        cursor: list[int | None] = [None] if state is None else state.cursor
+        times = repeat(None) if batch.times is None else batch.times.tolist()
+        in_order = bool(names) and context.in_event_time_order
+        set_for = state.event_times if in_order and state is not None else []
+        own = vars(self)
+        for slot, time_ns, row in zip(slots, times, rows_of(batch), strict=False):
+            cursor[0] = slot
+            own["_key_names"], own["_row"], own["_key"] = names, (row if names else None), None
+            if time_ns is not None:
+                for timer_times in set_for:
+                    if timer_times[slot] < time_ns:
+                        self._known().fire_before(slot, time_ns, self._call_timer, out)
+                out.time_ns = time_ns
+            yield row
+
+    def _each_bound_row(self, call: Any, batch: Batch, port: int, out: Output) -> None:
+        from ..rows import RowFailure
+
+        taken = 0
+        try:
+            for row in self._bound_rows(batch, port, out):
+                if (returned := call(row, out)) is not None:
+                    check_nothing(call, returned)
+                taken += 1
+        except (WhaleError, Interrupted):
+            raise
+        except BaseException as error:
+            raise RowFailure.at(taken, batch, error) from error
+
+
+class KeyedProcess(Keyed, Process):
+    """A process with one logical instance per key: `stream.key_by("bidder").process(Streak)`.
+
+    State is declared as attributes of the class (`whale_ray.state`) and belongs to the key of the
+    row or timer at hand, `self.key`::
+
+        class Streak(whale.KeyedProcess):
+            bids = state.count()
+            quiet = state.timer()
+
+            def on_row(self, row, out):
+                self.bids.add(1)
+                self.quiet.set(row.date_time + timedelta(seconds=10))
+
+            def on_timer(self, timer, out):
+                out.emit_row(bidder=self.key.bidder, bids=self.bids.get())
+                self.clear()
+
+    For whole columns define `on_batch` in place of `on_row`: `slots = self.slots(batch)`, then
+    `self.bids[slots]` are the values of the rows' keys.
+
+    A key whose values are all initial takes no memory. A timer of event time fires once all rows
+    up to its time have come, and before the next row of its key, if rows come in event-time order;
+    else, and in the column form, with the watermark. At the end of the input, all fire.
+    """
+
+    def slots(self, batch: Batch) -> Slots:
+        """Return a number for each row's key, int64 (num_rows,), which handles take: `[slots]`.
+
+        They hold during this call of `on_batch`. Rows of one key have the same number.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        return self._slots(batch, 0)
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Take the next rows. The default calls `on_row` for each."""
+        self._each_bound_row(self.on_row, batch, 0, out)
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what the class must still define, in words, or None if it is complete."""
+        if cls.on_batch is KeyedProcess.on_batch and cls.on_row is Process.on_row:
+            return "on_row or on_batch"
+        return _missing_timer(cls)
+
+
+class KeyedCoProcess(Keyed, CoProcess):
+    """A `KeyedProcess` with two inputs: `left.key_by("id").connect(right.key_by("id"))`.
+
+    The state of a key is that of both inputs. The right input may be broadcast instead: its rows
+    belong to all keys, so `on_right_row` keeps what they say in `self`, and has no handles.
+    """
+
+    def slots(self, batch: Batch, *, right: bool = False) -> Slots:
+        """Return a number for each row's key, as `KeyedProcess.slots`.
+
+        Args:
+            batch: rows of one input.
+            right: whether of the right one.
+        """
+        return self._slots(batch, int(right))
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        """Take the next rows of the left input. The default calls `on_left_row` for each."""
+        self._each_bound_row(self.on_left_row, batch, 0, out)
+
+    def on_right(self, batch: Batch, out: Output) -> None:
+        """Take the next rows of the right input. The default calls `on_right_row` for each."""
+        self._each_bound_row(self.on_right_row, batch, 1, out)
+
+    def on_merged(
+        self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output
+    ) -> None:
+        """Take rows of both inputs, in event-time order; calls what the class defines."""
+        cls = type(self)
+        of_rows = cls.on_left is KeyedCoProcess.on_left and cls.on_right is KeyedCoProcess.on_right
+        if not of_rows:
+            super().on_merged(left, right, order, out)
+            return
+        self._each_merged(left, right, order.tolist(), out)
+
+    def _each_merged(self, left: Batch, right: Batch, order: Sequence[bool], out: Output) -> None:
+        from ..rows import RowFailure
+
+        batches, calls = (left, right), (self.on_left_row, self.on_right_row)
+        # The records of both are looked up before the first row: rows of one bind their own.
+        rows = [
+            self._bound_rows(batch, port, out) if batch.num_rows else iter(())
+            for port, batch in enumerate(batches)
+        ]
+        taken = [0, 0]
+        side = False
+        try:
+            for side in order:
+                row = next(rows[side])
+                if (returned := calls[side](row, out)) is not None:
+                    check_nothing(calls[side], returned)
+                taken[side] += 1
+        except (WhaleError, Interrupted):
+            raise
+        except BaseException as error:
+            raise RowFailure.at(taken[side], batches[side], error) from error
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Return what the class must still define, in words, or None if it is complete."""
+        left = cls.on_left is KeyedCoProcess.on_left and cls.on_left_row is CoProcess.on_left_row
+        right = (
+            cls.on_right is KeyedCoProcess.on_right and cls.on_right_row is CoProcess.on_right_row
+        )
+        if cls.on_merged is KeyedCoProcess.on_merged and (left or right):
+            names = [
+                name for name, lacks in (("on_left_row", left), ("on_right_row", right)) if lacks
+            ]
+            return " and ".join(names)
+        return _missing_timer(cls)
+
+
+def _missing_timer(cls: type[Keyed]) -> str | None:
+    timers = [name for name, one in cls.declared.items() if one.kind == "timer"]
+    if timers and cls.on_timer is Keyed.on_timer:
+        return f"on_timer, though it declares the timer {timers[0]!r}"
+    return None

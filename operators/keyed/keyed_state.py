@@ -1,0 +1,211 @@
+"""The declared state of one operator on one worker: its store, handles and timers."""
+
+from __future__ import annotations
+
+import heapq
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import UsageError
+from ...state.declarations import StateDeclaration
+from ...state.keys import hash_keys
+from ...state.records import RecordLayout
+from ...state.store import KeyedStore
+from ...state.timers import NO_TIME, TimerQueue
+from .handles import Cursor, Handle, TimerHandle, fields_of, handle_of, queued_field
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ..process import InstanceContext, Output
+
+__all__ = ["KeyedState"]
+
+Slots = npt.NDArray[np.int64]
+OnTimer = Callable[[TimerHandle, "Output"], object]
+
+
+class KeyedState:
+    """What is kept for the keys of one operator on one worker.
+
+    Args:
+        context: of the operator.
+        declared: the declarations by name.
+        first: a batch of rows, which tells the types of the key columns.
+        keys: the key columns of `first`.
+    """
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        declared: Mapping[str, StateDeclaration],
+        first: Batch,
+        keys: Sequence[str],
+    ) -> None:
+        self._keys = tuple(keys)
+        fields = [field for one in declared.values() for field in fields_of(one)]
+        layout = RecordLayout(first.schema.select(self._keys), fields)
+        self.store = KeyedStore(
+            layout,
+            context.state_budget,
+            context.operator_id,
+            virtual_nodes=context.virtual_nodes,
+        )
+        self.cursor: Cursor = [None]
+        self.handles: dict[str, Handle] = {
+            name: handle_of(one, self.store, self.cursor) for name, one in declared.items()
+        }
+        self._timers = [one for one in self.handles.values() if isinstance(one, TimerHandle)]
+        self._queues = [
+            TimerQueue(self.store, one.name, queued_field(one.name)) for one in self._timers
+        ]
+        self._times: list[Any] = [self.store.records[timer.name].data for timer in self._timers]
+        self._of_event_time = [
+            which for which, timer in enumerate(self._timers) if timer.declaration.clock == "event"
+        ]
+        self._touched: list[Slots] = []
+        self._key_class = _key_class(self._keys)
+
+    @property
+    def event_times(self) -> list[Any]:
+        """When the timers of event time are set for, by record: one `memoryview` each, ns."""
+        return [self._times[which] for which in self._of_event_time]
+
+    def slots(self, batch: Batch, keys: Sequence[str]) -> Slots:
+        """Return the record of each row's key, int64 (num_rows,).
+
+        Args:
+            batch: the rows.
+            keys: the key columns there, in the order of the operator's first input.
+        """
+        renamed = batch.select(keys)
+        if tuple(keys) != self._keys:
+            renamed = renamed.rename(dict(zip(keys, self._keys, strict=True)))
+        hashes, _ = hash_keys(renamed, self._keys)
+        slots = self.store.slots(hashes, renamed)
+        self._touched.append(slots)
+        return slots
+
+    def settle(self) -> None:
+        """Enter the timers that were set, and drop the keys whose state is the initial one."""
+        touched, self._touched = self._touched, []
+        self.cursor[0] = None
+        for slots in touched:
+            for queue in self._queues:
+                queue.schedule(slots)
+        for slots in touched:
+            self.store.delete_initial(slots)
+
+    def clear(self) -> None:
+        """Give all declared values of the key at hand their initial values."""
+        slot = self.cursor[0]
+        if slot is None:
+            msg = "clear() clears the state of a key, and there is none here"
+            raise UsageError(msg)
+        for handle in self.handles.values():
+            handle.clear()  # type: ignore[attr-defined]  # all kinds of handles have it
+
+    def key_of(self, values: Sequence[Any]) -> Any:
+        """Return a key as a named tuple."""
+        return self._key_class(*values)
+
+    def earliest_ns(self, clock: str) -> int | None:
+        """Return when the next timer by a clock may fire, ns; None if none is set."""
+        times = [
+            queue.earliest_ns
+            for timer, queue in zip(self._timers, self._queues, strict=True)
+            if timer.declaration.clock == clock and queue.earliest_ns is not None
+        ]
+        return min(times, default=None)
+
+    def fire(
+        self,
+        clock: str,
+        until_ns: int,
+        on_timer: OnTimer,
+        out: Output,
+        bind: Callable[[Any], None],
+    ) -> None:
+        """Call `on_timer` for all timers up to a time, in order of time, then declaration, hash.
+
+        Args:
+            clock: "event" or "processing".
+            until_ns: the watermark, or what the clock shows.
+            on_timer: the user's method.
+            out: receives what it emits; its time is set to that of each timer of event time.
+            bind: is told each key before the call.
+        """
+        self.settle()
+        due = self._due(clock, until_ns)
+        if not due:
+            return
+        slots = np.unique(np.array([slot for _, _, _, slot in due], np.int64))
+        columns = [column.to_pylist() for column in self.store.keys_of(slots).columns]
+        keys = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True))
+        same_clock = [n for n, t in enumerate(self._timers) if t.declaration.clock == clock]
+        while due:
+            time_ns, which, hashed, slot = heapq.heappop(due)
+            if self._times[which][slot] != time_ns:  # moved or cleared meanwhile
+                continue
+            self.cursor[0] = slot
+            bind(keys[slot])
+            self._fire_one(which, slot, on_timer, out)
+            for other in same_clock:
+                again_ns = self._times[other][slot]
+                if again_ns != NO_TIME and again_ns <= until_ns:
+                    heapq.heappush(due, (again_ns, other, hashed, slot))
+        self._touched.append(slots)
+        self.settle()
+
+    def fire_before(self, slot: int, time_ns: int, on_timer: OnTimer, out: Output) -> None:
+        """Call `on_timer` for the timers of event time of the key at hand that come before a row.
+
+        For rows in event-time order: so it does not matter in which batches they come.
+        """
+        while True:
+            earliest_ns, which = min((self._times[one][slot], one) for one in self._of_event_time)
+            if earliest_ns >= time_ns:
+                return
+            self._fire_one(which, slot, on_timer, out)
+
+    def _fire_one(self, which: int, slot: int, on_timer: OnTimer, out: Output) -> None:
+        """Unset a timer and call `on_timer`.
+
+        Raises:
+            UsageError: it set itself to the same time or an earlier one, and would fire for ever.
+        """
+        timer, times = self._timers[which], self._times[which]
+        time_ns = times[slot]
+        times[slot] = NO_TIME
+        if timer.declaration.clock == "event":
+            out.time_ns = time_ns
+        on_timer(timer, out)
+        if times[slot] <= time_ns:
+            msg = (
+                f"timer {timer.name!r} set itself in on_timer to a time that is not after the one"
+                " at which it fired, so it would fire for ever"
+            )
+            raise UsageError(msg)
+
+    def _due(self, clock: str, until_ns: int) -> list[tuple[int, int, int, int]]:
+        """Return the timers to fire, sorted: time in ns, which timer, hash of the key, slot."""
+        due: list[tuple[int, int, int, int]] = []
+        records = self.store.records
+        for which, (timer, queue) in enumerate(zip(self._timers, self._queues, strict=True)):
+            if timer.declaration.clock != clock:
+                continue
+            slots, unset = queue.take_due(until_ns)
+            self._touched.append(unset)
+            times, hashes = records[timer.name][slots], records["#hash"][slots]
+            rows = zip(times.tolist(), hashes.tolist(), slots.tolist(), strict=True)
+            due += [(time_ns, which, hashed, slot) for time_ns, hashed, slot in rows]
+        due.sort()
+        return due
+
+
+def _key_class(names: tuple[str, ...]) -> Any:
+    """Return the class of keys: a named tuple, in which other names than Python's are numbered."""
+    return namedtuple("Key", names, rename=True)

@@ -1,0 +1,142 @@
+"""What a keyed process keeps for each key, as its class declares it.
+
+::
+
+    class Streak(whale.KeyedProcess):
+        bids = state.count()
+        spent = state.sum("double")
+        last = state.value("timestamp[us]")
+        quiet = state.timer()
+
+Each returns a declaration, in whose place an object of the class has a *handle*: the value of the
+key whose row or timer is at hand. Types are named as in `whale.Schema.of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from ..configs.errors import InputError, TopologyError, UsageError
+from ..transport.wire.types import DataType, as_type
+
+__all__ = ["StateDeclaration", "count", "max", "min", "sum", "timer", "value"]
+
+Kind = Literal["count", "sum", "min", "max", "value", "timer"]
+TypeLike = str | type | DataType
+Class = type[Any]
+
+_NUMBERS = frozenset(
+    {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+    | {"float32", "float64"}
+)
+_ORDERED = _NUMBERS | {"date32", "timestamp", "duration"}
+_KEPT = _ORDERED | {"bool", "string", "large_string", "binary", "large_binary"}
+
+
+@dataclass(eq=False)
+class StateDeclaration:
+    """One declared value per key.
+
+    Attributes:
+        kind: which function declared it.
+        type: of the value.
+        clock: of a timer: the time by which it fires.
+        name: the attribute of the class.
+    """
+
+    kind: Kind
+    type: DataType
+    clock: Literal["event", "processing"] = "event"
+    name: str = ""
+
+    def __set_name__(self, owner: Class, name: str) -> None:
+        if self.name not in ("", name):
+            msg = f"{owner.__name__}.{name} is the declaration of {self.name!r}: declare it anew"
+            raise TopologyError(msg)
+        if name.startswith("_"):
+            msg = f"{owner.__name__}.{name}: names of declared state do not begin with '_'"
+            raise TopologyError(msg)
+        self.name = name
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        msg = f"{self.name!r} is the state of a key: use it in on_row, on_batch or on_timer"
+        raise UsageError(msg)
+
+    def __getitem__(self, key: object) -> NoReturn:
+        self.__getattr__("get")
+
+    def describe(self) -> str:
+        """Return the declaration in words: "spent: sum of float64"."""
+        if self.kind == "timer":
+            return f"{self.name}: timer ({self.clock} time)"
+        return f"{self.name}: {self.kind}" + ("" if self.kind == "count" else f" of {self.type}")
+
+
+def count() -> Any:
+    """Declare a number that begins with 0: `add(n)`, `get()`."""
+    return StateDeclaration("count", DataType.parse("int64"))
+
+
+def sum(type: TypeLike) -> Any:
+    """Declare a sum, of a number type, that begins with 0: `add(x)`, `get()`.
+
+    An integer sum that leaves its type fails the job.
+
+    Raises:
+        InputError: it is not the type of numbers.
+    """
+    return StateDeclaration("sum", _checked("sum", type, _NUMBERS))
+
+
+def min(type: TypeLike) -> Any:
+    """Declare the least of the values: `add(x)`, `get()`, which is None before the first.
+
+    Raises:
+        InputError: it is not a type of numbers, dates, timestamps or durations.
+    """
+    return StateDeclaration("min", _checked("min", type, _ORDERED))
+
+
+def max(type: TypeLike) -> Any:
+    """Declare the greatest of the values: `add(x)`, `get()`, which is None before the first.
+
+    Raises:
+        InputError: it is not a type of numbers, dates, timestamps or durations.
+    """
+    return StateDeclaration("max", _checked("max", type, _ORDERED))
+
+
+def value(type: TypeLike) -> Any:
+    """Declare one value: `set(x)`, `get()`, which is None before the first `set`, `clear()`.
+
+    Raises:
+        InputError: values of this type cannot be kept.
+    """
+    return StateDeclaration("value", _checked("value", type, _KEPT))
+
+
+def timer(clock: Literal["event", "processing"] = "event") -> Any:
+    """Declare a timer: `set(when)`, `get()`, `clear()`; it calls `on_timer` once.
+
+    Args:
+        clock: "event": it fires when the watermark reaches its time, and at the end of the input;
+            "processing": when the clock does.
+
+    Raises:
+        InputError: `clock` is neither.
+    """
+    if clock not in ("event", "processing"):
+        msg = f"state.timer takes 'event' or 'processing', not {clock!r}"
+        raise InputError(msg)
+    return StateDeclaration("timer", DataType.parse("timestamp[ns]"), clock)
+
+
+def _checked(kind: str, given: TypeLike, allowed: frozenset[str]) -> DataType:
+    found = as_type(given)
+    if found.family not in allowed:
+        msg = f"state.{kind} does not keep {found}; it keeps {', '.join(sorted(allowed))}"
+        raise InputError(msg)
+    return found
