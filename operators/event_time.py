@@ -8,6 +8,9 @@ time at a fixed distance::
 A row is late if its time is not after the watermark, that is, if it is more than
 `max_out_of_order_ms` behind the latest time of the rows before it. This is decided row by row, so
 it does not depend on how rows are cut into batches.
+
+A single row of the year 2999 would move the watermark past all others. So a row whose time is more
+than `max_ahead_ms` ahead of the clock counts as a bad row, and moves nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 Policy: TypeAlias = Literal["fail", "drop"]
+LatePolicy: TypeAlias = Literal["fail", "drop", "pass"]
 
 NO_WATERMARK_NS = -(1 << 63)
 """The watermark before the first row."""
@@ -42,6 +46,11 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 LATE = "late"
 NULL_TIME = "null event time"
 TIME_OUT_OF_RANGE = "event time out of range"
+TIME_AHEAD = "event time too far ahead"
+
+MAX_AHEAD_MS = 86_400_000.0
+"""How far ahead of the clock rows may be unless the user says otherwise: a day, which is more than
+clocks and time zones differ."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +61,12 @@ class EventTime:
         column: a timestamp of any unit (without a zone: UTC), a date, or integers since 1970.
         max_out_of_order_ms: how far a row's time may be behind the latest time before it.
         unit: the unit of an integer column: `s`, `ms`, `us` or `ns`.
-        on_late: `fail` at the first late row, or `drop` late rows and count them.
-        on_null: the same for rows whose time is null or does not fit into 64-bit nanoseconds
-            (the years 1677 to 2262).
+        on_late: `fail` at the first late row, `drop` late rows, or `pass` them on; all are counted.
+        on_null: `fail` or `drop` for rows whose time is null, does not fit into 64-bit nanoseconds
+            (the years 1677 to 2262), or is too far ahead.
+        idle_after_ms: after how long without a row an instance no longer holds the watermark of
+            its readers back; None: it always does.
+        max_ahead_ms: how far a row's time may be ahead of the clock; None: any time.
 
     Raises:
         InputError: a value is not allowed.
@@ -63,8 +75,10 @@ class EventTime:
     column: str
     max_out_of_order_ms: float = 0
     unit: Unit | None = None
-    on_late: Policy = "fail"
+    on_late: LatePolicy = "fail"
     on_null: Policy = "fail"
+    idle_after_ms: float | None = None
+    max_ahead_ms: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_out_of_order_ms * _NS_PER_MS <= _LATEST_NS:
@@ -76,15 +90,35 @@ class EventTime:
         if self.unit is not None and self.unit not in get_args(Unit):
             msg = f"event_time_unit={self.unit!r} is unknown; use 's', 'ms', 'us' or 'ns'"
             raise InputError(msg)
-        for name, policy in (("on_late", self.on_late), ("on_bad_rows", self.on_null)):
-            if policy not in get_args(Policy):
-                msg = f"{name}={policy!r} is unknown; use 'fail' or 'drop'"
+        for name, given, low in (
+            ("idle_after_ms", self.idle_after_ms, 1e-6),
+            ("max_ahead_ms", self.max_ahead_ms, 0),
+        ):
+            if given is not None and not low <= given * 1.0 <= _LATEST_NS / _NS_PER_MS:
+                msg = f"{name}={given} is out of range; pass milliseconds from {low:g} on, or None"
+                raise InputError(msg)
+        for name, policy, policies in (
+            ("on_late", self.on_late, get_args(LatePolicy)),
+            ("on_bad_rows", self.on_null, get_args(Policy)),
+        ):
+            if policy not in policies:
+                msg = f"{name}={policy!r} is unknown; use {' or '.join(map(repr, policies))}"
                 raise InputError(msg)
 
     @property
     def max_out_of_order_ns(self) -> int:
         """The same in nanoseconds."""
         return round(self.max_out_of_order_ms * _NS_PER_MS)
+
+    @property
+    def idle_after_ns(self) -> int | None:
+        """The same as `idle_after_ms` in nanoseconds."""
+        return None if self.idle_after_ms is None else round(self.idle_after_ms * _NS_PER_MS)
+
+    @property
+    def max_ahead_ns(self) -> int | None:
+        """The same as `max_ahead_ms` in nanoseconds."""
+        return None if self.max_ahead_ms is None else round(self.max_ahead_ms * _NS_PER_MS)
 
     def ns_per_tick(self, kind: DataType) -> int:
         """Return the nanoseconds in one tick of a column's integers.
@@ -121,10 +155,13 @@ class EventTimeAssigner:
 
     Attributes:
         watermark_ns: all rows with a time up to this have arrived; `NO_WATERMARK_NS` at first.
+        late_rows: how many rows were late so far, whatever was done with them.
     """
 
     def __init__(self, event_time: EventTime, source_id: str) -> None:
+        self.late_rows = 0
         self._event_time = event_time
+        self._max_ahead_ns = event_time.max_ahead_ns
         self._source_id = source_id
         self._behind_ns = event_time.max_out_of_order_ns
         # The smallest value for which `latest − behind` fits into 64 bits; no row is late then.
@@ -132,11 +169,25 @@ class EventTimeAssigner:
         self._rows = 0
         self.watermark_ns = NO_WATERMARK_NS
 
-    def assign(self, batch: Batch) -> tuple[Batch, dict[str, int]]:
+    @property
+    def idle_after_ns(self) -> int | None:
+        """After how long without a row its instance is idle; None: never."""
+        return self._event_time.idle_after_ns
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether it needs the present time."""
+        return self._max_ahead_ns is not None
+
+    def assign(self, batch: Batch, now_ns: int = 0) -> tuple[Batch, dict[str, int]]:
         """Return the batch with event times, and the number of dropped rows by reason.
 
+        Args:
+            batch: the rows.
+            now_ns: the present time, ns since the epoch, if it `reads_clock`.
+
         Raises:
-            BadRowError: a row is late or has no time, and the policy is `fail`.
+            BadRowError: a row is late, has no time or one too far ahead, and the policy is `fail`.
             InputError: the column is missing or of an unsuitable type, or a time is out of range
                 and the policy is `fail`.
         """
@@ -144,7 +195,7 @@ class EventTimeAssigner:
         ticks = self._event_time.ns_per_tick(column.type)
         raw = column.data
         dropped: dict[str, int] = {}
-        usable = self._usable(column.type, raw, column.validity, ticks, dropped)
+        usable = self._usable(column.type, raw, column.validity, ticks, now_ns, dropped)
         if usable is None:
             times = _scaled(raw, ticks)
         else:
@@ -165,9 +216,10 @@ class EventTimeAssigner:
         raw: npt.NDArray[np.integer],
         valid: npt.NDArray[np.bool_] | None,
         ticks: int,
+        now_ns: int,
         dropped: dict[str, int],
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which rows have a time that fits into 64-bit nanoseconds; None if all do."""
+        """Return which rows have a time that can be used; None if all do."""
         if valid is not None and bool(valid.all()):
             valid = None
         if valid is not None:
@@ -175,8 +227,46 @@ class EventTimeAssigner:
                 raise BadRowError(self._null_message(int(np.argmin(valid))))
             dropped[NULL_TIME] = int(np.count_nonzero(~valid))
         earliest, latest = -(_LATEST_NS // ticks), _LATEST_NS // ticks
-        if not raw.size or (int(raw.min()) >= earliest and int(raw.max()) <= latest):
+        ahead = latest
+        if self._max_ahead_ns is not None:
+            ahead = min(latest, (now_ns + self._max_ahead_ns) // ticks)
+        if not raw.size or (int(raw.min()) >= earliest and int(raw.max()) <= ahead):
             return valid
+        valid = self._in_range(kind, raw, valid, (earliest, latest), dropped)
+        return valid if ahead == latest else self._not_ahead(raw, valid, ahead, ticks, dropped)
+
+    def _not_ahead(
+        self,
+        raw: npt.NDArray[np.integer],
+        valid: npt.NDArray[np.bool_] | None,
+        latest: int,
+        ticks: int,
+        dropped: dict[str, int],
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which of the usable rows are not too far ahead of the clock."""
+        if latest >= np.iinfo(raw.dtype).max:
+            return valid
+        beyond = raw > latest
+        if valid is not None:
+            beyond &= valid
+        if not beyond.any():
+            return valid
+        if self._event_time.on_null == "fail":
+            row = int(np.argmax(beyond))
+            raise BadRowError(self._ahead_message(row, int(raw[row]) * ticks))
+        dropped[TIME_AHEAD] = int(np.count_nonzero(beyond))
+        return ~beyond if valid is None else valid & ~beyond
+
+    def _in_range(
+        self,
+        kind: DataType,
+        raw: npt.NDArray[np.integer],
+        valid: npt.NDArray[np.bool_] | None,
+        limits: tuple[int, int],
+        dropped: dict[str, int],
+    ) -> npt.NDArray[np.bool_] | None:
+        """Return which of the usable rows have a time that fits into 64-bit nanoseconds."""
+        earliest, latest = limits
         bounds = np.iinfo(raw.dtype)
         beyond = (raw < max(earliest, int(bounds.min))) | (raw > min(latest, int(bounds.max)))
         if valid is not None:
@@ -203,13 +293,15 @@ class EventTimeAssigner:
             np.maximum(before[1:], self._latest_ns, out=before[1:])
         late = times < before[:-1] - self._behind_ns
         any_late = bool(late.any())
+        if any_late:
+            self.late_rows += int(np.count_nonzero(late))
         if any_late and self._event_time.on_late == "fail":
             index = int(np.argmax(late))
             row = index if usable is None else int(np.flatnonzero(usable)[index])
             raise BadRowError(self._late_message(row, int(times[index]), int(before[index])))
         self._latest_ns = int(before[-1])
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
-        return late if any_late else None
+        return late if any_late and self._event_time.on_late == "drop" else None
 
     def _where(self, row: int) -> str:
         return f"source {self._source_id!r}, row {self._rows + row}"
@@ -228,13 +320,22 @@ class EventTimeAssigner:
             "unit, or pass on_bad_rows='drop' to leave such rows out and count them"
         )
 
+    def _ahead_message(self, row: int, time_ns: int) -> str:
+        return (
+            f"{self._where(row)}: the event time {time_as_text(time_ns)} of column "
+            f"{self._event_time.column!r} lies further ahead of the clock than "
+            f"max_ahead_ms={self._event_time.max_ahead_ms:g} allows; correct it, allow more (None: "
+            "any time), or pass on_bad_rows='drop' to leave such rows out and count them"
+        )
+
     def _late_message(self, row: int, time_ns: int, latest_ns: int) -> str:
         allowed_ms = self._event_time.max_out_of_order_ms
         needed_ms = -(-(latest_ns - time_ns) // _NS_PER_MS)
         return (
-            f"{self._where(row)}: the event time {_text(time_ns)} comes after {_text(latest_ns)}, "
-            f"further behind than max_out_of_order_ms={allowed_ms:g} allows; sort the input, allow "
-            f"{needed_ms} ms or more, or pass on_late='drop' to leave late rows out and count them"
+            f"{self._where(row)}: the event time {time_as_text(time_ns)} comes after "
+            f"{time_as_text(latest_ns)}, further behind than max_out_of_order_ms={allowed_ms:g} "
+            f"allows; sort the input, allow {needed_ms} ms or more, or pass on_late='drop' to "
+            "leave late rows out and count them"
         )
 
 
@@ -252,7 +353,7 @@ def _narrow(usable: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_]) -> npt.N
     return narrowed
 
 
-def _text(time_ns: int) -> str:
-    """Return a time as ISO 8601, without trailing zeros."""
+def time_as_text(time_ns: int) -> str:
+    """Return a time, ns since the epoch, as ISO 8601 without trailing zeros."""
     text = str(np.datetime64(time_ns, "ns"))
     return text.rstrip("0").rstrip(".") + "Z"

@@ -3,6 +3,11 @@
 A watermark W on an input promises that no row with an event time ≤ W follows on it. The watermark
 of several inputs together is their minimum. `WATERMARK_NONE` is the initial watermark of an input,
 `WATERMARK_END` that of an input that has ended.
+
+An *idle* input has said that nothing may come for a while. It leaves the minimum until it says
+otherwise; when all inputs that have not ended are idle, the minimum stays where it is. An input
+that comes back takes part again, and may be behind by then: its rows up to the minimum are late.
+(Flink's semantics: "Dealing With Idle Sources", StatusWatermarkValve.)
 """
 
 from __future__ import annotations
@@ -13,6 +18,9 @@ from typing import Generic, TypeVar
 WATERMARK_NONE = -(2**63)
 WATERMARK_END = 2**63 - 1
 
+WATERMARK_IDLE = WATERMARK_END - 1
+"""What an idle source shows to the others, so that none of them waits for it."""
+
 InputKey = TypeVar("InputKey", bound=Hashable)
 
 
@@ -21,7 +29,8 @@ class WatermarkTracker(Generic[InputKey]):
 
     def __init__(self, inputs: Iterable[InputKey]) -> None:
         self._watermarks = dict.fromkeys(inputs, WATERMARK_NONE)
-        self.current_ns = self._minimum()
+        self._idle: set[InputKey] = set()
+        self.current_ns = WATERMARK_NONE if self._watermarks else WATERMARK_END
 
     def update(self, key: InputKey, watermark_ns: int) -> bool:
         """Set an input's watermark (int64 ns); return whether the minimum of all has advanced.
@@ -32,19 +41,53 @@ class WatermarkTracker(Generic[InputKey]):
         if watermark_ns <= self._watermarks[key]:
             return False
         self._watermarks[key] = watermark_ns
-        minimum = self._minimum()
-        advanced = minimum > self.current_ns
-        self.current_ns = minimum
-        return advanced
+        if watermark_ns == WATERMARK_END:
+            self._idle.discard(key)
+        return self._advance()
+
+    def set_idle(self, key: InputKey, idle: bool) -> bool:
+        """Let an input leave the minimum or come back; return whether the minimum has advanced.
+
+        Raises KeyError for an unknown input.
+        """
+        if idle and self._watermarks[key] != WATERMARK_END:
+            self._idle.add(key)
+        else:
+            self._idle.discard(key)
+        return self._advance()
+
+    def is_behind(self, key: InputKey) -> bool:
+        """Return whether an input's rows may be late: it was idle, and has not caught up."""
+        return self._watermarks[key] < self.current_ns
 
     def slowest(self) -> tuple[InputKey, ...]:
         """Return the inputs that hold the minimum back."""
         return tuple(key for key, value in self._watermarks.items() if value == self.current_ns)
 
     @property
+    def idle(self) -> bool:
+        """Whether every input that has not ended is idle, and there is one."""
+        return bool(self._idle) and all(
+            key in self._idle or value == WATERMARK_END for key, value in self._watermarks.items()
+        )
+
+    @property
     def ended(self) -> bool:
         """Whether every input has ended."""
         return self.current_ns == WATERMARK_END
 
+    def _advance(self) -> bool:
+        minimum = self._minimum() if self._idle else min(self._watermarks.values())
+        if minimum <= self.current_ns:
+            return False
+        self.current_ns = minimum
+        return True
+
     def _minimum(self) -> int:
-        return min(self._watermarks.values(), default=WATERMARK_END)
+        """Return the minimum of the inputs that are neither idle nor ended; the current if none."""
+        active = (
+            value
+            for key, value in self._watermarks.items()
+            if key not in self._idle and value != WATERMARK_END
+        )
+        return min(active, default=self.current_ns)

@@ -18,6 +18,7 @@ from whale_ray.operators.event_time import (
     LATE,
     NO_WATERMARK_NS,
     NULL_TIME,
+    TIME_AHEAD,
     TIME_OUT_OF_RANGE,
     EventTime,
     EventTimeAssigner,
@@ -43,21 +44,30 @@ def batch(values: list[Any], kind: pa.DataType | None = None) -> Batch:
 class AssignerModel:
     """The definition, row by row, in Python's integers."""
 
-    def __init__(self, behind_ns: int, unit: str) -> None:
+    def __init__(
+        self, behind_ns: int, unit: str, ahead_ns: int | None = None, passes: bool = False
+    ) -> None:
         self.behind_ns = behind_ns
         self.unit = unit
+        self.ahead_ns = ahead_ns
+        self.passes = passes
+        self.late = 0
         self.latest_ns: int | None = None
         self.kept: list[tuple[int, int]] = []
         self.dropped: dict[str, int] = {}
 
-    def take(self, row: int, value: int | None) -> None:
+    def take(self, row: int, value: int | None, now_ns: int = 0) -> None:
         if value is None:
             return self.drop(NULL_TIME)
         time_ns = value * NS_PER[self.unit]
         if abs(value) > MAX // NS_PER[self.unit]:
             return self.drop(TIME_OUT_OF_RANGE)
+        if self.ahead_ns is not None and time_ns > now_ns + self.ahead_ns:
+            return self.drop(TIME_AHEAD)
         if self.latest_ns is not None and time_ns < self.latest_ns - self.behind_ns:
-            return self.drop(LATE)
+            self.late += 1
+            if not self.passes:
+                return self.drop(LATE)
         self.latest_ns = time_ns if self.latest_ns is None else max(self.latest_ns, time_ns)
         self.kept.append((row, time_ns))
         return None
@@ -77,21 +87,36 @@ far = st.integers(MIN + 1, MAX) | st.sampled_from([MIN + 1, MAX, MAX // 1000, MA
 
 
 @given(
-    cuts=st.lists(st.lists(st.none() | near | far, max_size=12), max_size=5),
+    cuts=st.lists(
+        st.tuples(st.lists(st.none() | near | far, max_size=12), st.integers(0, 10**10)), max_size=5
+    ),
     unit=st.sampled_from(list(NS_PER)),
     behind_ms=st.sampled_from([0, 0.000005, 1, 3000]) | st.integers(0, MAX // 10**6),
+    ahead_ms=st.none() | st.sampled_from([0, 0.000003, 5000]) | st.integers(0, MAX // 10**6),
+    on_late=st.sampled_from(["drop", "pass"]),
 )
-def test_equals_the_model(cuts: list[list[int | None]], unit: Any, behind_ms: float) -> None:
+def test_equals_the_model(
+    cuts: list[tuple[list[int | None], int]],
+    unit: Any,
+    behind_ms: float,
+    ahead_ms: float | None,
+    on_late: Any,
+) -> None:
     behind_ns = round(Fraction(behind_ms) * 10**6)
-    event_time = EventTime("t", behind_ms, unit, on_late="drop", on_null="drop")
+    ahead_ns = None if ahead_ms is None else round(Fraction(ahead_ms) * 10**6)
+    event_time = EventTime(
+        "t", behind_ms, unit, on_late=on_late, on_null="drop", max_ahead_ms=ahead_ms
+    )
     assert event_time.max_out_of_order_ns == behind_ns
     assigner = EventTimeAssigner(event_time, "s")
-    model = AssignerModel(behind_ns, unit)
-    for values in cuts:
+    assert assigner.reads_clock == (ahead_ms is not None)
+    model = AssignerModel(behind_ns, unit, ahead_ns, on_late == "pass")
+    for values, now_ns in cuts:
         model.kept, model.dropped = [], {}
         for row, value in enumerate(values):
-            model.take(row, value)
-        got, dropped = assigner.assign(batch(values))
+            model.take(row, value, now_ns)
+        got, dropped = assigner.assign(batch(values), now_ns)
+        assert assigner.late_rows == model.late
         assert got.times is not None
         assert list(zip(got["row"].tolist(), got.times.tolist(), strict=True)) == model.kept
         assert dict(dropped) == model.dropped
@@ -226,7 +251,18 @@ def test_golden_messages_about_columns() -> None:
             {"unit": "minutes"},
             "event_time_unit='minutes' is unknown; use 's', 'ms', 'us' or 'ns'",
         ),
-        ({"on_late": "skip"}, "on_late='skip' is unknown; use 'fail' or 'drop'"),
+        (
+            {"on_late": "skip"},
+            "on_late='skip' is unknown; use 'fail' or 'drop' or 'pass'",
+        ),
+        (
+            {"idle_after_ms": 0},
+            "idle_after_ms=0 is out of range; pass milliseconds from 1e-06 on, or None",
+        ),
+        (
+            {"max_ahead_ms": -1},
+            "max_ahead_ms=-1 is out of range; pass milliseconds from 0 on, or None",
+        ),
         ({"on_null": "skip"}, "on_bad_rows='skip' is unknown; use 'fail' or 'drop'"),
     ],
 )
@@ -234,3 +270,17 @@ def test_golden_messages_about_options(options: dict[str, Any], message: str) ->
     with pytest.raises(InputError) as error:
         EventTime("t", **options)
     assert str(error.value) == message
+
+
+def test_a_row_far_ahead_of_the_clock_is_refused_and_moves_nothing() -> None:
+    event_time = EventTime("t", 0, "s", max_ahead_ms=1000)
+    assigner = EventTimeAssigner(event_time, "positions")
+    now_ns = 1_300_000_000 * 10**9
+    with pytest.raises(BadRowError) as error:
+        assigner.assign(batch([1_300_000_000, 1_300_000_002]), now_ns)
+    assert str(error.value) == (
+        "source 'positions', row 1: the event time 2011-03-13T07:06:42Z of column 't' lies further "
+        "ahead of the clock than max_ahead_ms=1000 allows; correct it, allow more (None: any "
+        "time), or pass on_bad_rows='drop' to leave such rows out and count them"
+    )
+    assert assigner.watermark_ns == NO_WATERMARK_NS

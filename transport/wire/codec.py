@@ -38,6 +38,7 @@ from .header import (
     DATA,
     END_FLAG,
     HEADER_BYTES,
+    IDLE_FLAG,
     NO_WATERMARK,
     SCHEMA,
     TIMES_FLAG,
@@ -180,15 +181,17 @@ def encode_watermark_into(
     sequence: int,
     watermark_ns: int,
     end: bool = False,
+    idle: bool = False,
 ) -> int:
     """Write a watermark message and return its bytes, `HEADER_BYTES`.
 
-    `sequence` is the number that the source's next row will have.
+    `sequence` is the number that the source's next row will have. After an `end` nothing follows;
+    an `idle` source holds no watermark back until its next message.
     """
     _check_room(buffer, HEADER_BYTES)
     Header(
         kind=WATERMARK,
-        flags=ALL_FLAG | (END_FLAG if end else 0),
+        flags=ALL_FLAG | (END_FLAG if end else 0) | (IDLE_FLAG if idle else 0),
         stream=stream,
         source=source,
         attempt=attempt,

@@ -50,6 +50,8 @@ END_FLAG: Final = 2
 CHECKSUM_FLAG: Final = 4
 TIMES_FLAG: Final = 8
 """The rows' hidden event times follow the columns."""
+IDLE_FLAG: Final = 16
+"""The source is idle until its next message: its watermark holds nobody back."""
 
 NO_WATERMARK: Final = -(1 << 63)
 """The source has not seen an event time yet."""
@@ -69,7 +71,7 @@ class Header(NamedTuple):
     kind: int
     """DATA, SCHEMA or WATERMARK."""
     flags: int
-    """ALL_FLAG, END_FLAG, CHECKSUM_FLAG, TIMES_FLAG."""
+    """ALL_FLAG, END_FLAG, CHECKSUM_FLAG, TIMES_FLAG, IDLE_FLAG."""
     stream: int
     """The number of the producer's ring in the plan: one edge, from one worker, to its readers."""
     source: int
@@ -130,6 +132,11 @@ class Header(NamedTuple):
     def is_end(self) -> bool:
         """Whether the source sends nothing after this message."""
         return bool(self.flags & END_FLAG)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the source is idle until its next message."""
+        return bool(self.flags & IDLE_FLAG)
 
     def describe(self) -> str:
         """Return the message's identity for error messages."""

@@ -59,6 +59,8 @@ class InstanceMetrics:
         blocked_ns: time during which a full output kept its stage from working.
         watermark_ns: the operator's event-time watermark.
         rows_dropped: rows left out by the user's choice, by reason.
+        rows_late: rows that came too late, whatever was done with them: at a source behind its own
+            watermark, elsewhere behind the operator's after their producer had been idle.
         latency: for sinks, from the source's read of a slice's oldest row to its arrival here.
         buffered_rows: rows that wait for event time, or for the types of their columns.
         spilled_bytes: bytes of them on disk.
@@ -74,6 +76,7 @@ class InstanceMetrics:
     blocked_ns: int = 0
     watermark_ns: int = WATERMARK_NONE
     rows_dropped: dict[str, int] = field(default_factory=dict)
+    rows_late: int = 0
     latency: LatencyHistogram | None = None
     buffered_rows: int = 0
     spilled_bytes: int = 0

@@ -26,6 +26,7 @@ class OperatorMetrics:
         back_pressured: share of the time since the previous snapshot in which a full output kept
             its most blocked instance from working.
         rows_dropped: rows left out, by reason.
+        rows_late: rows that came too late, whatever was done with them (`InstanceMetrics`).
         latency_p50_ms, latency_p99_ms: for sinks; None elsewhere.
     """
 
@@ -45,6 +46,7 @@ class OperatorMetrics:
     latency_p50_ms: float | None
     latency_p99_ms: float | None
     side_rows_out: dict[str, int] = field(default_factory=dict)
+    rows_late: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def operator_metrics(
         latency_p50_ms=latency.quantile_ms(0.5),
         latency_p99_ms=latency.quantile_ms(0.99),
         side_rows_out=dict(side_rows_out),
+        rows_late=sum(metrics.rows_late for metrics in instances),
     )
 
 

@@ -104,13 +104,14 @@ def _logical_table(logical: LogicalPlan) -> Table:
             describe_payload(node),
             ", ".join(_describe_input(logical, feed) for feed in node.inputs),
             _describe_time(node),
+            _describe_order(node),
             node.location,
         )
         for node in logical.nodes
     )
     return Table(
         f"Logical plan: {_count(len(rows), 'operator')}",
-        ("operator", "kind", "what", "reads", "event time", "written at"),
+        ("operator", "kind", "what", "reads", "event time", "takes rows in order of", "written at"),
         rows,
     )
 
@@ -123,11 +124,33 @@ def _describe_input(logical: LogicalPlan, feed: Input) -> str:
 
 
 def _describe_time(node: OperatorNode) -> str:
-    if node.event_time is not None:
-        return f"{node.event_time.column}, ≤ {node.event_time.max_out_of_order_ms} ms out of order"
-    if node.kind.is_stateful:
-        return "in order" if node.event_time_order else "as it comes"
-    return ""
+    """Return by which column a source assigns event times, and what becomes of late rows."""
+    if node.event_time is None:
+        return ""
+    assigned = node.event_time
+    text = f"{assigned.column}, ≤ {assigned.max_out_of_order_ms} ms out of order"
+    if assigned.on_late != "fail":
+        text += f", later ones {'dropped' if assigned.on_late == 'drop' else 'passed on'}"
+    if assigned.idle_after_ms is not None:
+        text += f", idle after {assigned.idle_after_ms:g} ms"
+    return text
+
+
+def _describe_order(node: OperatorNode) -> str:
+    """Return the order in which an operator takes its rows, and why."""
+    match node.kind:
+        case OperatorKind.SOURCE:
+            return ""
+        case OperatorKind.TRANSFORM:
+            return "arrival: it keeps no state"
+        case OperatorKind.UNION:
+            return "arrival: it does not run"
+        case OperatorKind.SINK:
+            return "arrival: it writes rows as they come"
+        case _:
+            order = "event time, buffered" if node.event_time_order else "arrival"
+            late = "; late rows, too" if node.takes_late_rows else ""
+            return f"{order}: {node.order_reason}{late}"
 
 
 def _stage_table(plan: PhysicalPlan) -> Table:

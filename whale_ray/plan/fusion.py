@@ -28,6 +28,7 @@ from ..operators.groupings import (
     LocalOrShuffle,
     Shuffle,
 )
+from .lateness import policy_after_idleness
 from .logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from .physical import Edge
 from .unions import streams_of, united_streams
@@ -217,6 +218,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     reason=feed.reason,
                     transport=feed.stream.transport,
                     first_source=feed.first_source,
+                    on_late=policy_after_idleness(logical, feed.stream.source),
                     source_output=feed.stream.output,
                 )
             )

@@ -123,6 +123,12 @@ class OperatorNode:
     """The names of its outputs; the main one comes first."""
     declared_state: tuple[str, ...] = ()
     """For a process: what it keeps for each key, in words; () if its state is the object itself."""
+    late_outputs: tuple[str, ...] = ()
+    """Those on which it may send rows that lie behind the watermark."""
+    takes_late_rows: bool = False
+    """For a process: whether it takes such rows."""
+    order_reason: str = ""
+    """For a process: why it receives its rows in that order."""
     location: str = ""
     """Where the user wrote it: "file.py:12"."""
     request: ResourceRequest | None = None

@@ -17,6 +17,7 @@ from .logical import MAIN, LogicalPlan, OnNullKey, OperatorKind, OperatorNode
 from .streams import CustomStream, StreamPlan
 
 if TYPE_CHECKING:
+    from ..operators.event_time import LatePolicy
     from ..operators.groupings import Grouping
     from ..state.owners import Owners
     from ..transport.custom.operators import Transport
@@ -78,6 +79,8 @@ class Edge:
     first_source: int = 0
     """The number of its first instance among all instances that feed the port, by which rows of
     equal time are ordered. It differs from 0 only for the later streams of a union."""
+    on_late: LatePolicy | None = None
+    """For rows that the watermark has passed while their producer was idle; None: none can be."""
     source_output: int = MAIN
     """Which of the source operator's outputs it carries."""
 

@@ -18,7 +18,7 @@ from ..plan.unions import columns_of_schema, difference
 from ..state.watermarks import WATERMARK_NONE
 from ..transport.channel import Channel, Frame
 from ..transport.wire.codec import decode
-from ..transport.wire.header import Header
+from ..transport.wire.header import IDLE_FLAG, Header
 from ..transport.wire.messages import SchemaMessage, WatermarkMessage, WorkerMessage
 from ..transport.wire.types import Schema
 from .stage_task import StageTask
@@ -29,11 +29,13 @@ class StreamProgress:
 
     Attributes:
         open_sources: the producers whose end has not come.
+        idle_sources: the producers that are idle.
         refused: why a message was refused, the first one; None if none was.
     """
 
     def __init__(self, sources: Iterable[int]) -> None:
         self.open_sources = set(sources)
+        self.idle_sources: set[int] = set()
         self.refused: ProtocolError | None = None
         self._next: dict[int, int] = {}
 
@@ -190,9 +192,13 @@ class EdgeReader:
         header = message.header
         if not self._progress.take(header):
             self._raise_missing(header)
+        if self._progress.idle_sources:
+            self._wake(header)
         if isinstance(message, WorkerMessage):
             self._deliver(message)
         self._advance(self._tasks, header)
+        if header.flags & IDLE_FLAG:
+            self._note_idle(header)
         if header.is_end:
             self._progress.open_sources.discard(header.source)
 
@@ -200,6 +206,20 @@ class EdgeReader:
         if header.watermark_ns != WATERMARK_NONE:
             for task in tasks:
                 task.advance(self.edge.id, header.source, header.watermark_ns)
+
+    def _wake(self, header: Header) -> None:
+        """Let a producer hold the watermark back again: a message of it has come."""
+        if header.source in self._progress.idle_sources:
+            self._progress.idle_sources.discard(header.source)
+            for task in self._tasks:
+                task.set_idle(self.edge.id, header.source, False)
+
+    def _note_idle(self, header: Header) -> None:
+        """Let an idle producer hold the watermark back no longer, unless rows have overtaken it."""
+        if header.sequence == self._progress.due(header.source):
+            self._progress.idle_sources.add(header.source)
+            for task in self._tasks:
+                task.set_idle(self.edge.id, header.source, True)
 
     def _deliver(self, message: WorkerMessage) -> None:
         port, source = self.edge.port, self._source_on_port(message.header)

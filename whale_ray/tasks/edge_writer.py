@@ -66,6 +66,7 @@ class EdgeWriter:
         self._slicer = slicer
         self._wtl_ns = wtl_ns
         self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
+        self._idle = self._sent_idle = False
         self._advanced_at_ns: int | None = None
         self._now_ns = 0
 
@@ -118,9 +119,16 @@ class EdgeWriter:
             if self._advanced_at_ns is None:
                 self._advanced_at_ns = self._now_ns
 
+    def set_idle(self, idle: bool) -> None:
+        """Take whether the producer is idle; that travels behind the rows, as a watermark does."""
+        self._idle = idle
+        if self._advanced_at_ns is None:
+            self._advanced_at_ns = self._now_ns
+
     def end(self) -> None:
         """Take the end: everything that waits is sent at once."""
         self.ended = True
+        self._idle = False
         self.advance(WATERMARK_END)
 
     def settle(self, now_ns: int) -> None:
@@ -161,10 +169,14 @@ class EdgeWriter:
         batch = self._slicer.take()
         if batch is not None:
             self._addressing.queue_slice(batch, self._sent_watermark_ns)
-        if self._watermark_ns > self._sent_watermark_ns:
+        if self._watermark_ns > self._sent_watermark_ns or self._sent_idle > self._idle:
             for queue in self._queues:
                 queue.mark(self._watermark_ns)
             self._sent_watermark_ns = self._watermark_ns
+        if self._idle:  # again after rows, which tell readers that it is not
+            for queue in self._queues:
+                queue.mark_idle(self._watermark_ns)
+        self._sent_idle = self._idle
         self._advanced_at_ns = None
 
     def _push(self) -> bool:
@@ -223,6 +235,7 @@ class EdgeWriter:
             sequence=mark.sequence,
             watermark_ns=mark.watermark_ns,
             end=mark.watermark_ns == WATERMARK_END,
+            idle=mark.idle,
         )
 
     def _encode_rows(self, buffer: npt.NDArray[np.uint8], ring: OutRing, rows: WaitingRows) -> int:

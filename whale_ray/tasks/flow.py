@@ -17,6 +17,9 @@ class Downstream(Protocol):
     def advance(self, watermark_ns: int) -> None:
         """Learn that no row with an event time ≤ `watermark_ns` follows."""
 
+    def set_idle(self, idle: bool) -> None:
+        """Learn whether the producer is idle: then it holds nobody's watermark back."""
+
     def end(self) -> None:
         """Learn that no row follows at all."""
 
@@ -46,6 +49,11 @@ class FanOut:
         """Pass a watermark to all."""
         for target in self.targets:
             target.advance(watermark_ns)
+
+    def set_idle(self, idle: bool) -> None:
+        """Pass on to all whether the producer is idle."""
+        for target in self.targets:
+            target.set_idle(idle)
 
     def end(self) -> None:
         """Pass the end to all."""

@@ -165,6 +165,8 @@ class InstanceOrientedReader(TwoRingReader):
         header, instance = message.header, self._addressee(message)
         if not self._order.take_for(instance, header):
             self._raise_missing(header)
+        if self._progress.idle_sources:
+            self._wake(header)
         task = self._by_instance[instance]
         task.deliver_to(instance, self.edge.port, self._source_on_port(header), message.batch)
         if instance == task.instances[-1]:

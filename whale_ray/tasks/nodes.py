@@ -69,6 +69,9 @@ class Node:
         """Take the watermark of all its inputs together."""
         self._refuse_input()
 
+    def set_idle(self, idle: bool) -> None:
+        """Learn whether its inputs are idle, all together."""
+
     def end(self) -> None:
         """Learn that no row follows."""
         self._refuse_input()
@@ -171,6 +174,7 @@ class TransformNode(Node):
         self._transform = transform.instance(bounded=bounded)
         self._output = output
         self.limits_waiting = not bounded
+        self._idle = False
         self._passed_on_ns = WATERMARK_NONE
 
     def emit(self, batch: Batch) -> None:
@@ -186,6 +190,12 @@ class TransformNode(Node):
         if not self._transform.waiting_rows:
             self._passed_on_ns = watermark_ns
             self._output.advance(watermark_ns)
+
+    def set_idle(self, idle: bool) -> None:
+        """Pass on whether its input is idle, unless rows are kept back: they come before."""
+        self._idle = idle
+        if not self._transform.waiting_rows:
+            self._output.set_idle(idle)
 
     def end(self) -> None:
         """Pass on what was kept back, and the end."""
@@ -204,6 +214,8 @@ class TransformNode(Node):
         if self.metrics.watermark_ns > self._passed_on_ns:
             self._passed_on_ns = self.metrics.watermark_ns
             self._output.advance(self._passed_on_ns)
+        if self._idle:
+            self._output.set_idle(True)
 
     def _pass_on(self, result: Batch | None) -> None:
         self.metrics.buffered_rows = waiting = self._transform.waiting_rows

@@ -41,6 +41,7 @@ class ProcessNode(Node):
         self._buffer = buffer
         self._empty: list[Batch | None] = [None] * ports
         self._passed_on_ns = WATERMARK_NONE
+        self._idle = False
         self._output = make_output(process, outputs, self.metrics, needs_times, bounded=bounded)
         self.limits_waiting = not bounded
         self._output.instances = context.instances
@@ -97,6 +98,12 @@ class ProcessNode(Node):
             self._passed_on_ns = watermark_ns
             self._downstream.advance(watermark_ns)
 
+    def set_idle(self, idle: bool) -> None:
+        """Pass on whether its inputs are idle, unless rows are kept back: they come before."""
+        self._idle = idle
+        if not self._output.waiting_rows:
+            self._downstream.set_idle(idle)
+
     def pass_on_waiting(self) -> None:
         """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
         self._output.finish()
@@ -104,6 +111,8 @@ class ProcessNode(Node):
         if self.metrics.watermark_ns > self._passed_on_ns:
             self._passed_on_ns = self.metrics.watermark_ns
             self._downstream.advance(self._passed_on_ns)
+        if self._idle:
+            self._downstream.set_idle(True)
 
     def end(self) -> None:
         """Hand over all that is left and let the process close.

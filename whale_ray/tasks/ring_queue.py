@@ -82,10 +82,14 @@ class WaitingRows:
 
 @dataclass(slots=True)
 class WaitingMark:
-    """A message with nothing but a watermark, or with `WATERMARK_END` the end."""
+    """A message with nothing but a watermark, or with `WATERMARK_END` the end.
+
+    After one that is `idle` the producer holds nobody's watermark back until its next message.
+    """
 
     sequence: int
     watermark_ns: int
+    idle: bool = False
 
 
 class RingQueue:
@@ -125,3 +129,7 @@ class RingQueue:
             if item.sequence != last.sequence:
                 break
             item.watermark_ns = watermark_ns
+
+    def mark_idle(self, watermark_ns: int) -> None:
+        """Queue, behind all rows, that the producer is idle."""
+        self.waiting.append(WaitingMark(self.sequence, watermark_ns, idle=True))

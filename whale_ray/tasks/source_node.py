@@ -2,6 +2,10 @@
 
 Sources with event time are aligned: one that is `max_drift_ms` ahead of the slowest waits, so that
 what must wait for event time stays small. The slowest always reads, so alignment cannot stop a job.
+
+A source that has had no row for `idle_after_ms` is idle: nobody waits for it, neither the others
+nor the watermarks of its readers. The time counts from when its reader first had no row; while it
+waits for others, or for room downstream, it is not asked and does not become idle.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import ClassVar
 from ..operators.event_time import EventTimeAssigner
 from ..operators.process import InstanceContext
 from ..operators.sources.base import SourceReader
-from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
+from ..state.watermarks import WATERMARK_END, WATERMARK_IDLE, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream, WatermarkBoard
 from .nodes import Node
@@ -51,6 +55,9 @@ class SourceNode(Node):
         self._draining = False
         self._waits_for_others = False
         self._ready_at_ns: int | None = None
+        self._idle_after_ns = None if assigner is None else assigner.idle_after_ns
+        self._quiet_since_ns: int | None = None
+        self._idle = False
 
     def join(self, board: WatermarkBoard) -> None:
         """Align on a board."""
@@ -66,14 +73,15 @@ class SourceNode(Node):
             return False
         waits = self._ready_at_ns is not None and now_ns < self._ready_at_ns
         if waits and not self._draining:
-            return False
+            return self._rest_if_quiet(now_ns)
         if self._draining or self._reader.finished:
             self._stop(now_ns)
             return True
         self._waits_for_others = self._is_ahead()
         if self._waits_for_others:
+            self._quiet_since_ns = None
             return False
-        return self._read(now_ns)
+        return self._read(now_ns) or self._rest_if_quiet(now_ns)
 
     def due_ns(self, now_ns: int) -> int | None:
         """Return when it may have rows: at once, when its reader says, or when others caught up."""
@@ -81,7 +89,15 @@ class SourceNode(Node):
             return None
         if self._waits_for_others:
             return now_ns + ALIGNMENT_POLL_NS
-        return self._ready_at_ns or now_ns
+        due_ns = self._ready_at_ns or now_ns
+        if self._idle or self._idle_after_ns is None or self._quiet_since_ns is None:
+            return due_ns
+        return min(due_ns, self._quiet_since_ns + self._idle_after_ns)
+
+    def update_metrics(self) -> None:
+        """Count the late rows."""
+        if self._assigner is not None:
+            self.metrics.rows_late = self._assigner.late_rows
 
     def close(self) -> None:
         """Close the reader."""
@@ -106,6 +122,8 @@ class SourceNode(Node):
                 self._end()
                 return True
             self._ready_at_ns = self._reader.next_ready_ns()
+            if self._quiet_since_ns is None:
+                self._quiet_since_ns = now_ns
             return False
         self._ready_at_ns = None
         self._pass_on(batch, now_ns)
@@ -123,12 +141,16 @@ class SourceNode(Node):
 
     def _pass_on(self, batch: Batch, now_ns: int) -> None:
         """Pass on rows with their event times, and the watermark after them."""
+        self._quiet_since_ns = None
+        if self._idle:
+            self._come_back()
         self.metrics.rows_in += batch.num_rows
         if not batch.origin_ns:
             batch = batch.with_origin(now_ns)
         if self._assigner is not None:
             with self.guard():
-                batch, dropped = self._assigner.assign(batch)
+                wall_ns = self._clock.wall_ns() if self._assigner.reads_clock else 0
+                batch, dropped = self._assigner.assign(batch, wall_ns)
             self.metrics.drop(dropped)
         self._columns = batch.schema
         if batch.num_rows:
@@ -136,6 +158,23 @@ class SourceNode(Node):
             self._output.emit(batch)
         if self._assigner is not None:
             self._advance(self._assigner.watermark_ns)
+
+    def _rest_if_quiet(self, now_ns: int) -> bool:
+        """Become idle if there has been no row for long enough; return whether it did."""
+        if self._idle or self._idle_after_ns is None or self._quiet_since_ns is None:
+            return False
+        if now_ns - self._quiet_since_ns < self._idle_after_ns:
+            return False
+        self._idle = True
+        self._publish_watermark(WATERMARK_IDLE)
+        self._output.set_idle(True)
+        return True
+
+    def _come_back(self) -> None:
+        """Take part in the watermark again, before the first row."""
+        self._idle = False
+        self._publish_watermark(self.metrics.watermark_ns)
+        self._output.set_idle(False)
 
     def _advance(self, watermark_ns: int) -> None:
         if watermark_ns <= self.metrics.watermark_ns:

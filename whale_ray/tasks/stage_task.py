@@ -10,6 +10,7 @@ from ..state.watermarks import WatermarkTracker
 from ..transport.wire.batch import Batch
 from .edge_writer import EdgeWriter
 from .flow import WatermarkBoard
+from .late_after_idleness import LateAfterIdleness
 from .nodes import Node
 
 BLOCKED_POLL_NS = 1_000_000
@@ -31,7 +32,8 @@ def close_all(closings: Iterable[Callable[[], None]]) -> None:
 class StageTask:
     """A stage as one producer: `source` is the id under which it sends, `instances` what it serves.
 
-    `inputs` are the (edge id, producer id) pairs that feed it.
+    `inputs` are the (edge id, producer id) pairs that feed it; `late` handles rows of those that
+    were idle, if any can be.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class StageTask:
         nodes: Sequence[Node],
         writers: Sequence[EdgeWriter],
         inputs: Iterable[tuple[int, int]],
+        late: LateAfterIdleness | None = None,
     ) -> None:
         self.stage = stage
         self.source = source
@@ -50,6 +53,8 @@ class StageTask:
         self.nodes = tuple(nodes)
         self.writers = tuple(writers)
         self._head = head
+        self._late = late
+        self._may_idle = self._idle = False
         self._limit_waiting = tuple(node for node in self.nodes if node.limits_waiting)
         self._watermarks: WatermarkTracker[tuple[int, int]] = WatermarkTracker(inputs)
 
@@ -70,20 +75,40 @@ class StageTask:
 
     def deliver(self, port: int, source: int, batch: Batch) -> None:
         """Hand rows from producer `source` to the head."""
+        if self._late is not None:
+            batch = self._late.take(port, source, batch, self._watermarks)
         self._head.accept(port, source, batch)
 
     def deliver_to(self, instance: int, port: int, source: int, batch: Batch) -> None:
         """Hand the head rows that one instance got in a message of its own (`Node.accept_for`)."""
+        if self._late is not None:
+            batch = self._late.take(port, source, batch, self._watermarks)
         self._head.accept_for(instance, port, source, batch)
 
     def advance(self, edge: int, source: int, watermark_ns: int) -> None:
         """Take a producer's watermark, and pass on how far all inputs have come together."""
-        if not self._watermarks.update((edge, source), watermark_ns):
-            return
+        if self._watermarks.update((edge, source), watermark_ns):
+            self._pass_watermark_on()
+        if self._may_idle:
+            self._pass_idleness_on()
+
+    def set_idle(self, edge: int, source: int, idle: bool) -> None:
+        """Take whether a producer is idle, and pass on what follows from it for all together."""
+        if self._watermarks.set_idle((edge, source), idle):
+            self._pass_watermark_on()
+        self._may_idle = True
+        self._pass_idleness_on()
+
+    def _pass_watermark_on(self) -> None:
         if self._watermarks.ended:
             self._head.end()
         else:
             self._head.advance(self._watermarks.current_ns)
+
+    def _pass_idleness_on(self) -> None:
+        if self._watermarks.idle != self._idle:
+            self._idle = self._watermarks.idle
+            self._head.set_idle(self._idle)
 
     def begin(self, board: WatermarkBoard) -> None:
         """Let a source join the board; end at once where no producer can reach the head.

@@ -28,6 +28,7 @@ from .addressing import AddressingStrategy, KeyedAddressing, WorkerOriented
 from .edge_writer import EdgeWriter, Stamp
 from .flow import Downstream, FanOut
 from .instance_oriented import InstanceOriented
+from .late_after_idleness import IdleInput, LateAfterIdleness
 from .nodes import Node, SinkNode, TransformNode, naming_user_errors
 from .partitioner import make_partitioner
 from .process_node import ProcessNode, make_process
@@ -222,7 +223,29 @@ class _TaskAssembly:
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
         nodes = sorted(self._nodes, key=lambda node: order[node.context.operator_id])
         source = self._instances[0]
-        return StageTask(self._stage, source, self._instances, head, nodes, self._writers, inputs)
+        return StageTask(
+            self._stage,
+            source,
+            self._instances,
+            head,
+            nodes,
+            self._writers,
+            inputs,
+            self._late_after_idleness(head),
+        )
+
+    def _late_after_idleness(self, head: Node) -> LateAfterIdleness | None:
+        """Return what handles the rows of producers that were idle; None if none can be."""
+        plan = self._builder.plan
+        idle = {
+            (edge.port, edge.first_source + producer): IdleInput(
+                edge.id, producer, edge.source_operator, edge.on_late
+            )
+            for edge in plan.in_edges(self._stage.id)
+            if edge.on_late is not None and edge.carries_time
+            for producer in plan.producers_of(edge.id, self._builder.worker)
+        }
+        return LateAfterIdleness(idle, head.metrics) if idle else None
 
     def _node(self, operator_id: str) -> Node:
         builder, stage = self._builder, self._stage

@@ -218,7 +218,8 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
     ),
     "an unknown policy": (
         lambda rig: rig.topology.source(Fixes(), id="m", event_time="at", on_late="ignore"),
-        "operator 'm': on_late is 'ignore': pass on_late='fail' or on_late='drop'",
+        "operator 'm': on_late is 'ignore': pass on_late='fail' or on_late='drop' or"
+        " on_late='pass'",
     ),
     # functions and expressions
     "a map without a function": (

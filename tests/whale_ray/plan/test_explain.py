@@ -66,6 +66,7 @@ def node(
         event_time=event_time,
         has_event_time=True,
         event_time_order=kind.is_stateful,
+        order_reason="the default for rows with event times" if kind.is_stateful else "",
         per_worker=per_worker,
         location=f"app.py:{line}",
     )

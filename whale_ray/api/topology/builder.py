@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...configs.errors import InputError, UsageError
+from ...configs.errors import UsageError
+from ...operators.event_time import MAX_AHEAD_MS
 from ...plan.logical import LogicalPlan, OnBadRows, OperatorKind, OperatorNode
 from . import misuse
-from .checks import check_choice, check_name, describe_value, mistake
+from .checks import check_choice, check_name
 from .endpoints import check_source, check_transport
-from .known import KnownColumns, check_columns, columns_of
+from .event_times import event_time_of
+from .known import columns_of
 from .locations import caller_location
 from .registry import Registry
 from .streams import Stream
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...configs.settings import Settings
-    from ...operators.event_time import EventTime, Unit
+    from ...operators.event_time import LatePolicy, Unit
     from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
     from ...transport.custom.operators import Transport
 
 _POLICIES = ("fail", "drop")
+_LATE_POLICIES = ("fail", "drop", "pass")
 
 
 class Topology:
@@ -77,8 +80,10 @@ class Topology:
         event_time: str | None = None,
         event_time_unit: Unit | None = None,
         max_out_of_order_ms: float = 0,
-        on_late: OnBadRows = "fail",
+        on_late: LatePolicy = "fail",
         on_bad_rows: OnBadRows = "fail",
+        idle_after_ms: float | None = None,
+        max_ahead_ms: float | None = MAX_AHEAD_MS,
         parallelism: int | None = None,
     ) -> Stream:
         """Add a source, which reads an input.
@@ -90,8 +95,15 @@ class Topology:
             event_time_unit: "s", "ms", "us" or "ns", if that column holds integers.
             max_out_of_order_ms: by how many milliseconds a row may be earlier than a row read
                 before it.
-            on_late: for rows that are earlier than that: "fail" the job, or "drop" and count them.
+            on_late: for rows that are earlier than that: "fail" the job, "drop" them, or "pass"
+                them on to operators that take late rows; they are counted in any case.
             on_bad_rows: for rows that cannot be read or have no event time: "fail" or "drop".
+            idle_after_ms: after how many milliseconds without a row an instance of the source no
+                longer holds the watermark back; by default it always does. Its rows that the
+                watermark has passed meanwhile are late ones.
+            max_ahead_ms: by how many milliseconds the event time of a row may be ahead of the clock
+                of its worker, by default a day: one row of the year 2999 would make all others
+                late. A row further ahead is a bad row. None: any time.
             parallelism: the number of instances that share the input; by default 1, which keeps the
                 order of the input.
 
@@ -101,20 +113,22 @@ class Topology:
         """
         operator_id = self._registry.choose_id("source", id)
         check_source(operator_id, source)
-        check_choice(operator_id, "on_late", on_late, _POLICIES)
+        check_choice(operator_id, "on_late", on_late, _LATE_POLICIES)
         check_choice(operator_id, "on_bad_rows", on_bad_rows, _POLICIES)
         source = source.with_bad_rows(on_bad_rows)
         source.check()
         known = columns_of(source.schema())
-        assigned: EventTime | None = None
-        if event_time is None:
-            _refuse_without_event_time(operator_id, event_time_unit, max_out_of_order_ms, on_late)
-        else:
-            assigned = _event_time(
-                operator_id, event_time, event_time_unit, max_out_of_order_ms, on_late, on_bad_rows
-            )
-            check_columns(operator_id, "event_time", (event_time,), known)
-            _check_event_time_type(operator_id, assigned, known)
+        assigned = event_time_of(
+            operator_id,
+            event_time,
+            known,
+            event_time_unit=event_time_unit,
+            max_out_of_order_ms=max_out_of_order_ms,
+            on_late=on_late,
+            on_bad_rows=on_bad_rows,
+            idle_after_ms=idle_after_ms,
+            max_ahead_ms=max_ahead_ms,
+        )
         node = OperatorNode(
             id=operator_id,
             kind=OperatorKind.SOURCE,
@@ -176,54 +190,3 @@ class Topology:
         from ...deployment.on_ray.ray_explain import explain_on_ray
 
         return explain_on_ray(self.logical_plan(), settings, workers, address)
-
-
-def _event_time(
-    operator_id: str,
-    column: object,
-    unit: Unit | None,
-    max_out_of_order_ms: float,
-    on_late: OnBadRows,
-    on_null: OnBadRows,
-) -> EventTime:
-    if not isinstance(column, str):
-        raise mistake(
-            operator_id, f"event_time is {describe_value(column)}: pass the name of a column"
-        )
-    if isinstance(max_out_of_order_ms, bool) or not isinstance(max_out_of_order_ms, (int, float)):
-        raise mistake(
-            operator_id,
-            f"max_out_of_order_ms is {describe_value(max_out_of_order_ms)}: pass milliseconds",
-        )
-    from ...operators.event_time import EventTime
-
-    try:
-        return EventTime(column, max_out_of_order_ms, unit, on_late, on_null)
-    except InputError as error:
-        raise mistake(operator_id, str(error)) from None
-
-
-def _check_event_time_type(
-    operator_id: str, event_time: EventTime, known: KnownColumns | None
-) -> None:
-    kind = (known or {}).get(event_time.column)
-    if kind is None:
-        return
-    try:
-        event_time.ns_per_tick(kind)
-    except InputError as error:
-        raise mistake(operator_id, str(error)) from None
-
-
-def _refuse_without_event_time(
-    operator_id: str, unit: str | None, max_out_of_order_ms: float, on_late: OnBadRows
-) -> None:
-    for name, given in (
-        ("event_time_unit", unit is not None),
-        ("max_out_of_order_ms", max_out_of_order_ms != 0),
-        ("on_late", on_late != "fail"),
-    ):
-        if given:
-            raise mistake(
-                operator_id, f"{name} has no effect without event times: add event_time='column'"
-            )

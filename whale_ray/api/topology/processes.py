@@ -99,8 +99,8 @@ def add_process(
     factory, kind = check_process(operator_id, operator, connected=connected)
     _check_keyed(operator_id, kind, inputs)
     timed = [registry.node(feed.upstream).has_event_time for feed in inputs]
-    if event_time_order is None:
-        event_time_order = any(registry.some_event_time(feed.upstream) for feed in inputs)
+    some_timed = any(registry.some_event_time(feed.upstream) for feed in inputs)
+    event_time_order, order_reason = _order_of(kind, event_time_order, some_timed)
     if event_time_order and not all(timed):
         untimed = registry.untimed_source(inputs[timed.index(False)].upstream)
         raise mistake(
@@ -108,6 +108,9 @@ def add_process(
             f"rows cannot be put in event-time order, since source {untimed!r} has no event times:"
             " give it event_time='column', or pass event_time_order=False here",
         )
+    outputs = _outputs_of(operator_id, kind)
+    if not kind.takes_late_rows:
+        _refuse_late_rows(registry, operator_id, kind, inputs)
     node = OperatorNode(
         id=operator_id,
         kind=OperatorKind.CO_PROCESS if connected else OperatorKind.PROCESS,
@@ -119,7 +122,10 @@ def add_process(
         event_time_order=event_time_order,
         per_worker=bool(kind.per_worker),
         declared_state=tuple(kind.declared_state),
-        outputs=_outputs_of(operator_id, kind),
+        outputs=outputs,
+        late_outputs=_late_outputs_of(operator_id, kind, outputs),
+        takes_late_rows=bool(kind.takes_late_rows),
+        order_reason=order_reason,
         location=caller_location(),
         request=request_of(operator_id, wanted),
     )
@@ -165,6 +171,58 @@ def _outputs_of(operator_id: str, kind: ProcessKind) -> tuple[str, ...]:
             " outputs = ('main', 'late')",
         )
     return tuple(outputs)
+
+
+def _late_outputs_of(
+    operator_id: str, kind: ProcessKind, outputs: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the names of the outputs that may carry late rows.
+
+    Raises:
+        TopologyError: one is none of the operator's outputs.
+    """
+    for name in kind.late_outputs:
+        if name not in outputs:
+            raise mistake(
+                operator_id,
+                f"late_outputs names {name!r}, which is none of its outputs ({', '.join(outputs)})",
+            )
+    return tuple(kind.late_outputs)
+
+
+def _order_of(kind: ProcessKind, wanted: bool | None, some_timed: bool) -> tuple[bool, str]:
+    """Return whether an operator takes its rows by event time, and why or why not."""
+    if wanted is not None:
+        return wanted, f"event_time_order={wanted}"
+    if kind.input_order == "arrival":
+        return False, "it takes rows in any order"
+    if kind.input_order == "event time":
+        return True, "it needs them in order"
+    if some_timed:
+        return True, "the default for rows with event times"
+    return False, "the rows have no event times"
+
+
+def _refuse_late_rows(
+    registry: Registry, operator_id: str, kind: ProcessKind, inputs: tuple[Input, ...]
+) -> None:
+    """Refuse streams with late rows for an operator that does not take such rows."""
+    for feed in inputs:
+        sender = registry.sender_of_late_rows(feed.source)
+        if sender is None:
+            continue
+        made_class = kind if isinstance(kind, type) else type(kind)
+        if sender.kind is OperatorKind.SOURCE:
+            sends = f"source {sender.id!r} passes late rows on (on_late='pass')"
+            instead = "or pass on_late='drop' to the source"
+        else:
+            sends = f"operator {sender.id!r} sends late rows on ({', '.join(sender.late_outputs)})"
+            instead = "or read another of its outputs"
+        raise mistake(
+            operator_id,
+            f"{sends}, and {made_class.__name__} does not take them: let it, with takes_late_rows ="
+            f" True in the class, {instead}",
+        )
 
 
 def check_same_key(registry: Registry, left: Input, right: Input) -> None:

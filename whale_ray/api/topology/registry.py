@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...configs.errors import TopologyError
 from ...operators.groupings import Global
+from ...plan.lateness import sender_of_late_rows
 from ...plan.logical import MAIN, LogicalPlan, OperatorKind, OperatorNode, OutputKey
 from .checks import check_name, check_parallelism, mistake
 
@@ -116,6 +117,10 @@ class Registry:
             if not node.kind.is_stateful:
                 waiting += [feed.upstream for feed in node.inputs]
         return False
+
+    def sender_of_late_rows(self, key: OutputKey) -> OperatorNode | None:
+        """Return an operator that knowingly sends late rows on to an output; None if none does."""
+        return sender_of_late_rows(self._plan, key)
 
     def untimed_source(self, operator_id: str) -> str:
         """Return the id of a source without event times that feeds an operator."""

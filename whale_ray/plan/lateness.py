@@ -1,0 +1,56 @@
+"""Late rows in a topology: which streams may carry them, and who says what becomes of them.
+
+Two kinds of rows lie behind the watermark of the operator that reads them: those that a source or
+an operator sends on knowingly, and those of a source that was idle while the watermark went on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
+
+if TYPE_CHECKING:
+    from ..operators.event_time import LatePolicy
+
+_STRICTEST_FIRST: tuple[LatePolicy, ...] = ("fail", "drop", "pass")
+
+
+def sender_of_late_rows(logical: LogicalPlan, output: OutputKey) -> OperatorNode | None:
+    """Return an operator that may send late rows on to an output, knowingly; None if none does.
+
+    That is a source with `on_late="pass"`, or a process that names the output in `late_outputs`.
+    """
+    operator_id, number = output
+    node = logical.node(operator_id)
+    if node.kind is OperatorKind.SOURCE:
+        passes = node.event_time is not None and node.event_time.on_late == "pass"
+        return node if passes else None
+    if node.kind.is_stateful:
+        return node if node.outputs[number] in node.late_outputs else None
+    senders = (sender_of_late_rows(logical, feed.source) for feed in node.inputs)
+    return next((sender for sender in senders if sender is not None), None)
+
+
+def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy | None:
+    """Return what becomes of an output's rows that the watermark has passed while it was idle.
+
+    It is the strictest that the sources behind it say which may be idle; None if none may be. Where
+    the output carries late rows in any case, they are passed on.
+    """
+    policies: set[LatePolicy] = set()
+    seen: set[str] = set()
+    waiting = [output[0]]
+    while waiting:
+        node = logical.node(waiting.pop())
+        if node.id in seen:
+            continue
+        seen.add(node.id)
+        if node.event_time is not None and node.event_time.idle_after_ms is not None:
+            policies.add(node.event_time.on_late)
+        waiting += [feed.upstream for feed in node.inputs]
+    if not policies:
+        return None
+    if sender_of_late_rows(logical, output) is not None:
+        return "pass"
+    return next(policy for policy in _STRICTEST_FIRST if policy in policies)
