@@ -7,18 +7,18 @@ window needs it any more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ...transport.compiling import njit
-from ..process import InputOrder, InstanceContext, Output, Process
-from .aggregation import LATE, OUTPUTS, WINDOW_END, Aggregation, evaluated_inputs
+from ..process import Output
+from .aggregation import Aggregation, evaluated_inputs
 from .group_state import GroupState
-from .slices import ColumnSlices, Slices, TimeSlices, WholeInput
-from .specifications import TimeWindow
+from .slices import slices_of
+from .time_windows import NO_WATERMARK_NS, TimeWindows
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
@@ -29,33 +29,16 @@ __all__ = ["AggregateWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
-_NO_WATERMARK_NS = -(1 << 63)
-_LATEST_NS = (1 << 63) - 1
 
-
-class AggregateWindows(Process):
+class AggregateWindows(TimeWindows):
     """Aggregates the groups of an `Aggregation` with a time window, or without a window."""
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
-    input_order: ClassVar[InputOrder | None] = "arrival"
-
     def __init__(self, aggregation: Aggregation) -> None:
+        super().__init__(slices_of(aggregation), aggregation.allowed_lateness_ns)
         self._asked = aggregation
-        self._slices = _slices_of(aggregation)
-        self._watermark_ns = _NO_WATERMARK_NS
-        self._latest_ns: int | None = None
-        self._groups: GroupState | None = None
-        self._next_end_ns = _LATEST_NS + 1
         self._changed: list[tuple[Int64s, Int64s]] = []
         self._due_ns: int | None = None
         self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
-
-    def open(self, context: InstanceContext) -> None:
-        """Take the clock and the operator's name; the columns are known with the first rows."""
-        self._context = context
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows to their groups; emit those that have changed, if that is asked for."""
@@ -67,21 +50,17 @@ class AggregateWindows(Process):
         keys = batch.select(self._asked.keys)
         slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
         groups.update(slots, evaluated_inputs(self._asked.aggregates, batch), batch.times)
-        if batch.times is not None:
-            self._latest_ns = max(int(batch.times.max()), self._latest_ns or _NO_WATERMARK_NS)
+        self._note_time(batch)
         self._note_changes(slices, slots)
         if self._asked.output_mode == "append" or self._is_time():
             self._emit_changed(out)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""
-        if self._asked.output_mode == "update":
-            if self._closes_one(watermark_ns) or self._is_time():
-                self._emit_changed(out)
-        else:
-            self._fire(watermark_ns, out)
-        self._watermark_ns = watermark_ns
-        self._free(watermark_ns)
+        is_update = self._asked.output_mode == "update"
+        if is_update and (self._closes_one(watermark_ns) or self._is_time()):
+            self._emit_changed(out)
+        super().on_watermark(watermark_ns, out)
 
     def deadline_ns(self) -> int | None:
         """Return when changed rows are to be emitted, in update mode with a trigger."""
@@ -95,17 +74,13 @@ class AggregateWindows(Process):
         """Emit all that is left: no row follows."""
         if self._asked.output_mode == "update":
             self._emit_changed(out)
-        else:
-            self._fire(_LATEST_NS, out)
-        for slice_ in self._open_slices():
-            self._state.free(slice_)
+        super().close(out)
+
+    def _fire(self, watermark_ns: int, out: Output) -> None:
+        if self._asked.output_mode == "append":  # else all that has changed is emitted already
+            super()._fire(watermark_ns, out)
 
     # -- taking rows --------------------------------------------------------------------------
-
-    @property
-    def _state(self) -> GroupState:
-        assert self._groups is not None
-        return self._groups
 
     def _bound(self, schema: Schema) -> GroupState:
         """Return the groups; make them of the columns of the first rows."""
@@ -119,62 +94,7 @@ class AggregateWindows(Process):
             self._results = WindowResults(self._asked, self.schema, name)
         return self._groups
 
-    def _without_late(self, batch: Batch, slices: Int64s, out: Output) -> tuple[Batch, Int64s]:
-        """Return the rows without those all windows of which are closed; these are emitted."""
-        if self._watermark_ns == _NO_WATERMARK_NS or not len(slices):
-            return batch, slices
-        first = self._slices.first_open(self._watermark_ns - self._asked.allowed_lateness_ns)
-        if slices.min() >= first:
-            return batch, slices
-        late = slices < first
-        out.emit_to(LATE, batch.filter(late))
-        return batch.filter(~late), slices[~late]
-
     # -- windows that have ended --------------------------------------------------------------
-
-    def _open_slices(self) -> tuple[int, ...]:
-        return () if self._groups is None else self._groups.slices
-
-    def _unfired(self, watermark_ns: int) -> list[int]:
-        """Return the windows that end later than at `watermark_ns` + 1 ns and have rows, by end."""
-        windows = {
-            window for slice_ in self._open_slices() for window in self._slices.windows_of(slice_)
-        }
-        return sorted(
-            (window for window in windows if self._slices.end_ns(window) > watermark_ns + 1),
-            key=self._slices.end_ns,
-        )
-
-    def _fire(self, watermark_ns: int, out: Output) -> None:
-        """Emit the windows that have ended since the last watermark."""
-        if self._groups is None:
-            return
-        if self._groups.slices_changed:
-            self._find_next(self._watermark_ns)
-        if watermark_ns + 1 < self._next_end_ns:
-            return
-        for window in self._unfired(self._watermark_ns):
-            if self._slices.end_ns(window) > watermark_ns + 1:
-                break
-            self._emit_window(window, out)
-        self._find_next(watermark_ns)
-
-    def _closes_one(self, watermark_ns: int) -> bool:
-        """Whether a watermark closes a window that has rows, so that it changes no more."""
-        if self._groups is None:
-            return False
-        lateness = self._asked.allowed_lateness_ns
-        if self._groups.slices_changed:
-            self._find_next(self._watermark_ns - lateness)
-        if watermark_ns - lateness + 1 < self._next_end_ns:
-            return False
-        self._find_next(watermark_ns - lateness)
-        return True
-
-    def _find_next(self, watermark_ns: int) -> None:
-        windows = self._unfired(watermark_ns)
-        self._next_end_ns = self._slices.end_ns(windows[0]) if windows else _LATEST_NS + 1
-        self._state.slices_changed = False
 
     def _emit_window(self, window: int, out: Output) -> None:
         """Emit all rows of a window."""
@@ -207,29 +127,14 @@ class AggregateWindows(Process):
         start_ns, end_ns = self._slices.start_ns(window), self._slices.end_ns(window)
         starts, ends = (np.full(len(slots), bound, np.int64) for bound in (start_ns, end_ns))
         rows = self._results.rows(groups.keys_of(slots), groups, slots, starts, ends)
-        time_ns = self._latest_ns if isinstance(self._slices, WholeInput) else end_ns - 1
-        if time_ns is None:
-            out.emit(rows)
-            return
-        # The watermark of what was passed on already must not be contradicted.
-        time_ns = max(time_ns, self._watermark_ns + 1)
-        out.emit(rows, np.full(len(slots), time_ns, np.int64))
-
-    def _free(self, watermark_ns: int) -> None:
-        open_slices = self._open_slices()
-        if not open_slices:
-            return
-        first = self._slices.first_open(watermark_ns - self._asked.allowed_lateness_ns)
-        for slice_ in open_slices:
-            if slice_ < first:
-                self._state.free(slice_)
+        self._emit_at(rows, window, out)
 
     # -- groups that have changed -------------------------------------------------------------
 
     def _note_changes(self, slices: Int64s, slots: Int64s) -> None:
         """Note the groups whose rows must be emitted again."""
         if self._asked.output_mode == "append":
-            if not self._asked.allowed_lateness_ns or self._watermark_ns == _NO_WATERMARK_NS:
+            if not self._asked.allowed_lateness_ns or self._watermark_ns == NO_WATERMARK_NS:
                 return
             fired = slices < self._slices.first_unfired(self._watermark_ns)
             if not fired.any():
@@ -280,16 +185,6 @@ class AggregateWindows(Process):
                 self._merged.merge(merged[present], self._state, found[present])
             self._emit(self._merged, merged, window, out)
             self._end_merge()
-
-
-def _slices_of(aggregation: Aggregation) -> Slices:
-    if isinstance(aggregation.window, TimeWindow):
-        return TimeSlices(aggregation.window)
-    return (
-        ColumnSlices(WINDOW_END, aggregation.of_sessions)
-        if aggregation.within_windows
-        else WholeInput()
-    )
 
 
 @njit(cache=True, nogil=True)

@@ -6,69 +6,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ...configs.errors import ExpressionError
 from .durations import describe_ns
-from .specifications import CountWindow, SessionWindow, TimeWindow, WindowSpecification
+from .grouping import LATE, MAIN, WINDOW_END, WINDOW_START, WindowedGrouping
+from .specifications import CountWindow, SessionWindow
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ...transport.wire.column import Column
-    from ...transport.wire.types import DataType, Schema
+    from ...transport.wire.types import Schema
     from ..aggregates.accumulator import Accumulator
     from ..aggregates.aggregate import Aggregate
     from ..process import Process
 
-__all__ = [
-    "LATE",
-    "MAIN",
-    "OUTPUTS",
-    "WINDOW_END",
-    "WINDOW_START",
-    "Aggregation",
-    "OutputMode",
-    "evaluated_inputs",
-]
+__all__ = ["Aggregation", "OutputMode", "evaluated_inputs"]
 
 OutputMode: TypeAlias = Literal["append", "update"]
 
-MAIN, LATE = OUTPUTS = ("main", "late")
-"""The outputs: results, and the rows that came too late for all of their windows."""
-
-WINDOW_START = "window_start"
-WINDOW_END = "window_end"
-
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(WindowedGrouping):
     """An aggregation; calling it makes the operator, so it is the payload of a process.
 
     Attributes:
-        keys: the grouping columns.
-        window: None for a group-by without a window.
         aggregates: what is computed for each group.
-        within_windows: whether rows are results of windows, grouped by their `window_end`.
-        of_sessions: whether these windows are sessions.
-        time_zone: of the event-time column, which the bounds of windows get as well.
         output_mode: `append`: one row of a group when its window closes; `update`: the rows of
             groups that have changed.
         trigger_ns: in update mode, rows are emitted at most this often; None: after each batch.
         allowed_lateness_ns: for how long after its end a window takes late rows.
     """
 
-    keys: tuple[str, ...]
-    window: WindowSpecification | None
     aggregates: tuple[Aggregate, ...]
-    within_windows: bool = False
-    of_sessions: bool = False
-    time_zone: str | None = None
     output_mode: OutputMode = "append"
     trigger_ns: int | None = None
     allowed_lateness_ns: int = 0
-
-    @property
-    def has_window_columns(self) -> bool:
-        """Whether the result begins with `window_start` and `window_end`."""
-        return isinstance(self.window, (TimeWindow, SessionWindow))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,14 +50,6 @@ class Aggregation:
         """Return what computes the aggregates for these columns; raise as `Aggregate.bind`."""
         return [one.bind(schema) for one in self.aggregates]
 
-    @property
-    def window_type(self) -> DataType:
-        """The type of `window_start` and `window_end`."""
-        from ...transport.wire.types import DataType
-
-        zone = self.time_zone
-        return DataType.parse("timestamp[us]" if zone is None else f"timestamp[us, tz={zone}]")
-
     def output_schema(
         self, schema: Schema, accumulators: Sequence[Accumulator] | None = None
     ) -> Schema:
@@ -98,14 +60,8 @@ class Aggregation:
         """
         from ...transport.wire.types import Field, Schema
 
-        missing = [name for name in self.keys if name not in schema]
-        if missing:
-            msg = f"group_by names column {missing[0]!r}; there are {', '.join(schema.names)}"
-            raise ExpressionError(msg)
-        kind = self.window_type
         found = self.accumulators(schema) if accumulators is None else accumulators
-        fields = [Field(name, kind) for name in (WINDOW_START, WINDOW_END)]
-        fields = fields if self.has_window_columns else []
+        fields = self.window_fields(schema)
         fields += [schema.field(name) for name in self.keys]
         fields += [
             Field(aggregate.output_name, accumulator.output)
@@ -121,11 +77,7 @@ class Aggregation:
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""
-        parts = []
-        if self.window is not None:
-            parts.append(self.window.describe())
-        elif self.within_windows:
-            parts.append("within windows")
+        parts = self.describe_window()
         parts.append(", ".join(str(one) for one in self.aggregates))
         if self.output_mode == "update":
             often = "" if self.trigger_ns is None else f" every {describe_ns(self.trigger_ns)}"

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ...state.keys import hash_keys
 from ..process import InputOrder, InstanceContext, Output, Process
-from .aggregation import LATE, OUTPUTS, Aggregation, evaluated_inputs
+from .aggregation import Aggregation, evaluated_inputs
+from .grouping import LATE, OUTPUTS
 from .window_pool import WindowPool
 from .window_results import WindowResults
 

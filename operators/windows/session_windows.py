@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from ...transport.compiling import njit
 from ..process import Output
-from .aggregation import LATE, Aggregation
+from .aggregation import Aggregation
+from .grouping import LATE
 from .row_windows import NO_WATERMARK_NS, RowWindows
 from .specifications import SessionWindow
 from .window_pool import NONE

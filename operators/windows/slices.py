@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from ...configs.errors import BadRowError
 from ...transport.compiling import njit
+from .grouping import WINDOW_END, WindowedGrouping
 from .specifications import TimeWindow
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["ColumnSlices", "Slices", "TimeSlices", "WholeInput"]
+__all__ = ["ColumnSlices", "Slices", "TimeSlices", "WholeInput", "slices_of"]
 
 _NS_PER_US = 1_000
 _LATEST_NS = (1 << 63) - 1
@@ -203,6 +204,13 @@ class WholeInput(Slices):
     def first_unfired(self, watermark_ns: int) -> int:
         """See `Slices.first_unfired`."""
         return 0
+
+
+def slices_of(asked: WindowedGrouping) -> Slices:
+    """Return the slices of a grouping with a time window, within windows, or without a window."""
+    if isinstance(asked.window, TimeWindow):
+        return TimeSlices(asked.window)
+    return ColumnSlices(WINDOW_END, asked.of_sessions) if asked.within_windows else WholeInput()
 
 
 @njit(cache=True, nogil=True)

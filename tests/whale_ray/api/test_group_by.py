@@ -71,6 +71,43 @@ def test_results_are_grouped_by_their_windows() -> None:
     assert rows_of(whale.run(topology)) == sorted(expected.fetchall(), key=repr)
 
 
+@pytest.mark.parametrize("with_ties", [False, True])
+def test_the_top_rows_of_each_window(with_ties: bool) -> None:
+    topology = whale.Topology("top")
+    counts = bids(topology).group_by(whale.window("moment", "10 seconds", "5 seconds"), "auction")
+    most = counts.agg(F.count().alias("bids")).group_by("window_start", "window_end")
+    most.top_n(2, by="bids", with_ties=with_ties).sink(whale.sinks.collect(), id="out")
+    ranked = "rank" if with_ties else "row_number"
+    expected = duckdb.sql(f"""
+        select * exclude (highest) from ({HOPPING}) qualify {ranked}()
+            over (partition by window_start order by bids desc) <= 2
+    """).fetchall()
+    found = rows_of(whale.run(topology))
+    # Which of the auctions with the same number of bids come is open without ties.
+    assert sorted(row[:2] + row[3:] for row in found) == sorted(r[:2] + r[3:] for r in expected)
+    if with_ties:
+        assert found == sorted(expected, key=repr)
+
+
+def test_the_top_rows_of_time_windows_and_of_keys() -> None:
+    topology = whale.Topology("top")
+    rows = bids(topology)
+    rows.group_by(whale.window("moment", "10 seconds", "5 seconds"), "auction").top_n(
+        1, by="price"
+    ).sink(whale.sinks.collect(), id="windows")
+    rows.group_by("auction").top_n(3, by="price", with_ties=True).sink(
+        whale.sinks.collect(), id="keys"
+    )
+    job = whale.run(topology)
+    best = duckdb.sql(f"select window_start, window_end, auction, highest from ({HOPPING})")
+    found = [(row[0], row[1], row[3], row[4]) for row in rows_of(job, "windows")]
+    assert sorted(found, key=repr) == sorted(best.fetchall(), key=repr)
+    top = duckdb.sql("""
+        select * from BIDS qualify rank() over (partition by auction order by price desc) <= 3
+    """)
+    assert rows_of(job, "keys") == sorted(top.fetchall(), key=repr)
+
+
 def test_sessions_are_those_of_sql() -> None:
     topology = whale.Topology("sessions")
     sessions = bids(topology).group_by(whale.session_window("moment", "4 seconds"), "auction")

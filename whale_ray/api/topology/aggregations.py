@@ -8,20 +8,16 @@ from ...configs.errors import ExpressionError, InputError
 from ...operators.aggregates.aggregate import Aggregate
 from ...operators.expressions.expression import Expression
 from ...operators.groupings import Global, Key
-from ...operators.windows.aggregation import (
-    OUTPUTS,
-    WINDOW_END,
-    WINDOW_START,
-    Aggregation,
-    OutputMode,
-)
+from ...operators.windows.aggregation import Aggregation, OutputMode
 from ...operators.windows.durations import duration_ns
+from ...operators.windows.grouping import OUTPUTS, WINDOW_END, WINDOW_START
 from ...operators.windows.specifications import (
     CountWindow,
     SessionWindow,
     TimeWindow,
     WindowSpecification,
 )
+from ...operators.windows.top_n import TopN
 from ...plan.logical import LEFT, Input, OperatorKind, OperatorNode
 from . import misuse
 from .checks import check_choice, describe_value, mistake
@@ -98,9 +94,7 @@ class GroupedRows:
             keys=self._keys,
             window=self._window,
             aggregates=checked,
-            within_windows=self._within_windows,
-            of_sessions=self._within_windows and are_of_sessions(registry, self._stream._source),
-            time_zone=event_time_zone(registry, self._stream.id),
+            **self._windowing(),
             output_mode=mode,
             trigger_ns=None if trigger is None else _duration(operator_id, "trigger", trigger),
             allowed_lateness_ns=self._lateness(operator_id, allowed_lateness),
@@ -109,15 +103,72 @@ class GroupedRows:
         for one in checked:
             check_columns(operator_id, str(one), one.columns, known)
         _check_names(operator_id, asked)
-        timed = registry.node(self._stream.id).has_event_time
+        return self._added(operator_id, "agg", asked, parallelism)
+
+    def top_n(
+        self,
+        n: int,
+        by: str,
+        *,
+        with_ties: bool = False,
+        id: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Keep the n rows of each group with the greatest values of a column.
+
+        They come with all of their columns when the window has closed, in descending order; behind
+        `window_start` and `window_end` if there is a time window. Without a window they come when
+        the input ends. Of equal values the first to arrive counts; null is less than all others.
+
+        Args:
+            n: how many rows.
+            by: the column.
+            with_ties: whether rows that equal the n-th come as well.
+            id: the id of the operator; by default "top-n-1" and so on.
+            parallelism: the number of instances; by default one per worker.
+
+        Raises:
+            TopologyError: an argument is not valid; the message says how to correct it.
+        """
+        operator_id = self._registry.choose_id("top_n", id)
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise mistake(operator_id, f"n is {describe_value(n)}: pass a whole number from 1 on")
+        if not isinstance(by, str):
+            raise mistake(operator_id, f"by is {describe_value(by)}: pass the name of a column")
+        if isinstance(self._window, (SessionWindow, CountWindow)):
+            raise mistake(
+                operator_id,
+                f"top_n takes windows of one length, not a {self._window.describe()}: aggregate"
+                " first, and group by the result's window_start and window_end",
+            )
+        known = self._registry.columns(self._stream._source)
+        check_columns(operator_id, "by", (by,), known)
+        asked = TopN(self._keys, self._window, n, by, with_ties, **self._windowing())
+        return self._added(operator_id, "top_n", asked, parallelism)
+
+    def _windowing(self) -> dict[str, Any]:
+        """Return what an operator must know of the windows that the rows come from."""
+        source = self._stream._source
+        return {
+            "within_windows": self._within_windows,
+            "of_sessions": self._within_windows and are_of_sessions(self._registry, source),
+            "time_zone": event_time_zone(self._registry, self._stream.id),
+        }
+
+    def _added(
+        self, operator_id: str, verb: str, asked: Aggregation | TopN, parallelism: int | None
+    ) -> Stream:
+        """Add the operator to the topology."""
+        registry = self._registry
+        known = registry.columns(self._stream._source)
         node = OperatorNode(
             id=operator_id,
             kind=OperatorKind.PROCESS,
             payload=asked,
             inputs=(self._input(),),
-            verb="agg",
+            verb=verb,
             parallelism=parallelism,
-            has_event_time=timed,
+            has_event_time=registry.node(self._stream.id).has_event_time,
             per_worker=True,
             outputs=OUTPUTS,
             location=caller_location(),
@@ -243,12 +294,12 @@ def _check_names(operator_id: str, asked: Aggregation) -> None:
 
 
 def _known_result(
-    operator_id: str, asked: Aggregation, known: KnownColumns | None
+    operator_id: str, asked: Aggregation | TopN, known: KnownColumns | None
 ) -> KnownColumns | None:
     """Return the columns of the result, with their types as far as they are known."""
     schema = as_known_schema(known)
     if schema is None:
-        return dict.fromkeys(asked.names)
+        return dict.fromkeys(asked.names) if isinstance(asked, Aggregation) else None
     try:
         result = asked.output_schema(schema)
     except ExpressionError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...operators.windows.aggregation import WINDOW_END, Aggregation
+from ...operators.windows.grouping import WINDOW_END, WindowedGrouping
 from ...operators.windows.specifications import SessionWindow
 from ...plan.logical import MAIN, OperatorKind, OutputKey
 from .registry import Registry
@@ -18,10 +18,10 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
     node = registry.node(operator_id)
     if node.kind is OperatorKind.SOURCE:
         return frozenset() if node.event_time is None else frozenset({node.event_time.column})
-    if isinstance(node.payload, Aggregation) and output == MAIN:
+    if isinstance(node.payload, WindowedGrouping) and output == MAIN:
         has_end = node.payload.has_window_columns or node.payload.within_windows
         return frozenset({WINDOW_END}) if has_end else None
-    if node.kind.is_stateful and not isinstance(node.payload, Aggregation):
+    if node.kind.is_stateful and not isinstance(node.payload, WindowedGrouping):
         return None
     found: set[str] = set()
     for feed in node.inputs:
@@ -35,7 +35,7 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
 def are_of_sessions(registry: Registry, source: OutputKey) -> bool:
     """Return whether the rows of an output are results of sessions, or made of such."""
     node = registry.node(source[0])
-    if isinstance(node.payload, Aggregation):
+    if isinstance(node.payload, WindowedGrouping):
         return isinstance(node.payload.window, SessionWindow) or node.payload.of_sessions
     return any(are_of_sessions(registry, feed.source) for feed in node.inputs)
 

@@ -1,0 +1,73 @@
+"""`WindowedGrouping`: the columns and the window that a user grouped by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...configs.errors import ExpressionError
+from .specifications import SessionWindow, TimeWindow, WindowSpecification
+
+if TYPE_CHECKING:
+    from ...transport.wire.types import DataType, Field, Schema
+
+__all__ = ["LATE", "MAIN", "OUTPUTS", "WINDOW_END", "WINDOW_START", "WindowedGrouping"]
+
+MAIN, LATE = OUTPUTS = ("main", "late")
+"""The outputs: results, and the rows that came too late for all of their windows."""
+
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+
+
+@dataclass(frozen=True)
+class WindowedGrouping:
+    """What rows are grouped by.
+
+    Attributes:
+        keys: the grouping columns.
+        window: None for a group-by without a window.
+        within_windows: whether rows are results of windows, grouped by their `window_end`.
+        of_sessions: whether these windows are sessions.
+        time_zone: of the event-time column, which the bounds of windows get as well.
+    """
+
+    keys: tuple[str, ...]
+    window: WindowSpecification | None
+    within_windows: bool = field(default=False, kw_only=True)
+    of_sessions: bool = field(default=False, kw_only=True)
+    time_zone: str | None = field(default=None, kw_only=True)
+
+    @property
+    def has_window_columns(self) -> bool:
+        """Whether the result begins with `window_start` and `window_end`."""
+        return isinstance(self.window, (TimeWindow, SessionWindow))
+
+    @property
+    def window_type(self) -> DataType:
+        """The type of `window_start` and `window_end`."""
+        from ...transport.wire.types import DataType
+
+        zone = self.time_zone
+        return DataType.parse("timestamp[us]" if zone is None else f"timestamp[us, tz={zone}]")
+
+    def window_fields(self, schema: Schema) -> list[Field]:
+        """Return the columns for the bounds of windows, with which a result begins.
+
+        Raises:
+            ExpressionError: rows of this schema lack a grouping column.
+        """
+        from ...transport.wire.types import Field
+
+        missing = [name for name in self.keys if name not in schema]
+        if missing:
+            msg = f"group_by names column {missing[0]!r}; there are {', '.join(schema.names)}"
+            raise ExpressionError(msg)
+        names = (WINDOW_START, WINDOW_END) if self.has_window_columns else ()
+        return [Field(name, self.window_type) for name in names]
+
+    def describe_window(self) -> list[str]:
+        """Return what `explain` says of the window."""
+        if self.window is not None:
+            return [self.window.describe()]
+        return ["within windows"] if self.within_windows else []

@@ -1,0 +1,159 @@
+"""`TimeWindows`: the base of operators that emit a window when the watermark passes its end."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process import InputOrder, InstanceContext, Output, Process
+from .group_state import GroupState
+from .grouping import LATE, OUTPUTS
+from .slices import Slices, WholeInput
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+
+__all__ = ["LATEST_NS", "NO_WATERMARK_NS", "TimeWindows"]
+
+Int64s = npt.NDArray[np.int64]
+
+NO_WATERMARK_NS = -(1 << 63)
+LATEST_NS = (1 << 63) - 1
+
+
+class TimeWindows(Process):
+    """Keeps rows or groups by slice, and emits windows that have ended.
+
+    Args:
+        slices: how rows are cut into slices, and which windows these make.
+        lateness_ns: for how long after its end a window is kept.
+    """
+
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
+    input_order: ClassVar[InputOrder | None] = "arrival"
+
+    def __init__(self, slices: Slices, lateness_ns: int = 0) -> None:
+        self._slices = slices
+        self._lateness_ns = lateness_ns
+        self._watermark_ns = NO_WATERMARK_NS
+        self._latest_ns: int | None = None
+        self._groups: GroupState | None = None
+        self._next_end_ns = LATEST_NS + 1
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the clock and the operator's name; the columns are known with the first rows."""
+        self._context = context
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Emit the windows that have ended, and free what no window needs any more."""
+        self._fire(watermark_ns, out)
+        self._watermark_ns = watermark_ns
+        self._free_closed(watermark_ns)
+
+    def close(self, out: Output) -> None:
+        """Emit all that is left: no row follows."""
+        self._fire(LATEST_NS, out)
+        for slice_ in self._open_slices():
+            self._free_slice(slice_)
+
+    @abstractmethod
+    def _emit_window(self, window: int, out: Output) -> None:
+        """Emit the rows of a window."""
+
+    def _free_slice(self, slice_: int) -> None:
+        """Free what is kept of a slice."""
+        self._state.free(slice_)
+
+    @property
+    def _state(self) -> GroupState:
+        assert self._groups is not None
+        return self._groups
+
+    def _without_late(self, batch: Batch, slices: Int64s, out: Output) -> tuple[Batch, Int64s]:
+        """Return the rows without those all windows of which are closed; these are emitted."""
+        if self._watermark_ns == NO_WATERMARK_NS or not len(slices):
+            return batch, slices
+        first = self._slices.first_open(self._watermark_ns - self._lateness_ns)
+        if slices.min() >= first:
+            return batch, slices
+        late = slices < first
+        out.emit_to(LATE, batch.filter(late))
+        return batch.filter(~late), slices[~late]
+
+    def _open_slices(self) -> tuple[int, ...]:
+        return () if self._groups is None else self._groups.slices
+
+    def _unfired(self, watermark_ns: int) -> list[int]:
+        """Return the windows that end later than at `watermark_ns` + 1 ns and have rows, by end."""
+        windows = {
+            window for slice_ in self._open_slices() for window in self._slices.windows_of(slice_)
+        }
+        return sorted(
+            (window for window in windows if self._slices.end_ns(window) > watermark_ns + 1),
+            key=self._slices.end_ns,
+        )
+
+    def _fire(self, watermark_ns: int, out: Output) -> None:
+        """Emit the windows that have ended since the last watermark."""
+        if self._groups is None:
+            return
+        if self._groups.slices_changed:
+            self._find_next(self._watermark_ns)
+        if watermark_ns + 1 < self._next_end_ns:
+            return
+        for window in self._unfired(self._watermark_ns):
+            if self._slices.end_ns(window) > watermark_ns + 1:
+                break
+            self._emit_window(window, out)
+        self._find_next(watermark_ns)
+
+    def _closes_one(self, watermark_ns: int) -> bool:
+        """Whether a watermark closes a window that has rows, so that it changes no more."""
+        if self._groups is None:
+            return False
+        if self._groups.slices_changed:
+            self._find_next(self._watermark_ns - self._lateness_ns)
+        if watermark_ns - self._lateness_ns + 1 < self._next_end_ns:
+            return False
+        self._find_next(watermark_ns - self._lateness_ns)
+        return True
+
+    def _find_next(self, watermark_ns: int) -> None:
+        windows = self._unfired(watermark_ns)
+        self._next_end_ns = self._slices.end_ns(windows[0]) if windows else LATEST_NS + 1
+        self._state.slices_changed = False
+
+    def _free_closed(self, watermark_ns: int) -> None:
+        open_slices = self._open_slices()
+        if not open_slices:
+            return
+        first = self._slices.first_open(watermark_ns - self._lateness_ns)
+        for slice_ in open_slices:
+            if slice_ < first:
+                self._free_slice(slice_)
+
+    def _note_time(self, batch: Batch) -> None:
+        """Keep the latest event time of all rows."""
+        if batch.times is not None:
+            self._latest_ns = max(int(batch.times.max()), self._latest_ns or NO_WATERMARK_NS)
+
+    def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
+        """Emit rows of a window: 1 ns before its end, without one at the latest time so far.
+
+        A row that comes later than that, as it has changed, has the first time behind the
+        watermark that was passed on.
+        """
+        time_ns: int | None = self._slices.end_ns(window) - 1
+        if isinstance(self._slices, WholeInput):
+            time_ns = self._latest_ns
+        if time_ns is None:
+            out.emit(rows.with_times(None))
+        else:
+            time_ns = max(time_ns, self._watermark_ns + 1)
+            out.emit(rows, np.full(rows.num_rows, time_ns, np.int64))

@@ -1,0 +1,141 @@
+"""`TopRows`: the n rows of each group with the greatest value of a column."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...state.keys import hash_keys
+from ...transport.wire.arrow import column_to_arrow
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import Schema
+from .group_state import GroupState
+from .slices import slices_of
+from .time_windows import TimeWindows
+
+if TYPE_CHECKING:
+    from ..process import Output
+    from .top_n import TopN
+
+__all__ = ["TopRows"]
+
+Int64s = npt.NDArray[np.int64]
+
+_NS_PER_US = 1_000
+_PRUNED_FROM_ROWS = 4_096
+
+
+class _Rows(NamedTuple):
+    """Rows that may be among the first, and how many of them were when that was last found out."""
+
+    batches: list[Batch]
+    rows: int
+    kept: int
+
+
+class TopRows(TimeWindows):
+    """Keeps the rows of each slice that may be among the first of a group."""
+
+    def __init__(self, asked: TopN) -> None:
+        super().__init__(slices_of(asked))
+        self._asked = asked
+        self._kept: dict[int, _Rows] = {}
+        self._charged = 0
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Keep rows that may be among the first of their groups."""
+        if self._groups is None:
+            # One group per slice tells when windows end; the rows themselves are in `_kept`.
+            self._groups = GroupState(Schema(()), (), self._context)
+            self.schema = self._asked.output_schema(batch.schema)
+        slices = self._slices.of(batch)
+        batch, slices = self._without_late(batch, slices, out)
+        if not batch.num_rows:
+            return
+        self._note_time(batch)
+        no_keys = batch.select(())
+        self._groups.slots(slices, hash_keys(no_keys, ())[0], no_keys)
+        for slice_ in np.unique(slices).tolist():
+            mine = slices == slice_
+            self._add(slice_, batch.copy() if mine.all() else batch.filter(mine))
+        self._charge()
+
+    def _add(self, slice_: int, batch: Batch) -> None:
+        before = self._kept.get(slice_, _Rows([], 0, 0))
+        now = _Rows([*before.batches, batch], before.rows + batch.num_rows, before.kept)
+        if now.rows >= 2 * now.kept + _PRUNED_FROM_ROWS:
+            first = self._first_rows(Batch.concat(now.batches))
+            now = _Rows([first], first.num_rows, first.num_rows)
+        self._kept[slice_] = now
+
+    def _emit_window(self, window: int, out: Output) -> None:
+        parts = [self._kept.get(slice_) for slice_ in self._slices.slices_of(window)]
+        batches = [batch for part in parts if part is not None for batch in part.batches]
+        rows = self._first_rows(Batch.concat(batches))
+        assert self.schema is not None
+        bounds = []
+        if self._asked.has_window_columns:
+            kind = self.schema.fields[0].type
+            for bound in (self._slices.start_ns(window), self._slices.end_ns(window)):
+                data = np.full(rows.num_rows, bound // _NS_PER_US, np.int64)
+                bounds.append(Column(kind, data))
+        result = Batch(self.schema, [*bounds, *rows.columns], rows.num_rows)
+        self._emit_at(result, window, out)
+
+    def _free_slice(self, slice_: int) -> None:
+        super()._free_slice(slice_)
+        self._kept.pop(slice_, None)
+        self._charge()
+
+    def _charge(self) -> None:
+        """Charge the worker's memory for state for the rows that are kept."""
+        parts = self._kept.values()
+        now = sum(batch.nbytes for part in parts for batch in part.batches)
+        budget, name = self._context.state_budget, self._context.operator_id
+        if now > self._charged:
+            budget.take(name, now - self._charged, sum(part.rows for part in parts))
+        else:
+            budget.give_back(name, self._charged - now)
+        self._charged = now
+
+    def _first_rows(self, batch: Batch) -> Batch:
+        """Return the first rows of each group, those of a group together, the greatest first."""
+        groups = self._numbered(batch)
+        ranks = _ranks(batch.column(self._asked.by))
+        order = np.lexsort((np.arange(batch.num_rows), -ranks, groups))
+        ordered = groups[order]
+        begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        sizes = np.diff(np.append(begins, len(ordered)))
+        place = np.arange(len(ordered)) - np.repeat(begins, sizes)
+        first = place < self._asked.n
+        if self._asked.with_ties:
+            last = begins + np.minimum(self._asked.n, sizes) - 1
+            first = ranks[order] >= np.repeat(ranks[order[last]], sizes)
+        return batch.take(order[first])
+
+    def _numbered(self, batch: Batch) -> Int64s:
+        """Return a number for each row that is the same exactly in its group."""
+        keys = batch.select(self._asked.keys)
+        if not self._asked.keys:
+            return np.zeros(batch.num_rows, np.int64)
+        numbers = GroupState(keys.schema, (), self._context)
+        hashes, _ = hash_keys(keys, keys.schema.names)
+        slots = numbers.slots(np.zeros(batch.num_rows, np.int64), hashes, keys)
+        numbers.free(0)
+        return slots
+
+
+def _ranks(column: Column) -> Int64s:
+    """Return the rank of each value, equal for equal ones, 0 for null; NaN has the greatest."""
+    values = column_to_arrow(column)
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 equals 0.0
+    ranks = pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    if column.validity is not None:
+        ranks = np.where(column.validity, ranks, 0)
+    return ranks
