@@ -63,6 +63,7 @@ def avg(column: ColumnOrName) -> Aggregate:
 
 
 mean = avg
+"""The same as `avg`."""
 
 
 def min(column: ColumnOrName) -> Aggregate:
@@ -109,6 +110,7 @@ def var_samp(column: ColumnOrName) -> Aggregate:
 
 
 variance = var_samp
+"""The same as `var_samp`."""
 
 
 def var_pop(column: ColumnOrName) -> Aggregate:
@@ -122,6 +124,7 @@ def stddev_samp(column: ColumnOrName) -> Aggregate:
 
 
 stddev = stddev_samp
+"""The same as `stddev_samp`."""
 
 
 def stddev_pop(column: ColumnOrName) -> Aggregate:
