@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = Path(__file__).parent / "pages"
-NAMESPACES = ("errors", "functions", "sinks", "sources", "spark", "testing", "transports")
+NAMESPACES = ("errors", "functions", "sinks", "sources", "spark", "state", "testing", "transports")
 """Modules of public names, each shown on a page of the reference."""
 
 MARKER = re.compile(r"^<!-- generated: ([\w./-]+) -->$", re.MULTILINE)
