@@ -14,8 +14,9 @@ Run a topology on given rows in this process::
         assert result.rows == [{"x": 20}]
 
 `read_all` and `write_all` drive a source or a sink of your own without a topology; `check_source`
-and `check_sink` check that it fulfils the contract of its base class. `VirtualClock` is a clock
-that only tests advance.
+and `check_sink` check that it fulfils the contract of its base class, `check_merge` that parts of
+an aggregate of your own can be merged in any order. `VirtualClock` is a clock that only tests
+advance.
 """
 
 from ..transport.clock import VirtualClock
@@ -23,6 +24,7 @@ from .collecting_sink import CollectingSink
 from .conformance import ContractError
 from .driving import instance_context, read_all, write_all
 from .list_source import Abort, AbortError, EndOfInput, ListSource, Pause
+from .merge_check import check_merge
 from .sink_contract import check_sink
 from .source_contract import check_source
 
@@ -35,6 +37,7 @@ __all__ = [
     "ListSource",
     "Pause",
     "VirtualClock",
+    "check_merge",
     "check_sink",
     "check_source",
     "instance_context",

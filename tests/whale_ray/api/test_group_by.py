@@ -278,3 +278,35 @@ def test_a_method_of_streams_is_not_one_of_groups() -> None:
     grouped: Any = bids(whale.Topology("wrong")).group_by("price")
     with pytest.raises(AttributeError, match="aggregate them"):
         grouped.filter(whale.col("price") > 1)
+
+
+@pytest.mark.parametrize("lateness", [0, "5 seconds"])
+def test_late_rows_leave_by_their_own_output_or_update_the_result(lateness: Any) -> None:
+    topology = whale.Topology("late")
+    rows = [{"moment": second, "auction": 1} for second in (1, 2, 12, 3)]
+    stream = topology.source(
+        whale.testing.ListSource(rows, batch_rows=1),
+        event_time="moment",
+        event_time_unit="s",
+        on_late="pass",
+    )
+    counts = stream.group_by(TEN, "auction").agg(F.count(), allowed_lateness=lateness)
+    counts.sink(whale.sinks.collect(), id="out")
+    counts.late.sink(whale.sinks.collect(), id="late")
+    job = whale.run(topology, settings={"transport.wtl_ms": 0})
+    counted = [row[3] for row in job.results("out").to_arrow().to_pandas().itertuples(index=False)]
+    late = [row["moment"] for row in job.results("late").to_arrow().to_pylist()]
+    assert (counted, late) == (([2, 1], [3]) if lateness == 0 else ([2, 3, 1], []))
+
+
+def test_changed_rows_come_at_most_every_trigger() -> None:
+    topology = whale.Topology("changes")
+    pause = whale.testing.Pause(150)
+    rows = [{"key": 1}, {"key": 1}, pause, {"key": 1}, {"key": 2}, {"key": 1}, pause, {"key": 1}]
+    stream = topology.source(whale.testing.ListSource(rows, batch_rows=1))
+    counts = stream.group_by("key").agg(F.count().alias("rows"), trigger="100 milliseconds")
+    counts.sink(whale.sinks.collect(), id="out")
+    clock = whale.testing.VirtualClock()
+    job = whale.run(topology, clock=clock, settings={"transport.wtl_ms": 0})
+    found = [(row["key"], row["rows"]) for row in job.results("out").to_arrow().to_pylist()]
+    assert found == [(1, 2), (1, 4), (2, 1), (1, 5)]

@@ -10,7 +10,7 @@ from ...operators.expressions.expression import Expression
 from ...operators.groupings import Global, Key
 from ...operators.windows.aggregation import Aggregation, OutputMode
 from ...operators.windows.durations import duration_ns
-from ...operators.windows.grouping import OUTPUTS, WINDOW_END, WINDOW_START
+from ...operators.windows.grouping import LATE, OUTPUTS, WINDOW_END, WINDOW_START
 from ...operators.windows.specifications import (
     CountWindow,
     SessionWindow,
@@ -171,6 +171,8 @@ class GroupedRows:
             has_event_time=registry.node(self._stream.id).has_event_time,
             per_worker=True,
             outputs=OUTPUTS,
+            late_outputs=(LATE,),
+            takes_late_rows=True,
             location=caller_location(),
         )
         registry.add(node, _known_result(operator_id, asked, known), known)
