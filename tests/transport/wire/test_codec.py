@@ -162,7 +162,22 @@ def test_golden_bytes_of_a_watermark_message():
     message = decode(frame_of(WATERMARK_FRAME), {})
     assert isinstance(message, WatermarkMessage)
     assert message.header.is_end
+    assert not message.header.is_idle
     assert message.header.watermark_ns == 42
+
+
+def test_an_idle_source_differs_in_one_flag():
+    buffers = [np.zeros(64, np.uint8) for _ in range(2)]
+    for buffer, idle in zip(buffers, (False, True), strict=True):
+        encode_watermark_into(
+            buffer, stream=3, source=7, attempt=2, sequence=103, watermark_ns=42, idle=idle
+        )
+    message = decode(buffers[1], {})
+    assert isinstance(message, WatermarkMessage)
+    assert message.header.is_idle
+    assert not message.header.is_end
+    (place,) = np.flatnonzero(buffers[0] != buffers[1])
+    assert (place, buffers[0][place] ^ buffers[1][place]) == (6, 16)
 
 
 @given(batches(), st.booleans(), st.booleans())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from tests.transport.unix_transport import unix_transport
 from whale_ray.api.submission import run, submit
+from whale_ray.operators.sources.base import SourceReader
 from whale_ray.testing import ListSource, Pause
 from whale_ray.transport.clock import VirtualClock
 
@@ -304,15 +308,80 @@ def test_watermarks_equal_a_plain_model(left: list[Step], right: list[Step]) -> 
         assert max(until, default=-1) == watermark_at(models, moment_ms)
 
 
+class RowsThenWait(whale.sources.Source):
+    """Rows of n = first … at t = 0 …; then it waits for a file, for half a minute at most."""
+
+    def __init__(self, first: int, count: int, file: Path) -> None:
+        self.first, self.count, self.file = first, count, file
+
+    def schema(self) -> whale.Schema:
+        return whale.Schema.of(n="int64", t="int64")
+
+    def describe(self) -> str:
+        return f"{self.count} rows"
+
+    def open(self, context: Any) -> Any:
+        return WaitingReader(self, context.clock)
+
+
+class WaitingReader(SourceReader):
+    finished = False
+
+    def __init__(self, source: RowsThenWait, clock: Any) -> None:
+        self.source, self.clock, self.read_all = source, clock, False
+        self.until_ns = clock.monotonic_ns() + 30 * S
+
+    def read(self, max_rows: int) -> whale.Batch | None:
+        if not self.read_all:
+            self.read_all = True
+            times = np.arange(self.source.count)
+            return whale.Batch.from_pydict({"n": self.source.first + times, "t": times})
+        self.finished = self.source.file.exists() or self.clock.monotonic_ns() > self.until_ns
+        return None
+
+    def next_ready_ns(self) -> int:
+        return self.clock.monotonic_ns() + 5_000_000
+
+
+class MarksInFile(whale.Process):
+    """Makes a file when its watermark comes to 20 s; tells whether rows of both sources came."""
+
+    per_worker = True
+    takes_late_rows = True
+    input_order = "arrival"
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def on_batch(self, batch: whale.Batch, out: whale.Output) -> None:
+        out.emit({"n": batch["n"].copy()}, batch.times)
+
+    def on_watermark(self, watermark_ns: int, out: whale.Output) -> None:
+        if watermark_ns // S in range(20, 100):
+            self.file.with_name(f"seen-{os.getpid()}").touch()
+            if len(list(self.file.parent.glob("seen-*"))) == 2:
+                self.file.touch()
+
+
 @pytest.mark.parametrize("way", ["rings", "hosts", "transport", "instance-oriented"])
-def test_idleness_travels(way: str) -> None:
+def test_idleness_travels(way: str, tmp_path: Path) -> None:
+    """Both sources end only once the watermark of both workers has gone on without one of them."""
+    file = tmp_path / "passed"
     topology = whale.Topology("idle")
-    quiet = timed(topology, "quiet", [row(0, 0), Pause(1500)], idle_after_ms=50)
-    busy = timed(topology, "busy", [row(100 + n, n) for n in range(30)])
+    quiet, busy = (
+        topology.source(
+            RowsThenWait(first, count, file),
+            id=name,
+            event_time="t",
+            event_time_unit="s",
+            idle_after_ms=50 if name == "quiet" else None,
+        )
+        for name, first, count in (("quiet", 0, 1), ("busy", 100, 30))
+    )
     both = busy.union(quiet)
     if way == "transport":
         both = both.via(unix_transport())
-    marks = both.broadcast().process(Marks, id="marks", parallelism=2)
+    marks = both.broadcast().process(lambda: MarksInFile(file), id="marks", parallelism=2)
     marks.sink(whale.sinks.collect(), id="out")
     options: dict[str, Any] = {"runtime.max_drift_ms": 86_400_000, "runtime.source_workers": 1}
     if way == "hosts":
@@ -320,7 +389,5 @@ def test_idleness_travels(way: str) -> None:
     if way == "instance-oriented":
         options["runtime.addressing"] = "instance-oriented"
     job = submit(topology, workers=3, on="processes", settings=options).wait()
-    seen = results(job)
-    # "busy" has ended: all that is left is idle, so its last watermark never came before the end
-    # unless "quiet" was idle while "busy" still ran. Its rows came in any case.
-    assert sorted(one["n"] for one in seen if one["n"] >= 0) == sorted([0, *range(100, 130)] * 2)
+    assert file.exists(), "the watermark never went on"
+    assert {one["n"] for one in results(job)} == {0, *range(100, 130)}
