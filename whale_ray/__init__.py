@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .configs.settings import Settings
     from .operators.aggregates.user_defined import AggregateFunction
     from .operators.expressions.expression import Expression, col, lit, when
-    from .operators.keyed.keyed_process import KeyedCoProcess, KeyedProcess
+    from .operators.keyed.keyed_process import KeyedCoProcess, KeyedProcess, compiled
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
     from .operators.windows.specifications import count_window, session_window, window
@@ -74,6 +74,7 @@ __all__ = [
     "__version__",
     "col",
     "columns",
+    "compiled",
     "count_window",
     "errors",
     "functions",
@@ -118,6 +119,7 @@ _HOMES = {
     "Topology": "api.topology",
     "col": "operators.expressions.expression",
     "columns": "api.topology",
+    "compiled": "operators.keyed.keyed_process",
     "count_window": "operators.windows.specifications",
     "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",

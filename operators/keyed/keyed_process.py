@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...configs.errors import Interrupted, TopologyError, UsageError, WhaleError
 from ...state.declarations import StateDeclaration
@@ -17,22 +16,48 @@ if TYPE_CHECKING:
 
     from ...transport.wire.batch import Batch
     from ..rows import Row
+    from .compiled_rows import CompiledRows
     from .handles import TimerHandle
     from .keyed_state import KeyedState
+    from .translation import Translation
 
     Slots = npt.NDArray[np.int64]
 
-__all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess"]
+    RowMethod = TypeVar("RowMethod", bound=Callable[..., None])
+
+__all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess", "compiled"]
 
 _WORKER_METHODS = ("on_watermark", "deadline_ns", "on_deadline", "close")
 """What a worker calls to let timers fire: classes of users must not replace it."""
+
+
+def compiled(on_row: RowMethod) -> RowMethod:
+    """Mark the `on_row` of a `KeyedProcess` to be compiled: a loop over columns, without Python.
+
+    ::
+
+        class Spent(whale.KeyedProcess):
+            spent = state.sum("double")
+            schema = whale.Schema.of(bidder="string", spent="double")
+
+            @whale.compiled
+            def on_row(self, row, out):
+                self.spent.add(row.price)
+                out.emit_row(bidder=row.bidder, spent=self.spent.get())
+
+    It may use declared state and columns of fixed width without nulls (times are integers of their
+    column's unit; timers take ns), numbers, `math`, and functions that numba compiles; columns of
+    any type may be passed on. What it emits has the types of `schema`. `on_timer` stays Python.
+    """
+    on_row.is_compiled = True  # type: ignore[attr-defined]  # a function has any attributes
+    return on_row
 
 
 class Keyed:
     """What keyed processes with one and with two inputs have in common."""
 
     per_worker: ClassVar[bool] = True
-    declared: ClassVar[Mapping[str, StateDeclaration]] = MappingProxyType({})
+    declared: ClassVar[Mapping[str, StateDeclaration]] = {}  # a plain dict: classes are pickled
     """The declarations of the class by name, those of its base classes first."""
 
     declared_state: ClassVar[tuple[str, ...]] = ()
@@ -54,7 +79,7 @@ class Keyed:
                     )
                     raise TopologyError(msg)
         own = {name: one for name, one in vars(cls).items() if isinstance(one, StateDeclaration)}
-        cls.declared = MappingProxyType({**cls.declared, **own})
+        cls.declared = {**cls.declared, **own}
         cls.declared_state = tuple(one.describe() for one in cls.declared.values())
         for name in own:
             if hasattr(Process, name) or hasattr(CoProcess, name) or hasattr(Keyed, name):
@@ -236,9 +261,40 @@ class KeyedProcess(Keyed, Process):
         """
         return self._slots(batch, 0)
 
+    _translation: ClassVar[Translation | None] = None
+    _compiled: CompiledRows | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._translation = None
+        if getattr(cls.on_row, "is_compiled", False):
+            from .translation import translate
+
+            cls._translation = translate(cls.__name__, cls.on_row, cls.declared)
+
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Take the next rows. The default calls `on_row` for each."""
-        self._each_bound_row(self.on_row, batch, 0, out)
+        if self._translation is None:
+            self._each_bound_row(self.on_row, batch, 0, out)
+        elif batch.num_rows:
+            self._run_compiled(self._translation, batch, out)
+
+    def _run_compiled(self, translation: Translation, batch: Batch, out: Output) -> None:
+        slots = self._slots(batch, 0)
+        if self._compiled is None:
+            from .compiled_rows import CompiledRows
+
+            self._compiled = CompiledRows(
+                type(self).__name__, translation, self._known(), self.schema
+            )
+        context = self._opened()
+
+        def bind(row: int) -> None:
+            one = batch.select(context.keys[0]).slice(row, row + 1)
+            self._bind([column.to_pylist()[0] for column in one.columns])
+
+        in_order = context.in_event_time_order
+        self._compiled.run(batch, slots, in_order, self._call_timer, out, bind)
 
     @classmethod
     def missing(cls) -> str | None:

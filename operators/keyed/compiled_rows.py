@@ -1,0 +1,207 @@
+"""Runs a compiled `on_row` over batches: one loop of numba's, called once per batch."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import InputError, TopologyError, UsageError
+from ...transport.compiling import njit
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import Schema
+from .keyed_state import KeyedState, OnTimer
+from .translation import DONE, FIRE, Translation
+
+if TYPE_CHECKING:
+    from ..process import Output
+
+__all__ = ["CompiledRows"]
+
+
+_LOOPS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The compiled loops of this process, by the method that they were made from."""
+
+
+class CompiledRows:
+    """The loop of one object.
+
+    Args:
+        owner: the name of the class, for messages.
+        translation: of its `on_row`.
+        state: of the object; all values that the loop uses are of fixed width.
+        schema: the types of what it emits.
+
+    Raises:
+        TopologyError: it emits rows, and `schema` does not say their types.
+    """
+
+    def __init__(
+        self, owner: str, translation: Translation, state: KeyedState, schema: Schema | None
+    ) -> None:
+        self._owner = owner
+        self._translation = translation
+        self._state = state
+        self._schema = schema
+        if translation.emitted and (schema is None or schema.names != (*translation.emitted,)):
+            msg = (
+                f"{owner}.on_row is compiled and emits {', '.join(translation.emitted)}: declare"
+                " their types, schema = whale.Schema.of(…), in this order"
+            )
+            raise TopologyError(msg)
+        records = state.store.records
+        self._fields = tuple(
+            records["#hash" if handle.declaration.type.kind == "bytes" else name]
+            for name, handle in state.handles.items()
+        )
+        self._bits = records["#set" if state.store.layout.bits else "#hash"]
+        self._template = state.store.layout.template.view(state.store.layout.dtype)
+        self._loop = _compiled(owner, translation)
+
+    def run(
+        self,
+        batch: Batch,
+        slots: npt.NDArray[np.int64],
+        in_order: bool,
+        on_timer: OnTimer,
+        out: Output,
+        bind: Any,
+    ) -> None:
+        """Call the loop for the rows of a batch.
+
+        Args:
+            batch: the rows.
+            slots: the record of each row's key.
+            in_order: whether timers of event time fire before a later row of their key.
+            on_timer: what they call.
+            out: receives what is emitted.
+            bind: is told the row whose key a timer that fires belongs to.
+
+        Raises:
+            UsageError: a value left its type, or a column has nulls.
+            InputError: a column has no fixed width, or there is none of that name.
+        """
+        found = self._translation
+        columns = tuple(self._column(batch, name) for name in found.columns)
+        times = self._times(batch)
+        limits = np.array([in_order and batch.times is not None], np.bool_)
+        room = max(found.emits_per_row * batch.num_rows, 1)
+        emitted = np.empty(room, np.int64)
+        outputs = self._outputs(room)
+        start, reason = 0, FIRE
+        while reason != DONE:
+            start, count, reason = self._call(
+                start, slots, times, limits, emitted, columns, tuple(outputs.values())
+            )
+            self._emit(batch, emitted[:count], outputs, out)
+            if reason >= 0:
+                name = list(self._state.handles)[reason]
+                kind = self._state.handles[name].declaration.type
+                row = batch.preview(start)
+                msg = f"{name!r} leaves its type {kind} at {row}: declare a wider one"
+                raise UsageError(msg)
+            if reason == FIRE:
+                self._state.cursor[0] = int(slots[start])
+                bind(start)
+                self._state.fire_before(int(slots[start]), int(times[start]), on_timer, out)
+
+    def _call(
+        self,
+        start: int,
+        slots: Any,
+        times: Any,
+        limits: Any,
+        emitted: Any,
+        columns: tuple[Any, ...],
+        outputs: tuple[Any, ...],
+    ) -> tuple[int, int, int]:
+        from numba.core.errors import NumbaError
+
+        try:
+            result: tuple[int, int, int] = self._loop(
+                start,
+                slots,
+                times,
+                limits,
+                emitted,
+                self._bits,
+                self._template,
+                *columns,
+                *self._fields,
+                *outputs,
+            )
+        except NumbaError as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            msg = f"{self._owner}.on_row cannot be compiled: {' '.join(lines[:3])[:400]}"
+            raise TopologyError(msg) from error
+        return result
+
+    def _column(self, batch: Batch, name: str) -> npt.NDArray[Any]:
+        column = batch.column(name)
+        if column.type.kind == "bytes" or column.data.dtype.kind == "V":
+            msg = (
+                f"{self._owner}.on_row is compiled and computes with {name!r}, a {column.type}:"
+                " compiled code knows numbers, dates and times"
+            )
+            raise InputError(msg)
+        if column.null_count:
+            assert column.validity is not None
+            row = int(np.argmin(column.validity))
+            msg = (
+                f"{self._owner}.on_row is compiled, which knows no nulls, and {name!r} is null in"
+                f" {batch.preview(row)}: fill or filter such rows before"
+            )
+            raise UsageError(msg)
+        return column.data
+
+    def _times(self, batch: Batch) -> npt.NDArray[np.int64]:
+        if batch.times is not None:
+            return batch.times
+        if self._translation.reads_time:
+            msg = f"{self._owner}.on_row reads out.time_ns, and the rows have no event times"
+            raise UsageError(msg)
+        return np.zeros(0, np.int64)
+
+    def _outputs(self, room: int) -> dict[str, npt.NDArray[Any]]:
+        schema, found = self._schema, self._translation
+        return {
+            name: np.empty(room, schema.field(name).type.storage)
+            for name, source in found.emitted.items()
+            if source is None and schema is not None
+        }
+
+    def _emit(
+        self,
+        batch: Batch,
+        rows: npt.NDArray[np.int64],
+        outputs: dict[str, npt.NDArray[Any]],
+        out: Output,
+    ) -> None:
+        """Emit the rows so far: computed columns, and those of the input at `rows`."""
+        if not len(rows) or self._schema is None:
+            return
+        kept = [source for source in self._translation.emitted.values() if source is not None]
+        taken = batch.select(sorted(set(kept))).take(rows)
+        columns = []
+        for name, source in self._translation.emitted.items():
+            kind = self._schema.field(name).type
+            if source is None:
+                columns.append(Column(kind, outputs[name][: len(rows)].copy()))
+            else:
+                columns.append(Column.of(taken.column(source), kind))
+        emitted = Batch(self._schema, columns, len(rows))
+        out.emit(emitted, None if batch.times is None else batch.times[rows])
+
+
+def _compiled(owner: str, translation: Translation) -> Any:
+    """Return the loop; its types, and so machine code, are settled by the first call."""
+    known = _LOOPS.get(translation.function)
+    if known is None:
+        namespace = translation.namespace() | {"np_int64": np.int64, "np_uint64": np.uint64}
+        code = compile(translation.source, f"<{owner}.on_row>", "exec")
+        exec(code, namespace)  # noqa: S102 - what the user wrote, translated
+        known = _LOOPS[translation.function] = njit(boundscheck=False)(namespace["loop"])
+    return known

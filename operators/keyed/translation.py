@@ -1,0 +1,396 @@
+"""Translates a compiled `on_row` into a loop over the rows of a batch, as source for numba.
+
+What a row function may say of its arguments is little, and replaced::
+
+    row.price, row["price"]      the column's raw value in this row
+    self.bids.get(), .exists     the field of the key's record, its bit
+    self.bids.add(x), .set(x), .clear()     statements
+    self.clear()                 every field back to its initial value
+    out.emit_row(name=…)         values into arrays; columns of the row itself are only noted
+    out.time_ns                  the row's event time
+    return                       the next row
+
+Everything else is left to numba, which knows numbers, `math`, loops, local names and functions that
+are compiled themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ...configs.errors import TopologyError
+from ...state.declarations import StateDeclaration
+
+__all__ = ["DONE", "FIRE", "Translation", "translate"]
+
+DONE, FIRE, FULL = -1, -2, -3
+"""Why the loop stopped: at the end; a timer comes before the row; no room for output. From 0 on it
+is the number of a handle whose value left its type."""
+
+_METHODS = ("add", "set", "clear")
+
+
+@dataclass
+class Translation:
+    """The loop of one class.
+
+    Attributes:
+        source: of a function `loop`.
+        columns: the columns that it reads, in the order of its arguments.
+        emitted: the columns of its output: None for a computed one, else the input's column.
+        emits_per_row: the most rows that it emits for a row.
+        reads_time: whether it needs event times.
+        function: the method itself, for the names that it refers to.
+    """
+
+    source: str = ""
+    columns: list[str] = field(default_factory=list)
+    emitted: dict[str, str | None] = field(default_factory=dict)
+    emits_per_row: int = 0
+    reads_time: bool = False
+    function: Callable[..., None] | None = None
+
+    def namespace(self) -> dict[str, Any]:
+        """Return the names that the source refers to: those of the user's module and functions."""
+        assert self.function is not None
+        cells = self.function.__closure__ or ()
+        names = zip(self.function.__code__.co_freevars, cells, strict=True)
+        return self.function.__globals__ | {name: cell.cell_contents for name, cell in names}
+
+
+def translate(
+    owner: str, function: Callable[..., None], declared: Mapping[str, StateDeclaration]
+) -> Translation:
+    """Return the loop of a compiled `on_row`.
+
+    Args:
+        owner: the name of the class, for messages.
+        function: the method.
+        declared: the state that the class declares.
+
+    Raises:
+        TopologyError: the function does what a loop without Python cannot; the message says where.
+    """
+    return _Translator(owner, function, declared).run()
+
+
+class _Translator(ast.NodeTransformer):
+    """Replaces what a function says of `self`, `row` and `out`."""
+
+    def __init__(
+        self, owner: str, function: Callable[..., None], declared: Mapping[str, StateDeclaration]
+    ) -> None:
+        self._owner = owner
+        self._function = function
+        self._declared = declared
+        self._found = Translation()
+        self._loops = 0
+        self._computed: set[str] = set()
+        self._sites: list[dict[str, ast.expr]] = []
+
+    def run(self) -> Translation:
+        definition = self._definition()
+        arguments = [argument.arg for argument in definition.args.args]
+        if len(arguments) != 3:
+            self._refuse(definition, "on_row takes self, row and out")
+        self._self, self._row, self._out = arguments
+        for site in ast.walk(definition):
+            if isinstance(site, ast.Call) and self._is_emit(site):
+                self._note_emit(site)
+        body: list[ast.stmt] = []
+        for statement in definition.body:
+            visited = self.visit(statement)
+            body += visited if isinstance(visited, list) else [visited]
+        self._found.function = self._function
+        self._found.source = self._loop(body)
+        return self._found
+
+    def _definition(self) -> ast.FunctionDef:
+        try:
+            lines, self._first_line = inspect.getsourcelines(self._function)
+        except (OSError, TypeError) as error:
+            msg = f"{self._owner}.on_row is compiled from its source, which cannot be read: {error}"
+            raise TopologyError(msg) from None
+        definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        assert isinstance(definition, ast.FunctionDef)
+        return definition
+
+    def _loop(self, body: list[ast.stmt]) -> str:
+        """Return the source of the loop around the translated body."""
+        found = self._found
+        arguments = ["_start", "_slots", "_times", "_limits", "_emitted", "_bits", "_template"]
+        arguments += [f"_c{number}" for number in range(len(found.columns))]
+        arguments += [f"_f{number}" for number in range(len(self._declared))]
+        arguments += [f"_o_{name}" for name in self._computed_names()]
+        lines = [
+            f"def loop({', '.join(arguments)}):",
+            "    _count = 0",
+            "    for _at in range(_start, len(_slots)):",
+            f"        if _count + {found.emits_per_row} > len(_emitted):",
+            f"            return _at, _count, {FULL}",
+            "        _slot = _slots[_at]",
+        ]
+        for number, declared in enumerate(self._declared.values()):
+            if declared.kind == "timer" and declared.clock == "event":
+                lines.append(f"        if _limits[0] and _f{number}[_slot] < _times[_at]:")
+                lines.append(f"            return _at, _count, {FIRE}")
+        for statement in body:
+            ast.fix_missing_locations(statement)
+            lines.append(textwrap.indent(ast.unparse(statement), " " * 8))
+        lines.append(f"    return len(_slots), _count, {DONE}")
+        return "\n".join(lines) + "\n"
+
+    def _computed_names(self) -> list[str]:
+        return [name for name, source in self._found.emitted.items() if source is None]
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """Replace a call that is a statement."""
+        call = node.value
+        if isinstance(call, ast.Constant):  # a docstring
+            return ast.Pass()
+        if not isinstance(call, ast.Call):
+            return self.generic_visit(node)
+        if self._is_emit(call):
+            return self._emit(call)
+        target = call.func
+        if not isinstance(target, ast.Attribute):
+            return self.generic_visit(node)
+        if self._is(target.value, self._self) and target.attr == "clear":
+            return self._statements(
+                [line for name in self._declared for line in self._clear(node, name)]
+            )
+        name = self._handle(target.value)
+        if name is None:
+            return self.generic_visit(node)
+        if target.attr not in _METHODS or call.keywords:
+            self._refuse(node, f"self.{name}.{target.attr} is not compiled")
+        given = ast.unparse(self.visit(call.args[0])) if call.args else "1"
+        if target.attr == "clear":
+            return self._statements(self._clear(node, name))
+        return self._statements(self._change(node, name, target.attr, given))
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        """Go on with the next row."""
+        if node.value is not None:
+            self._refuse(node, "on_row returns nothing")
+        if self._loops:
+            self._refuse(node, "return inside a loop is not compiled")
+        return ast.Continue()
+
+    def visit_For(self, node: ast.For) -> Any:
+        """Note that what is inside may be repeated."""
+        return self._repeated(node)
+
+    def visit_While(self, node: ast.While) -> Any:
+        """Note that what is inside may be repeated."""
+        return self._repeated(node)
+
+    def _repeated(self, node: ast.AST) -> Any:
+        self._loops += 1
+        visited = self.generic_visit(node)
+        self._loops -= 1
+        return visited
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        """Replace `self.handle.get()`."""
+        target = node.func
+        name = self._handle(target.value) if isinstance(target, ast.Attribute) else None
+        if isinstance(target, ast.Attribute) and name is not None:
+            if target.attr not in ("get", "get_ns") or node.keywords or len(node.args) > 1:
+                self._refuse(node, f"self.{name}.{target.attr} has no value in compiled code")
+            value = f"_f{self._number(name)}[_slot]"
+            if node.args and self._declared[name].kind in ("min", "max", "value"):
+                default = ast.unparse(self.visit(node.args[0]))
+                value = f"({value} if {self._exists(name)} else {default})"
+            return self._expression(value)
+        if self._is_emit(node):
+            self._refuse(node, "out.emit_row is a statement of its own")
+        return self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        """Replace `row.column`, `self.key.column`, `self.handle.exists` and `out.time_ns`."""
+        column = self._column(node)
+        if column is not None:
+            return self._expression(f"_c{self._column_number(column)}[_at]")
+        name = self._handle(node.value)
+        if name is not None and node.attr == "exists":
+            return self._expression(self._exists(name))
+        if self._is(node.value, self._out) and node.attr == "time_ns":
+            self._found.reads_time = True
+            return self._expression("_times[_at]")
+        if self._is(node.value, self._self):
+            self._refuse(node, f"self.{node.attr} is no declared state with fixed width")
+        return self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """Replace `row["column"]`."""
+        column = self._column(node)
+        if column is not None:
+            return self._expression(f"_c{self._column_number(column)}[_at]")
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        """Refuse the arguments themselves."""
+        if node.id in (self._self, self._row, self._out):
+            self._refuse(node, f"{node.id} itself is no value in compiled code")
+        return node
+
+    # -- pieces of source ---------------------------------------------------------------------
+
+    def _change(self, node: ast.AST, name: str, method: str, given: str) -> list[str]:
+        """Return the source of `add` or `set`."""
+        number, declared = self._number(name), self._declared[name]
+        place = f"_f{number}[_slot]"
+        whole = declared.type.storage.kind in "iu"
+        if method == "add" and declared.kind in ("value", "timer"):
+            self._refuse(node, f"self.{name} is a {declared.kind}, which has no add")
+        match (declared.kind, method):
+            case ("count" | "sum", "add") if whole:
+                low, high = _bounds(declared)
+                wraps = "((_before ^ _total) & (_amount ^ _total)) < 0"
+                return [
+                    f"_before, _amount = np_int64({place}), ({given})",
+                    "_total = _before + _amount",
+                    f"if {wraps} or _total < {low} or _total > {high}:",
+                    f"    return _at, _count, {number}",
+                    f"{place} = _total",
+                ]
+            case ("count" | "sum", "add"):
+                return [f"{place} += ({given})"]
+            case ("min" | "max", "add"):
+                sign = "<" if declared.kind == "min" else ">"
+                greater, less = ("_old", "_new") if declared.kind == "min" else ("_new", "_old")
+                is_nan = f"({greater} != {greater} and {less} == {less})"
+                return [
+                    f"_new, _old = ({given}), {place}",
+                    f"if not {self._exists(name)} or _new {sign} _old or {is_nan}:",
+                    f"    {place} = _new" + (" | 0" if whole else ""),
+                    f"    {self._set_bit(name)}",
+                ]
+            case _:
+                bits = [self._set_bit(name)] if declared.kind in ("min", "max", "value") else []
+                return [f"{place} = ({given})" + (" | 0" if whole else ""), *bits]
+
+    def _clear(self, node: ast.AST, name: str) -> list[str]:
+        number, declared = self._number(name), self._declared[name]
+        if declared.type.kind == "bytes":
+            self._refuse(node, f"self.{name} keeps {declared.type}, of no fixed width")
+        lines = [f"_f{number}[_slot] = _template[0][{name!r}]"]
+        if declared.kind in ("min", "max", "value"):
+            lines.append(f"_bits[_slot] &= ~np_uint64({self._mask(name)})")
+        return lines
+
+    def _emit(self, call: ast.Call) -> Any:
+        lines = []
+        for keyword in call.keywords:
+            assert keyword.arg is not None
+            if self._found.emitted[keyword.arg] is None:
+                value = ast.unparse(self.visit(keyword.value))
+                lines.append(f"_o_{keyword.arg}[_count] = {value}")
+        return self._statements([*lines, "_emitted[_count] = _at", "_count += 1"])
+
+    def _note_emit(self, call: ast.Call) -> None:
+        """Note the columns of one `out.emit_row(…)`."""
+        if call.args or any(keyword.arg is None for keyword in call.keywords):
+            self._refuse(call, "emit_row takes columns by name")
+        sources = {str(one.arg): self._column(one.value) for one in call.keywords}
+        if self._found.emitted and list(self._found.emitted) != list(sources):
+            self._refuse(call, "all emit_row must have the same columns, in the same order")
+        known = self._found.emitted or sources
+        self._found.emitted = {
+            name: source if known[name] == source else None for name, source in sources.items()
+        }
+        self._found.emits_per_row += 1
+
+    def _is_emit(self, call: ast.Call) -> bool:
+        target = call.func
+        if not isinstance(target, ast.Attribute) or not self._is(target.value, self._out):
+            return False
+        if target.attr != "emit_row":
+            self._refuse(call, f"out.{target.attr} is not compiled; emit_row is")
+        if self._loops:
+            self._refuse(call, "emit_row inside a loop is not compiled")
+        return True
+
+    def _column(self, node: ast.AST) -> str | None:
+        """Return the column that `row.name`, `row["name"]` or `self.key.name` means."""
+        if isinstance(node, ast.Attribute):
+            if self._is(node.value, self._row):
+                return node.attr
+            inner = node.value
+            is_key = isinstance(inner, ast.Attribute) and inner.attr == "key"
+            if is_key and self._is(inner.value, self._self):  # type: ignore[attr-defined] # is_key
+                return node.attr
+        if isinstance(node, ast.Subscript) and self._is(node.value, self._row):
+            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+                return node.slice.value
+            self._refuse(node, "a row's column is named by a text")
+        return None
+
+    def _column_number(self, column: str) -> int:
+        if column not in self._found.columns:
+            self._found.columns.append(column)
+        return self._found.columns.index(column)
+
+    def _handle(self, node: ast.AST) -> str | None:
+        """Return the name of the declared state that `self.name` means."""
+        if isinstance(node, ast.Attribute) and self._is(node.value, self._self):
+            declared = self._declared.get(node.attr)
+            if declared is not None and declared.type.kind == "bytes":
+                self._refuse(node, f"self.{node.attr} keeps {declared.type}, of no fixed width")
+            if declared is not None and declared.type.name == "uint64":
+                self._refuse(node, f"self.{node.attr} keeps uint64: declare int64")
+            return None if declared is None else node.attr
+        return None
+
+    def _number(self, name: str) -> int:
+        return list(self._declared).index(name)
+
+    def _mask(self, name: str) -> int:
+        nullable = [
+            one.name for one in self._declared.values() if one.kind in ("min", "max", "value")
+        ]
+        return 1 << nullable.index(name)
+
+    def _exists(self, name: str) -> str:
+        if self._declared[name].kind == "timer":
+            return f"(_f{self._number(name)}[_slot] != {(1 << 63) - 1})"
+        if self._declared[name].kind not in ("min", "max", "value"):
+            return "True"
+        return f"(_bits[_slot] & np_uint64({self._mask(name)}) != 0)"
+
+    def _set_bit(self, name: str) -> str:
+        return f"_bits[_slot] |= np_uint64({self._mask(name)})"
+
+    @staticmethod
+    def _is(node: ast.AST, name: str) -> bool:
+        return isinstance(node, ast.Name) and node.id == name
+
+    @staticmethod
+    def _statements(lines: list[str]) -> list[ast.stmt]:
+        return ast.parse("\n".join(lines)).body or [ast.Pass()]
+
+    @staticmethod
+    def _expression(source: str) -> ast.expr:
+        return ast.parse(source, mode="eval").body
+
+    def _refuse(self, node: ast.AST, what: str) -> NoReturn:
+        line = self._first_line + getattr(node, "lineno", 1) - 1
+        msg = f"{self._owner}.on_row is compiled, and in line {line} {what}"
+        raise TopologyError(msg)
+
+
+def _bounds(declared: StateDeclaration) -> tuple[int, int]:
+    import numpy as np
+
+    limits = np.iinfo(declared.type.storage)
+    return int(limits.min), int(limits.max)

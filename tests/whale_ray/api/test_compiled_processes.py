@@ -1,0 +1,256 @@
+"""Compiled keyed processes: the same rows as from the same method as Python runs it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from whale_ray import state
+from whale_ray.api.submission import run, submit
+from whale_ray.errors import TopologyError, UsageError, WhaleError
+
+SCHEMA = {"name": "string", "n": "int32", "x": "double", "t": "int64"}
+TENTH = 0.1
+
+
+def on_row(self: Any, row: Any, out: Any) -> None:
+    """Use every kind of state that has a fixed width."""
+    if row.n < 0:
+        self.clear()
+        return
+    self.seen.add()
+    if self.seen.get() % 3 == 0:
+        self.last.set(row.n)
+    self.total.add(row["n"])
+    self.mass.add(row.x * TENTH)
+    self.least.add(row.x)
+    self.most.add(row.n)
+    for _ in range(2):
+        self.twice.add(row.n)
+    self.quiet.set(out.time_ns + 5_000_000_000)
+    if row.n == 7:
+        self.last.clear()
+        self.quiet.clear()
+    has_last = self.last.exists
+    out.emit_row(
+        name=self.key.name,
+        seen=self.seen.get(),
+        mass=math.floor(self.mass.get() * 1000) / 1000,
+        least=self.least.get(),
+        most=self.most.get(0),
+        last=self.last.get(-1),
+        twice=self.twice.get(),
+        has_last=has_last,
+        n=row.n,
+    )
+
+
+def on_timer(self: Any, timer: Any, out: Any) -> None:
+    self.total.set(self.total.get() * 10)
+    self.last.set(int(self.total.get()))
+
+
+BODY: dict[str, Any] = {
+    "seen": state.count,
+    "total": lambda: state.sum("int64"),
+    "mass": lambda: state.sum("double"),
+    "twice": lambda: state.sum("int16"),
+    "least": lambda: state.min("double"),
+    "most": lambda: state.max("int32"),
+    "last": lambda: state.value("int64"),
+    "quiet": state.timer,
+}
+EMITTED = whale.Schema.of(
+    name="string",
+    seen="int64",
+    mass="double",
+    least="double",
+    most="int32",
+    last="int64",
+    twice="int16",
+    has_last="bool",
+    n="int32",
+)
+
+
+def class_of(method: Any) -> Any:
+    declared = {name: make() for name, make in BODY.items()}
+    body = {**declared, "on_row": method, "on_timer": on_timer, "schema": EMITTED}
+    return type("Measured", (whale.KeyedProcess,), body)
+
+
+def by_python(self: Any, row: Any, out: Any) -> None:
+    on_row(self, row, out)
+
+
+Interpreted = class_of(by_python)
+Compiled = class_of(whale.compiled(on_row))
+
+
+def results(
+    kind: Any, rows: list[tuple[Any, ...]], runner: Any = run, **options: Any
+) -> list[dict[str, Any]]:
+    topology = whale.Topology("measured")
+    given_rows = [dict(zip(SCHEMA, row, strict=True)) for row in rows]
+    source = whale.sources.iterable(given_rows, schema=SCHEMA)
+    stream = topology.source(source, id="rows", event_time="t", event_time_unit="s")
+    stream = stream.key_by("name").process(kind, id="op", parallelism=2)
+    stream.sink(whale.sinks.collect(), id="out")
+    found = runner(topology, **options).results("out").to_arrow().to_pylist()
+    return sorted(found, key=lambda row: (row["name"], row["seen"], row["mass"], row["n"]))
+
+
+numbers = st.one_of(st.floats(-9, 9), st.sampled_from([math.nan, -0.0, math.inf]))
+some_rows = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(-1, 9), numbers, st.integers(0, 3)),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(some_rows, st.sampled_from([1, 5, 8192]))
+def test_compiled_rows_are_those_of_python(rows: list[Any], batch_rows: int) -> None:
+    time, timed = 0, []
+    for name, n, x, step in rows:
+        time += 2 * step
+        timed.append((name, n, x if math.isfinite(x) else float(n), time))
+    options = {"settings": {"runtime.source_batch_rows": batch_rows}}
+    assert results(Compiled, timed, **options) == results(Interpreted, timed, **options)
+
+
+def test_extremes_take_nan_for_the_greatest_number() -> None:
+    class Extremes(whale.KeyedProcess):
+        least = state.min("double")
+        most = state.max("double")
+        seen = state.count()
+        schema = whale.Schema.of(
+            name="string", seen="int64", mass="double", n="int32", least="double"
+        )
+
+        @whale.compiled
+        def on_row(self, row: Any, out: Any) -> None:
+            self.seen.add(1)
+            self.least.add(row.x)
+            self.most.add(row.x)
+            out.emit_row(
+                name=row.name,
+                seen=self.seen.get(),
+                mass=self.most.get(),
+                n=row.n,
+                least=self.least.get(),
+            )
+
+    values = [math.nan, 2.0, 1.0, math.nan, 5.0]
+    found = results(Extremes, [("a", 0, x, t) for t, x in enumerate(values)])
+    assert np.array_equal([r["least"] for r in found], [math.nan, 2, 1, 1, 1], equal_nan=True)
+    assert all(math.isnan(row["mass"]) for row in found)
+
+
+def test_a_sum_that_leaves_its_type_is_named_with_its_row() -> None:
+    rows = [("a", 30_000 // 2, 0.0, 1), ("a", 9_000, 0.0, 2)]
+    with pytest.raises(UsageError) as caught:
+        results(Compiled, rows)
+    assert "'twice' leaves its type int16 at {name='a', n=9000," in str(caught.value)
+
+
+def test_nulls_are_refused_with_their_row() -> None:
+    with pytest.raises(UsageError, match="knows no nulls, and 'n' is null in {name='b', n=None"):
+        results(Compiled, [("a", 1, 0.0, 1), ("b", None, 0.0, 2)])
+
+
+def compiled_class(method: Any, **declared: Any) -> Any:
+    return type("Bad", (whale.KeyedProcess,), {**declared, "on_row": whale.compiled(method)})
+
+
+def emits_in_a_loop(self: Any, row: Any, out: Any) -> None:
+    for _ in range(3):
+        out.emit_row(n=row.n)
+
+
+def returns_in_a_loop(self: Any, row: Any, out: Any) -> None:
+    while True:
+        return
+
+
+def uses_text(self: Any, row: Any, out: Any) -> None:
+    self.text.set("x")
+
+
+def uses_self(self: Any, row: Any, out: Any) -> None:
+    self.other = 3
+
+
+def emits_two_ways(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(n=row.n)
+    out.emit_row(m=row.n)
+
+
+def passes_row_on(self: Any, row: Any, out: Any) -> None:
+    abs(row)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (emits_in_a_loop, "emit_row inside a loop is not compiled"),
+        (returns_in_a_loop, "return inside a loop is not compiled"),
+        (uses_text, "self.text keeps string, of no fixed width"),
+        (uses_self, "self.other is no declared state with fixed width"),
+        (emits_two_ways, "all emit_row must have the same columns, in the same order"),
+        (passes_row_on, "row itself is no value in compiled code"),
+    ],
+)
+def test_what_is_not_compiled_is_refused_with_its_line(method: Any, message: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        compiled_class(method, text=state.value("string"))
+    assert str(caught.value).startswith("Bad.on_row is compiled, and in line ")
+    assert str(caught.value).endswith(message)
+
+
+def computes_with_text(self: Any, row: Any, out: Any) -> None:
+    self.seen.add(row.name)
+
+
+def adds_a_fraction(self: Any, row: Any, out: Any) -> None:
+    self.seen.add(row.x)
+
+
+def emits_undeclared(self: Any, row: Any, out: Any) -> None:
+    out.emit_row(n=row.n)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (computes_with_text, "computes with 'name', a string: compiled code knows numbers"),
+        (adds_a_fraction, "Bad.on_row cannot be compiled: "),
+        (emits_undeclared, "emits n: declare their types, schema = whale.Schema.of"),
+    ],
+)
+def test_what_does_not_fit_the_columns_is_refused(method: Any, message: str) -> None:
+    with pytest.raises(WhaleError, match=message):
+        results(compiled_class(method, seen=state.count()), [("a", 1, 0.5, 1)])
+
+
+def test_classes_of_a_script_travel_to_workers_by_value(no_leaks: None) -> None:
+    rows = [("abc"[t % 3], t % 5, float(t), t) for t in range(100)]
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        found = results(Compiled, rows, runner=in_processes)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    assert found == results(Interpreted, rows)
+
+
+def in_processes(topology: whale.Topology) -> Any:
+    return submit(topology, on="processes", workers=2).wait(60)
