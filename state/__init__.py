@@ -9,9 +9,9 @@ TYPE_CHECKING = False  # known to type checkers; loading `typing` takes long
 if TYPE_CHECKING:
     from typing import Any
 
-    from .declarations import count, max, min, sum, timer, value
+    from .declarations import count, list, map, max, min, sum, timer, value
 
-__all__ = ["count", "max", "min", "sum", "timer", "value"]
+__all__ = ["count", "list", "map", "max", "min", "sum", "timer", "value"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,9 +20,9 @@ from typing import Any, Literal, NoReturn
 from ..configs.errors import InputError, TopologyError, UsageError
 from ..transport.wire.types import DataType, as_type
 
-__all__ = ["StateDeclaration", "count", "max", "min", "sum", "timer", "value"]
+__all__ = ["StateDeclaration", "count", "list", "map", "max", "min", "sum", "timer", "value"]
 
-Kind = Literal["count", "sum", "min", "max", "value", "timer"]
+Kind = Literal["count", "sum", "min", "max", "value", "timer", "list", "map"]
 TypeLike = str | type | DataType
 Class = type[Any]
 
@@ -31,6 +31,8 @@ _NUMBERS = frozenset(
     | {"float32", "float64"}
 )
 _ORDERED = _NUMBERS | {"date32", "timestamp", "duration"}
+_FIXED = _ORDERED | {"bool"}
+_MAP_KEYS = _ORDERED - {"uint64", "float32", "float64"}
 _KEPT = _ORDERED | {"bool", "string", "large_string", "binary", "large_binary"}
 
 
@@ -42,12 +44,14 @@ class StateDeclaration:
         kind: which function declared it.
         type: of the value.
         clock: of a timer: the time by which it fires.
+        key_type: of a map: the type of its keys.
         name: the attribute of the class.
     """
 
     kind: Kind
     type: DataType
     clock: Literal["event", "processing"] = "event"
+    key_type: DataType | None = None
     name: str = ""
 
     def __set_name__(self, owner: Class, name: str) -> None:
@@ -72,6 +76,8 @@ class StateDeclaration:
         """Return the declaration in words: "spent: sum of float64"."""
         if self.kind == "timer":
             return f"{self.name}: timer ({self.clock} time)"
+        if self.key_type is not None:
+            return f"{self.name}: map of {self.key_type} to {self.type}"
         return f"{self.name}: {self.kind}" + ("" if self.kind == "count" else f" of {self.type}")
 
 
@@ -116,6 +122,26 @@ def value(type: TypeLike) -> Any:
         InputError: values of this type cannot be kept.
     """
     return StateDeclaration("value", _checked("value", type, _KEPT))
+
+
+def list(type: TypeLike) -> Any:
+    """Declare a list: `append(x)`, `len`, `[n]`, iteration, `get()`, `clear()`.
+
+    Raises:
+        InputError: it is not a type of numbers, booleans, dates, timestamps or durations.
+    """
+    return StateDeclaration("list", _checked("list", type, _FIXED))
+
+
+def map(key: TypeLike, value: TypeLike) -> Any:
+    """Declare a mapping, used like a dict: `[k] = x`, `[k]`, `get(k)`, `in`, `del`, `items()`.
+
+    Raises:
+        InputError: keys are not of integers, dates, timestamps or durations, or values not of
+            numbers, booleans, dates, timestamps or durations.
+    """
+    key_type = _checked("map", key, _MAP_KEYS)
+    return StateDeclaration("map", _checked("map", value, _FIXED), key_type=key_type)
 
 
 def timer(clock: Literal["event", "processing"] = "event") -> Any:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "hash_keys",
+    "hash_words",
     "stable_partition",
     "virtual_node_of",
 ]
@@ -202,6 +203,22 @@ def _chain_integers(values: Any, hashes: Any) -> Any:
     for row in range(len(values)):
         mixed = (hashes[row] + _P5 + np.uint64(8)) ^ _lane(np.uint64(0), np.uint64(values[row]))
         hashes[row] = _avalanche(_rotate(mixed, 27) * _P1 + _P4)
+
+
+@njit(
+    numba.void(numba.types.Array(numba.uint64, 2, "C", readonly=True), numba.uint64[::1]),
+    nogil=True,
+    cache=True,
+    boundscheck=False,
+)
+def hash_words(words: Any, hashes: Any) -> None:
+    """Hash keys of 64-bit integers, as `hash_keys` does: words uint64 (n, columns), hashes (n,)."""
+    for row in range(len(hashes)):
+        hashed = SEED
+        for column in range(words.shape[1]):
+            mixed = (hashed + _P5 + np.uint64(8)) ^ _lane(np.uint64(0), words[row, column])
+            hashed = _avalanche(_rotate(mixed, 27) * _P1 + _P4)
+        hashes[row] = hashed
 
 
 @njit(

@@ -34,6 +34,7 @@ Slots = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _BUCKETS_MIN = 64
+_NO_NULLS = np.empty(0, np.uint32)
 
 
 class KeyedStore(ValueHeap):
@@ -98,6 +99,11 @@ class KeyedStore(ValueHeap):
     # -- keys ---------------------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The id of the operator whose state it is."""
+        return self._name
+
+    @property
     def place(self) -> npt.NDArray[np.int64]:
         """Where the records are, as compiled code takes it: see `index`."""
         return self._place
@@ -127,12 +133,23 @@ class KeyedStore(ValueHeap):
             InputError: a key column has another type than the layout.
         """
         packed = self.layout.pack(keys)
+        return self._find_or_insert(hashes, packed.address, packed.nulls)
+
+    def slots_of_words(self, hashes: Hashes, words: Hashes) -> Slots:
+        """Return the records of keys as `slots` does; all key columns are 64-bit integers.
+
+        Args:
+            hashes: by `hash_words`, uint64 (n,).
+            words: uint64 (n, key columns).
+        """
+        return self._find_or_insert(hashes, words.ctypes.data, _NO_NULLS)
+
+    def _find_or_insert(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
         slots = np.empty(len(hashes), np.int64)
 
         def go_on(row: int) -> int:
             known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
-            given = (hashes, packed.address, packed.nulls, slots)
-            return index.find_or_insert(*known, *given, row)
+            return index.find_or_insert(*known, hashes, address, nulls, slots, row)
 
         self._run(go_on, len(hashes), hashes)
         return slots
@@ -143,9 +160,16 @@ class KeyedStore(ValueHeap):
         It may lie in a sealed segment: read it, and write only through `slots`.
         """
         packed = self.layout.pack(keys)
+        return self._find(hashes, packed.address, packed.nulls)
+
+    def find_words(self, hashes: Hashes, words: Hashes) -> Slots:
+        """Return the records of keys as `find` does; arguments as for `slots_of_words`."""
+        return self._find(hashes, words.ctypes.data, _NO_NULLS)
+
+    def _find(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
         slots = np.empty(len(hashes), np.int64)
         known = (self._place, self._at, self._buckets, self._ranks)
-        index.find(*known, hashes, packed.address, packed.nulls, slots)
+        index.find(*known, hashes, address, nulls, slots)
         return slots
 
     def delete(self, slots: Slots) -> None:

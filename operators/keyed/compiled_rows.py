@@ -13,6 +13,7 @@ from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from .handles import Handle
 from .keyed_state import KeyedState, OnTimer
 from .translation import DONE, FIRE, Translation
 
@@ -54,7 +55,7 @@ class CompiledRows:
             raise TopologyError(msg)
         records = state.store.records
         self._fields = tuple(
-            records["#hash" if handle.declaration.type.kind == "bytes" else name]
+            records[name if isinstance(handle, Handle) else "#hash"]
             for name, handle in state.handles.items()
         )
         self._bits = records["#set" if state.store.layout.bits else "#hash"]

@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
-from ...state.records import RecordField
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME
 from ...transport.wire.types import DataType
 
-__all__ = ["Cursor", "Handle", "TimerHandle", "fields_of", "handle_of", "queued_field"]
+__all__ = ["Cursor", "Handle", "TimerHandle", "codec_of", "handle_of", "queued_field"]
 
 Slots = npt.NDArray[np.int64]
 Cursor = list[int | None]
@@ -39,22 +38,6 @@ _PER_UNIT = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 
 def queued_field(name: str) -> str:
     """Return the field in which a timer's entry in its queue is noted."""
     return f"{name} queued"
-
-
-def fields_of(declaration: StateDeclaration) -> list[RecordField]:
-    """Return the fields of a record that keep a declared value."""
-    name, kind = declaration.name, declaration.type
-    match declaration.kind:
-        case "timer":
-            time = np.dtype(np.int64)
-            names = (name, queued_field(name))
-            return [RecordField(one, time, initial=NO_TIME) for one in names]
-        case "count" | "sum":
-            return [RecordField(name, kind.storage)]
-        case _ if kind.kind == "bytes":
-            return [RecordField.of_bytes(name)]
-        case _:
-            return [RecordField(name, kind.storage, nullable=True)]
 
 
 class Handle:
@@ -78,6 +61,10 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<{self.declaration.describe()}>"
+
+    def clear(self) -> None:
+        """Give the key's value its initial one."""
+        raise NotImplementedError
 
     def __getitem__(self, slots: Slots) -> npt.NDArray[Any]:
         """Return the raw values of keys: `slots` as `self.slots(batch)` returns them."""
@@ -152,7 +139,7 @@ class ValueHandle(Handle):
 
     def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
         super().__init__(declaration, keyed, cursor)
-        self._encode, self._decode = _codec(declaration.type)
+        self._encode, self._decode = codec_of(declaration.type)
 
     @property
     def exists(self) -> bool:
@@ -366,7 +353,7 @@ def _to_ns(when: datetime.datetime) -> int:
     return (when - epoch) // _MICROSECOND * 1000
 
 
-def _codec(
+def codec_of(
     kind: DataType,
 ) -> tuple[Callable[[Any], int] | None, Callable[[int], Any] | None]:
     """Return how a value of Python is stored as an integer, and back; None if it is one already."""

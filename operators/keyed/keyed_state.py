@@ -13,10 +13,11 @@ import numpy.typing as npt
 from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
-from ...state.records import RecordLayout
+from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
-from .handles import Cursor, Handle, TimerHandle, fields_of, handle_of, queued_field
+from .entries import EntriesHandle, ListHandle, MapHandle, id_field
+from .handles import Cursor, Handle, TimerHandle, handle_of, queued_field
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -55,9 +56,14 @@ class KeyedState:
             virtual_nodes=context.virtual_nodes,
         )
         self.cursor: Cursor = [None]
-        self.handles: dict[str, Handle] = {
-            name: handle_of(one, self.store, self.cursor) for name, one in declared.items()
-        }
+        self.handles: dict[str, Handle | EntriesHandle] = {}
+        for name, one in declared.items():
+            if one.kind in ("list", "map"):
+                made = ListHandle if one.kind == "list" else MapHandle
+                shared = (self.store, self.cursor, context.state_budget, context.virtual_nodes)
+                self.handles[name] = made(one, *shared)
+            else:
+                self.handles[name] = handle_of(one, self.store, self.cursor)
         self._timers = [one for one in self.handles.values() if isinstance(one, TimerHandle)]
         self._queues = [
             TimerQueue(self.store, one.name, queued_field(one.name)) for one in self._timers
@@ -106,7 +112,7 @@ class KeyedState:
             msg = "clear() clears the state of a key, and there is none here"
             raise UsageError(msg)
         for handle in self.handles.values():
-            handle.clear()  # type: ignore[attr-defined]  # all kinds of handles have it
+            handle.clear()
 
     def key_of(self, values: Sequence[Any]) -> Any:
         """Return a key as a named tuple."""
@@ -209,3 +215,21 @@ class KeyedState:
 def _key_class(names: tuple[str, ...]) -> Any:
     """Return the class of keys: a named tuple, in which other names than Python's are numbered."""
     return namedtuple("Key", names, rename=True)
+
+
+def fields_of(declaration: StateDeclaration) -> list[RecordField]:
+    """Return the fields of a record that keep a declared value."""
+    name, kind = declaration.name, declaration.type
+    match declaration.kind:
+        case "timer":
+            time = np.dtype(np.int64)
+            names = (name, queued_field(name))
+            return [RecordField(one, time, initial=NO_TIME) for one in names]
+        case "list" | "map":
+            return [RecordField(one, np.dtype(np.int64)) for one in (name, id_field(name))]
+        case "count" | "sum":
+            return [RecordField(name, kind.storage)]
+        case _ if kind.kind == "bytes":
+            return [RecordField.of_bytes(name)]
+        case _:
+            return [RecordField(name, kind.storage, nullable=True)]

@@ -282,8 +282,8 @@ class _Translator(ast.NodeTransformer):
 
     def _clear(self, node: ast.AST, name: str) -> list[str]:
         number, declared = self._number(name), self._declared[name]
-        if declared.type.kind == "bytes":
-            self._refuse(node, f"self.{name} keeps {declared.type}, of no fixed width")
+        if _is_wide(declared):
+            self._refuse(node, f"self.{declared.describe()} has no fixed width")
         lines = [f"_f{number}[_slot] = _template[0][{name!r}]"]
         if declared.kind in ("min", "max", "value"):
             lines.append(f"_bits[_slot] &= ~np_uint64({self._mask(name)})")
@@ -345,8 +345,8 @@ class _Translator(ast.NodeTransformer):
         """Return the name of the declared state that `self.name` means."""
         if isinstance(node, ast.Attribute) and self._is(node.value, self._self):
             declared = self._declared.get(node.attr)
-            if declared is not None and declared.type.kind == "bytes":
-                self._refuse(node, f"self.{node.attr} keeps {declared.type}, of no fixed width")
+            if declared is not None and _is_wide(declared):
+                self._refuse(node, f"self.{declared.describe()} has no fixed width")
             if declared is not None and declared.type.name == "uint64":
                 self._refuse(node, f"self.{node.attr} keeps uint64: declare int64")
             return None if declared is None else node.attr
@@ -394,3 +394,7 @@ def _bounds(declared: StateDeclaration) -> tuple[int, int]:
 
     limits = np.iinfo(declared.type.storage)
     return int(limits.min), int(limits.max)
+
+
+def _is_wide(declared: StateDeclaration) -> bool:
+    return declared.type.kind == "bytes" or declared.kind in ("list", "map")

@@ -203,7 +203,7 @@ def passes_row_on(self: Any, row: Any, out: Any) -> None:
     [
         (emits_in_a_loop, "emit_row inside a loop is not compiled"),
         (returns_in_a_loop, "return inside a loop is not compiled"),
-        (uses_text, "self.text keeps string, of no fixed width"),
+        (uses_text, "self.text: value of string has no fixed width"),
         (uses_self, "self.other is no declared state with fixed width"),
         (emits_two_ways, "all emit_row must have the same columns, in the same order"),
         (passes_row_on, "row itself is no value in compiled code"),

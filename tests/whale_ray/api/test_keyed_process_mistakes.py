@@ -125,7 +125,7 @@ def test_mistakes_in_a_class_are_told_at_once() -> None:
         type("Closes", (whale.KeyedProcess,), {"close": lambda self, out: None})
     with pytest.raises(TopologyError, match="Clash.schema: processes have something of that name"):
         type("Clash", (whale.KeyedProcess,), {"schema": state.count()})
-    with pytest.raises(AttributeError, match="has no attribute 'lists'; it has count, max"):
+    with pytest.raises(AttributeError, match="has no attribute 'lists'; it has count, list, map"):
         state.lists  # noqa: B018 - looking it up is the mistake
 
 

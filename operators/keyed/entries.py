@@ -1,0 +1,330 @@
+"""Lists and maps of a key: each entry is a record of its own, so none is copied when one changes.
+
+A key with entries has an *id*, which stands in its record. Entries are found by the id and one more
+word: their position in a list, their key in a map. A map has its keys by position, too: these are
+what it is iterated by, and what a removed entry's place is filled from.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...configs.errors import UsageError
+from ...state.budget import StateBudget
+from ...state.declarations import StateDeclaration
+from ...state.keys import hash_words
+from ...state.records import RecordField, RecordLayout
+from ...state.store import KeyedStore
+from ...transport.wire.types import DataType, Schema
+from .handles import Cursor, codec_of
+
+__all__ = ["EntriesHandle", "ListHandle", "MapHandle", "id_field"]
+
+_ENTRY_KEYS = Schema.of(owner="int64", at="int64")
+
+
+def id_field(name: str) -> str:
+    """Return the field of a key's record for the id under which its entries are found."""
+    return f"{name} id"
+
+
+class _Entries:
+    """Records by (id, word), each with one value of fixed width and a position."""
+
+    def __init__(self, budget: StateBudget, operator: str, virtual_nodes: int, kind: DataType):
+        position = RecordField("position", np.dtype(np.int64))
+        layout = RecordLayout(_ENTRY_KEYS, (RecordField("value", kind.storage), position))
+        self.store = KeyedStore(layout, budget, operator, virtual_nodes=virtual_nodes)
+        self.values: Any = self.store.records["value"].data
+        self.positions: Any = self.store.records["position"].data
+        self._words = np.empty((1, 2), np.uint64)
+        self._signed = self._words.view(np.int64)
+        self._hashes = np.empty(1, np.uint64)
+
+    def find(self, owner: int, at: int) -> int:
+        """Return the record of an entry, or -1."""
+        self._signed[0, 0], self._signed[0, 1] = owner, at
+        hash_words(self._words, self._hashes)
+        return int(self.store.find_words(self._hashes, self._words)[0])
+
+    def put(self, owner: int, at: int) -> int:
+        """Return the record of an entry, a new one if there is none."""
+        self._signed[0, 0], self._signed[0, 1] = owner, at
+        hash_words(self._words, self._hashes)
+        return int(self.store.slots_of_words(self._hashes, self._words)[0])
+
+    def delete(self, slot: int) -> None:
+        """Delete a record."""
+        self.store.delete(np.array([slot], np.int64))
+
+    def first(self, owner: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the records of the entries 0 … count - 1, int64 (count,)."""
+        words = np.empty((count, 2), np.uint64)
+        words[:, 0], words[:, 1] = owner, np.arange(count)
+        hashes = np.empty(count, np.uint64)
+        hash_words(words, hashes)
+        return self.store.find_words(hashes, words)
+
+
+class EntriesHandle:
+    """What lists and maps have in common."""
+
+    __slots__ = (
+        "_cursor",
+        "_decode",
+        "_encode",
+        "_entries",
+        "_ids",
+        "_new_id",
+        "_sizes",
+        "declaration",
+    )
+
+    def __init__(
+        self,
+        declaration: StateDeclaration,
+        keyed: KeyedStore,
+        cursor: Cursor,
+        budget: StateBudget,
+        virtual_nodes: int,
+    ) -> None:
+        self.declaration = declaration
+        self._cursor: Any = cursor
+        self._sizes: Any = keyed.records[declaration.name].data
+        self._ids: Any = keyed.records[id_field(declaration.name)].data
+        self._new_id = itertools.count(1)
+        self._entries = _Entries(budget, keyed.name, virtual_nodes, declaration.type)
+        self._encode, self._decode = codec_of(declaration.type)
+
+    @property
+    def name(self) -> str:
+        """The name under which it is declared."""
+        return self.declaration.name
+
+    def __repr__(self) -> str:
+        return f"<{self.declaration.describe()}>"
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return int(self._sizes[self._slot()])
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def _slot(self) -> int:
+        slot = self._cursor[0]
+        if slot is None:
+            msg = f"{self.declaration.name!r} belongs to a key, and there is none here"
+            raise UsageError(msg)
+        return int(slot)
+
+    def _owner(self, slot: int) -> int:
+        """Return the id of the key at hand, a new one if it has none."""
+        owner: int = self._ids[slot]
+        if owner == 0:
+            owner = self._ids[slot] = next(self._new_id)
+        return owner
+
+    def _write(self, slot: int, value: Any) -> None:
+        try:
+            self._entries.values[slot] = value if self._encode is None else self._encode(value)
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            self._refuse(self.declaration.type, value, error)
+
+    def _read(self, slot: int) -> Any:
+        raw = self._entries.values[slot]
+        return raw if self._decode is None else self._decode(raw)
+
+    def _refuse(self, kind: DataType, value: object, error: Exception) -> NoReturn:
+        msg = f"{self.declaration.name!r} keeps values of {kind}, not {value!r}"
+        raise UsageError(msg) from error
+
+    def _resize(self, slot: int, size: int) -> None:
+        self._sizes[slot] = size
+        if size == 0:
+            self._ids[slot] = 0
+
+
+class ListHandle(EntriesHandle):
+    """A list of values of fixed width: `append`, `len`, `[n]`, iteration, `get()`, `clear()`."""
+
+    __slots__ = ()
+
+    def append(self, value: Any) -> None:
+        """Add a value at the end.
+
+        Raises:
+            UsageError: it is not of the declared type.
+            StateFullError: the worker's memory for state is used up.
+        """
+        slot = self._slot()
+        size = self._sizes[slot]
+        entry = self._entries.put(self._owner(slot), size)
+        self._write(entry, value)
+        self._sizes[slot] = size + 1
+
+    def __getitem__(self, place: int) -> Any:
+        """Return a value; raise IndexError if there is none at that place."""
+        return self._read(self._entry(place))
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        """Replace a value; raise IndexError if there is none at that place."""
+        self._write(self._entry(place), value)
+
+    def get(self) -> list[Any]:
+        """Return all values."""
+        slot = self._slot()
+        entries = self._entries.first(self._ids[slot], self._sizes[slot])
+        return [self._read(entry) for entry in entries.tolist()]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def clear(self) -> None:
+        """Remove all values."""
+        slot = self._slot()
+        self._entries.store.delete(self._entries.first(self._ids[slot], self._sizes[slot]))
+        self._resize(slot, 0)
+
+    def _entry(self, place: int) -> int:
+        slot = self._slot()
+        size = self._sizes[slot]
+        if not -size <= place < size:
+            msg = f"{self.declaration.name!r} has {size} values, none at {place}"
+            raise IndexError(msg)
+        return self._entries.find(self._ids[slot], place % size)
+
+
+class MapHandle(EntriesHandle):
+    """A mapping from integers, dates or times to values of fixed width, used like a dict."""
+
+    __slots__ = ("_decode_key", "_encode_key", "_order")
+
+    def __init__(
+        self,
+        declaration: StateDeclaration,
+        keyed: KeyedStore,
+        cursor: Cursor,
+        budget: StateBudget,
+        virtual_nodes: int,
+    ) -> None:
+        super().__init__(declaration, keyed, cursor, budget, virtual_nodes)
+        assert declaration.key_type is not None
+        self._encode_key, self._decode_key = codec_of(declaration.key_type)
+        word = DataType.parse("int64")
+        self._order = _Entries(budget, keyed.name, virtual_nodes, word)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Set the value of an entry; raise UsageError for values of other types."""
+        slot, word = self._slot(), self._word(key)
+        owner = self._owner(slot)
+        before = len(self._entries.store)
+        entry = self._entries.put(owner, word)
+        is_new = len(self._entries.store) > before
+        try:
+            self._write(entry, value)
+        except UsageError:
+            if is_new:
+                self._entries.delete(entry)
+            raise
+        if is_new:
+            size = self._sizes[slot]
+            self._entries.positions[entry] = size
+            self._order.values[self._order.put(owner, size)] = word
+            self._sizes[slot] = size + 1
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of an entry, or `default` if there is none."""
+        entry = self._find(key)
+        return default if entry < 0 else self._read(entry)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the value of an entry; raise KeyError if there is none."""
+        entry = self._find(key)
+        if entry < 0:
+            raise KeyError(key)
+        return self._read(entry)
+
+    def __contains__(self, key: object) -> bool:
+        return self._find(key) >= 0
+
+    def __delitem__(self, key: Any) -> None:
+        """Remove an entry; raise KeyError if there is none."""
+        slot, entry = self._slot(), self._find(key)
+        if entry < 0:
+            raise KeyError(key)
+        owner, place = self._ids[slot], self._entries.positions[entry]
+        last = self._sizes[slot] - 1
+        last_entry = self._order.find(owner, last)
+        if place != last:  # the last one takes its place
+            moved = self._order.values[last_entry]
+            self._order.values[self._order.find(owner, place)] = moved
+            self._entries.positions[self._entries.find(owner, moved)] = place
+        self._order.delete(last_entry)
+        self._entries.delete(entry)
+        self._resize(slot, last)
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Remove an entry and return its value, or `default` if there is none."""
+        entry = self._find(key)
+        if entry < 0:
+            return default
+        value = self._read(entry)
+        del self[key]
+        return value
+
+    def keys(self) -> list[Any]:
+        """Return the keys, in no particular order."""
+        words = self._words()
+        return words if self._decode_key is None else [self._decode_key(word) for word in words]
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Return the entries, in no particular order."""
+        owner = self._ids[self._slot()]
+        found = [self._entries.find(owner, word) for word in self._words()]
+        return [(key, self._read(one)) for key, one in zip(self.keys(), found, strict=True)]
+
+    def values(self) -> list[Any]:
+        """Return the values, in the order of `keys`."""
+        return [value for _, value in self.items()]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        slot = self._slot()
+        owner = self._ids[slot]
+        for word in self._words():
+            self._entries.delete(self._entries.find(owner, word))
+        self._order.store.delete(self._order.first(owner, self._sizes[slot]))
+        self._resize(slot, 0)
+
+    def _words(self) -> list[int]:
+        slot = self._slot()
+        records = self._order.first(self._ids[slot], self._sizes[slot])
+        words: list[int] = self._order.store.records["value"][records].tolist()
+        return words
+
+    def _find(self, key: object) -> int:
+        slot = self._slot()
+        owner = self._ids[slot]
+        return self._entries.find(owner, self._word(key)) if owner else -1
+
+    def _word(self, key: Any) -> int:
+        kind = self.declaration.key_type
+        assert kind is not None
+        try:
+            word = key if self._encode_key is None else self._encode_key(key)
+        except (TypeError, AttributeError) as error:
+            self._refuse(kind, key, error)
+        if not isinstance(word, int) or not -(1 << 63) <= word < 1 << 63:
+            self._refuse(kind, key, TypeError())
+        return word

@@ -1,0 +1,150 @@
+"""Lists and maps of keys against Python's own, by key."""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from whale_ray import state
+from whale_ray.errors import InputError, UsageError
+from whale_ray.testing import instance_context
+from whale_ray.transport.wire.batch import Batch
+
+
+class Kept(whale.KeyedProcess):
+    """Does what each row says, and notes what is kept then."""
+
+    items = state.list("double")
+    seen = state.map("int64", "int32")
+
+    def open(self, context: Any) -> None:
+        super().open(context)
+        self.notes: list[Any] = []
+
+    def on_row(self, row: Any, out: whale.Output) -> None:
+        match row.do:
+            case "append":
+                self.items.append(row.n)
+            case "replace" if len(self.items):
+                self.items[row.n % len(self.items)] = -1.0
+            case "clear items":
+                self.items.clear()
+            case "set":
+                self.seen[row.n] = row.n * 2
+            case "pop":
+                self.seen.pop(row.n)
+            case "delete" if row.n in self.seen:
+                del self.seen[row.n]
+            case "clear":
+                self.clear()
+        assert len(self.seen) == len(self.seen.keys()) and sorted(self.seen) == sorted(
+            self.seen.keys()
+        )
+        self.notes.append((row.k, self.items.get(), dict(self.seen.items()), self.seen.get(row.n)))
+
+
+actions = st.sampled_from(
+    ["append", "append", "replace", "clear items", "set", "set", "set", "pop", "delete", "clear"]
+)
+rows_of_actions = st.lists(
+    st.tuples(st.sampled_from("ab"), actions, st.integers(0, 6)), min_size=1, max_size=60
+)
+
+
+def feed(process: Any, rows: list[dict[str, Any]]) -> None:
+    process.on_batch(Batch.from_rows(rows), _Out())
+    process.deadline_ns()
+
+
+class _Out:
+    time_ns: int | None = None
+
+
+def opened(kind: type[whale.KeyedProcess]) -> Any:
+    process = kind()
+    process.open(replace(instance_context(operator_id="op"), keys=(("k",),)))
+    return process
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows_of_actions, st.integers(1, 9))
+def test_lists_and_maps_are_those_of_python(rows: list[Any], batch_rows: int) -> None:
+    process = opened(Kept)
+    named = [dict(zip(("k", "do", "n"), row, strict=True)) for row in rows]
+    for first in range(0, len(rows), batch_rows):
+        feed(process, named[first : first + batch_rows])
+    items: dict[str, list[float]] = defaultdict(list)
+    seen: dict[str, dict[int, int]] = defaultdict(dict)
+    expected = []
+    for key, do, n in rows:
+        if do == "append":
+            items[key].append(float(n))
+        elif do == "replace" and items[key]:
+            items[key][n % len(items[key])] = -1.0
+        elif do == "set":
+            seen[key][n] = 2 * n
+        elif do in ("pop", "delete"):
+            seen[key].pop(n, None)
+        if do in ("clear items", "clear"):
+            items[key] = []
+        if do == "clear":
+            seen[key] = {}
+        expected.append((key, list(items[key]), dict(seen[key]), seen[key].get(n)))
+    assert process.notes == expected
+    kept = sum(bool(items[key] or seen[key]) for key in "ab")
+    assert len(process._state.store) == kept
+    entries = process.seen._entries.store, process.seen._order.store, process.items._entries.store
+    sizes = (
+        sum(map(len, seen.values())),
+        sum(map(len, seen.values())),
+        sum(map(len, items.values())),
+    )
+    assert tuple(map(len, entries)) == sizes
+
+
+def test_keys_and_values_of_times() -> None:
+    day = datetime.date(2024, 2, 29)
+    moment = datetime.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=datetime.UTC)
+
+    class Days(whale.KeyedProcess):
+        last = state.map("date32", "timestamp[us, tz=UTC]")
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            assert day not in self.last
+            self.last[day] = moment
+            assert self.last[day] == moment and list(self.last) == [day]
+            assert self.last.values() == [moment]
+            with pytest.raises(KeyError):
+                del self.last[datetime.date(1970, 1, 1)]
+
+    feed(opened(Days), [{"k": 1}])
+
+
+def test_entries_of_other_types_are_refused() -> None:
+    class Wrong(whale.KeyedProcess):
+        items = state.list("int64")
+        seen = state.map("int64", "double")
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            with pytest.raises(IndexError, match="'items' has 0 values, none at 3"):
+                self.items[3]
+            with pytest.raises(UsageError, match="'items' keeps values of int64, not 'x'"):
+                self.items.append("x")
+            with pytest.raises(UsageError, match="'seen' keeps values of int64, not 1.5"):
+                self.seen[1.5] = 1.0
+            with pytest.raises(UsageError, match="'seen' keeps values of float64, not None"):
+                self.seen[1] = None
+            assert self.items.get() == [] and 1 not in self.seen and len(self.seen) == 0
+
+    feed(opened(Wrong), [{"k": 1}])
+    with pytest.raises(InputError, match="state.map does not keep string"):
+        state.map("string", "int64")
+    with pytest.raises(InputError, match="state.list does not keep binary"):
+        state.list("binary")
