@@ -236,6 +236,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["run", "ride-hailing"],
             ["run", "stock-exchange"],
             ["run", "options-market"],
+            ["run", "nexmark"],
             ["stop"],
             ["bench"],
             ["simulate"],

@@ -31,16 +31,8 @@ def describe_result(
         application, command, settings, rows_in, rows_out, rows_rejected, seconds, tuples_per_s
         (rows that were streamed, by seconds), restarts, latency_ms and output.
     """
-    return {
-        "application": APPLICATION,
-        "command": run.command,
-        "settings": {**asdict(settings), **run.more_settings},
-        "rows_in": dict(run.rows_in),
-        "rows_out": rows_out,
-        "rows_rejected": dict(run.rows_rejected),
-        **run.speed(),
-        "output": output,
-    }
+    described = report.described(APPLICATION, run, rows_out=rows_out, output=output)
+    return described | {"settings": {**asdict(settings), **run.more_settings}}
 
 
 def render_result(
@@ -53,12 +45,4 @@ def render_result(
         rows: the output's first rows; five are shown.
         load_line: Python that loads the output; "" if there is nothing to load.
     """
-    lines = report.head(result)
-    lines.append(report.line("tuples out", f"{result['rows_out']:,}"))
-    lines += report.speed(result)
-    if result["output"] is not None:
-        lines.append(report.line("output", result["output"]))
-    lines += ["", *report.table(rows[:_PREVIEW_ROWS])]
-    if load_line:
-        lines += ["", f"load it with: {load_line}"]
-    return "\n".join(lines)
+    return report.rendered(result, rows[:_PREVIEW_ROWS], load_line)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...cli.tables import table
 
-__all__ = ["Run", "head", "left_out", "line", "rounded", "speed", "table"]
+__all__ = [
+    "Run",
+    "described",
+    "head",
+    "left_out",
+    "line",
+    "rendered",
+    "rounded",
+    "speed",
+    "table",
+]
 
 _LABEL_WIDTH = 14
 
@@ -49,6 +59,50 @@ class Run:
             "restarts": self.restarts,
             "latency_ms": {"p50": p50_ms, "p99": p99_ms},
         }
+
+
+def described(application: str, run: Run, *, rows_out: int, output: str | None) -> dict[str, Any]:
+    """Return what `--json` prints.
+
+    Args:
+        application: its name.
+        run: the report that applications share.
+        rows_out: rows in the output.
+        output: folder of the result; None if it was not written.
+
+    Returns:
+        application, command, settings, rows_in, rows_out, rows_rejected, seconds, tuples_per_s
+        (rows that were streamed, by seconds), restarts, latency_ms and output.
+    """
+    return {
+        "application": application,
+        "command": run.command,
+        "settings": dict(run.more_settings),
+        "rows_in": dict(run.rows_in),
+        "rows_out": rows_out,
+        "rows_rejected": dict(run.rows_rejected),
+        **run.speed(),
+        "output": output,
+    }
+
+
+def rendered(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], load_line: str) -> str:
+    """Return the table that is printed at the end of a run.
+
+    Args:
+        result: from `described`.
+        rows: the output's first rows.
+        load_line: Python that loads the output; "" if there is nothing to load.
+    """
+    lines = head(result)
+    lines.append(line("tuples out", f"{result['rows_out']:,}"))
+    lines += speed(result)
+    if result["output"] is not None:
+        lines.append(line("output", result["output"]))
+    lines += ["", *table(rows)]
+    if load_line:
+        lines += ["", f"load it with: {load_line}"]
+    return "\n".join(lines)
 
 
 def rounded(phases_s: Mapping[str, float]) -> dict[str, float]:

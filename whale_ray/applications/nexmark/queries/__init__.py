@@ -1,0 +1,51 @@
+"""NEXMark's queries, one module each; `build` in it adds the query to a topology.
+
+The queries and their numbers are those of github.com/nexmark/nexmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from . import (
+    q00,
+    q01,
+    q02,
+    q05,
+    q07,
+    q07_one_to_many,
+    q11,
+    q14,
+    q15,
+    q16,
+    q17,
+    q18,
+    q19,
+)
+
+if TYPE_CHECKING:
+    from ....api.topology import Stream
+    from ..inputs import Inputs
+
+__all__ = ["QUERIES"]
+
+QUERIES: Mapping[str, Callable[[Inputs], Stream]] = MappingProxyType(
+    {
+        "0": q00.build,
+        "1": q01.build,
+        "2": q02.build,
+        "5": q05.build,
+        "7": q07.build,
+        "7-one-to-many": q07_one_to_many.build,
+        "11": q11.build,
+        "14": q14.build,
+        "15": q15.build,
+        "16": q16.build,
+        "17": q17.build,
+        "18": q18.build,
+        "19": q19.build,
+    }
+)
+"""The name of a query → the function that adds it, and returns its result."""
