@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .configs.settings import Settings
     from .operators.aggregates.user_defined import AggregateFunction
     from .operators.expressions.expression import Expression, col, lit, when
+    from .operators.joins.interval import interval
     from .operators.keyed.keyed_process import KeyedCoProcess, KeyedProcess, compiled
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
@@ -78,6 +79,7 @@ __all__ = [
     "count_window",
     "errors",
     "functions",
+    "interval",
     "lit",
     "load_settings",
     "run",
@@ -121,6 +123,7 @@ _HOMES = {
     "columns": "api.topology",
     "compiled": "operators.keyed.keyed_process",
     "count_window": "operators.windows.specifications",
+    "interval": "operators.joins.interval",
     "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",
     "run": "api.submission",

@@ -80,7 +80,7 @@ def _of_text(text: str, what: str) -> Fraction:
         part = _PART.match(rest, at)
         if part is None:
             break
-        unit = part[2].lower().removesuffix("s")
+        unit = "second" if part[2].lower() == "s" else part[2].lower().removesuffix("s")
         if unit in ("month", "year"):
             msg = f"{what} is {text!r}: months and years differ in length; write days"
             raise InputError(msg)

@@ -24,7 +24,7 @@ class TimeWindow:
     """Windows of one length, tumbling or hopping; see `window`.
 
     Attributes:
-        column: the event-time column.
+        column: the event-time column; empty for a join.
         size_ns: the length of a window.
         slide_ns: the distance between the starts of windows; equal to `size_ns` if they tumble.
         start_ns: a window starts at this many ns after 1970, modulo `slide_ns`.
@@ -70,12 +70,15 @@ WindowSpecification: TypeAlias = TimeWindow | SessionWindow | CountWindow
 
 
 def window(
-    column: str,
-    size: Duration,
+    column: Duration,
+    size: Duration | None = None,
     slide: Duration | None = None,
     start_time: Duration | None = None,
 ) -> TimeWindow:
-    """Return windows of one length, for `group_by`: `window("date_time", "10 seconds")`.
+    """Return windows of one length: `window("date_time", "10 seconds")` for `group_by`.
+
+    For `join`, both streams of which go by their event times, leave out the column:
+    `window("12 hours")`, `window("12 hours", slide="1 hour")`.
 
     A window holds the rows with start ≤ event time < end. Windows are aligned to 1970-01-01 in UTC,
     also before it. With a `slide` shorter than the size they overlap, and a row is in several.
@@ -89,7 +92,11 @@ def window(
     Raises:
         TopologyError: a duration is not valid, is zero or less, or the slide exceeds the size.
     """
-    _check_column("window", column)
+    if size is None:
+        column, size = "", column
+    else:
+        _check_column("window", column)
+    assert isinstance(column, str)
     size_ns = _positive("window", "size", size)
     slide_ns = size_ns if slide is None else _positive("window", "slide", slide)
     if slide_ns > size_ns:

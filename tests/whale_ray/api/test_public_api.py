@@ -18,8 +18,8 @@ PUBLIC = [
     "AggregateFunction", "Batch", "CoProcess", "ConnectedStream", "Explanation", "Expression",
     "GroupedRows", "GroupedStream", "InstanceContext", "Job", "KeyedCoProcess", "KeyedProcess",
     "Output", "Process", "Row", "Schema", "Settings", "SinkHandle", "Stream", "Topology",
-    "__version__", "col", "columns", "compiled", "count_window", "errors", "functions", "lit",
-    "load_settings",
+    "__version__", "col", "columns", "compiled", "count_window", "errors", "functions",
+    "interval", "lit", "load_settings",
     "run", "session_window", "sinks", "sources", "state", "submit", "testing", "transports",
     "when", "window",
 ]  # fmt: skip

@@ -185,6 +185,12 @@ class GroupedRows:
 
     def _check_time(self, column: str) -> None:
         stream = self._stream.id
+        if not column:
+            raise mistake(
+                stream,
+                "the window lacks its column: whale.window('time', '10 seconds') names the"
+                " event-time column, then the size",
+            )
         if not self._registry.node(stream).has_event_time:
             source = self._registry.untimed_source(stream)
             raise mistake(

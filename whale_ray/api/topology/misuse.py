@@ -27,7 +27,7 @@ STREAM_METHODS = frozenset(
     {
         *GROUPINGS,
         *TRANSFORMS,
-        *("connect", "group_by", "process", "side_output", "sink", "union", "via"),
+        *("connect", "group_by", "join", "process", "side_output", "sink", "union", "via"),
     }
 )
 """The methods of all kinds of streams."""
@@ -82,8 +82,9 @@ _WINDOWS = (
     ".agg(whale.functions.count())"
 )
 _JOINS = (
-    "joins do not exist yet: write left.key_by('id').connect(right.key_by('id')).process(Match),"
-    " where Match derives from whale.CoProcess and keeps the rows that wait for others"
+    "join rows that are near in event time, left.join(right, on='id',"
+    " within=whale.window('12 hours')), or write left.key_by('id').connect(right.key_by('id'))"
+    ".process(Match), where Match derives from whale.CoProcess and keeps the rows that wait"
 )
 _DISTINCT = (
     "it does not exist yet: write stream.key_by('column').process(First), where First derives from"
@@ -102,6 +103,12 @@ _ORDER = (
 )
 _TWICE = "there is nothing to do: any number of operators may read a stream"
 
+_UNGROUPED = {
+    "union": "group what union returns, a.union(b).key_by('column')",
+    "join": "leave out that grouping, a.join(b, on='column', within=…)",
+}
+"""What to do about a grouped stream, by the method that takes none."""
+
 INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(
         ("agg", "aggregate", "reduce", "reduceByKey", "reduce_by_key", "fold", "sum", "count"),
@@ -115,7 +122,7 @@ INSTEAD: Mapping[str, str] = {
         _WINDOWS,
     ),
     **dict.fromkeys(
-        ("join", "join_asof", "join_table", "join_window", "crossJoin", "interval_join"), _JOINS
+        ("join_asof", "join_table", "join_window", "crossJoin", "interval_join"), _JOINS
     ),
     **dict.fromkeys(("distinct", "drop_duplicates", "dropDuplicates", "unique"), _DISTINCT),
     **dict.fromkeys(
@@ -227,18 +234,18 @@ def on_ungrouped(name: str) -> str | None:
 
 def on_grouped(name: str, grouping: str) -> str | None:
     """Return the message for a second grouping or a union of a grouped stream, or None."""
-    if name == "union":
-        return grouped_before_union("this one", grouping)
+    if name in _UNGROUPED:
+        return grouped_before(name, "this one", grouping)
     if name not in GROUPINGS:
         return None
     return f"the stream is grouped already ({grouping}): drop .{name}(…) or the grouping before it"
 
 
-def grouped_before_union(which: str, grouping: str) -> str:
-    """Return the message for a grouped stream in a union."""
+def grouped_before(verb: str, which: str, grouping: str) -> str:
+    """Return the message for a grouped stream in a union or a join."""
     return (
-        f"union takes streams that are not grouped, and {which} is ({grouping}): group what union"
-        " returns, a.union(b).key_by('column')"
+        f"{verb} takes streams that are not grouped, and {which} is ({grouping}): "
+        + (_UNGROUPED[verb])
     )
 
 

@@ -100,10 +100,10 @@ class Registry:
 
     def output_name(self, key: OutputKey) -> str:
         """Return the name of an output in messages: "counts", "counts.late"."""
-        return self._plan.output_name(key)
+        return self.plan_so_far.output_name(key)
 
     @property
-    def _plan(self) -> LogicalPlan:
+    def plan_so_far(self) -> LogicalPlan:
         """The operators so far, as a plan that is not complete."""
         return LogicalPlan(self.name, self.nodes)
 
@@ -120,7 +120,7 @@ class Registry:
 
     def sender_of_late_rows(self, key: OutputKey) -> OperatorNode | None:
         """Return an operator that knowingly sends late rows on to an output; None if none does."""
-        return sender_of_late_rows(self._plan, key)
+        return sender_of_late_rows(self.plan_so_far, key)
 
     def untimed_source(self, operator_id: str) -> str:
         """Return the id of a source without event times that feeds an operator."""
@@ -157,7 +157,7 @@ class Registry:
                 )
         used = {(feed.upstream, id(feed.transport)) for node in nodes for feed in node.inputs}
         self._check_transports(used)
-        return self._plan
+        return self.plan_so_far
 
     def _check_transports(self, used: set[tuple[str, int]]) -> None:
         for upstream, transport, location in self._transports:

@@ -13,7 +13,7 @@ operator or a grouping and returns a new stream; it does not change the stream t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import TopologyError
@@ -33,6 +33,7 @@ from . import misuse
 from .aggregations import GroupedRows
 from .checks import check_choice, check_function, mistake
 from .grouped import GroupedStream
+from .joins import add_join
 from .known import check_columns, kind_of_key
 from .readable import ReadableStream
 from .registry import Registry
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ...operators.expressions.expression import Expression
-    from ...operators.windows.specifications import WindowSpecification
+    from ...operators.joins.interval import TimeInterval
+    from ...operators.joins.join import How
+    from ...operators.windows.durations import Duration
+    from ...operators.windows.specifications import TimeWindow, WindowSpecification
     from ...transport.wire.batch import Batch
 
 
@@ -97,7 +101,7 @@ class Stream(ReadableStream):
                 are known. Columns that are not known yet are compared while the job runs.
         """
         union_id = self._registry.choose_id("union", id)
-        inputs = tuple(self._united(union_id, stream) for stream in (self, *others))
+        inputs = tuple(self._side_of(union_id, "union", stream) for stream in (self, *others))
         add_union(self._registry, union_id, inputs)
         return Stream(self._registry, union_id)
 
@@ -135,6 +139,54 @@ class Stream(ReadableStream):
                 not over the event time.
         """
         return GroupedRows(self, columns)
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        within: TimeWindow | TimeInterval,
+        how: How = "inner",
+        id: str | None = None,
+        allowed_lateness: Duration = 0,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Join the rows of two streams that have equal keys and are near in event time.
+
+        ::
+
+            sold = bids.join(auctions, on={"auction": "id"}, within=whale.window("12 hours"))
+            shown = clicks.join(views, on="ad", within=whale.interval("-10 minutes", "0 s"))
+
+        The result has `window_start` and `window_end` (if rows join within windows), the columns of
+        this stream, then those of the other one; a key that is named alike on both sides is one
+        column. Null equals nothing; NaN equals NaN, -0.0 equals 0.0. A joined row has the later of
+        both event times. Rows that come too late are the outputs `late_left` and `late_right`.
+
+        Args:
+            other: the right stream, of the same topology.
+            on: a column, several, or a mapping of left to right columns.
+            within: `whale.window(size)`: rows join if they are in the same window, tumbling or
+                hopping; `whale.interval(lower, upper)`: if the right event time less the left one
+                lies between these bounds.
+            how: "inner"; "left", "right" and "outer" keep rows that join with none as well, with
+                nulls; "semi": left rows that join with any, once; "anti": those that join with
+                none. A row that joins with none is emitted when nothing can join with it any more:
+                at the end of its window, or of the interval and at most half its length after it.
+            id: the id of the operator; by default "join-1" and so on.
+            allowed_lateness: for how long rows are kept beyond that, for others that come late.
+            parallelism: the number of instances; by default one per worker.
+
+        Raises:
+            TopologyError: an argument is not valid, columns of the two streams have the same name,
+                or the types of keys differ, as far as they are known.
+        """
+        join_id = self._registry.choose_id("join", id)
+        sides = (self._side_of(join_id, "join", self), self._side_of(join_id, "join", other))
+        operator_id = add_join(
+            self._registry, sides, on, within, how, id, allowed_lateness, parallelism
+        )
+        return self._output_of(operator_id)
 
     def shuffle(self) -> GroupedStream:
         """Send every row to one instance, and about equally many rows to each."""
@@ -183,23 +235,21 @@ class Stream(ReadableStream):
         check_function(self.id, "partition_by", function, takes, "instance numbers")
         return self._grouped(lambda: Custom(function))
 
-    def _united(self, union_id: str, stream: object) -> Input:
-        """Return a stream as an input of a union, without a grouping.
+    def _side_of(self, operator_id: str, verb: str, stream: object) -> Input:
+        """Return a stream as an input of an operator with several, without a grouping.
 
         Raises:
             TopologyError: it is not an ungrouped stream of this topology.
         """
         if not isinstance(stream, ReadableStream):
-            raise no_stream(union_id, stream)
+            raise no_stream(operator_id, verb, stream)
         if not isinstance(stream, Stream):
-            raise mistake(
-                union_id,
-                misuse.grouped_before_union(repr(stream.id), stream._grouping.describe()),
-            )
+            grouping = stream._grouping.describe()
+            raise mistake(operator_id, misuse.grouped_before(verb, repr(stream.id), grouping))
         if stream._registry is not self._registry:
             raise mistake(
-                union_id,
-                f"union takes streams of one topology, but {stream.id!r} belongs to another one"
+                operator_id,
+                f"{verb} takes streams of one topology, but {stream.id!r} belongs to another one"
                 f" named {stream._registry.name!r}: make all with the same Topology",
             )
         own = None if stream._transport is self._registry.transport else stream._transport

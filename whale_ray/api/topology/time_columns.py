@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...operators.joins.join import Join
 from ...operators.windows.grouping import WINDOW_END, WindowedGrouping
 from ...operators.windows.specifications import SessionWindow
 from ...plan.logical import MAIN, OperatorKind, OutputKey
@@ -11,8 +12,9 @@ from .registry import Registry
 def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] | None:
     """Return the columns from which the rows of an output have their event times.
 
-    Those of its sources, whatever has become of the columns; `window_end` for results of windows;
-    None behind a user's own process, whose rows have the times that it gives them.
+    Those of its sources, whatever has become of the columns; `window_end` for results of windows
+    and rows that were joined within windows; None behind a user's own process, whose rows have the
+    times that it gives them.
     """
     operator_id, output = source
     node = registry.node(operator_id)
@@ -21,7 +23,9 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
     if isinstance(node.payload, WindowedGrouping) and output == MAIN:
         has_end = node.payload.has_window_columns or node.payload.within_windows
         return frozenset({WINDOW_END}) if has_end else None
-    if node.kind.is_stateful and not isinstance(node.payload, WindowedGrouping):
+    if isinstance(node.payload, Join) and output == MAIN and node.payload.has_window_columns:
+        return frozenset({WINDOW_END})
+    if node.kind.is_stateful and not isinstance(node.payload, (WindowedGrouping, Join)):
         return None
     found: set[str] = set()
     for feed in node.inputs:

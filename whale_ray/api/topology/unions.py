@@ -32,10 +32,11 @@ def add_union(registry: Registry, union_id: str, inputs: tuple[Input, ...]) -> N
     registry.add(node, known)
 
 
-def no_stream(union_id: str, passed: object) -> TopologyError:
-    """Return the error for an argument of `union` that is not a stream."""
-    hint = ": pass them one by one, a.union(*streams)" if isinstance(passed, (list, tuple)) else ""
-    return mistake(union_id, f"union takes streams, not {describe_value(passed)}{hint}")
+def no_stream(operator_id: str, verb: str, passed: object) -> TopologyError:
+    """Return the error for an argument of `union` or `join` that is not a stream."""
+    several = verb == "union" and isinstance(passed, (list, tuple))
+    hint = ": pass them one by one, a.union(*streams)" if several else ""
+    return mistake(operator_id, f"{verb} takes streams, not {describe_value(passed)}{hint}")
 
 
 def _equal_columns(

@@ -1,0 +1,349 @@
+"""`JoinStreams`: joins two streams within windows, or within an interval of event time.
+
+A symmetric hash join (Wilschut and Apers, "Dataflow query execution in a parallel main-memory
+environment", 1991): a row that arrives is joined with the kept rows of the other side, then kept
+for those that follow. Rows come in any order. They are kept by spans of event time, and a span is
+freed once the watermark says that nothing can join with its rows any more; those that have joined
+with none are emitted then, if the type of the join has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import ExpressionError, InputError
+from ...state.keys import hash_keys
+from ..process import CoProcess, InputOrder, InstanceContext, Output
+from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
+from .joined_rows import JoinedRows, equal_keys
+from .kept_rows import KeptRows
+from .spans import WindowSpans, spans_of
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
+
+__all__ = ["JoinStreams"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Pairs: TypeAlias = tuple[Int64s, Int64s]
+Bounds: TypeAlias = tuple[int, int] | None
+
+LEFT, RIGHT = 0, 1
+
+_NO_WATERMARK_NS = -(1 << 63)
+_LATEST_NS = (1 << 63) - 1
+
+
+class JoinStreams(CoProcess):
+    """Joins the rows of two streams, as a `Join` asks."""
+
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
+    input_order: ClassVar[InputOrder | None] = "arrival"
+
+    def __init__(self, join: Join) -> None:
+        self._join = join
+        self._keys = (join.left_keys, join.right_keys)
+        self._unmatched = (join.keeps_unmatched(LEFT), join.keeps_unmatched(RIGHT))
+        self._spans = spans_of(join.within)
+        self._kept: tuple[dict[int, KeptRows], dict[int, KeptRows]] = ({}, {})
+        self._schemas: list[Schema | None] = [join.left, join.right]
+        self._seen = [False, False]
+        self._made: JoinedRows | None = None
+        self._exact = False
+        self._watermark_ns = _NO_WATERMARK_NS
+        self._taken_bytes = 0
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the operator's name and its memory."""
+        self._context = context
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        """Join left rows with the right rows so far, and keep them."""
+        self._take(LEFT, batch, out)
+
+    def on_right(self, batch: Batch, out: Output) -> None:
+        """Join right rows with the left rows so far, and keep them."""
+        self._take(RIGHT, batch, out)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Free the spans that have passed; emit their rows that have joined with none."""
+        self._release(watermark_ns - self._join.allowed_lateness_ns, out)
+        self._watermark_ns = watermark_ns
+
+    def close(self, out: Output) -> None:
+        """Emit all that is left: no row follows."""
+        self._release(_LATEST_NS, out)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that the kept rows take."""
+        return self._taken_bytes
+
+    # -- taking rows --------------------------------------------------------------------------
+
+    @property
+    def _patient_ns(self) -> int:
+        """The watermark less the allowed lateness."""
+        if self._watermark_ns == _NO_WATERMARK_NS:
+            return _NO_WATERMARK_NS
+        return self._watermark_ns - self._join.allowed_lateness_ns
+
+    def _take(self, side: int, batch: Batch, out: Output) -> None:
+        self._learn(side, batch.schema)
+        slices = self._spans.slices(batch)
+        batch, slices = self._without_late(side, batch, slices, out)
+        if not batch.num_rows:
+            return
+        hashes, nulls = hash_keys(batch, self._keys[side])
+        if nulls is not None and not self._unmatched[side]:
+            batch, slices, hashes = batch.filter(~nulls), slices[~nulls], hashes[~nulls]
+            nulls = None
+            if not batch.num_rows:
+                return
+        for slice_, chosen in _by_slice(slices):
+            rows = NewRows.of(side, batch, hashes, nulls, chosen)
+            for span in self._spans.of_slice(slice_):
+                if self._spans.release_ns(side, span) > self._patient_ns:
+                    self._take_span(span, rows, out)
+
+    def _learn(self, side: int, schema: Schema) -> None:
+        """Take the columns of a side from its first rows."""
+        if self._seen[side]:
+            return
+        self._seen[side] = True
+        self._schemas[side] = schema
+        self._made = None
+
+    def _results(self) -> JoinedRows:
+        if self._made is None:
+            left, right = self._schemas
+            if left is None or right is None:
+                name = "left" if left is None else "right"
+                msg = (
+                    f"operator {self._context.operator_id!r}: the columns of the {name} side are"
+                    " not known, and it has had no row: declare them, map(…, schema=…)"
+                )
+                raise InputError(msg)
+            try:
+                self._made = JoinedRows(self._join, left, right)
+            except ExpressionError as error:
+                msg = f"operator {self._context.operator_id!r}: {error}"
+                raise InputError(msg) from None
+            kind = left.field(self._keys[LEFT][0]).type
+            hashed_whole = kind.storage.kind in "biuf" and kind.kind == "fixed"
+            # XXH64 of one 64-bit word is a bijection: equal hashes are equal keys.
+            self._exact = len(self._join.keys) == 1 and hashed_whole
+            self.schema = self._made.schema
+        return self._made
+
+    def _without_late(
+        self, side: int, batch: Batch, slices: Int64s, out: Output
+    ) -> tuple[Batch, Int64s]:
+        """Return the rows without those that come too late; these are emitted."""
+        if self._watermark_ns == _NO_WATERMARK_NS:
+            return batch, slices
+        late = self._spans.late(batch, slices, self._patient_ns)
+        if not late.any():
+            return batch, slices
+        out.emit_to((LATE_LEFT, LATE_RIGHT)[side], batch.filter(late))
+        return batch.filter(~late), slices[~late]
+
+    def _take_span(self, span: int, rows: NewRows, out: Output) -> None:
+        """Join rows of one span, and keep them."""
+        matched = np.zeros(len(rows.times), np.bool_)
+        others = self._kept[1 - rows.side]
+        for partner in self._spans.partners(rows.side, span, others):
+            if partner in others:
+                self._join_with(others[partner], rows, matched, self._bounds(span), out)
+        if self._join.only_left_columns and rows.side == LEFT and matched.all():
+            return
+        kept = self._kept[rows.side].get(span)
+        if kept is None:
+            kept = self._kept[rows.side][span] = KeptRows()
+        columns = rows.batch
+        if self._join.only_left_columns and rows.side == RIGHT:
+            columns = columns.select(self._keys[RIGHT]).copy()
+        before = kept.nbytes if len(kept) else 0
+        kept.add(columns.with_times(None), rows.hashes, rows.times, rows.nulls, matched)
+        self._account(kept.nbytes - before)
+
+    def _join_with(
+        self, others: KeptRows, rows: NewRows, matched: Bools, bounds_ns: Bounds, out: Output
+    ) -> None:
+        """Emit what comes of new rows and kept rows of the other side; note who has matched."""
+        self._results()  # so that it is known whether hashes tell keys apart
+        once = self._join.only_left_columns
+        wanted = ~matched if once and rows.side == LEFT else np.ones(len(matched), np.bool_)
+        if rows.nulls is not None:
+            wanted &= ~rows.nulls
+        for pairs in others.pairs(
+            np.flatnonzero(wanted),
+            rows.hashes,
+            rows.times,
+            self._spans.distance_ns(rows.side),
+            only_unmatched=once and rows.side == RIGHT,
+            only_first=once and rows.side == LEFT and self._exact,
+        ):
+            equal = pairs if self._exact else self._equal(rows, pairs, others)
+            if not once:
+                matched[equal[0]] = True
+                self._emit_pairs(others, rows, equal, bounds_ns, out)
+            elif rows.side == LEFT:
+                self._match_new(others, rows, equal, matched, bounds_ns, out)
+            else:
+                self._match_kept(others, rows, equal, bounds_ns, out)
+
+    def _equal(self, rows: NewRows, pairs: Pairs, others: KeptRows) -> Pairs:
+        """Return the pairs with equal keys: different ones may have the same hash."""
+        new, kept = pairs
+        equal = np.zeros(len(new), np.bool_)
+        mine = rows.batch.select(self._keys[rows.side])
+        for chosen, theirs in others.take(kept):
+            there = theirs.select(self._keys[1 - rows.side])
+            equal[chosen] = equal_keys(mine.take(new[chosen]), there)
+        return new[equal], kept[equal]
+
+    def _emit_pairs(
+        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: Bounds, out: Output
+    ) -> None:
+        """Emit the columns of both rows of each pair."""
+        new, kept = pairs
+        if self._unmatched[1 - rows.side]:
+            others.mark_matched(kept)
+        for chosen, theirs in others.take(kept):
+            mine = rows.batch.take(new[chosen])
+            left, right = (theirs, mine) if rows.side else (mine, theirs)
+            later = np.maximum(rows.times[new[chosen]], others.times(kept[chosen]))
+            self._emit(self._results().of(left, right, bounds_ns), later, out)
+
+    def _match_new(
+        self,
+        others: KeptRows,
+        rows: NewRows,
+        pairs: Pairs,
+        matched: Bools,
+        bounds_ns: Bounds,
+        out: Output,
+    ) -> None:
+        """Note which new left rows have matched; emit them if the join is a semi join."""
+        new, firsts = np.unique(pairs[0], return_index=True)
+        fresh = ~matched[new]
+        new, partners = new[fresh], pairs[1][firsts[fresh]]
+        matched[new] = True
+        if self._join.how == "semi" and len(new):
+            later = np.maximum(rows.times[new], others.times(partners))
+            self._emit(self._results().of(rows.batch.take(new), None, bounds_ns), later, out)
+
+    def _match_kept(
+        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: Bounds, out: Output
+    ) -> None:
+        """Note which kept left rows have matched; emit them if the join is a semi join."""
+        kept, firsts = np.unique(pairs[1], return_index=True)
+        partners = pairs[0][firsts]
+        others.mark_matched(kept)
+        if self._join.how != "semi":
+            return
+        for chosen, left in others.take(kept):
+            later = np.maximum(rows.times[partners[chosen]], others.times(kept[chosen]))
+            self._emit(self._results().of(left, None, bounds_ns), later, out)
+
+    # -- spans that have passed ---------------------------------------------------------------
+
+    def _release(self, watermark_ns: int, out: Output) -> None:
+        """Free the spans that have passed, in the order of their release."""
+        passed = sorted(
+            (release_ns, side, span)
+            for side in (LEFT, RIGHT)
+            for span in self._kept[side]
+            if (release_ns := self._spans.release_ns(side, span)) <= watermark_ns
+        )
+        for release_ns, side, span in passed:
+            kept = self._kept[side].pop(span)
+            if self._unmatched[side]:
+                self._emit_unmatched(side, span, release_ns, kept, out)
+            self._account(-kept.nbytes)
+
+    def _emit_unmatched(
+        self, side: int, span: int, release_ns: int, kept: KeptRows, out: Output
+    ) -> None:
+        rows = kept.unmatched()
+        if not len(rows):
+            return
+        for _, batch in kept.take(rows):
+            left, right = (None, batch) if side else (batch, None)
+            times = np.full(batch.num_rows, release_ns, np.int64)
+            self._emit(self._results().of(left, right, self._bounds(span)), times, out)
+
+    def _emit(self, rows: Batch, times: Int64s, out: Output) -> None:
+        # The watermark of what was passed on already must not be contradicted.
+        out.emit(rows, np.maximum(times, self._watermark_ns + 1))
+
+    def _bounds(self, span: int) -> Bounds:
+        return self._spans.bounds_ns(span) if isinstance(self._spans, WindowSpans) else None
+
+    def _account(self, nbytes: int) -> None:
+        """Take memory for state, or give it back."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        if nbytes > 0:
+            kept = sum(len(rows) for side in self._kept for rows in side.values())
+            budget.take(name, nbytes, kept)
+        elif nbytes:
+            budget.give_back(name, -nbytes)
+        self._taken_bytes += nbytes
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """New rows of one slice.
+
+    Attributes:
+        side: LEFT or RIGHT.
+        batch: their columns, owned.
+        hashes: of their keys, uint64 (n,).
+        times: their event times, int64 (n,).
+        nulls: which keys are null, bool (n,); None if none is.
+    """
+
+    side: int
+    batch: Batch
+    hashes: npt.NDArray[np.uint64]
+    times: Int64s
+    nulls: Bools | None
+
+    @classmethod
+    def of(
+        cls,
+        side: int,
+        batch: Batch,
+        hashes: npt.NDArray[np.uint64],
+        nulls: Bools | None,
+        chosen: Int64s | None,
+    ) -> NewRows:
+        """Return the chosen rows of a batch; all for None."""
+        if chosen is None:
+            part = batch if batch.owned else batch.copy()
+        else:
+            part, hashes = batch.take(chosen), hashes[chosen]
+            nulls = None if nulls is None else nulls[chosen]
+        assert part.times is not None  # checked while the topology was built
+        return cls(side, part, hashes, part.times, nulls)
+
+
+def _by_slice(slices: Int64s) -> Iterator[tuple[int, Int64s | None]]:
+    """Yield each slice and its rows; None for all."""
+    first = int(slices[0])
+    if (slices == first).all():
+        yield first, None
+        return
+    for slice_ in np.unique(slices).tolist():
+        yield slice_, np.flatnonzero(slices == slice_)

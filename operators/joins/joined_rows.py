@@ -1,0 +1,97 @@
+"""Makes the rows of a join of the rows of both sides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+
+if TYPE_CHECKING:
+    from ...transport.wire.types import DataType, Schema
+    from .join import Join
+
+__all__ = ["JoinedRows", "equal_keys"]
+
+_NS_PER_US = 1_000
+
+
+class JoinedRows:
+    """The rows that leave a join.
+
+    Args:
+        join: what was asked for.
+        left: the left columns.
+        right: the right columns.
+
+    Raises:
+        ExpressionError: as `Join.output_schema`.
+    """
+
+    def __init__(self, join: Join, left: Schema, right: Schema) -> None:
+        self.schema = join.output_schema(left, right)
+        self._join = join
+        self._left = left
+        self._right_names = () if join.only_left_columns else join.right_names(right.names)
+        self._right_types = [right.field(name).type for name in self._right_names]
+
+    def of(
+        self, left: Batch | None, right: Batch | None, bounds_ns: tuple[int, int] | None
+    ) -> Batch:
+        """Return joined rows.
+
+        Args:
+            left: the left rows; None: null, but for shared keys.
+            right: the right rows, as many; None: null, or not part of the result.
+            bounds_ns: start and end of their window; None in a join without windows.
+        """
+        known = right if left is None else left
+        assert known is not None
+        count = known.num_rows
+        columns = [self._bound(bound, count) for bound in bounds_ns or ()]
+        if left is not None:
+            columns += left.columns
+        else:
+            columns += [self._left_column(field.name, field.type, known) for field in self._left]
+        if right is None:
+            columns += [_nulls(kind, count) for kind in self._right_types]
+        else:
+            columns += [right.column(name) for name in self._right_names]
+        return Batch(self.schema, columns, count)
+
+    def _bound(self, bound_ns: int, count: int) -> Column:
+        return Column(self._join.window_type, np.full(count, bound_ns // _NS_PER_US, np.int64))
+
+    def _left_column(self, name: str, kind: DataType, right: Batch) -> Column:
+        shared = name in self._join.shared_keys
+        return right.column(name) if shared else _nulls(kind, right.num_rows)
+
+
+def equal_keys(left: Batch, right: Batch) -> npt.NDArray[np.bool_]:
+    """Return which rows have equal keys, bool (n,): NaN equals NaN, -0.0 equals 0.0.
+
+    Args:
+        left: the key columns of n rows, without nulls.
+        right: the columns to compare them with, one by one.
+    """
+    from pyarrow import compute
+
+    equal = np.ones(left.num_rows, np.bool_)
+    pairs = zip(left.columns, right.columns, left.to_arrow(), right.to_arrow(), strict=True)
+    for one, two, arrow_one, arrow_two in pairs:
+        if one.type.storage.kind == "f":
+            equal &= (one.data == two.data) | (np.isnan(one.data) & np.isnan(two.data))
+        else:
+            same = compute.equal(arrow_one, arrow_two)
+            equal &= same.to_numpy(zero_copy_only=False).astype(np.bool_)
+    return equal
+
+
+def _nulls(kind: DataType, count: int) -> Column:
+    none = np.zeros(count, np.bool_)
+    if kind.kind == "bytes":
+        return Column(kind, np.empty(0, np.uint8), np.zeros(count + 1, np.int32), none)
+    return Column(kind, np.zeros(count, kind.storage), None, none)

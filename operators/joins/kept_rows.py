@@ -1,0 +1,169 @@
+"""`KeptRows`: the rows of one side of a join in one span of time, found by the hash of their key.
+
+Columns are kept as batches, which are concatenated so that each is at least twice as large as the
+next one: a row is copied a logarithmic number of times, and a look-up meets few batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...transport.wire.batch import Batch
+from .kernels import END, NOT_LINKED, link, pair_up
+
+if TYPE_CHECKING:
+    Array = npt.NDArray[Any]
+
+__all__ = ["KeptRows"]
+
+Int64s = npt.NDArray[np.int64]
+Pairs = tuple[Int64s, Int64s]
+
+_PAIRS_MAX = 1 << 16
+_BATCH_BYTES_MAX = 256 << 20
+
+
+class KeptRows:
+    """Rows of one side in one span."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+        self._heads = np.full(1024, END, np.int32)
+        self._hashes = np.empty(0, np.uint64)
+        self._times = np.empty(0, np.int64)
+        self._following = np.empty(0, np.int32)
+        self._matched = np.empty(0, np.bool_)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory for columns and index."""
+        index = (self._heads, self._hashes, self._times, self._following, self._matched)
+        return sum(a.nbytes for a in index) + sum(batch.nbytes for batch in self._batches)
+
+    def add(
+        self, rows: Batch, hashes: Array, times: Int64s, nulls: Array | None, matched: Array
+    ) -> None:
+        """Keep rows.
+
+        Args:
+            rows: their columns, owned.
+            hashes: of their keys, uint64 (n,).
+            times: their event times, int64 (n,).
+            nulls: which keys are null, and so are found by nobody, bool (n,), or None.
+            matched: which have been joined already, bool (n,).
+        """
+        first, stop = self._count, self._count + rows.num_rows
+        self._reserve(stop)
+        self._hashes[first:stop] = hashes
+        self._times[first:stop] = times
+        self._matched[first:stop] = matched
+        self._following[first:stop] = END
+        if nulls is not None:
+            self._following[first:stop][nulls] = NOT_LINKED
+        self._count = stop
+        if stop > len(self._heads):
+            self._heads = np.full(2 * _power_of_two(stop), END, np.int32)
+            first = 0
+        link(self._hashes, self._heads, self._following, first, stop)
+        self._append(rows)
+
+    def pairs(
+        self,
+        rows: Int64s,
+        hashes: Array,
+        times: Int64s,
+        distance_ns: tuple[int, int] | None,
+        *,
+        only_unmatched: bool = False,
+        only_first: bool = False,
+    ) -> Iterator[Pairs]:
+        """Yield pairs of a new row and a kept one with equal hashes, in pieces; see `pair_up`."""
+        lower, upper = distance_ns or (0, 0)
+        at = np.array([0, END], np.int64)
+        while at[0] < len(rows):
+            new, kept = np.empty((2, _PAIRS_MAX), np.int64)
+            count = pair_up(
+                rows,
+                hashes,
+                times,
+                self._hashes,
+                self._times,
+                self._matched,
+                self._heads,
+                self._following,
+                lower,
+                upper,
+                distance_ns is None,
+                only_unmatched,
+                only_first,
+                at,
+                new,
+                kept,
+            )
+            if count:
+                yield new[:count], kept[:count]
+
+    def times(self, kept: Int64s) -> Int64s:
+        """Return the event times of kept rows."""
+        return self._times[kept]
+
+    def mark_matched(self, kept: Int64s) -> None:
+        """Mark rows as joined."""
+        self._matched[kept] = True
+
+    def unmatched(self) -> Int64s:
+        """Return the rows that have joined with none."""
+        return np.flatnonzero(~self._matched[: self._count])
+
+    def take(self, kept: Int64s) -> Iterator[tuple[Any, Batch]]:
+        """Yield kept rows by the batches that they are in.
+
+        Yields:
+            (chosen, rows): which of `kept`, an index into it, and their columns.
+        """
+        if len(self._batches) == 1:
+            yield slice(None), self._batches[0].take(kept)
+            return
+        first = 0
+        for batch in self._batches:
+            stop = first + batch.num_rows
+            chosen = np.flatnonzero((kept >= first) & (kept < stop))
+            if len(chosen):
+                yield chosen, batch.take(kept[chosen] - first)
+            first = stop
+
+    def _append(self, rows: Batch) -> None:
+        batches = self._batches
+        batches.append(rows)
+        merged = 1
+        while merged < len(batches):
+            before, after = batches[-merged - 1], sum(b.num_rows for b in batches[-merged:])
+            size = sum(b.nbytes for b in batches[-merged - 1 :])
+            if before.num_rows >= 2 * after or size > _BATCH_BYTES_MAX:
+                break
+            merged += 1
+        if merged > 1:
+            batches[-merged:] = [Batch.concat(batches[-merged:])]
+
+    def _reserve(self, count: int) -> None:
+        if count <= len(self._hashes):
+            return
+        size = max(_power_of_two(count), 1024)
+        for name in ("_hashes", "_times", "_following", "_matched"):
+            old = getattr(self, name)
+            new = np.empty(size, old.dtype)
+            new[: self._count] = old[: self._count]
+            setattr(self, name, new)
+
+
+def _power_of_two(count: int) -> int:
+    """Return the least power of two from `count` on."""
+    return 1 << (count - 1).bit_length()
