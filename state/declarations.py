@@ -148,8 +148,8 @@ def timer(clock: Literal["event", "processing"] = "event") -> Any:
     """Declare a timer: `set(when)`, `get()`, `clear()`; it calls `on_timer` once.
 
     Args:
-        clock: "event": it fires when the watermark reaches its time, and at the end of the input;
-            "processing": when the clock does.
+        clock: "event": it fires when the watermark reaches its time; "processing": when
+            the clock does. At the end of the input, all that are set fire.
 
     Raises:
         InputError: `clock` is neither.

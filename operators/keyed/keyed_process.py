@@ -141,14 +141,18 @@ class Keyed:
         self._fire("processing", now_ns, out)
 
     def close(self, out: Output) -> None:
-        """Let all timers fire that are still set: those of event time, then the others."""
-        end_ns = (1 << 63) - 1
-        self._fire("event", end_ns, out)
-        self._fire("processing", end_ns, out)
+        """Let all timers fire that are still set: those of event time, then the others.
 
-    def _fire(self, clock: str, until_ns: int, out: Output) -> None:
+        A timer that sets itself again fires up to the latest time for which its key had a timer: a
+        heartbeat would go on for ever.
+        """
+        end_ns = (1 << 63) - 1
+        self._fire("event", end_ns, out, at_end=True)
+        self._fire("processing", end_ns, out, at_end=True)
+
+    def _fire(self, clock: str, until_ns: int, out: Output, *, at_end: bool = False) -> None:
         if self._state is not None:
-            self._state.fire(clock, until_ns, self._call_timer, out, self._bind)
+            self._state.fire(clock, until_ns, self._call_timer, out, self._bind, at_end=at_end)
 
     def _call_timer(self, timer: TimerHandle, out: Output) -> None:
         call_method(self.on_timer, timer, out)
@@ -248,7 +252,8 @@ class KeyedProcess(Keyed, Process):
 
     A key whose values are all initial takes no memory. A timer of event time fires once all rows
     up to its time have come, and before the next row of its key, if rows come in event-time order;
-    else, and in the column form, with the watermark. At the end of the input, all fire.
+    else, and in the column form, with the watermark. At the end of the input, all that are set
+    fire; one that is set again then fires only up to the latest of these times.
     """
 
     def slots(self, batch: Batch) -> Slots:

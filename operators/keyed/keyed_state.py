@@ -134,6 +134,8 @@ class KeyedState:
         on_timer: OnTimer,
         out: Output,
         bind: Callable[[Any], None],
+        *,
+        at_end: bool = False,
     ) -> None:
         """Call `on_timer` for all timers up to a time, in order of time, then declaration, hash.
 
@@ -143,6 +145,8 @@ class KeyedState:
             on_timer: the user's method.
             out: receives what it emits; its time is set to that of each timer of event time.
             bind: is told each key before the call.
+            at_end: whether the input has ended: then a timer that `on_timer` sets again fires
+                only up to the latest time for which the key had a timer, so that this ends.
         """
         self.settle()
         due = self._due(clock, until_ns)
@@ -152,16 +156,22 @@ class KeyedState:
         columns = [column.to_pylist() for column in self.store.keys_of(slots).columns]
         keys = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True))
         same_clock = [n for n, t in enumerate(self._timers) if t.declaration.clock == clock]
+        fired: set[tuple[int, int]] = set()
+        latest_ns = {slot: time_ns for time_ns, _, _, slot in due}  # due is sorted by time
         while due:
             time_ns, which, hashed, slot = heapq.heappop(due)
             if self._times[which][slot] != time_ns:  # moved or cleared meanwhile
                 continue
+            if at_end:
+                fired.add((which, slot))
             self.cursor[0] = slot
             bind(keys[slot])
             self._fire_one(which, slot, on_timer, out)
             for other in same_clock:
                 again_ns = self._times[other][slot]
-                if again_ns != NO_TIME and again_ns <= until_ns:
+                if again_ns == NO_TIME or again_ns > until_ns:
+                    continue
+                if again_ns <= latest_ns[slot] or (other, slot) not in fired:
                     heapq.heappush(due, (again_ns, other, hashed, slot))
         self._touched.append(slots)
         self.settle()

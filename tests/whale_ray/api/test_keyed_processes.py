@@ -336,6 +336,32 @@ def test_a_timer_that_would_fire_for_ever_is_refused() -> None:
         process.on_watermark(10, Sink())
 
 
+@pytest.mark.parametrize("clock", ["event", "processing"])
+def test_at_the_end_of_the_input_a_heartbeat_goes_on_up_to_the_latest_timer(clock: Any) -> None:
+    fired = []
+
+    class Heartbeat(whale.KeyedProcess):
+        beat = state.timer(clock)
+        last = state.timer(clock)
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            self.beat.set(row.at)
+            if row.last is not None:
+                self.last.set(row.last)
+
+        def on_timer(self, timer: Any, out: Any) -> None:
+            fired.append((self.key.k, timer.name))
+            if timer is self.beat:
+                times[self.key.k] += 10
+                self.beat.set(times[self.key.k])
+
+    process = opened(Heartbeat)
+    times = {1: 10, 2: 5}
+    feed(process, [{"k": 1, "at": 10, "last": None}, {"k": 2, "at": 5, "last": 29}])
+    process.close(Sink())
+    assert fired == [(2, "beat"), (1, "beat"), (2, "beat"), (2, "beat"), (2, "last")]
+
+
 def test_a_timer_in_the_past_fires_with_the_next_watermark() -> None:
     fired = []
 
