@@ -22,7 +22,7 @@ from ..transport.wire.batch import Batch
 from . import history, index, values
 from .budget import StateBudget
 from .heap import ValueHeap
-from .keys import virtual_node_of
+from .keys import hash_words, virtual_node_of
 from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
 from .node_transfer import export_nodes, import_nodes
 from .records import RecordLayout
@@ -35,6 +35,18 @@ Hashes = npt.NDArray[np.uint64]
 
 _BUCKETS_MIN = 64
 _NO_NULLS = np.empty(0, np.uint32)
+
+
+class _OneKey:
+    """Room for one key of integers, and for its hash and record."""
+
+    def __init__(self, columns: int) -> None:
+        self.words = np.empty((1, columns), np.uint64)
+        self.address = int(self.words.ctypes.data)
+        self.cells = self.words[0].view(np.int64).data
+        self.hashes = np.empty(1, np.uint64)
+        self.slots = np.empty(1, np.int64)
+        self.slot = self.slots.data
 
 
 class KeyedStore(ValueHeap):
@@ -81,6 +93,7 @@ class KeyedStore(ValueHeap):
         self._place[index.NODE_BITS] = virtual_nodes.bit_length() - 1
         self._at = np.zeros(index.AT_WORDS, np.int64)
         self._at[index.SEGMENT] = 1
+        self._one = _OneKey(layout.fixed_words)
         self._seals: list[tuple[int, int]] = []
         self._settled = 0
         self._cleared: list[Cleared] = []
@@ -143,6 +156,26 @@ class KeyedStore(ValueHeap):
             words: uint64 (n, key columns).
         """
         return self._find_or_insert(hashes, words.ctypes.data, _NO_NULLS)
+
+    def slot_of_words(self, *words: int, insert: bool) -> int:
+        """Return the record of one key, the fast way; all key columns are 64-bit integers.
+
+        Args:
+            words: the key, signed.
+            insert: whether an absent key gets a record; else -1 is returned for it.
+        """
+        one = self._one
+        for column, word in enumerate(words):
+            one.cells[column] = word
+        hash_words(one.words, one.hashes)
+        if not insert:
+            table = (self._place, self._at, self._buckets, self._ranks)
+            index.find(*table, one.hashes, one.address, _NO_NULLS, one.slots)
+            return int(one.slot[0])
+        known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
+        if index.find_or_insert(*known, one.hashes, one.address, _NO_NULLS, one.slots, 0) < 0:
+            return int(self._find_or_insert(one.hashes, one.address, _NO_NULLS)[0])
+        return int(one.slot[0])
 
     def _find_or_insert(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
         slots = np.empty(len(hashes), np.int64)

@@ -41,21 +41,14 @@ class _Entries:
         self.store = KeyedStore(layout, budget, operator, virtual_nodes=virtual_nodes)
         self.values: Any = self.store.records["value"].data
         self.positions: Any = self.store.records["position"].data
-        self._words = np.empty((1, 2), np.uint64)
-        self._signed = self._words.view(np.int64)
-        self._hashes = np.empty(1, np.uint64)
 
     def find(self, owner: int, at: int) -> int:
         """Return the record of an entry, or -1."""
-        self._signed[0, 0], self._signed[0, 1] = owner, at
-        hash_words(self._words, self._hashes)
-        return int(self.store.find_words(self._hashes, self._words)[0])
+        return self.store.slot_of_words(owner, at, insert=False)
 
     def put(self, owner: int, at: int) -> int:
         """Return the record of an entry, a new one if there is none."""
-        self._signed[0, 0], self._signed[0, 1] = owner, at
-        hash_words(self._words, self._hashes)
-        return int(self.store.slots_of_words(self._hashes, self._words)[0])
+        return self.store.slot_of_words(owner, at, insert=True)
 
     def delete(self, slot: int) -> None:
         """Delete a record."""

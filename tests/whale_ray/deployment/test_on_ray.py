@@ -20,6 +20,7 @@ import pytest
 import whale_ray as whale
 from tests.runs import living
 from tests.transport.unix_transport import unix_transport
+from whale_ray import state
 from whale_ray.operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
 from whale_ray.transport.segment import SHM_DIRECTORY
 
@@ -67,6 +68,20 @@ class Count(whale.Process):
 ROWS = [{"k": i % 13, "v": i} for i in range(2000)]
 
 
+class CountOfKey(whale.KeyedProcess):
+    """The same with state by key, which a timer emits at the end of the input."""
+
+    n = state.count()
+    end = state.timer()
+
+    def on_row(self, row: Any, out: Any) -> None:
+        self.n.add(1)
+        self.end.set(2**62)
+
+    def on_timer(self, timer: Any, out: Any) -> None:
+        out.emit_row(k=self.key.k, n=self.n.get())
+
+
 def counting(
     process: Any = Count, sink: Any = None, rows: Any = ROWS, **options: Any
 ) -> whale.Topology:
@@ -81,9 +96,10 @@ def counting(
 EXPECTED = {k: sum(1 for i in range(0, 2000, 2) if i % 13 == k) for k in range(13)}
 
 
-def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any) -> None:
+@pytest.mark.parametrize("process", [Count, CountOfKey])
+def test_a_job_joins_a_running_ray_and_leaves_it_as_it_was(cluster: Any, process: Any) -> None:
     before = cluster.cluster_resources()
-    job = whale.submit(counting(), workers=2).wait(120)
+    job = whale.submit(counting(process), workers=2).wait(120)
     found = {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()}
     assert found == EXPECTED
     assert job.state == "finished"
