@@ -237,6 +237,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["run", "stock-exchange"],
             ["run", "options-market"],
             ["run", "nexmark"],
+            ["run", "yahoo"],
             ["stop"],
             ["bench"],
             ["simulate"],

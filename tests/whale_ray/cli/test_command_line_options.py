@@ -9,7 +9,8 @@ import pytest
 from whale_ray.cli.main import main
 from whale_ray.configs.settings import Settings
 
-RIDES, STOCKS, OPTIONS, NEXMARK = "ride-hailing", "stock-exchange", "options-market", "nexmark"
+RIDES, STOCKS, OPTIONS = "ride-hailing", "stock-exchange", "options-market"
+NEXMARK, YAHOO = "nexmark", "yahoo"
 SIZES = "give 1 to 4,096 instances"
 
 REFUSED = {
@@ -32,6 +33,13 @@ REFUSED = {
     f"{OPTIONS} --seconds 0": "--seconds is 0.0: give 0.01 to 86,400 seconds",
     f"{OPTIONS} --line-messages 0": "--line-messages is 0: give",
     f"{OPTIONS} --contracts 0": "--contracts is 0: give 1 to 1,000,000",
+    f"{YAHOO} --events 0": "--events is 0: give 1 to 1,000,000,000,000",
+    f"{YAHOO} --campaigns 0": "--campaigns is 0: give 1 to 100,000",
+    f"{YAHOO} --parallelism 0": f"--parallelism is 0: {SIZES}",
+    f"{YAHOO} --window 0": "--window is '0': write a number and a unit, such as '10 seconds'",
+    f"{YAHOO} --window 0s": "--window is '0s'",
+    f"{YAHOO} --window=-5seconds": "--window is '-5seconds'",
+    f"{YAHOO} --window 1month": "--window is '1month': months and years differ in length",
     f"{NEXMARK} --events 0": "--events is 0: give 1 to 1,000,000,000,000",
     f"{NEXMARK} --events-per-s 0": "--events-per-s is 0: give 1 to 1,000,000",
     f"{NEXMARK} --seed -1": "--seed is -1: give 0 to 9,223,372,036,854,775,807",
@@ -39,7 +47,7 @@ REFUSED = {
     f"{NEXMARK} --query 6": "argument --query: unknown '6' (did you mean 16?); there are 0, 1, 2, ",
     **{
         f"{app} --workers -3": "--workers must lie between 0 and 4,096, not -3"
-        for app in (RIDES, STOCKS, OPTIONS, NEXMARK)
+        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO)
     },
     f"{RIDES} --on processes --workers 2 --set runtime.hosts=3": "runtime.hosts=3, but there are"
     " only 2 workers: use --workers 3 or more, or fewer hosts",
@@ -49,6 +57,8 @@ REFUSED = {
     f"{RIDES} --data . --vehicles 5": "--vehicles means nothing with --data; leave one of them out",
     f"{RIDES} --data . --hours=24": "--hours means nothing with --data; leave one of them out",
     f"{RIDES} --seed 1 --data .": "--seed means nothing with --data; leave one of them out",
+    f"{YAHOO} --data . --campaigns 5": "--campaigns means nothing with --data; leave one of them"
+    " out",
     f"{NEXMARK} --data . --events 5": "--events means nothing with --data; leave one of them out",
     f"{STOCKS} --data . --symbols 5": "--symbols means nothing with --data; leave one of them out",
     f"{STOCKS} --data . --seed 5": "--seed means nothing with --data; leave one of them out",

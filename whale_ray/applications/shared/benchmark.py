@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
 
-__all__ = ["SINK", "Benchmark", "add_common"]
+__all__ = ["SINK", "Benchmark", "add_common", "given_stream"]
 
 SINK = "out"
 """The id of the sink."""
@@ -80,7 +80,7 @@ class Benchmark:
         from ... import sources
 
         if options.data is not None:
-            return sources.parquet(str(_given(Path(options.data), name)))
+            return sources.parquet(str(given_stream(Path(options.data), name)))
         if options.detach:  # the job outlives this command
             (folder,) = shared.kept_input_folders(options, name)
         else:
@@ -128,7 +128,7 @@ def add_common(parser: Parser, output: str) -> None:
     add_settings(parser)
 
 
-def _given(folder: Path, name: str) -> Path:
+def given_stream(folder: Path, name: str) -> Path:
     """Return the file or folder of a stream in the user's folder; raises InputError."""
     for path in (folder / f"{name}.parquet", folder / name):
         if path.exists():

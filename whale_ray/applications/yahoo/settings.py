@@ -1,0 +1,30 @@
+"""Settings of the generator, with the benchmark's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..shared.ranges import check_whole
+
+__all__ = ["YahooSettings"]
+
+
+@dataclass(frozen=True)
+class YahooSettings:
+    """How many events to generate, and of how many advertisements.
+
+    Raises:
+        SettingsError: a value lies outside its range.
+    """
+
+    events: int = 10_000_000
+    """Views, clicks and purchases together, 10 ms apart in event time."""
+    campaigns: int = 100
+    """Each has ten advertisements."""
+    seed: int = 1
+    """The same settings give the same rows."""
+
+    def __post_init__(self) -> None:
+        check_whole("events", self.events, 1, 10**12)
+        check_whole("campaigns", self.campaigns, 1, 100_000)
+        check_whole("seed", self.seed, 0, 2**63 - 1)
