@@ -23,7 +23,7 @@ __all__ = ["SlotCache"]
 Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
-_ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 16
+_ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 18
 _HASH, _SLICE, _SLOT = 0, 1, 2
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NO_VALIDITY = np.empty(0, np.bool_)
