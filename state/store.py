@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..configs.errors import StateFullError
 from ..transport.wire.batch import Batch
 from . import history, index, values
 from .budget import StateBudget
@@ -387,6 +388,13 @@ class KeyedStore(ValueHeap):
         chunk = self._log.take(wanted, segment, len(self))
         self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
         first, stop = -(-chunk.start // size), chunk.stop // size
+        if stop > len(self.records):
+            self._log.free(chunk)
+            msg = (
+                f"operator {self._name!r}: its state of {len(self):,} keys on one worker reaches"
+                f" the limit of {len(self.records):,} records: run more workers"
+            )
+            raise StateFullError(msg)
         self._extents.append(Extent(chunk, segment, first, first))
         self._at[index.NEXT], self._at[index.STOP] = first, stop
 

@@ -297,6 +297,17 @@ def test_the_error_of_a_full_budget_names_operator_keys_bytes_and_setting() -> N
     )
 
 
+def test_records_are_numbered_by_32_bits() -> None:
+    store = integers_store()
+    insert(store, np.arange(1000))
+    store.records = store.records[:5000]  # a mapping of 2³² records takes too long to fill
+    with pytest.raises(
+        StateFullError, match="reaches the limit of 5,000 records: run more workers"
+    ):
+        insert(store, np.arange(100_000))
+    assert store.nbytes == store._budget.used_by("counts")
+
+
 def test_a_key_that_changes_its_type_is_refused() -> None:
     store = integers_store()
     batch = Batch.from_pydict({"k": np.arange(3, dtype=np.int32)})
