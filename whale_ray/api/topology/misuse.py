@@ -27,7 +27,17 @@ STREAM_METHODS = frozenset(
     {
         *GROUPINGS,
         *TRANSFORMS,
-        *("connect", "group_by", "join", "process", "side_output", "sink", "union", "via"),
+        *(
+            "connect",
+            "drop_duplicates",
+            "group_by",
+            "join",
+            "process",
+            "side_output",
+            "sink",
+            "union",
+            "via",
+        ),
     }
 )
 """The methods of all kinds of streams."""
@@ -57,6 +67,10 @@ OTHER_NAMES: Mapping[str, str] = {
     "coGroup": "connect",
     "unionAll": "union",
     "unionByName": "union",
+    "distinct": "drop_duplicates",
+    "dropDuplicates": "drop_duplicates",
+    "dropDuplicatesWithinWatermark": "drop_duplicates",
+    "unique": "drop_duplicates",
     "concat": "union",
     "merge": "union",
     "stateful_map": "key_by('column').process(…)",
@@ -86,10 +100,6 @@ _JOINS = (
     " within=whale.window('12 hours')), or write left.key_by('id').connect(right.key_by('id'))"
     ".process(Match), where Match derives from whale.CoProcess and keeps the rows that wait"
 )
-_DISTINCT = (
-    "it does not exist yet: write stream.key_by('column').process(First), where First derives from"
-    " whale.Process and keeps the keys that it has seen"
-)
 _ROWS = (
     "a stream has no rows before its topology runs: end it with .sink(whale.sinks.collect(),"
     " id='out'), then whale.run(topology).results('out').to_pandas()"
@@ -106,6 +116,7 @@ _TWICE = "there is nothing to do: any number of operators may read a stream"
 _UNGROUPED = {
     "union": "group what union returns, a.union(b).key_by('column')",
     "join": "leave out that grouping, a.join(b, on='column', within=…)",
+    "drop_duplicates": "leave out that grouping, it groups by its columns",
 }
 """What to do about a grouped stream, by the method that takes none."""
 
@@ -124,7 +135,6 @@ INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(
         ("join_asof", "join_table", "join_window", "crossJoin", "interval_join"), _JOINS
     ),
-    **dict.fromkeys(("distinct", "drop_duplicates", "dropDuplicates", "unique"), _DISTINCT),
     **dict.fromkeys(
         (
             *("show", "head", "take", "take_all", "first", "limit", "collect", "toPandas"),

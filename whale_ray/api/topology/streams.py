@@ -32,6 +32,7 @@ from ...plan.logical import LEFT, MAIN, Input, OnBadRows
 from . import misuse
 from .aggregations import GroupedRows
 from .checks import check_choice, check_function, mistake
+from .deduplications import add_drop_duplicates
 from .grouped import GroupedStream
 from .joins import add_join
 from .known import check_columns, kind_of_key
@@ -185,6 +186,33 @@ class Stream(ReadableStream):
         sides = (self._side_of(join_id, "join", self), self._side_of(join_id, "join", other))
         operator_id = add_join(
             self._registry, sides, on, within, how, id, allowed_lateness, parallelism
+        )
+        return self._output_of(operator_id)
+
+    def drop_duplicates(
+        self,
+        *columns: str,
+        within: Duration,
+        id: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Pass on the first row of each key: `drop_duplicates("auction", within="10 minutes")`.
+
+        A row is dropped if a row of its key that was passed on lies less than `within` before or
+        after it in event time. Nulls are equal, NaN equals NaN, and -0.0 equals 0.0. Rows behind
+        the watermark are the output `.late`.
+
+        Args:
+            columns: those in which duplicates are equal; by default all.
+            within: "10 minutes", a `timedelta`, or milliseconds; keys are kept for so long.
+            id: the id of the operator; by default "drop-duplicates-1" and so on.
+            parallelism: the number of instances; by default one per worker.
+
+        Raises:
+            TopologyError: an argument is not valid; the message says how to correct it.
+        """
+        operator_id = add_drop_duplicates(
+            self._registry, self._input(), columns, within, id, parallelism
         )
         return self._output_of(operator_id)
 

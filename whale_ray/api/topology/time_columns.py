@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from ...operators.joins.deduplication import Deduplication
 from ...operators.joins.join import Join
 from ...operators.windows.grouping import WINDOW_END, WindowedGrouping
 from ...operators.windows.specifications import SessionWindow
 from ...plan.logical import MAIN, OperatorKind, OutputKey
 from .registry import Registry
+
+_KEEPING_TIMES = (WindowedGrouping, Join, Deduplication)
+"""Operators whose results have event times of the rows that they take, or of windows."""
 
 
 def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] | None:
@@ -25,7 +29,7 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
         return frozenset({WINDOW_END}) if has_end else None
     if isinstance(node.payload, Join) and output == MAIN and node.payload.has_window_columns:
         return frozenset({WINDOW_END})
-    if node.kind.is_stateful and not isinstance(node.payload, (WindowedGrouping, Join)):
+    if node.kind.is_stateful and not isinstance(node.payload, _KEEPING_TIMES):
         return None
     found: set[str] = set()
     for feed in node.inputs:
