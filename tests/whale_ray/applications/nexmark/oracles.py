@@ -37,6 +37,14 @@ SQL: Mapping[str, str] = {
     "0": "SELECT auction, bidder, price, date_time, extra FROM bids",
     "1": "SELECT auction, bidder, price * 0.908::DOUBLE AS price, date_time, extra FROM bids",
     "2": "SELECT auction, price FROM bids WHERE auction % 123 = 0",
+    "3": """
+        SELECT name, city, state, auctions.id FROM persons JOIN auctions ON persons.id = seller
+        WHERE category = 10 AND state IN ('OR', 'ID', 'CA')""",
+    "4": """
+        WITH final AS (
+            SELECT id, category, max(price) AS final FROM auctions JOIN bids ON id = auction
+            WHERE bids.date_time BETWEEN auctions.date_time AND expires GROUP BY id, category)
+        SELECT category, sum(final)::DOUBLE / count(*) AS avg_final FROM final GROUP BY category""",
     "5": """
         WITH hops AS (
             SELECT auction, time_bucket(INTERVAL '2 seconds', date_time)
@@ -47,6 +55,19 @@ SQL: Mapping[str, str] = {
         FROM counts QUALIFY num = max(num) OVER (PARTITION BY window_start)""",
     "7": _HIGHEST,
     "7-one-to-many": _HIGHEST,
+    "8": """
+        SELECT DISTINCT persons.id, name, time_bucket(INTERVAL '10 seconds', persons.date_time)
+            AS window_start
+        FROM persons JOIN auctions ON persons.id = seller
+            AND time_bucket(INTERVAL '10 seconds', persons.date_time)
+                = time_bucket(INTERVAL '10 seconds', auctions.date_time)""",
+    "9": """
+        SELECT id, item_name, description, initial_bid, reserve, auctions.date_time, expires,
+            seller, category, auctions.extra, bidder, price, bids.date_time AS bid_time,
+            bids.extra AS bid_extra
+        FROM auctions JOIN bids ON id = auction
+        WHERE bids.date_time BETWEEN auctions.date_time AND expires QUALIFY row_number()
+            OVER (PARTITION BY id ORDER BY price DESC, bids.date_time) = 1""",
     "11": """
         WITH marked AS (
             SELECT bidder, date_time, coalesce(date_time - lag(date_time) OVER keyed
@@ -73,6 +94,11 @@ SQL: Mapping[str, str] = {
         QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC) = 1""",
     "19": """SELECT * EXCLUDE arrival FROM bids QUALIFY row_number()
         OVER (PARTITION BY auction ORDER BY price DESC, arrival) <= 10""",
+    "20": """
+        SELECT auction, bidder, price, channel, url, bids.date_time, bids.extra, id, item_name,
+            description, initial_bid, reserve, auctions.date_time AS auction_time, expires, seller,
+            category, auctions.extra AS auction_extra
+        FROM bids JOIN auctions ON auction = id WHERE category = 10""",
 }
 """The name of a query → its SQL, with the columns in the order of the query's result."""
 

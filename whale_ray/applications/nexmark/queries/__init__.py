@@ -13,9 +13,13 @@ from . import (
     q00,
     q01,
     q02,
+    q03,
+    q04,
     q05,
     q07,
     q07_one_to_many,
+    q08,
+    q09,
     q11,
     q14,
     q15,
@@ -23,6 +27,7 @@ from . import (
     q17,
     q18,
     q19,
+    q20,
 )
 
 if TYPE_CHECKING:
@@ -36,9 +41,13 @@ QUERIES: Mapping[str, Callable[[Inputs], Stream]] = MappingProxyType(
         "0": q00.build,
         "1": q01.build,
         "2": q02.build,
+        "3": q03.build,
+        "4": q04.build,
         "5": q05.build,
         "7": q07.build,
         "7-one-to-many": q07_one_to_many.build,
+        "8": q08.build,
+        "9": q09.build,
         "11": q11.build,
         "14": q14.build,
         "15": q15.build,
@@ -46,6 +55,7 @@ QUERIES: Mapping[str, Callable[[Inputs], Stream]] = MappingProxyType(
         "17": q17.build,
         "18": q18.build,
         "19": q19.build,
+        "20": q20.build,
     }
 )
 """The name of a query → the function that adds it, and returns its result."""
