@@ -8,7 +8,8 @@ table: a row whose group is in it costs a comparison, and no look at the index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ class GroupState:
         more: Sequence[RecordField] = (),
     ) -> None:
         fields = [RecordField(CHANGED, np.dtype(np.uint8)), *more]
+        self._budget, self._operator = context.state_budget, context.operator_id
         self._kept: list[_Kept] = []
         for number, accumulator in enumerate(accumulators):
             names, objects = {}, {}
@@ -77,6 +79,7 @@ class GroupState:
             virtual_nodes=context.virtual_nodes,
         )
         self._stores: dict[int, KeyedStore] = {}
+        self._empty: list[KeyedStore] = []  # of freed slices, to be used again
         self._cache = SlotCache(keys)
         self.slices_changed = False
 
@@ -97,9 +100,8 @@ class GroupState:
         total = sum(store.nbytes for store in self._stores.values())
         for number, kept in enumerate(self._kept):
             if kept.objects:
-                state = self.state(number)
                 for slice_ in self._stores:
-                    total += kept.accumulator.object_bytes(state, self.scan(slice_))
+                    total += self._object_bytes(number, self.scan(slice_))
         return total
 
     def slots(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
@@ -150,9 +152,7 @@ class GroupState:
 
     def delete(self, slots: Int64s) -> None:
         """Drop single groups, all of one slice; their keys must not come back."""
-        for kept in self._kept:
-            for objects in kept.objects.values():
-                objects.drop(slots)
+        self._drop_objects(slots)
         for store in self._stores.values():
             store.delete(slots)
 
@@ -161,17 +161,16 @@ class GroupState:
         store = self._stores.pop(slice_, None)
         if store is None:
             return
-        slots = store.scan()[0]
-        for kept in self._kept:
-            for objects in kept.objects.values():
-                objects.drop(slots)
+        self._drop_objects(store.scan()[0])
         store.clear()
+        self._empty.append(store)
         self.slices_changed = True
 
     def _store(self, slice_: int) -> KeyedStore:
         store = self._stores.get(slice_)
         if store is None:
-            store = self._stores[slice_] = self._spare.sibling()
+            store = self._empty.pop() if self._empty else self._spare.sibling()
+            self._stores[slice_] = store
             self.slices_changed = True
         return store
 
@@ -188,12 +187,42 @@ class GroupState:
     ) -> None:
         """Add rows to their groups: for each accumulator the columns that it reads."""
         for number, columns in enumerate(inputs):
-            self._kept[number].accumulator.update(self.state(number), slots, columns, times)
+            accumulator = self._kept[number].accumulator
+            with self._charging(number, slots):
+                accumulator.update(self.state(number), slots, columns, times)
 
     def merge(self, slots: Int64s, other: GroupState, other_slots: Int64s) -> None:
         """Add groups of another state with the same accumulators."""
         for number, kept in enumerate(self._kept):
-            kept.accumulator.merge(self.state(number), slots, other.state(number), other_slots)
+            with self._charging(number, slots):
+                kept.accumulator.merge(self.state(number), slots, other.state(number), other_slots)
+
+    @contextmanager
+    def _charging(self, number: int, slots: Int64s) -> Iterator[None]:
+        """Charge the budget for what the objects of these groups grow by in the block."""
+        if not self._kept[number].objects:
+            yield
+            return
+        touched = np.unique(slots)
+        before = self._object_bytes(number, touched)
+        yield
+        self._charge(self._object_bytes(number, touched) - before)
+
+    def _object_bytes(self, number: int, slots: Int64s) -> int:
+        return self._kept[number].accumulator.object_bytes(self.state(number), slots)
+
+    def _charge(self, nbytes: int) -> None:
+        if nbytes > 0:
+            self._budget.take(self._operator, nbytes, len(self))
+        elif nbytes:
+            self._budget.give_back(self._operator, -nbytes)
+
+    def _drop_objects(self, slots: Int64s) -> None:
+        for number, kept in enumerate(self._kept):
+            if kept.objects:
+                self._charge(-self._object_bytes(number, slots))
+            for objects in kept.objects.values():
+                objects.drop(slots)
 
     def finish(self, number: int, slots: Int64s) -> Column:
         """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""

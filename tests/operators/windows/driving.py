@@ -95,7 +95,8 @@ def batch_of(events: Sequence[Event]) -> Batch:
 def drive(process: Process, batches: Sequence[tuple[Sequence[Event], int]]) -> Emitted:
     """Hand over batches, each with the watermark behind it, then the end."""
     out = Emitted()
-    process.open(instance_context(operator_id="windows"))
+    context = instance_context(operator_id="windows")
+    process.open(context)
     for events, watermark_ns in batches:
         if events:
             process.on_batch(batch_of(events), out)
@@ -103,6 +104,8 @@ def drive(process: Process, batches: Sequence[tuple[Sequence[Event], int]]) -> E
             process.on_watermark(watermark_ns, out)
             out.watermark_ns = watermark_ns
     process.close(out)
+    # What is left are the first chunks and indexes of stores, none of it for rows.
+    assert context.state_budget.used_bytes <= 1 << 20
     return out
 
 

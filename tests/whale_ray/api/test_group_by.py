@@ -310,3 +310,16 @@ def test_changed_rows_come_at_most_every_trigger() -> None:
     job = whale.run(topology, clock=clock, settings={"transport.wtl_ms": 0})
     found = [(row["key"], row["rows"]) for row in job.results("out").to_arrow().to_pylist()]
     assert found == [(1, 2), (1, 4), (2, 1), (1, 5)]
+
+
+@pytest.mark.parametrize("aggregate", [F.count(), F.count_distinct("n")], ids=str)
+def test_state_beyond_its_budget_names_operator_and_setting(aggregate: Any) -> None:
+    topology = whale.Topology("full")
+    rows = pa.table({"n": range(100_000), "one": [1] * 100_000})
+    stream = topology.source(whale.sources.arrow(rows), id="rows")
+    key = "n" if aggregate.output_name == "count(*)" else "one"
+    stream.group_by(key).agg(aggregate, id="counts", output_mode="append").sink(
+        whale.sinks.collect(), id="out"
+    )
+    with pytest.raises(whale.errors.StateFullError, match="'counts'.*runtime.state_bytes"):
+        whale.run(topology, settings={"runtime.state_bytes": 1 << 20})
