@@ -78,6 +78,8 @@ def _total(aggregate: Aggregate, kind: DataType, mean: bool) -> Accumulator:
 
 
 def _refused(aggregate: Aggregate, kind: DataType, taken: str) -> ExpressionError:
+    if kind.family == "uint64" and "integers" in taken:
+        taken = taken.replace("integers", "integers up to 63 bits")
     return ExpressionError(
         f"{aggregate} of a column of type {kind}: {aggregate.function} takes {taken}; cast it"
     )

@@ -21,6 +21,7 @@ from ..process import Output
 from .aggregation import Aggregation
 from .grouping import LATE
 from .row_windows import NO_WATERMARK_NS, RowWindows
+from .slices import beyond_years
 from .specifications import SessionWindow
 from .window_pool import NONE
 
@@ -58,12 +59,16 @@ class SessionWindows(RowWindows):
     def _assigned(self, batch: Batch, slots: Int64s, out: Output) -> tuple[Batch, Int64s]:
         pool, times = self.pool, batch.times
         assert times is not None  # checked while the topology was built
+        highest_ns = _LATEST_NS - self._gap_ns
+        if len(times) and (times.min() < -highest_ns or times.max() > highest_ns):
+            beyond = (times < -highest_ns) | (times > highest_ns)
+            raise beyond_years(batch, int(np.argmax(beyond)))
         windows = np.empty(len(times), np.int64)
         merges = np.empty((len(times), 2), np.int64)
         # A session that ends at the watermark or before takes no rows, if there is none to extend.
         closed_ns = NO_WATERMARK_NS
         if self._watermark_ns != NO_WATERMARK_NS:
-            closed_ns = self._watermark_ns - self._gap_ns
+            closed_ns = max(self._watermark_ns - self._gap_ns, NO_WATERMARK_NS)
         row = merged = 0
         while row < len(times):
             pool.take_spare(0)
@@ -175,7 +180,7 @@ def _assign(
         before, session = np.int64(NONE), first[key]
         while session != NONE:
             after = following[session]
-            if time - last[session] <= gap and start[session] - time <= gap:
+            if time - gap <= last[session] and start[session] <= time + gap:
                 if into == NONE:
                     into = session
                     start[into] = min(start[into], time)

@@ -27,7 +27,7 @@ from .specifications import TimeWindow
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["ColumnSlices", "Slices", "TimeSlices", "WholeInput", "slices_of"]
+__all__ = ["ColumnSlices", "Slices", "TimeSlices", "WholeInput", "beyond_years", "slices_of"]
 
 _NS_PER_US = 1_000
 _LATEST_NS = (1 << 63) - 1
@@ -85,16 +85,12 @@ class TimeSlices(Slices):
         times = batch.times
         assert times is not None  # checked while the topology was built
         slices = np.empty(len(times), np.int64)
-        margin = 2 * self._window.size_ns
         wrong = _slices_of_times(
-            times, self._window.start_ns, self._slide, self._rest, margin, slices
+            *(times, self._window.start_ns, self._slide, self._rest),
+            *(self._window.size_ns, slices),
         )
         if wrong >= 0:
-            msg = (
-                f"a window at {np.datetime64(int(times[wrong]), 'ns')} would leave the years 1677"
-                f" to 2262: correct the event time of {batch.preview(wrong)}"
-            )
-            raise BadRowError(msg)
+            raise beyond_years(batch, wrong)
         return slices
 
     def windows_of(self, slice_: int) -> range:
@@ -213,16 +209,24 @@ def slices_of(asked: WindowedGrouping) -> Slices:
     return ColumnSlices(WINDOW_END, asked.of_sessions) if asked.within_windows else WholeInput()
 
 
+def beyond_years(batch: Batch, row: int) -> BadRowError:
+    """Return the error for a row whose window does not fit into 64-bit nanoseconds."""
+    assert batch.times is not None
+    time = np.datetime64(int(batch.times[row]), "ns")
+    return BadRowError(
+        f"a window at {time} would leave the years 1677 to 2262: shorten it, or correct the event"
+        f" time of {batch.preview(row)}"
+    )
+
+
 @njit(cache=True, nogil=True)
-def _slices_of_times(
-    times: Any, origin: Any, slide: Any, rest: Any, margin: Any, slices: Any
-) -> int:
+def _slices_of_times(times: Any, origin: Any, slide: Any, rest: Any, size: Any, slices: Any) -> int:
     """Write the slice of each time; return the first row too near the ends of int64, else −1.
 
     A division of integers takes longer than all else here: a product of floats is off by one or
     two at most, since a slide has at least 1,000 ns.
     """
-    lowest, highest = -_LATEST_NS + margin, _LATEST_NS - margin
+    lowest, highest = -_LATEST_NS + size, _LATEST_NS - size
     per_ns = 1.0 / slide
     for row in range(len(times)):
         if times[row] < lowest or times[row] > highest:

@@ -141,7 +141,9 @@ class TimeWindows(Process):
     def _note_time(self, batch: Batch) -> None:
         """Keep the latest event time of all rows."""
         if batch.times is not None:
-            self._latest_ns = max(int(batch.times.max()), self._latest_ns or NO_WATERMARK_NS)
+            latest_ns = int(batch.times.max())
+            if self._latest_ns is None or latest_ns > self._latest_ns:
+                self._latest_ns = latest_ns
 
     def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
         """Emit rows of a window: 1 ns before its end, without one at the latest time so far.

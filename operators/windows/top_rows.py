@@ -133,6 +133,8 @@ class TopRows(TimeWindows):
 def _ranks(column: Column) -> Int64s:
     """Return the rank of each value, equal for equal ones, 0 for null; NaN has the greatest."""
     values = column_to_arrow(column)
+    if pa.types.is_float16(values.type):  # Arrow ranks none
+        values = values.cast(pa.float32())
     if pa.types.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 equals 0.0
     ranks = pc.rank(values, "ascending", tiebreaker="dense").to_numpy().astype(np.int64)

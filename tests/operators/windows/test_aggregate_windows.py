@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows import model
-from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, check, drive
+from tests.operators.windows.driving import AGGREGATES, EPOCH, arrivals, bounds, check, drive
 from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregate_windows import AggregateWindows
 from whale_ray.operators.windows.aggregation import Aggregation
@@ -136,3 +136,29 @@ def test_a_time_at_the_end_of_what_nanoseconds_can_tell_is_refused():
     process = AggregateWindows(Aggregation(("key",), window, (F.count(),)))
     with pytest.raises(BadRowError, match="would leave the years 1677 to 2262"):
         drive(process, [([model.Event(2**63 - 2, 1, 1, None, None)], 0)])
+
+
+DAY = 86_400 * 1_000_000 * US
+
+
+@pytest.mark.parametrize("slide_days", [73_000, 36_500, 50_000])
+def test_windows_of_centuries(slide_days):
+    window = TimeWindow("time", 73_000 * DAY, slide_days * DAY, 0)
+    process = AggregateWindows(Aggregation(("key",), window, (F.count(),)))
+    out = drive(process, [([model.Event(at * DAY, 1, 1, None, None) for at in (0, 1, 20_000)], 0)])
+    starts = [(row["window_start"] - EPOCH).days for row in out.rows]
+    assert starts == [at for at in (-slide_days, 0) if at > -73_000]
+    assert {row["count(*)"] for row in out.rows} == {3}
+
+
+def test_a_window_longer_than_what_nanoseconds_can_tell_is_refused():
+    window = TimeWindow("time", 106_000 * DAY, 106_000 * DAY, 0)
+    process = AggregateWindows(Aggregation(("key",), window, (F.count(),)))
+    with pytest.raises(BadRowError, match="at 2119-.* shorten it, or correct the event time of {"):
+        drive(process, [([model.Event(54_500 * DAY, 1, 1, None, None)], 0)])
+
+
+def test_without_a_window_results_have_the_latest_time_of_all_rows():
+    asked = Aggregation(("key",), None, (F.count(),), output_mode="update")
+    batches = [([model.Event(time, 1, 1, None, None)], -(10**9)) for time in (-9, 0, -5)]
+    assert drive(AggregateWindows(asked), batches).times == [-9, 0, 0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operators.windows import model
 from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, check, drive
+from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.count_windows import CountWindows
 from whale_ray.operators.windows.session_windows import SessionWindows
@@ -68,3 +70,20 @@ def test_a_day_of_sessions_leaves_nothing_behind():
     out = drive(process, batches)
     assert len(out.rows) == 50
     assert max(sizes[300:]) <= max(sizes[:300])
+
+
+def test_a_session_that_would_end_beyond_what_nanoseconds_can_tell_is_refused():
+    year = 365 * 86_400 * 1_000_000 * US
+    process = SessionWindows(Aggregation(("key",), SessionWindow("time", 250 * year), AGGREGATES))
+    near, far = (model.Event(at * year, 1, 1, 0.5, "text") for at in (40, 50))
+    assert len(drive(process, [([near], 0)]).rows) == 1
+    with pytest.raises(BadRowError, match="at 2019-12-20.* would leave the years 1677 to 2262"):
+        drive(process, [([near, far], 0)])
+    with pytest.raises(BadRowError, match="would leave the years 1677 to 2262"):
+        drive(process, [([model.Event(-50 * year, 1, 1, 0.5, "text")], 0)])
+
+
+def test_sessions_far_apart_are_not_one():
+    process = SessionWindows(Aggregation(("key",), SessionWindow("time", 10 * US), AGGREGATES))
+    ends = [model.Event(at, 1, 1, 0.5, "text") for at in (-(2**63) + 10**6, 2**63 - 10**6)]
+    assert len(drive(process, [(ends, 0)]).rows) == 2

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -87,6 +88,27 @@ def test_the_top_rows_of_each_window(with_ties: bool) -> None:
     assert sorted(row[:2] + row[3:] for row in found) == sorted(r[:2] + r[3:] for r in expected)
     if with_ties:
         assert found == sorted(expected, key=repr)
+
+
+def test_the_top_rows_by_halves() -> None:
+    halves = np.array([1, np.nan, 0, -0.0, 2], np.float16)
+    topology = whale.Topology("top")
+    source = topology.source(whale.sources.arrow(pa.table({"key": [1] * 5, "half": halves})))
+    source.group_by("key").top_n(3, by="half").sink(whale.sinks.collect(), id="out")
+    found = whale.run(topology).results("out").to_arrow()["half"].to_numpy()
+    np.testing.assert_array_equal(found, [np.nan, 2, 1])
+
+
+def test_uint64_is_cast_before_it_is_added() -> None:
+    topology = whale.Topology("large")
+    source = topology.source(whale.sources.arrow(pa.table({"n": pa.array([2**64 - 1], "uint64")})))
+    with pytest.raises(
+        TopologyError, match=r"uint64: sum takes integers up to 63 bits, .* cast it"
+    ):
+        source.group_by("n").agg(F.sum("n"))
+    exact = source.group_by("n").agg(F.sum(whale.col("n").cast("decimal(20, 0)")).alias("sum"))
+    exact.sink(whale.sinks.collect(), id="out")
+    assert rows_of(whale.run(topology)) == [(2**64 - 1, 2**64 - 1)]
 
 
 def test_the_top_rows_of_time_windows_and_of_keys() -> None:
@@ -217,6 +239,10 @@ TEN = whale.window("moment", "10 seconds")
         (lambda s: s.group_by(TEN).agg(whale.col("price")), "takes aggregates of whale.functions"),
         (lambda s: s.group_by(TEN).agg(F.sum("prize")), "did you mean 'price'"),
         (lambda s: s.group_by(TEN).agg(F.sum("moment")), "takes integers, floats and decimals"),
+        (
+            lambda s: s.group_by(TEN).agg(F.count(), parallelism=3),
+            "group_by sends every row to one",
+        ),
         (lambda s: s.group_by("price").agg(F.sum("moment").alias("price")), "column 'price' twice"),
         (lambda s: s.group_by(TEN).agg(F.count().alias("window_end")), "the window makes a column"),
         (lambda s: s.group_by(TEN).agg(F.count(), output_mode="complete"), "output_mode"),

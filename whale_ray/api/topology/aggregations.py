@@ -173,6 +173,7 @@ class GroupedRows:
             outputs=OUTPUTS,
             late_outputs=(LATE,),
             takes_late_rows=True,
+            order_reason="it takes rows in any order",
             location=caller_location(),
         )
         registry.add(node, _known_result(operator_id, asked, known), known)

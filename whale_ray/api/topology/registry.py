@@ -71,10 +71,13 @@ class Registry:
         check_parallelism(node.id, node.parallelism)
         single = any(isinstance(feed.grouping, Global) for feed in node.inputs)
         if single and node.parallelism not in (None, 1):
+            one, fix = "global_() sends every row to", "group by key_by, shuffle or broadcast"
+            if node.verb in ("agg", "top_n"):
+                one, fix = "without a column, group_by sends every row to", "name one"
             raise mistake(
                 node.id,
-                f"global_() sends every row to one instance, but parallelism is {node.parallelism}:"
-                " leave parallelism out, or group by key_by, shuffle or broadcast",
+                f"{one} one instance, but parallelism is {node.parallelism}: leave parallelism out,"
+                f" or {fix}",
             )
         if len(self._nodes) >= OPERATORS_MAX:
             raise mistake(node.id, f"topology {self.name!r} has {OPERATORS_MAX} operators already")
