@@ -79,6 +79,8 @@ def max(column: ColumnOrName) -> Aggregate:
 def first(column: ColumnOrName, ignorenulls: bool = False) -> Aggregate:
     """Return the value of the row with the earliest event time, the first to arrive if several.
 
+    Where rows have no event times, that of the first to arrive.
+
     Args:
         column: whose value.
         ignorenulls: leave out rows where it is null.

@@ -140,8 +140,16 @@ class ColumnSlices(Slices):
         self._later = 1 if sessions else 0
 
     def of(self, batch: Batch) -> npt.NDArray[np.int64]:
-        """See `Slices.of`."""
+        """See `Slices.of`.
+
+        Raises:
+            BadRowError: the end of a window is null.
+        """
         column = batch.column(self._end_column)
+        if column.null_count and column.validity is not None:
+            row = int(np.argmin(column.validity))
+            msg = f"{self._end_column!r} is null, so the row is in no window: {batch.preview(row)}"
+            raise BadRowError(msg)
         unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[column.type.unit or "ns"]
         return column.data * np.int64(unit)
 

@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.operators.windows.model import windows_of
+from whale_ray.configs.errors import BadRowError
 from whale_ray.operators.windows.durations import describe_ns, duration_ns
-from whale_ray.operators.windows.slices import TimeSlices
+from whale_ray.operators.windows.slices import ColumnSlices, TimeSlices
 from whale_ray.operators.windows.specifications import TimeWindow
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
 US = 1_000
+EPOCH = datetime.datetime.fromisoformat("1970-01-01")
 LENGTHS = st.integers(1, 10**6) | st.integers(1, 10**13)
 
 
@@ -81,3 +83,9 @@ def test_durations(given_as, ns):
 def test_durations_are_shown_in_the_largest_unit_that_fits():
     shown = [describe_ns(ns) for ns in (10**10, 60 * 10**9, 90 * 10**9, 1_000, 0)]
     assert shown == ["10 seconds", "1 minute", "90 seconds", "1 microsecond", "0 seconds"]
+
+
+def test_a_row_whose_window_is_null_is_refused():
+    batch = Batch.from_pydict({"window_end": [EPOCH, None]}, Schema.of(window_end="timestamp[us]"))
+    with pytest.raises(BadRowError, match="'window_end' is null, so the row is in no window"):
+        ColumnSlices("window_end", sessions=False).of(batch)
