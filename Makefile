@@ -73,7 +73,7 @@ bench: $(DEV) ## measure the transport and the ride-hailing application
 bench-rdma: $(DEV) ## measure RDMA verbs in a small VM (installs what it takes; ARGS="--quick", …)
 	@.ci/bench-rdma $(ARGS)
 
-peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed $(PEERS)/bytewax/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink, Bytewax)
+peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed $(PEERS)/bytewax/.installed $(PEERS)/polars/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink, Bytewax, Polars)
 	@$(BIN)/python -m whale_ray.lab.bench.peers
 
 soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
@@ -148,6 +148,12 @@ $(PEERS)/bytewax/.installed: | $(RUNTIME)
 	@echo "[peers] Bytewax in $(PEERS)/bytewax"
 	@$(BIN)/python -m venv --without-pip $(PEERS)/bytewax
 	@$(PIP) --python $(PEERS)/bytewax/bin/python install --quiet "bytewax>=0.21,<0.22"
+	@touch $@
+
+$(PEERS)/polars/.installed: | $(RUNTIME)
+	@echo "[peers] Polars in $(PEERS)/polars"
+	@$(BIN)/python -m venv --without-pip $(PEERS)/polars
+	@$(PIP) --python $(PEERS)/polars/bin/python install --quiet "polars>=2.1,<3"
 	@touch $@
 
 $(PEERS)/flink/.installed: | $(RUNTIME)

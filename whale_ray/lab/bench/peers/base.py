@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ....configs.errors import ResourceError, UsageError
 from ....testing.hosts import owners
@@ -178,7 +178,12 @@ def python_program(module: str, *arguments: object) -> list[str]:
 
 
 def run_program(name: str, command: Command, timeout_s: float) -> PeerOutput:
-    """Run a program to its end, or kill it with all its children; return its last line.
+    """Run a program to its end; return what it prints on its last line; raise as `printed_by`."""
+    return PeerOutput(**printed_by(name, command, timeout_s))
+
+
+def printed_by(name: str, command: Command, timeout_s: float) -> dict[str, Any]:
+    """Run a program to its end, or kill it with all its children; return its last line's JSON.
 
     Raises:
         ResourceError: it failed, or did not end in time.
@@ -206,7 +211,8 @@ def run_program(name: str, command: Command, timeout_s: float) -> PeerOutput:
         tail = (errors.strip() or told.strip())[-_TAIL_CHARACTERS:]
         msg = f"the peer {name} failed ({process.returncode}): {tail}"
         raise ResourceError(msg)
-    return PeerOutput(**json.loads(lines[-1]))
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
 
 
 def end_with_parent(parent: int | None = None) -> None:

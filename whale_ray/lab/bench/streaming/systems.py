@@ -1,0 +1,103 @@
+"""The systems of the suite: which are here, which workloads each has, and how it runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ..peers.base import NOT_INSTALLED, has_package, python_path
+from . import batch_engines, bytewax_flows, jobs, spark_queries
+from .timing import Ran, Runner
+from .workloads import WORKLOADS, workload_named
+
+__all__ = ["SYSTEMS", "System", "system_named"]
+
+_ALL = tuple(workload.name for workload in WORKLOADS)
+
+
+def _installed() -> str | None:
+    return None
+
+
+def _lacks(package: str, environment: str, remedy: str) -> Callable[[], str | None]:
+    return lambda: None if has_package(environment, package) else remedy
+
+
+@dataclass(frozen=True)
+class System:
+    """A system to measure.
+
+    Attributes:
+        name: with the number of its workers or threads.
+        runner: returns what runs a workload over a file once; called in the system's own process.
+        workloads: the names of those that it has.
+        missing: returns what to do to install it, None if it is here.
+        environment: variables of its process.
+    """
+
+    name: str
+    runner: Callable[[str, Path], Runner]
+    workloads: tuple[str, ...] = _ALL
+    missing: Callable[[], str | None] = _installed
+    environment: Callable[[], Mapping[str, str]] = field(default=dict)
+
+
+def _inline(workload: str, path: Path) -> Runner:
+    return lambda: jobs.run_inline(jobs.build(workload_named(workload), path))
+
+
+def _on_processes(workload: str, path: Path) -> Runner:
+    def runner() -> Ran:
+        return jobs.run_on_processes(jobs.build(workload_named(workload), path, parallelism=2), 2)
+
+    return runner
+
+
+SYSTEMS = (
+    System("whale-ray, 1 worker", _inline),
+    System("whale-ray, 2 workers", _on_processes),
+    System(
+        "Bytewax, 1 worker",
+        bytewax_flows.runner,
+        tuple(bytewax_flows.FLOWS),
+        _lacks("bytewax", bytewax_flows.ENVIRONMENT, NOT_INSTALLED),
+        partial(python_path, bytewax_flows.ENVIRONMENT),
+    ),
+    System(
+        "Structured Streaming, all cores",
+        spark_queries.streaming_runner,
+        tuple(spark_queries.GROUPS),
+        spark_queries.missing,
+    ),
+    System(
+        "Spark batch, all cores",
+        spark_queries.batch_runner,
+        tuple(spark_queries.GROUPS),
+        spark_queries.missing,
+    ),
+    System(
+        "DuckDB batch, 1 thread",
+        partial(batch_engines.duckdb_runner, threads=1),
+        missing=_lacks("duckdb", "duckdb", "not installed (pip install duckdb)"),
+    ),
+    System(
+        "DuckDB batch, 2 threads",
+        partial(batch_engines.duckdb_runner, threads=2),
+        missing=_lacks("duckdb", "duckdb", "not installed (pip install duckdb)"),
+    ),
+    System(
+        "Polars batch, 2 threads",
+        batch_engines.polars_runner,
+        tuple(batch_engines.POLARS),
+        _lacks("polars", batch_engines.POLARS_ENVIRONMENT, NOT_INSTALLED),
+        lambda: {**python_path(batch_engines.POLARS_ENVIRONMENT), "POLARS_MAX_THREADS": "2"},
+    ),
+)
+"""In the order of the report."""
+
+
+def system_named(name: str) -> System:
+    """Return a system; raises KeyError for an unknown name."""
+    return {one.name: one for one in SYSTEMS}[name]
