@@ -46,6 +46,11 @@ class Aggregation(WindowedGrouping):
         window = (WINDOW_START, WINDOW_END) if self.has_window_columns else ()
         return (*window, *self.keys, *(one.output_name for one in self.aggregates))
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What is kept for each group, in words."""
+        return tuple(str(one) for one in self.aggregates)
+
     def accumulators(self, schema: Schema) -> list[Accumulator]:
         """Return what computes the aggregates for these columns; raise as `Aggregate.bind`."""
         return [one.bind(schema) for one in self.aggregates]
@@ -84,7 +89,6 @@ class Aggregation(WindowedGrouping):
             parts.append(f"changed rows{often}")
         if self.allowed_lateness_ns:
             parts.append(f"late by up to {describe_ns(self.allowed_lateness_ns)}")
-        parts.append("state: declared, by virtual node")
         return "; ".join(parts)
 
     def __call__(self) -> Process:

@@ -30,6 +30,11 @@ class TopN(WindowedGrouping):
     by: str
     with_ties: bool = False
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What is kept for each group, in words."""
+        return (f"rows that may be among the first {self.n}",)
+
     def output_schema(self, schema: Schema) -> Schema:
         """Return the columns of the result for rows of this schema.
 
@@ -56,7 +61,7 @@ class TopN(WindowedGrouping):
         """Return the label that `explain` prints."""
         ties = " with ties" if self.with_ties else ""
         parts = self.describe_window()
-        return "; ".join([*parts, f"top {self.n} by {self.by}{ties}", "state: rows"])
+        return "; ".join([*parts, f"top {self.n} by {self.by}{ties}"])
 
     def __call__(self) -> Process:
         """Return a new operator."""

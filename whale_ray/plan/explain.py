@@ -254,14 +254,14 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
 
 
 def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
-    """Return a table of what stateful operators keep; () if none keeps declared state."""
+    """Return a table of what stateful operators keep; () if it is all in objects of users."""
     stateful = [node for node in plan.logical.nodes if node.kind.is_stateful]
     if not any(node.declared_state for node in stateful):
         return ()
     rows = tuple(
         (
             node.id,
-            "declared" if node.declared_state else "opaque",
+            _state_level(node),
             ", ".join(node.declared_state) or "its object",
         )
         for node in stateful
@@ -269,6 +269,12 @@ def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
     budget = format_bytes(settings.runtime.state_bytes)
     title = f"State: up to {budget} in each worker (runtime.state_bytes)"
     return (Table(title, ("operator", "level", "keeps"), rows),)
+
+
+def _state_level(node: OperatorNode) -> str:
+    if node.keeps_rows:
+        return "rows"
+    return "declared" if node.declared_state else "opaque"
 
 
 def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:

@@ -123,6 +123,8 @@ class OperatorNode:
     """The names of its outputs; the main one comes first."""
     declared_state: tuple[str, ...] = ()
     """For a process: what it keeps for each key, in words; () if its state is the object itself."""
+    keeps_rows: bool = False
+    """For a process: whether what it keeps are rows, of no declared form."""
     late_outputs: tuple[str, ...] = ()
     """Those on which it may send rows that lie behind the watermark."""
     takes_late_rows: bool = False

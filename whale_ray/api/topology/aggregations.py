@@ -173,6 +173,8 @@ class GroupedRows:
             outputs=OUTPUTS,
             late_outputs=(LATE,),
             takes_late_rows=True,
+            declared_state=asked.kept,
+            keeps_rows=isinstance(asked, TopN),
             order_reason="it takes rows in any order",
             location=caller_location(),
         )

@@ -82,6 +82,8 @@ def add_join(
         outputs=OUTPUTS,
         late_outputs=(LATE_LEFT, LATE_RIGHT),
         takes_late_rows=True,
+        declared_state=("rows of both sides",),
+        keeps_rows=True,
         order_reason="rows join as they come",
         location=caller_location(),
     )
