@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...cli.running import explained
-from ..shared.benchmark import SINK, Benchmark, add_common
+from ..shared.benchmark import SINK, Benchmark, SourceOf, add_common
 from ..shared.ranges import check_whole, named_as_options
 from .settings import NexmarkSettings
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ...api.topology import Topology
     from ...cli.parser import Parser
     from ...operators.sinks.base import Sink
-    from ...operators.sources.base import Source
     from ...plan.explanation import Explanation
 
 __all__ = ["build", "explain", "main"]
@@ -78,7 +77,9 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
     _generated(options)
     topology = build(
         options.query,
-        lambda name: sources.arrow(SCHEMAS[name].empty_table()),
+        lambda name, columns: sources.arrow(
+            SCHEMAS[name].empty_table().select(columns or SCHEMAS[name].names)
+        ),
         sinks.parquet(options.output, overwrite=True),
         options.parallelism,
     )
@@ -87,7 +88,7 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 
 def build(
     query: str,
-    source_of: Callable[[str], Source],
+    source_of: SourceOf,
     sink: Sink,
     parallelism: int | None = None,
 ) -> Topology:
@@ -95,7 +96,7 @@ def build(
 
     Args:
         query: one of `QUERIES`.
-        source_of: returns the source of "persons", "auctions" or "bids".
+        source_of: returns the source of "persons", "auctions" or "bids", see `Inputs`.
         sink: receives the query's result.
         parallelism: the number of instances of each stateful operator; None is one per worker.
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...cli.running import add_placement, add_settings, check_placement, settings_of
 from ...configs.errors import EXIT_INTERRUPTED, InputError
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
 
-__all__ = ["SINK", "Benchmark", "add_common", "given_stream"]
+__all__ = ["SINK", "Benchmark", "SourceOf", "add_common", "given_stream"]
 
 SINK = "out"
 """The id of the sink."""
+
+SourceOf: TypeAlias = "Callable[[str, Sequence[str] | None], Source]"
+"""Returns the source of a stream, with the columns named, or with all of them for None."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Benchmark:
     Attributes:
         application: its name.
         streams: the names of its streams; NAME.parquet in a folder is the stream NAME.
-        build: returns the topology, given a function from streams to sources, and the sink.
+        build: returns the topology, given the sources and the sink.
         generate: writes a stream into a folder, and returns the path of the file.
         settings: what the report shows beside the settings of the run.
         output: the folder of the result unless the user chooses another.
@@ -48,7 +51,7 @@ class Benchmark:
 
     application: str
     streams: Sequence[str]
-    build: Callable[[Callable[[str], Source], Sink], Topology]
+    build: Callable[[SourceOf, Sink], Topology]
     generate: Callable[[Path, str], Path]
     settings: Mapping[str, object]
     output: str
@@ -69,18 +72,25 @@ class Benchmark:
             shared.check_detached(options, *self.streams)
         phases = Phases(self.application)
         with ExitStack() as stack:
-            topology = self.build(lambda name: self._source(name, options, phases, stack), sink)
+            topology = self.build(
+                lambda name, columns: self._source(name, columns, options, phases, stack), sink
+            )
             shared.log_step(self.application, "streaming")
             job = shared.run_job(phases, topology, options, settings, JobMetrics.progress_line)
             return 0 if options.detach else self._report(options, command, job, phases)
 
     def _source(
-        self, name: str, options: argparse.Namespace, phases: Phases, stack: ExitStack
+        self,
+        name: str,
+        columns: Sequence[str] | None,
+        options: argparse.Namespace,
+        phases: Phases,
+        stack: ExitStack,
     ) -> Source:
         from ... import sources
 
         if options.data is not None:
-            return sources.parquet(str(given_stream(Path(options.data), name)))
+            return sources.parquet(str(given_stream(Path(options.data), name)), columns=columns)
         if options.detach:  # the job outlives this command
             (folder,) = shared.kept_input_folders(options, name)
         else:
@@ -92,7 +102,7 @@ class Benchmark:
             from ...operators.sinks.manifest import write_manifest
 
             write_manifest(str(folder), [path.name])
-        return sources.parquet(str(path))
+        return sources.parquet(str(path), columns=columns)
 
     def _report(
         self, options: argparse.Namespace, command: Sequence[str], job: Job, phases: Phases

@@ -105,7 +105,7 @@ def _benchmark(options: argparse.Namespace, generated: YahooSettings) -> Benchma
         application=APPLICATION,
         streams=(_EVENTS,),
         build=lambda source_of, sink: build(
-            source_of(_EVENTS),
+            source_of(_EVENTS, ("ad_id", "event_type", "event_time")),
             _ads(options, generated),
             sink,
             window=options.window,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -26,7 +27,12 @@ def streams() -> dict[str, pa.Table]:
 
 def result_of(query: str, parallelism: int) -> pa.Table:
     topology = whale.Topology("nexmark")
-    inputs = Inputs(topology, lambda name: whale.sources.arrow(streams()[name]), parallelism)
+
+    def source_of(name: str, columns: Sequence[str] | None) -> whale.sources.Source:
+        rows = streams()[name]
+        return whale.sources.arrow(rows.select(columns or rows.column_names))
+
+    inputs = Inputs(topology, source_of, parallelism)
     QUERIES[query](inputs).sink(whale.sinks.collect(), id="out")
     return whale.run(topology).results("out").to_arrow()
 

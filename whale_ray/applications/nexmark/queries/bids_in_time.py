@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bids_in_time"]
 
+_NAMED_OTHERWISE = {"bid_time": "date_time", "bid_extra": "extra"}
+
 
 def bids_in_time(inputs: Inputs, *, bid: Sequence[str], auction: Sequence[str]) -> Stream:
     """Return the bids that came from the beginning of their auction to its end.
@@ -25,16 +27,14 @@ def bids_in_time(inputs: Inputs, *, bid: Sequence[str], auction: Sequence[str]) 
         bid: columns of the bid; `bid_time` and `bid_extra` are its `date_time` and `extra`.
         auction: columns of the auction, besides `id`, `date_time` and `expires`.
     """
-    bids = inputs.bids.select(
-        "auction",
-        "bidder",
-        "price",
-        col("date_time").alias("bid_time"),
-        col("extra").alias("bid_extra"),
+    read = {name: _NAMED_OTHERWISE.get(name, name) for name in ("auction", "bid_time", *bid)}
+    bids = inputs.bids(*read.values()).select(
+        *(col(original).alias(name) for name, original in read.items())
     )
-    lasting = inputs.auctions.select(*dict.fromkeys(("id", "date_time", "expires", *auction)))
+    lasting = dict.fromkeys(("id", "date_time", "expires", *auction))
+    auctions = inputs.auctions(*lasting).select(*lasting)
     joined = bids.join(
-        lasting,
+        auctions,
         on={"auction": "id"},
         within=interval("-12 hours", "0 s"),
         id="bids-in-time",

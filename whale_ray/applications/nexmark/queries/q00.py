@@ -11,4 +11,6 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return all bids, unchanged."""
-    return inputs.bids.select("auction", "bidder", "price", "date_time", "extra")
+    return inputs.bids("auction", "bidder", "price", "extra").select(
+        "auction", "bidder", "price", "date_time", "extra"
+    )

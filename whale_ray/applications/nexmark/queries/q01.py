@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return all bids with their price in euros."""
-    return inputs.bids.select(
+    return inputs.bids("auction", "bidder", "price", "extra").select(
         "auction", "bidder", (col("price") * 0.908).alias("price"), "date_time", "extra"
     )

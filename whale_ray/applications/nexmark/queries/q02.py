@@ -13,4 +13,6 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return auction and price of the bids on each 123rd auction."""
-    return inputs.bids.filter(col("auction") % 123 == 0).select("auction", "price")
+    return (
+        inputs.bids("auction", "price").filter(col("auction") % 123 == 0).select("auction", "price")
+    )

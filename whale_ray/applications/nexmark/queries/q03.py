@@ -18,10 +18,16 @@ def build(inputs: Inputs) -> Stream:
     The original keeps both sides for ever; here an auction joins a person who has registered in the
     12 hours before it, or does in the hour after it.
     """
-    sellers = inputs.persons.filter(col("state").isin("OR", "ID", "CA")).select(
-        col("id").alias("person"), "name", "city", "state"
+    sellers = (
+        inputs.persons("id", "name", "city", "state")
+        .filter(col("state").isin("OR", "ID", "CA"))
+        .select(col("id").alias("person"), "name", "city", "state")
     )
-    items = inputs.auctions.filter(col("category") == 10).select("id", "seller")
+    items = (
+        inputs.auctions("id", "seller", "category")
+        .filter(col("category") == 10)
+        .select("id", "seller")
+    )
     return sellers.join(
         items,
         on={"person": "seller"},

@@ -16,7 +16,7 @@ _COLUMNS = ("auction", "price", "bidder", "date_time", "extra")
 
 def build(inputs: Inputs) -> Stream:
     """Return the bids with the highest price of each 10 s."""
-    bids = inputs.bids.select(*_COLUMNS)
+    bids = inputs.bids("auction", "price", "bidder", "extra").select(*_COLUMNS)
     highest = bids.group_by(window("date_time", "10 seconds")).top_n(
         1, by="price", with_ties=True, id="highest"
     )

@@ -57,7 +57,9 @@ class HighestBids(CoProcess):
 
 def build(inputs: Inputs) -> Stream:
     """Return the bids with the highest price of each 10 s."""
-    bids = inputs.bids.select("auction", "price", "bidder", "date_time", "extra")
+    bids = inputs.bids("auction", "price", "bidder", "extra").select(
+        "auction", "price", "bidder", "date_time", "extra"
+    )
     highest = bids.group_by(window("date_time", f"{_WINDOW_S} seconds")).agg(
         functions.max("price").alias("price"), id="highest"
     )

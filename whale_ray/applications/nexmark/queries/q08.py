@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return the people who register and put up an auction in the same 10 s, once each."""
-    people = inputs.persons.select("id", "name")
-    sellers = inputs.auctions.select("seller")
+    people = inputs.persons("id", "name").select("id", "name")
+    sellers = inputs.auctions("seller").select("seller")
     return people.join(
         sellers,
         on={"id": "seller"},

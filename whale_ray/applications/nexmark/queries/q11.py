@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return the number of bids in each session of a bidder; 10 s without a bid end it."""
-    return inputs.bids.group_by(session_window("date_time", "10 seconds"), "bidder").agg(
-        functions.count().alias("bid_count"), id="sessions", parallelism=inputs.parallelism
+    return (
+        inputs.bids("bidder")
+        .group_by(session_window("date_time", "10 seconds"), "bidder")
+        .agg(functions.count().alias("bid_count"), id="sessions", parallelism=inputs.parallelism)
     )

@@ -17,7 +17,9 @@ _NIGHT_ENDS_H, _DAY_BEGINS_H, _DAY_ENDS_H, _NIGHT_BEGINS_H = 6, 8, 18, 20
 
 def build(inputs: Inputs) -> Stream:
     """Return the bids of 1 to 50 million, in euros, with their time of day and a letter count."""
-    priced = inputs.bids.with_column("price", col("price") * 0.908)
+    priced = inputs.bids("auction", "bidder", "price", "extra").with_column(
+        "price", col("price") * 0.908
+    )
     hour = functions.hour("date_time")
     time_of_day = (
         when(hour.between(_DAY_BEGINS_H, _DAY_ENDS_H), "dayTime")

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return the number of bids, bidders and auctions of each day, in all and by rank of price."""
-    return inputs.bids.group_by(window("date_time", "1 day")).agg(
-        *counts_by_rank("bids", functions.count, "price"),
-        *counts_by_rank("bidders", functions.count_distinct, "bidder"),
-        *counts_by_rank("auctions", functions.count_distinct, "auction"),
-        id="statistics",
+    return (
+        inputs.bids("auction", "bidder", "price")
+        .group_by(window("date_time", "1 day"))
+        .agg(
+            *counts_by_rank("bids", functions.count, "price"),
+            *counts_by_rank("bidders", functions.count_distinct, "bidder"),
+            *counts_by_rank("auctions", functions.count_distinct, "auction"),
+            id="statistics",
+        )
     )

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return the statistics of each channel and day, and the time of the last bid."""
-    return inputs.bids.group_by(window("date_time", "1 day"), "channel").agg(
-        functions.max("date_time").alias("last_bid"),
-        *counts_by_rank("bids", functions.count, "price"),
-        *counts_by_rank("bidders", functions.count_distinct, "bidder"),
-        *counts_by_rank("auctions", functions.count_distinct, "auction"),
-        id="statistics",
-        parallelism=inputs.parallelism,
+    return (
+        inputs.bids("auction", "bidder", "price", "channel")
+        .group_by(window("date_time", "1 day"), "channel")
+        .agg(
+            functions.max("date_time").alias("last_bid"),
+            *counts_by_rank("bids", functions.count, "price"),
+            *counts_by_rank("bidders", functions.count_distinct, "bidder"),
+            *counts_by_rank("auctions", functions.count_distinct, "auction"),
+            id="statistics",
+            parallelism=inputs.parallelism,
+        )
     )

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return for each auction and day its bids, in all and by rank, and their prices."""
-    return inputs.bids.group_by(window("date_time", "1 day"), "auction").agg(
-        *counts_by_rank("bids", functions.count, "price"),
-        functions.min("price").alias("min_price"),
-        functions.max("price").alias("max_price"),
-        functions.avg("price").alias("avg_price"),
-        functions.sum("price").alias("sum_price"),
-        id="statistics",
-        parallelism=inputs.parallelism,
+    return (
+        inputs.bids("auction", "price")
+        .group_by(window("date_time", "1 day"), "auction")
+        .agg(
+            *counts_by_rank("bids", functions.count, "price"),
+            functions.min("price").alias("min_price"),
+            functions.max("price").alias("max_price"),
+            functions.avg("price").alias("avg_price"),
+            functions.sum("price").alias("sum_price"),
+            id="statistics",
+            parallelism=inputs.parallelism,
+        )
     )

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return the last bid of each bidder on each auction, once all bids are read."""
-    return inputs.bids.group_by("bidder", "auction").top_n(
-        1, by="date_time", id="last-bids", parallelism=inputs.parallelism
+    return (
+        inputs.bids()
+        .group_by("bidder", "auction")
+        .top_n(1, by="date_time", id="last-bids", parallelism=inputs.parallelism)
     )

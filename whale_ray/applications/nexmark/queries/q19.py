@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 def build(inputs: Inputs) -> Stream:
     """Return the ten highest bids on each auction, once all bids are read."""
-    return inputs.bids.group_by("auction").top_n(
-        10, by="price", id="highest-bids", parallelism=inputs.parallelism
+    return (
+        inputs.bids()
+        .group_by("auction")
+        .top_n(10, by="price", id="highest-bids", parallelism=inputs.parallelism)
     )

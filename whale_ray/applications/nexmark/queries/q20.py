@@ -18,18 +18,24 @@ def build(inputs: Inputs) -> Stream:
     The original keeps both sides for ever; here a bid joins an auction that has begun in the
     12 hours before it, or does in the minute after it.
     """
-    bids = inputs.bids.select("auction", "bidder", "price", "channel", "url", "date_time", "extra")
-    auctions = inputs.auctions.filter(col("category") == 10).select(
-        "id",
-        "item_name",
-        "description",
-        "initial_bid",
-        "reserve",
-        col("date_time").alias("auction_time"),
-        "expires",
-        "seller",
-        "category",
-        col("extra").alias("auction_extra"),
+    bids = inputs.bids().select(
+        "auction", "bidder", "price", "channel", "url", "date_time", "extra"
+    )
+    auctions = (
+        inputs.auctions()
+        .filter(col("category") == 10)
+        .select(
+            "id",
+            "item_name",
+            "description",
+            "initial_bid",
+            "reserve",
+            col("date_time").alias("auction_time"),
+            "expires",
+            "seller",
+            "category",
+            col("extra").alias("auction_extra"),
+        )
     )
     return bids.join(
         auctions,
