@@ -78,6 +78,17 @@ class Keyed:
                         " timer, quiet = state.timer(), and define on_timer"
                     )
                     raise TopologyError(msg)
+        for name, method in vars(cls).items():
+            if (
+                callable(method)
+                and getattr(method, "is_compiled", False)
+                and not (name == "on_row" and issubclass(cls, Process))
+            ):
+                msg = (
+                    f"{cls.__name__}.{name} is marked @whale.compiled, and only on_row of a"
+                    " KeyedProcess is compiled: remove the mark"
+                )
+                raise TopologyError(msg)
         own = {name: one for name, one in vars(cls).items() if isinstance(one, StateDeclaration)}
         cls.declared = {**cls.declared, **own}
         cls.declared_state = tuple(one.describe() for one in cls.declared.values())

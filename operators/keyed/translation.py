@@ -238,6 +238,16 @@ class _Translator(ast.NodeTransformer):
             return self._expression(f"_c{self._column_number(column)}[_at]")
         return self.generic_visit(node)
 
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        """Refuse None, which numba compares to a number without complaint."""
+        if node.value is None:
+            self._refuse(
+                node,
+                "None is no value in compiled code: ask .exists of a handle, or fill columns"
+                " before",
+            )
+        return node
+
     def visit_Name(self, node: ast.Name) -> Any:
         """Refuse the arguments themselves."""
         if node.id in (self._self, self._row, self._out):
@@ -318,7 +328,11 @@ class _Translator(ast.NodeTransformer):
         if target.attr != "emit_row":
             self._refuse(call, f"out.{target.attr} is not compiled; emit_row is")
         if self._loops:
-            self._refuse(call, "emit_row inside a loop is not compiled")
+            self._refuse(
+                call,
+                "emit_row inside a loop is not compiled: write one emit_row for each row, or"
+                " remove @whale.compiled",
+            )
         return True
 
     def _column(self, node: ast.AST) -> str | None:
@@ -348,7 +362,9 @@ class _Translator(ast.NodeTransformer):
             if declared is not None and _is_wide(declared):
                 self._refuse(node, f"self.{declared.describe()} has no fixed width")
             if declared is not None and declared.type.name == "uint64":
-                self._refuse(node, f"self.{node.attr} keeps uint64: declare int64")
+                self._refuse(
+                    node, f"self.{node.attr} keeps uint64, which is not compiled: declare int64"
+                )
             return None if declared is None else node.attr
         return None
 

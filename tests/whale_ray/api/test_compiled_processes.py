@@ -194,6 +194,15 @@ def emits_two_ways(self: Any, row: Any, out: Any) -> None:
     out.emit_row(m=row.n)
 
 
+def asks_for_none(self: Any, row: Any, out: Any) -> None:
+    if row.n is None:
+        self.seen.add(1)
+
+
+def uses_uint64(self: Any, row: Any, out: Any) -> None:
+    self.big.add(1)
+
+
 def passes_row_on(self: Any, row: Any, out: Any) -> None:
     abs(row)
 
@@ -201,7 +210,9 @@ def passes_row_on(self: Any, row: Any, out: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (emits_in_a_loop, "emit_row inside a loop is not compiled"),
+        (emits_in_a_loop, "one emit_row for each row, or remove @whale.compiled"),
+        (asks_for_none, "ask .exists of a handle, or fill columns before"),
+        (uses_uint64, "self.big keeps uint64, which is not compiled: declare int64"),
         (returns_in_a_loop, "return inside a loop is not compiled"),
         (uses_text, "self.text: value of string has no fixed width"),
         (uses_self, "self.other is no declared state with fixed width"),
@@ -211,7 +222,7 @@ def passes_row_on(self: Any, row: Any, out: Any) -> None:
 )
 def test_what_is_not_compiled_is_refused_with_its_line(method: Any, message: str) -> None:
     with pytest.raises(TopologyError) as caught:
-        compiled_class(method, text=state.value("string"))
+        compiled_class(method, text=state.value("string"), big=state.sum("uint64"))
     assert str(caught.value).startswith("Bad.on_row is compiled, and in line ")
     assert str(caught.value).endswith(message)
 

@@ -123,6 +123,9 @@ def test_mistakes_in_a_class_are_told_at_once() -> None:
         state.timer("x")  # type: ignore[arg-type]  # the mistake
     with pytest.raises(TopologyError, match="Closes defines close, which lets its timers fire"):
         type("Closes", (whale.KeyedProcess,), {"close": lambda self, out: None})
+    compiled = {"on_left_row": whale.compiled(lambda self, row, out: None)}
+    with pytest.raises(TopologyError, match="Both.on_left_row is marked @whale.compiled, and only"):
+        type("Both", (whale.KeyedCoProcess,), compiled)
     with pytest.raises(TopologyError, match="Clash.schema: processes have something of that name"):
         type("Clash", (whale.KeyedProcess,), {"schema": state.count()})
     with pytest.raises(AttributeError, match="has no attribute 'lists'; it has count, list, map"):
