@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "pages"
 
 FENCE = re.compile(
-    r"(?:^<!-- not run: (?P<reason>.+) -->\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$",
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?^```(?P<language>\w+)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
