@@ -91,7 +91,7 @@ POLARS: dict[str, Callable[[Any], Any]] = {
     "keyed column process, two handles": _spent,
     "tumbling window, count per auction": _tumbling,
     "hopping window, count per auction": _hopping,
-    "sessions per bidder (NEXMark 11)": _sessions,
+    "NEXMark 11, sessions per bidder": _sessions,
 }
 """Workload → a lazy frame of its results, of the one of the bids."""
 

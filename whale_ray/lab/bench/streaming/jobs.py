@@ -97,4 +97,4 @@ def state_peak_bytes(topology: Topology) -> int:
 
 
 def _columns(workload: Workload) -> list[str]:
-    return [workload.key, "date_time" if workload.timed else "price"]
+    return [workload.key, *(["date_time"] if workload.timed else []), *workload.columns]

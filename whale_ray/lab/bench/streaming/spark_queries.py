@@ -24,7 +24,7 @@ PARTITIONS = 2
 GROUPS = {
     "tumbling window, count per auction": "window(date_time, '10 seconds'), auction",
     "hopping window, count per auction": "window(date_time, '10 seconds', '2 seconds'), auction",
-    "sessions per bidder (NEXMark 11)": "session_window(date_time, '10 seconds'), bidder",
+    "NEXMark 11, sessions per bidder": "session_window(date_time, '10 seconds'), bidder",
 }
 """Workload → by what its rows are grouped and counted."""
 

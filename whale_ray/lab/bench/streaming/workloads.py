@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....applications.nexmark.inputs import Inputs
+from ....applications.nexmark.queries import QUERIES
 from ....operators.keyed.keyed_process import KeyedProcess
 from ....state import declarations as state
 
@@ -69,6 +71,8 @@ class Workload:
     """Whether it needs event time; else rows are taken as they come."""
     window_s: int | None = None
     """How long a row counts; None: for ever."""
+    columns: tuple[str, ...] = ()
+    """Those that it reads beside `key` and, if it is timed, `date_time`."""
     drops: bool = False
     """Whether it has a result for every row: then a filter drops them all."""
 
@@ -97,6 +101,20 @@ def _sessions(bids: Stream) -> Stream:
     return grouped.agg(functions.count().alias("bids"), id="windows")
 
 
+class OnlyBids(Inputs):
+    """The inputs of a query of NEXMark that reads bids alone."""
+
+    def __init__(self, bids: Stream) -> None:
+        """Take the stream of bids, in place of a source."""
+        self.parallelism = None
+        self._given = bids
+
+    def bids(self, *columns: str) -> Stream:
+        """Return the stream, which has the columns that the query asks for."""
+        del columns
+        return self._given
+
+
 _SPENT_SQL = (
     "SELECT bidder, count(*) OVER so_far AS bids, CAST(sum(price) OVER so_far AS BIGINT) AS spent"
     " FROM bids WINDOW so_far AS (PARTITION BY bidder ORDER BY file_row_number"
@@ -110,6 +128,7 @@ WORKLOADS = (
         "bidder",
         _SPENT_SQL,
         timed=False,
+        columns=("price",),
         drops=True,
     ),
     Workload(
@@ -118,6 +137,7 @@ WORKLOADS = (
         "bidder",
         _SPENT_SQL,
         timed=False,
+        columns=("price",),
         drops=True,
     ),
     Workload(
@@ -139,7 +159,29 @@ WORKLOADS = (
         window_s=10,
     ),
     Workload(
-        "sessions per bidder (NEXMark 11)",
+        "NEXMark 5, hot items",
+        lambda bids: QUERIES["5"](OnlyBids(bids)),
+        "auction",
+        "FROM (SELECT auction, first - INTERVAL 2 SECONDS * hop AS window_start,"
+        " CAST(sum(bids) AS BIGINT) AS num FROM (SELECT auction,"
+        " time_bucket(INTERVAL 2 SECONDS, date_time) AS first, count(*) AS bids"
+        " FROM bids GROUP BY ALL), range(5) AS hops(hop) GROUP BY ALL)"
+        " QUALIFY num = max(num) OVER (PARTITION BY window_start)",
+        window_s=10,
+    ),
+    Workload(
+        "NEXMark 7, highest bid",
+        lambda bids: QUERIES["7"](OnlyBids(bids)),
+        "auction",
+        "SELECT auction, price, bidder, date_time, extra FROM bids JOIN ("
+        "SELECT time_bucket(INTERVAL 10 SECONDS, date_time) AS start, max(price) AS highest"
+        " FROM bids GROUP BY ALL)"
+        " ON price = highest AND time_bucket(INTERVAL 10 SECONDS, date_time) = start",
+        window_s=10,
+        columns=("price", "bidder", "extra"),
+    ),
+    Workload(
+        "NEXMark 11, sessions per bidder",
         _sessions,
         "bidder",
         "SELECT bidder, min(date_time) AS window_start, count(*) AS bids FROM ("
