@@ -10,10 +10,17 @@
 
 Each returns a declaration, in whose place an object of the class has a *handle*: the value of the
 key whose row or timer is at hand. Types are named as in `whale.Schema.of`.
+
+With a `ttl`, such as "1 day", a value that is not written for that long is gone: it is the initial
+one again, and its memory is free. Time is that of the rows, where they have event times: the row or
+timer at hand tells what is gone for it, and the watermark what is freed; else it is the clock's. A
+map loses single entries, a list all its values, that long after the last `append`. A batch of the
+column form reads at its earliest time and writes at its latest.
 """
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -24,6 +31,7 @@ __all__ = ["StateDeclaration", "count", "list", "map", "max", "min", "sum", "tim
 
 Kind = Literal["count", "sum", "min", "max", "value", "timer", "list", "map"]
 TypeLike = str | type | DataType
+Duration = str | datetime.timedelta | int | float
 Class = type[Any]
 
 _NUMBERS = frozenset(
@@ -45,6 +53,7 @@ class StateDeclaration:
         type: of the value.
         clock: of a timer: the time by which it fires.
         key_type: of a map: the type of its keys.
+        ttl: after how long without a write a value is gone, as the user wrote it; None: never.
         name: the attribute of the class.
     """
 
@@ -52,6 +61,7 @@ class StateDeclaration:
     type: DataType
     clock: Literal["event", "processing"] = "event"
     key_type: DataType | None = None
+    ttl: Duration | None = None
     name: str = ""
 
     def __set_name__(self, owner: Class, name: str) -> None:
@@ -76,17 +86,20 @@ class StateDeclaration:
         """Return the declaration in words: "spent: sum of float64"."""
         if self.kind == "timer":
             return f"{self.name}: timer ({self.clock} time)"
+        unit = " ms" if isinstance(self.ttl, (int, float)) else ""
+        ttl = "" if self.ttl is None else f", ttl {self.ttl}{unit}"
         if self.key_type is not None:
-            return f"{self.name}: map of {self.key_type} to {self.type}"
-        return f"{self.name}: {self.kind}" + ("" if self.kind == "count" else f" of {self.type}")
+            return f"{self.name}: map of {self.key_type} to {self.type}{ttl}"
+        kept = "" if self.kind == "count" else f" of {self.type}"
+        return f"{self.name}: {self.kind}{kept}{ttl}"
 
 
-def count() -> Any:
+def count(*, ttl: Duration | None = None) -> Any:
     """Declare a number that begins with 0: `add(n)`, `get()`."""
-    return StateDeclaration("count", DataType.parse("int64"))
+    return StateDeclaration("count", DataType.parse("int64"), ttl=ttl)
 
 
-def sum(type: TypeLike) -> Any:
+def sum(type: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare a sum, of a number type, that begins with 0: `add(x)`, `get()`.
 
     An integer sum that leaves its type fails the job.
@@ -94,46 +107,46 @@ def sum(type: TypeLike) -> Any:
     Raises:
         InputError: it is not the type of numbers.
     """
-    return StateDeclaration("sum", _checked("sum", type, _NUMBERS))
+    return StateDeclaration("sum", _checked("sum", type, _NUMBERS), ttl=ttl)
 
 
-def min(type: TypeLike) -> Any:
+def min(type: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare the least of the values: `add(x)`, `get()`, which is None before the first.
 
     Raises:
         InputError: it is not a type of numbers, dates, timestamps or durations.
     """
-    return StateDeclaration("min", _checked("min", type, _ORDERED))
+    return StateDeclaration("min", _checked("min", type, _ORDERED), ttl=ttl)
 
 
-def max(type: TypeLike) -> Any:
+def max(type: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare the greatest of the values: `add(x)`, `get()`, which is None before the first.
 
     Raises:
         InputError: it is not a type of numbers, dates, timestamps or durations.
     """
-    return StateDeclaration("max", _checked("max", type, _ORDERED))
+    return StateDeclaration("max", _checked("max", type, _ORDERED), ttl=ttl)
 
 
-def value(type: TypeLike) -> Any:
+def value(type: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare one value: `set(x)`, `get()`, which is None before the first `set`, `clear()`.
 
     Raises:
         InputError: values of this type cannot be kept.
     """
-    return StateDeclaration("value", _checked("value", type, _KEPT))
+    return StateDeclaration("value", _checked("value", type, _KEPT), ttl=ttl)
 
 
-def list(type: TypeLike) -> Any:
+def list(type: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare a list: `append(x)`, `len`, `[n]`, iteration, `get()`, `clear()`.
 
     Raises:
         InputError: it is not a type of numbers, booleans, dates, timestamps or durations.
     """
-    return StateDeclaration("list", _checked("list", type, _FIXED))
+    return StateDeclaration("list", _checked("list", type, _FIXED), ttl=ttl)
 
 
-def map(key: TypeLike, value: TypeLike) -> Any:
+def map(key: TypeLike, value: TypeLike, *, ttl: Duration | None = None) -> Any:
     """Declare a mapping, used like a dict: `[k] = x`, `[k]`, `get(k)`, `in`, `del`, `items()`.
 
     Raises:
@@ -141,7 +154,7 @@ def map(key: TypeLike, value: TypeLike) -> Any:
             numbers, booleans, dates, timestamps or durations.
     """
     key_type = _checked("map", key, _MAP_KEYS)
-    return StateDeclaration("map", _checked("map", value, _FIXED), key_type=key_type)
+    return StateDeclaration("map", _checked("map", value, _FIXED), key_type=key_type, ttl=ttl)
 
 
 def timer(clock: Literal["event", "processing"] = "event") -> Any:

@@ -54,13 +54,20 @@ class TimerQueue:
             self._heap = grown
         self._size = _schedule(self._place, self._heap, self._size, *self._words, slots)
 
-    def take_due(self, until_ns: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def take_due(
+        self, until_ns: int, at_most: int | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the records whose timers are at or before a time: slots, and slots without timer.
 
         The second ones had been entered and have no timer any more.
+
+        Args:
+            until_ns: the time.
+            at_most: how many entries to look at, the earliest first; None: all.
         """
-        due = np.empty(self._size, np.int64)
-        unset = np.empty(self._size, np.int64)
+        room = self._size if at_most is None else min(self._size, at_most)
+        due = np.empty(room, np.int64)
+        unset = np.empty(room, np.int64)
         self._size, count, others = _take_due(
             self._place, self._heap, self._size, *self._words, until_ns, due, unset
         )
@@ -136,8 +143,9 @@ def _take_due(
     due: Any,
     unset: Any,
 ) -> Any:
-    count, others = 0, 0
-    while size > 0 and heap[0, 0] <= until:
+    count, others, looked_at = 0, 0, 0
+    while size > 0 and heap[0, 0] <= until and looked_at < len(due):
+        looked_at += 1
         entered, slot = heap[0, 0], heap[0, 1]
         _pop(heap, size)
         size -= 1

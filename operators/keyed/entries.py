@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -35,9 +35,16 @@ def id_field(name: str) -> str:
 class _Entries:
     """Records by (id, word), each with one value of fixed width and a position."""
 
-    def __init__(self, budget: StateBudget, operator: str, virtual_nodes: int, kind: DataType):
+    def __init__(
+        self,
+        budget: StateBudget,
+        operator: str,
+        virtual_nodes: int,
+        kind: DataType,
+        fields: tuple[RecordField, ...] = (),
+    ):
         position = RecordField("position", np.dtype(np.int64))
-        layout = RecordLayout(_ENTRY_KEYS, (RecordField("value", kind.storage), position))
+        layout = RecordLayout(_ENTRY_KEYS, (RecordField("value", kind.storage), position, *fields))
         self.store = KeyedStore(layout, budget, operator, virtual_nodes=virtual_nodes)
         self.values: Any = self.store.records["value"].data
         self.positions: Any = self.store.records["position"].data
@@ -77,6 +84,9 @@ class EntriesHandle:
         "declaration",
     )
 
+    ENTRY_FIELDS: ClassVar[tuple[RecordField, ...]] = ()
+    """What the records of entries keep beside value and position."""
+
     def __init__(
         self,
         declaration: StateDeclaration,
@@ -90,7 +100,9 @@ class EntriesHandle:
         self._sizes: Any = keyed.records[declaration.name].data
         self._ids: Any = keyed.records[id_field(declaration.name)].data
         self._new_id = itertools.count(1)
-        self._entries = _Entries(budget, keyed.name, virtual_nodes, declaration.type)
+        self._entries = _Entries(
+            budget, keyed.name, virtual_nodes, declaration.type, self.ENTRY_FIELDS
+        )
         self._encode, self._decode = codec_of(declaration.type)
 
     @property
@@ -250,9 +262,12 @@ class MapHandle(EntriesHandle):
 
     def __delitem__(self, key: Any) -> None:
         """Remove an entry; raise KeyError if there is none."""
-        slot, entry = self._slot(), self._find(key)
+        entry = self._find(key)
         if entry < 0:
             raise KeyError(key)
+        self._remove(self._slot(), entry)
+
+    def _remove(self, slot: int, entry: int) -> None:
         owner, place = self._ids[slot], self._entries.positions[entry]
         last = self._sizes[slot] - 1
         last_entry = self._order.find(owner, last)

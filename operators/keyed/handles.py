@@ -21,7 +21,7 @@ from ...state.store import KeyedStore
 from ...state.timers import NO_TIME
 from ...transport.wire.types import DataType
 
-__all__ = ["Cursor", "Handle", "TimerHandle", "codec_of", "handle_of", "queued_field"]
+__all__ = ["Cursor", "Handle", "TimerHandle", "class_of", "codec_of", "queued_field"]
 
 Slots = npt.NDArray[np.int64]
 Cursor = list[int | None]
@@ -329,19 +329,19 @@ class TimerHandle(Handle):
         self.set(NO_TIME)
 
 
-def handle_of(declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> Handle:
-    """Return the handle of a declared value."""
+def class_of(declaration: StateDeclaration) -> type[Handle]:
+    """Return the class of the handle of a declared value."""
     match declaration.kind:
         case "count" | "sum":
-            return SumHandle(declaration, keyed, cursor)
+            return SumHandle
         case "min" | "max":
-            return Extreme(declaration, keyed, cursor)
+            return Extreme
         case "timer":
-            return TimerHandle(declaration, keyed, cursor)
+            return TimerHandle
         case _ if declaration.type.kind == "bytes":
-            return BytesHandle(declaration, keyed, cursor)
+            return BytesHandle
         case _:
-            return ValueHandle(declaration, keyed, cursor)
+            return ValueHandle
 
 
 def _is_nan(value: object) -> bool:

@@ -90,6 +90,11 @@ class Keyed:
                 )
                 raise TopologyError(msg)
         own = {name: one for name, one in vars(cls).items() if isinstance(one, StateDeclaration)}
+        if any(one.ttl is not None for one in own.values()):
+            from .expiry import ttl_ns_of
+
+            for one in own.values():
+                ttl_ns_of(cls.__name__, one)
         cls.declared = {**cls.declared, **own}
         cls.declared_state = tuple(one.describe() for one in cls.declared.values())
         for name in own:
@@ -214,6 +219,7 @@ class Keyed:
         times = repeat(None) if batch.times is None else batch.times.tolist()
         in_order = bool(names) and context.in_event_time_order
         set_for = state.event_times if in_order and state is not None else []
+        moment = None if state is None else state.moment_of_rows
         own = vars(self)
         for slot, time_ns, row in zip(slots, times, rows_of(batch), strict=False):
             cursor[0] = slot
@@ -223,6 +229,8 @@ class Keyed:
                     if timer_times[slot] < time_ns:
                         self._known().fire_before(slot, time_ns, self._call_timer, out)
                 out.time_ns = time_ns
+                if moment is not None:
+                    moment.read_ns = moment.write_ns = time_ns
             yield row
 
     def _each_bound_row(self, call: Any, batch: Batch, port: int, out: Output) -> None:

@@ -17,7 +17,8 @@ from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
 from .entries import EntriesHandle, ListHandle, MapHandle, id_field
-from .handles import Cursor, Handle, TimerHandle, handle_of, queued_field
+from .expiry import Moment, expiring, expiry_fields, ttl_ns_of
+from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -56,14 +57,16 @@ class KeyedState:
             virtual_nodes=context.virtual_nodes,
         )
         self.cursor: Cursor = [None]
+        self.moment = Moment()
+        self._expiring: list[Any] = []
         self.handles: dict[str, Handle | EntriesHandle] = {}
         for name, one in declared.items():
-            if one.kind in ("list", "map"):
-                made = ListHandle if one.kind == "list" else MapHandle
-                shared = (self.store, self.cursor, context.state_budget, context.virtual_nodes)
-                self.handles[name] = made(one, *shared)
-            else:
-                self.handles[name] = handle_of(one, self.store, self.cursor)
+            self.handles[name] = self._handle(one, context)
+        self._clock = context.clock
+        self.ttl_clock = "processing" if first.times is None else "event"
+        """By what values with a `ttl` are gone."""
+
+        self._freed_until_ns = -NO_TIME
         self._timers = [one for one in self.handles.values() if isinstance(one, TimerHandle)]
         self._queues = [
             TimerQueue(self.store, one.name, queued_field(one.name)) for one in self._timers
@@ -74,6 +77,29 @@ class KeyedState:
         ]
         self._touched: list[Slots] = []
         self._key_class = _key_class(self._keys)
+
+    def _handle(
+        self, declared: StateDeclaration, context: InstanceContext
+    ) -> Handle | EntriesHandle:
+        """Return the handle of a declared value."""
+        if declared.kind in ("list", "map"):
+            made: Any = ListHandle if declared.kind == "list" else MapHandle
+            shared: Any = (context.state_budget, context.virtual_nodes)
+        else:
+            made, shared = class_of(declared), ()
+        ttl_ns = ttl_ns_of(context.operator_id, declared)
+        if ttl_ns is not None:
+            made = expiring(made)
+        handle: Any = made(declared, self.store, self.cursor, *shared)
+        if ttl_ns is not None:
+            handle.start(self.store, ttl_ns, self.moment)
+            self._expiring.append(handle)
+        return handle
+
+    @property
+    def moment_of_rows(self) -> Moment | None:
+        """What takes the event time of each row; None if nothing depends on it."""
+        return self.moment if self._expiring and self.ttl_clock == "event" else None
 
     @property
     def event_times(self) -> list[Any]:
@@ -90,13 +116,28 @@ class KeyedState:
         renamed = batch.select(keys)
         if tuple(keys) != self._keys:
             renamed = renamed.rename(dict(zip(keys, self._keys, strict=True)))
+        self._note_moment(batch)
         hashes, _ = hash_keys(renamed, self._keys)
         slots = self.store.slots(hashes, renamed)
         self._touched.append(slots)
         return slots
 
+    def _note_moment(self, batch: Batch) -> None:
+        """Note at what time a batch comes; in the row form each row then has its own."""
+        if not self._expiring:
+            return
+        if self.ttl_clock == "processing":
+            now_ns = self._clock.wall_ns()
+            self.moment.set(now_ns, now_ns)
+        elif batch.times is not None and batch.num_rows:
+            self.moment.set(int(batch.times.min()), int(batch.times.max()))
+
     def settle(self) -> None:
         """Enter the timers that were set, and drop the keys whose state is the initial one."""
+        self.cursor[0] = None
+        for handle in self._expiring:
+            handle.expiry.settle()
+            self._touched.append(handle.free_due(self._freed_until_ns))
         touched, self._touched = self._touched, []
         self.cursor[0] = None
         for slots in touched:
@@ -125,6 +166,11 @@ class KeyedState:
             for timer, queue in zip(self._timers, self._queues, strict=True)
             if timer.declaration.clock == clock and queue.earliest_ns is not None
         ]
+        for handle in self._expiring:
+            ends_ns = handle.expiry.earliest_ns
+            # What the watermark has passed and is not freed yet is for the next turn.
+            if ends_ns is not None and (clock == self.ttl_clock or ends_ns <= self._freed_until_ns):
+                times.append(ends_ns if clock == self.ttl_clock else 0)
         return min(times, default=None)
 
     def fire(
@@ -150,6 +196,22 @@ class KeyedState:
         """
         self.settle()
         due = self._due(clock, until_ns)
+        self._fire_due(due, clock, until_ns, on_timer, out, bind, at_end=at_end)
+        if clock == self.ttl_clock and not at_end:
+            self._freed_until_ns = max(self._freed_until_ns, until_ns)
+        self.settle()
+
+    def _fire_due(
+        self,
+        due: list[tuple[int, int, int, int]],
+        clock: str,
+        until_ns: int,
+        on_timer: OnTimer,
+        out: Output,
+        bind: Callable[[Any], None],
+        *,
+        at_end: bool,
+    ) -> None:
         if not due:
             return
         slots = np.unique(np.array([slot for _, _, _, slot in due], np.int64))
@@ -174,7 +236,6 @@ class KeyedState:
                 if again_ns <= latest_ns[slot] or (other, slot) not in fired:
                     heapq.heappush(due, (again_ns, other, hashed, slot))
         self._touched.append(slots)
-        self.settle()
 
     def fire_before(self, slot: int, time_ns: int, on_timer: OnTimer, out: Output) -> None:
         """Call `on_timer` for the timers of event time of the key at hand that come before a row.
@@ -198,6 +259,9 @@ class KeyedState:
         times[slot] = NO_TIME
         if timer.declaration.clock == "event":
             out.time_ns = time_ns
+        if timer.declaration.clock == self.ttl_clock:
+            now_ns = max(time_ns, self._freed_until_ns)
+            self.moment.set(now_ns, now_ns)
         on_timer(timer, out)
         if times[slot] <= time_ns:
             msg = (
@@ -229,6 +293,14 @@ def _key_class(names: tuple[str, ...]) -> Any:
 
 def fields_of(declaration: StateDeclaration) -> list[RecordField]:
     """Return the fields of a record that keep a declared value."""
+    name = declaration.name
+    fields = _value_fields(declaration)
+    if declaration.ttl is not None and declaration.kind != "map":  # a map's entries have their own
+        fields += expiry_fields(name)
+    return fields
+
+
+def _value_fields(declaration: StateDeclaration) -> list[RecordField]:
     name, kind = declaration.name, declaration.type
     match declaration.kind:
         case "timer":

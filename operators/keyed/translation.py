@@ -99,6 +99,9 @@ class _Translator(ast.NodeTransformer):
         if len(arguments) != 3:
             self._refuse(definition, "on_row takes self, row and out")
         self._self, self._row, self._out = arguments
+        for name, declared in self._declared.items():
+            if declared.ttl is not None:
+                self._refuse(definition, f"self.{name} has a ttl: remove it, or @whale.compiled")
         for site in ast.walk(definition):
             if isinstance(site, ast.Call) and self._is_emit(site):
                 self._note_emit(site)
