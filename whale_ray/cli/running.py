@@ -12,7 +12,8 @@ import json
 import runpy
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -156,11 +157,26 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.app in APPLICATIONS:
-        code: int = command_of(parsed.app).main(
-            parsed.rest, Parser(prog=f"whale-ray run {parsed.app}")
-        )
+        with _plain_processes_starting(parsed.rest):
+            code: int = command_of(parsed.app).main(
+                parsed.rest, Parser(prog=f"whale-ray run {parsed.app}")
+            )
         return code
     return _run_topology(parsed.app, _own_options("run", parsed))
+
+
+def _plain_processes_starting(arguments: Sequence[str]) -> AbstractContextManager[None]:
+    """Start what forks plain processes, while this process loads the application and its input.
+
+    This looks for the option alone: the application, which can parse the others, is not loaded.
+    Only for applications, since a file of the user's may change what processes inherit.
+    """
+    if not {"processes", "--on=processes"} & set(arguments):
+        return nullcontext()
+    from ..configs.settings import Settings
+    from ..deployment.processes.early_server import early_fork_server
+
+    return early_fork_server(Settings().runtime.kill_grace_ms)
 
 
 def _own_options(command: str, parsed: argparse.Namespace) -> argparse.Namespace:

@@ -32,6 +32,7 @@ from ...tasks.printed import PrintedLine, PrintedRows
 from ..envelope import Envelope, seal
 from ..members import LOCAL_ADDRESS
 from ..printer import Printer
+from .early_server import take_early_server
 from .fork_server import ForkServer, Launch
 from .message_socket import PatientSocket
 
@@ -150,7 +151,8 @@ class ProcessFleet(Fleet):
         """Return the fork server that `launch` starts; a new one if it has died."""
         server = self._servers.get(launch)
         if server is None or server.lost:
-            server = self._servers[launch] = ForkServer(launch, self._grace_ms)
+            early = take_early_server(self._grace_ms) if launch is HERE.launch else None
+            server = self._servers[launch] = early or ForkServer(launch, self._grace_ms)
             self._all_servers.append(server)
         return server
 
