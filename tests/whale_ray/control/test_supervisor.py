@@ -345,10 +345,13 @@ def test_signals_ignored_by_nohup_stay_ignored() -> None:
 def test_the_command_answers_a_stop_as_it_does_ctrl_c_and_gives_the_handlers_back(
     number: int,
 ) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), interrupting_signals():
-        signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+    inherited = signal.signal(number, signal.SIG_DFL)  # `nohup` would have it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupting_signals():
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, inherited)
 
 
 def test_returned_events_of_the_run_carry_the_final_counters(no_leaks: None) -> None:
