@@ -229,6 +229,7 @@ def test_a_ray_that_wants_another_token_says_so(tmp_path: Path) -> None:
         with connect_ray("local", num_cpus=2) as session:
             strangers = os.environ | {{"HOME": {str(tmp_path)!r}}}
             strangers.pop("RAY_AUTH_MODE", None)
+            strangers["RAY_gcs_server_port_wait_time_s"] = "5"  # it waits for no better answer
             done = subprocess.run(
                 [sys.executable, "-c", __import__("textwrap").dedent(JOIN), session.address],
                 env=strangers, capture_output=True, text=True,
