@@ -176,16 +176,25 @@ def test_inside_a_submitted_script_ray_is_joined_without_an_address(tmp_path: Pa
     )
     told = told_by(
         f"""
-        import json, socket, sys, time
+        import functools, json, shutil, socket, sys, tempfile, time
         import ray
+        from ray._private.parameter import RayParams
+        from ray._private.utils import write_ray_address
         from ray.job_submission import JobStatus, JobSubmissionClient
 
+        # Its agent listens on a free port, not on one that other Rays of this machine have taken.
+        RayParams.__init__ = functools.partialmethod(
+            RayParams.__init__, dashboard_agent_listen_port=0
+        )
+        folder = tempfile.mkdtemp(prefix="whale-")
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         context = ray.init(
             address="local", num_cpus=2, include_dashboard=True, dashboard_port=port,
-            log_to_driver=False, logging_level="ERROR",
+            log_to_driver=False, logging_level="ERROR", _temp_dir=folder,
         )
+        # As `ray start` does: of several Rays on a machine, jobs get the address of this one.
+        write_ray_address(context.address_info["gcs_address"], folder)
         client = JobSubmissionClient(f"http://{{context.dashboard_url}}")
         job = None
         while job is None:
@@ -202,6 +211,7 @@ def test_inside_a_submitted_script_ray_is_joined_without_an_address(tmp_path: Pa
             "at": context.address_info["gcs_address"],
         }}
         ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
         print(json.dumps(facts))
         """
     )
