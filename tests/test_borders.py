@@ -297,6 +297,21 @@ def test_a_topology_runs_in_the_calling_process_without_ray_spark_and_verbs(tmp_
     assert run_python(program, tmp_path).strip() == "[{'key': 1}, {'key': 2}]"
 
 
+def test_a_run_on_rows_and_conditions_does_not_load_pandas(tmp_path):
+    """Arrow loads it, if it is installed, for lists, scalars and `to_numpy`: 0.2 s, 45 MB."""
+    program = (
+        "import sys\n"
+        "import whale_ray as whale\n"
+        "topology = whale.Topology('five')\n"
+        "rows = [{'name': 'ann', 'age': age, 'tall': 1.5} for age in range(5)]\n"
+        "people = topology.source(whale.sources.iterable(rows), id='people')\n"
+        "adults = people.filter((whale.col('age') > 1) & (whale.col('name') != 'bob'))\n"
+        "adults.sink(whale.sinks.collect(), id='out')\n"
+        "print(whale.run(topology).results('out').rows, 'pandas' in sys.modules)\n"
+    )
+    assert run_python(program, tmp_path).strip() == "3 False"
+
+
 def test_a_driver_that_starts_processes_loads_nothing_that_is_compiled(tmp_path):
     """Its workers do; they are forked from a process that has loaded everything."""
     program = (

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...configs.errors import ExpressionError, InputError
 from ...transport.wire.arrow import column_to_arrow
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Schema
-from .kernels.arrays import Value
+from .kernels.arrays import Value, truths
 from .kernels.coercion import literal_scalar
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ class Environment:
         if not pa.types.is_boolean(value.type):
             msg = f"a filter needs a condition, and {condition} is {value.type}: compare it"
             raise ExpressionError(msg)
-        if value.null_count:
-            value = pc.fill_null(value, False)
-        return value.to_numpy(zero_copy_only=False)
+        return truths(value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value)
 
     def column(self, name: str) -> Value:
         """Return a column of the batch; raise ExpressionError with the nearest name if none."""

@@ -36,7 +36,7 @@ class RowBuffer:
         import pyarrow as pa
 
         self._pack()
-        table = pa.concat_tables([self._schema.empty_table(), *self._packed])
+        table = pa.concat_tables([pa.Table.from_batches([], self._schema), *self._packed])
         self._packed = []
         self.rows = self.nbytes = 0
         return table

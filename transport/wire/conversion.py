@@ -133,6 +133,8 @@ def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
 
     Otherwise, and where a value does not fit, return None: checks one by one find out which.
     """
+    if kind.name == "string":
+        return _column_of_ascii(values, kind) if classes_of(values) == {str} else None
     is_instant = kind.family == "timestamp" and kind.unit == "us"
     wanted = datetime.datetime if is_instant else _EXACT_CLASSES.get(kind.name)
     if wanted is None or classes_of(values) != {wanted}:
@@ -149,6 +151,20 @@ def _column_at_once(values: list[Any], kind: DataType) -> Column | None:
         return None
     data.flags.writeable = False
     return Column(kind, data)
+
+
+def _column_of_ascii(values: list[str], kind: DataType) -> Column | None:
+    """Return a column of texts, None if they are not all ASCII: then bytes are not characters.
+
+    Arrow is as fast, but loads pandas, if it is installed, for a list.
+    """
+    joined = "".join(values)
+    if not joined.isascii() or len(joined) > np.iinfo(np.int32).max:
+        return None
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=offsets[1:])
+    offsets.flags.writeable = False
+    return Column(kind, np.frombuffer(joined.encode(), np.uint8), offsets)
 
 
 def _microseconds(values: list[Any], kind: DataType) -> np.ndarray[Any, Any] | None:

@@ -13,10 +13,27 @@ import pyarrow.compute as pc
 
 from .type_rules import ArrowType
 
-__all__ = ["Value", "each", "from_numpy", "null_if_zero", "to_numpy", "zero"]
+__all__ = ["Value", "each", "from_numpy", "null_if_zero", "to_numpy", "truths", "zero"]
 
 #: A pyarrow Array or Scalar; pyarrow has no types for mypy.
 Value: TypeAlias = Any
+
+
+def truths(value: Value) -> npt.NDArray[np.bool_]:
+    """Return for each value of a bool array whether it is true, shape (rows,); null is false.
+
+    Ten times as fast as `to_numpy` of Arrow, which also loads pandas, if it is installed: 0.2 s
+    and 45 MB for each process of a job.
+    """
+    validity, bits = value.buffers()
+    true = _unpacked(bits, value)
+    return true if validity is None else true & _unpacked(validity, value)
+
+
+def _unpacked(bits: pa.Buffer, value: Value) -> npt.NDArray[np.bool_]:
+    end = value.offset + len(value)
+    unpacked = np.unpackbits(np.frombuffer(bits, np.uint8), count=end, bitorder="little")
+    return unpacked[value.offset :].view(np.bool_)
 
 
 def to_numpy(value: Value, rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
@@ -25,7 +42,7 @@ def to_numpy(value: Value, rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.
         value = pa.repeat(value, rows)
     if not value.null_count:
         return value.to_numpy(zero_copy_only=False), None
-    valid = pc.is_valid(value).to_numpy(zero_copy_only=False)
+    valid = truths(pc.is_valid(value))
     filled = pc.fill_null(value, zero(value.type))
     return filled.to_numpy(zero_copy_only=False), valid
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ....transport.wire.column import Column
 from ..civil_days import day_number
 from ..java_patterns import JavaPattern
-from .arrays import Value, from_numpy
+from .arrays import Value, from_numpy, truths
 from .timestamp_casts import (
     PER_SECOND,
     SECONDS_PER_DAY,
@@ -206,7 +206,7 @@ def parsed(value: Value, pattern: JavaPattern) -> Value:
     done = np.zeros(len(value), np.bool_)
     if pattern.is_plain:
         micros, done = _parse_plain(value, pattern)
-    left = pc.is_valid(value).to_numpy(zero_copy_only=False) & ~done
+    left = truths(pc.is_valid(value)) & ~done
     found = pc.cast(from_numpy(micros, done), pa.timestamp("us"))
     if not left.any():
         return found
@@ -230,7 +230,7 @@ def _parse_plain(
     texts = column.data[start : start + len(column) * width].reshape(-1, width)
     numbers, is_good = _digit_fields(np.ascontiguousarray(texts.T), pattern)
     seconds = _clock_seconds(numbers, is_good)
-    fitting = fits.to_numpy(zero_copy_only=False)
+    fitting = truths(fits)
     micros = np.zeros(len(value), np.int64)
     micros[fitting] = seconds * 10**6
     done = fitting.copy()
