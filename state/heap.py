@@ -1,140 +1,130 @@
-"""The values of variable size of a store: chunks of bytes in its log, to which records refer."""
+"""Values of variable size, text and binary: chunks of bytes in a store's log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..configs.errors import InputError
-from ..transport.wire.column import Column
-from ..transport.wire.types import DataType
-from . import index, values
-from .log import CHUNK_BYTES_MAX, Chunk, ChunkLog
-from .records import (
-    LENGTH_BITS,
-    VALUE_BYTES_MAX,
-    RecordLayout,
-    column_of_references,
-    text_words,
-)
-from .segments import Extent
+from .index import GARBAGE, HEAP_NEXT, HEAP_STOP, LIVE, SEGMENT
+from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
+from .records import LENGTH_BITS, VALUE_BYTES_MAX
 
-Slots = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
+__all__ = ["HeapChunk", "ValueHeap"]
+
+HeapChunk = tuple[int, Chunk]
+"""The segment of the store in which a chunk was opened, and the chunk."""
 
 _COMPACTED_FROM_BYTES = 1 << 20
-"""Values are compacted when more than half of the heap, and so much, is of no use."""
+"""A heap is worth compacting when more than half of it, and so much, is of no use."""
 
 
 class ValueHeap:
-    """The part of a `KeyedStore` that keeps text and binary values."""
+    """The values to which the records of a store refer; it knows no records itself.
 
-    layout: RecordLayout
-    records: npt.NDArray[Any]
-    _log: ChunkLog
-    _bytes: memoryview
-    _place: npt.NDArray[np.int64]
-    _at: npt.NDArray[np.int64]
-    _extents: list[Extent]
-    _heap: list[tuple[int, Chunk]]
-    _seals: list[tuple[int, int]]
-    _next_heap_bytes: int
+    A reference is position in the log's mapping (40 bits) │ length (24 bits). A value is written
+    once and never changed: to replace one is to put another and to discard the first.
 
-    def __len__(self) -> int:
-        """Return the number of keys."""
-        return int(self._at[index.LIVE])
+    Args:
+        log: the memory of the store.
+        at: where the store stands, see `index`. The words `HEAP_NEXT`, `HEAP_STOP` and `GARBAGE`
+            are the heap's; compiled loops put values in there by themselves.
+    """
 
-    def write_values(self, name: str, slots: Slots, column: Column) -> None:
-        """Write text or binary values into a `heap` field.
+    def __init__(self, log: ChunkLog, at: npt.NDArray[np.int64]) -> None:
+        self._log, self._at = log, at.data
+        self._bytes = log.memory.data
+        self.chunks: list[HeapChunk] = []
+        self._next_chunk_bytes = CHUNK_BYTES_MIN
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that its chunks take."""
+        return sum(chunk.size for _, chunk in self.chunks)
+
+    @property
+    def is_mostly_garbage(self) -> bool:
+        """Whether enough of it is of no use that `compact` is worth its time."""
+        garbage = self._at[GARBAGE]
+        return garbage >= _COMPACTED_FROM_BYTES and 2 * garbage >= self.nbytes
+
+    def put(self, value: bytes, instead_of: int = 0) -> int:
+        """Put one value in and return the reference to it, or -1 if a chunk must be opened first.
 
         Args:
-            name: the field.
-            slots: records of the tail, int64 (n,).
-            column: text or binary, n rows; nulls take the value away.
+            value: its bytes.
+            instead_of: the reference of the value that it replaces, if any.
 
         Raises:
-            StateFullError: the worker's memory for state is used up.
-            InputError: a value is longer than 16 MiB.
-        """
-        slots = np.ascontiguousarray(slots, np.int64)
-        layout, words = self.layout, text_words(name, column).view(np.int64)
-        valid = column.validity
-        if valid is None:
-            valid = np.ones(len(column), np.bool_)
-
-        def go_on(row: int) -> int:
-            field = (layout.word(name), layout.word("#set"), layout.bits[name])
-            return values.write_values(self._place, self._at, *field, words, valid, slots, row)
-
-        self._run(go_on, len(slots), None)
-
-    def put_bytes(self, value: bytes) -> int:
-        """Put one value into the heap and return the reference to it, for a record of the tail.
-
-        Raises:
-            StateFullError: the worker's memory for state is used up.
             InputError: the value is longer than 16 MiB.
         """
-        size = len(value)
+        at, size = self._at, len(value)
         if size > VALUE_BYTES_MAX:
             msg = f"a value of {size:,} bytes; at most {VALUE_BYTES_MAX:,} fit"
             raise InputError(msg)
-        at = self._at
-        if at[index.HEAP_NEXT] + size > at[index.HEAP_STOP]:
-            self._open_heap(size)
-        start = int(at[index.HEAP_NEXT])
+        start = at[HEAP_NEXT]
+        if start + size > at[HEAP_STOP]:
+            return -1
         self._bytes[start : start + size] = value
-        at[index.HEAP_NEXT] = start + (size + 7 & ~7)
+        at[HEAP_NEXT] = start + (size + 7 & ~7)
+        at[GARBAGE] += (instead_of & VALUE_BYTES_MAX) + 7 & ~7
         return start << LENGTH_BITS | size
 
-    def get_bytes(self, reference: int) -> bytes:
+    def get(self, reference: int) -> bytes:
         """Return the value that a reference points to."""
         start = reference >> LENGTH_BITS
         return bytes(self._bytes[start : start + (reference & VALUE_BYTES_MAX)])
 
-    def discard_bytes(self, reference: int) -> None:
+    def discard(self, reference: int) -> None:
         """Tell that no record has this reference any more."""
-        self._at[index.GARBAGE] += (reference & VALUE_BYTES_MAX) + 7 & ~7
+        self._at[GARBAGE] += (reference & VALUE_BYTES_MAX) + 7 & ~7
 
-    def values(self, name: str, slots: Slots, kind: DataType) -> Column:
-        """Return the values of a `heap` field as a column of `kind`, null where there is none."""
-        records = self.records
-        bit = np.uint64(self.layout.bits[name])
-        valid = (records["#set"][slots] >> bit) & np.uint64(1) == 1
-        return column_of_references(kind, records[name][slots], valid, self._log.memory)
+    def open_chunk(self, nbytes: int) -> None:
+        """Open a chunk in which a value of `nbytes` fits.
 
-    def _open_heap(self, nbytes: int) -> None:
-        if self._compact_heap(nbytes):
-            return
-        self._take_heap(max(nbytes, self._next_heap_bytes))
-        self._next_heap_bytes = min(2 * self._next_heap_bytes, CHUNK_BYTES_MAX)
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        self._take(max(nbytes, self._next_chunk_bytes))
+        self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
 
-    def _take_heap(self, nbytes: int) -> None:
-        segment = int(self._at[index.SEGMENT])
-        chunk = self._log.take(nbytes, segment, len(self))
-        self._heap.append((segment, chunk))
-        self._at[index.HEAP_NEXT], self._at[index.HEAP_STOP] = chunk.start, chunk.stop
+    def compact(self, nbytes: int, move: Callable[[], None]) -> None:
+        """Move the values that are in use into one chunk and free the others.
 
-    def _compact_heap(self, nbytes: int) -> bool:
-        """Move the values that are in use together, if most are not; return whether it did."""
-        garbage = int(self._at[index.GARBAGE])
-        total = sum(chunk.size for _, chunk in self._heap)
-        if self._seals or garbage < _COMPACTED_FROM_BYTES or 2 * garbage < total:
-            return False
-        old, self._heap = self._heap, []
-        self._take_heap(total - garbage + nbytes)
-        self._extents[-1].stop = int(self._at[index.NEXT])
-        for extent in self._extents:
-            values.move_values(
-                self._place, self._at, self.layout.heap_words, extent.first, extent.stop
-            )
+        Args:
+            nbytes: the size of a value that must fit behind them.
+            move: puts every value to which a record refers in anew.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        self._take(self.nbytes - self._at[GARBAGE] + nbytes)
+        move()
+        *old, only = self.chunks
         for _, chunk in old:
             self._log.free(chunk)
-        self._at[index.GARBAGE] = 0
-        return True
+        self.chunks = [only]
+        self._at[GARBAGE] = 0
 
-    def _run(self, go_on: Callable[[int], int], rows: int, hashes: Hashes | None) -> None:
-        raise NotImplementedError
+    def free(self, is_freed: Callable[[int], bool]) -> None:
+        """Free the chunks of some segments, and close the chunk that was open."""
+        for segment, chunk in self.chunks:
+            if is_freed(segment):
+                self._log.free(chunk)
+        self.chunks = [one for one in self.chunks if not is_freed(one[0])]
+        self._at[HEAP_NEXT] = self._at[HEAP_STOP] = 0
+
+    def put_aside(self) -> list[HeapChunk]:
+        """Return the chunks, which are the caller's now, and begin without any."""
+        chunks, self.chunks = self.chunks, []
+        self._next_chunk_bytes = CHUNK_BYTES_MIN
+        self._at[HEAP_NEXT] = self._at[HEAP_STOP] = self._at[GARBAGE] = 0
+        return chunks
+
+    def _take(self, nbytes: int) -> None:
+        segment = self._at[SEGMENT]
+        chunk = self._log.take(nbytes, segment, self._at[LIVE])
+        self.chunks.append((segment, chunk))
+        self._at[HEAP_NEXT], self._at[HEAP_STOP] = chunk.start, chunk.stop

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .heap import HeapChunk
 from .log import Chunk
 
 
@@ -29,4 +30,4 @@ class Cleared:
     ranks: npt.NDArray[np.int32]
     at: npt.NDArray[np.int64]
     extents: list[Extent]
-    heap: list[tuple[int, Chunk]]
+    heap: list[HeapChunk]

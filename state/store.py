@@ -20,13 +20,15 @@ import numpy.typing as npt
 
 from ..configs.errors import StateFullError
 from ..transport.wire.batch import Batch
+from ..transport.wire.column import Column
+from ..transport.wire.types import DataType
 from . import history, index, values
 from .budget import StateBudget
 from .heap import ValueHeap
 from .keys import hash_words, virtual_node_of
-from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
+from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ChunkLog
 from .node_transfer import export_nodes, import_nodes
-from .records import RecordLayout
+from .records import RecordLayout, column_of_references, text_words
 from .segments import Cleared, Extent
 
 __all__ = ["KeyedStore"]
@@ -50,7 +52,7 @@ class _OneKey:
         self.slot = self.slots.data
 
 
-class KeyedStore(ValueHeap):
+class KeyedStore:
     """The records of one operator's keys on one worker.
 
     Args:
@@ -63,6 +65,7 @@ class KeyedStore(ValueHeap):
     Attributes:
         records: all records, structured as `layout.dtype`; `records["spent"][slots]` reads a
             field, and kernels take the array as it is. Only the tail may be written to.
+        heap: the text and binary values to which records refer.
 
     Raises:
         ResourceError: the kernel does not reserve enough address space.
@@ -83,7 +86,6 @@ class KeyedStore(ValueHeap):
         size = layout.dtype.itemsize
         count = min(len(self._log.memory) // size, (1 << 32) - 2)
         self.records: npt.NDArray[Any] = self._log.memory[: count * size].view(layout.dtype)
-        self._bytes = self._log.memory.data
         self._place = np.zeros(index.PLACE_WORDS, np.int64)
         self._place[index.BASE] = self._log.address
         self._place[index.STRIDE] = size
@@ -94,6 +96,7 @@ class KeyedStore(ValueHeap):
         self._place[index.NODE_BITS] = virtual_nodes.bit_length() - 1
         self._at = np.zeros(index.AT_WORDS, np.int64)
         self._at[index.SEGMENT] = 1
+        self.heap = ValueHeap(self._log, self._at)
         self._one = _OneKey(layout.fixed_words)
         self._seals: list[tuple[int, int]] = []
         self._settled = 0
@@ -112,6 +115,10 @@ class KeyedStore(ValueHeap):
 
     # -- keys ---------------------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return int(self._at[index.LIVE])
+
     @property
     def name(self) -> str:
         """The id of the operator whose state it is."""
@@ -125,7 +132,8 @@ class KeyedStore(ValueHeap):
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the store takes: chunks and index."""
-        chunks = [extent.chunk for extent in self._extents] + [chunk for _, chunk in self._heap]
+        chunks = [extent.chunk for extent in self._extents]
+        chunks += [chunk for _, chunk in self.heap.chunks]
         for cleared in self._cleared:
             chunks += [extent.chunk for extent in cleared.extents]
             chunks += [chunk for _, chunk in cleared.heap]
@@ -250,13 +258,78 @@ class KeyedStore(ValueHeap):
                     self._ranks,
                     self._at.copy(),
                     self._extents,
-                    self._heap,
+                    self.heap.put_aside(),
                 )
             )
         else:
             self._drop_extents(lambda _: True)
             self._log.discharge(self._buckets.nbytes)
         self._start_empty()
+
+    # -- values of variable size --------------------------------------------------------------
+
+    def write_values(self, name: str, slots: Slots, column: Column) -> None:
+        """Write text or binary values into a `heap` field.
+
+        Args:
+            name: the field.
+            slots: records of the tail, int64 (n,).
+            column: text or binary, n rows; nulls take the value away.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+            InputError: a value is longer than 16 MiB.
+        """
+        slots = np.ascontiguousarray(slots, np.int64)
+        layout, words = self.layout, text_words(name, column).view(np.int64)
+        valid = column.validity
+        if valid is None:
+            valid = np.ones(len(column), np.bool_)
+
+        def go_on(row: int) -> int:
+            field = (layout.word(name), layout.word("#set"), layout.bits[name])
+            return values.write_values(self._place, self._at, *field, words, valid, slots, row)
+
+        self._run(go_on, len(slots), None)
+
+    def replace_value(self, reference: int, value: bytes) -> int:
+        """Put a value into the heap and return the reference to it, for a record of the tail.
+
+        Args:
+            reference: what the record has had until now, 0 if nothing.
+            value: its bytes.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+            InputError: the value is longer than 16 MiB.
+        """
+        replaced = self.heap.put(value, reference)
+        if replaced < 0:
+            self._make_room(len(value))
+            replaced = self.heap.put(value, reference)
+        return replaced
+
+    def values(self, name: str, slots: Slots, kind: DataType) -> Column:
+        """Return the values of a `heap` field as a column of `kind`, null where there is none."""
+        records = self.records
+        bit = np.uint64(self.layout.bits[name])
+        valid = (records["#set"][slots] >> bit) & np.uint64(1) == 1
+        return column_of_references(kind, records[name][slots], valid, self._log.memory)
+
+    def _make_room(self, nbytes: int) -> None:
+        """Make room for a value: compact the heap, if no sealed record refers to it, or grow it."""
+        if self._seals or not self.heap.is_mostly_garbage:
+            self.heap.open_chunk(nbytes)
+        else:
+            self.heap.compact(nbytes, self._move_values)
+
+    def _move_values(self) -> None:
+        if self._extents:
+            self._extents[-1].stop = int(self._at[index.NEXT])
+        for extent in self._extents:
+            values.move_values(
+                self._place, self._at, self.layout.heap_words, extent.first, extent.stop
+            )
 
     # -- epochs -------------------------------------------------------------------------------
 
@@ -353,9 +426,8 @@ class KeyedStore(ValueHeap):
         self._at[:] = 0
         self._at[index.SEGMENT] = segment
         self._extents: list[Extent] = []
-        self._heap: list[tuple[int, Chunk]] = []
+        self.heap.put_aside()
         self._next_chunk_bytes = CHUNK_BYTES_MIN
-        self._next_heap_bytes = CHUNK_BYTES_MIN
         self._buckets = np.zeros(0, np.uint64)
         self._ranks = np.full(self._virtual_nodes, -1, np.int32)
         self._grow_index(_BUCKETS_MIN)
@@ -373,7 +445,7 @@ class KeyedStore(ValueHeap):
                 case index.CHUNK:
                     self._open_chunk()
                 case index.HEAP:
-                    self._open_heap(int(self._at[index.NEED]))
+                    self._make_room(int(self._at[index.NEED]))
                 case index.GROW:
                     self._grow_index(2 * len(self._buckets))
                 case _:
@@ -445,18 +517,14 @@ class KeyedStore(ValueHeap):
         for extent in self._extents:
             if is_dropped(extent.segment):
                 self._log.free(extent.chunk)
-        for segment, chunk in self._heap:
-            if is_dropped(segment):
-                self._log.free(chunk)
         self._extents = [extent for extent in self._extents if not is_dropped(extent.segment)]
-        self._heap = [(segment, chunk) for segment, chunk in self._heap if not is_dropped(segment)]
-        self._at[index.HEAP_NEXT] = self._at[index.HEAP_STOP] = 0
+        self.heap.free(is_dropped)
 
     def _restore(self, cleared: Cleared) -> None:
         self._drop_extents(lambda _: True)
         self._log.discharge(self._buckets.nbytes)
         self._buckets, self._ranks = cleared.buckets, cleared.ranks
-        self._extents, self._heap = cleared.extents, cleared.heap
+        self._extents, self.heap.chunks = cleared.extents, cleared.heap
         self._at[:] = cleared.at
 
     def _free_dead(self, segment: int) -> None:

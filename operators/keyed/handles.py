@@ -218,10 +218,11 @@ class Extreme(ValueHandle):
 class BytesHandle(Handle):
     """A text or binary value, or none."""
 
-    __slots__ = ("_is_text",)
+    __slots__ = ("_heap", "_is_text")
 
     def __init__(self, declaration: StateDeclaration, keyed: KeyedStore, cursor: Cursor) -> None:
         super().__init__(declaration, keyed, cursor)
+        self._heap = keyed.heap
         self._is_text = declaration.type.is_text
 
     @property
@@ -236,7 +237,7 @@ class BytesHandle(Handle):
         """Return the key's value, or `default` if it has none."""
         if not self.exists:
             return default
-        raw = self.keyed.get_bytes(self._values[self._cursor[0]])
+        raw = self._heap.get(self._values[self._cursor[0]])
         return raw.decode() if self._is_text else raw
 
     def set(self, value: Any) -> None:
@@ -258,9 +259,7 @@ class BytesHandle(Handle):
             self._refused(TypeError(), value)
         if slot is None:
             self._refused(TypeError(), value)
-        reference = self.keyed.put_bytes(raw)
-        self.keyed.discard_bytes(self._values[slot])
-        self._values[slot] = reference
+        self._values[slot] = self.keyed.replace_value(self._values[slot], raw)
         self._bits[slot] |= self._mask
 
     def clear(self) -> None:
@@ -268,7 +267,7 @@ class BytesHandle(Handle):
         slot = self._cursor[0]
         if slot is None:
             self._refused(TypeError())
-        self.keyed.discard_bytes(self._values[slot])
+        self._heap.discard(self._values[slot])
         self._values[slot] = 0
         self._bits[slot] &= ~self._mask
 
