@@ -22,11 +22,12 @@ from ...transport.wire.batch import Batch
 from .generator import ADS_SCHEMA
 
 if TYPE_CHECKING:
+    from ...api.topology import Stream
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
     from ...operators.windows.durations import Duration
 
-__all__ = ["APPLICATION", "CampaignOfAd", "build"]
+__all__ = ["APPLICATION", "CampaignOfAd", "build", "count_views"]
 
 APPLICATION = "yahoo"
 
@@ -74,18 +75,25 @@ def build(
         InputError: an input is missing, or lacks a column; an advertisement is there twice.
     """
     topology = Topology(APPLICATION)
-    views = (
-        topology.source(events, id="events", event_time="event_time")
-        .filter(col("event_type") == "view", id="views")
-        .select("ad_id", "event_time")
-    )
+    stream = topology.source(events, id="events", event_time="event_time")
+    count_views(stream, ads, window=window, parallelism=parallelism).sink(sink, id="out")
+    return topology
+
+
+def count_views(
+    events: Stream,
+    ads: pa.Table,
+    *,
+    window: Duration = "10 seconds",
+    parallelism: int | None = None,
+) -> Stream:
+    """Return the views of each campaign in each window; arguments, columns, errors as `build`."""
+    views = events.filter(col("event_type") == "view", id="views").select("ad_id", "event_time")
     joined = views.map(
         columns(CampaignOfAd(ads)),
         id="campaigns",
         schema={"event_time": "timestamp[ms]", "campaign_id": "string"},
     ).filter(col("campaign_id").is_not_null())
-    counts = joined.group_by(time_window("event_time", window), "campaign_id").agg(
+    return joined.group_by(time_window("event_time", window), "campaign_id").agg(
         functions.count().alias("views"), id="counts", parallelism=parallelism
     )
-    counts.sink(sink, id="out")
-    return topology
