@@ -3,7 +3,8 @@
 ::
 
     orders ─ valid ─ split ─ to all ─ match × 16 ─┬─ fills
-                                                  └─ by symbol ─ volume × 4 ─ volumes
+                                                  └─ by symbol and second ─ volume × 4
+                                                       └─ by symbol ─ total × 4 ─ volumes
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...api.topology import Topology, columns
 from .matcher import OrderMatcher
 from .settings import StockExchangeSettings
 from .splitting import is_valid, split
-from .volume import Volume
+from .volume import add_volume
 
 if TYPE_CHECKING:
     from ...operators.sinks.base import Sink
@@ -54,8 +55,5 @@ def build(
         event_time_order=False,
     )
     made.sink(fills, id="fills")
-    volume = made.key_by("symbol").process(
-        Volume, id="volume", parallelism=settings.volume_instances, event_time_order=False
-    )
-    volume.sink(volumes, id="volumes")
+    add_volume(made, settings.volume_instances).sink(volumes, id="volumes")
     return topology

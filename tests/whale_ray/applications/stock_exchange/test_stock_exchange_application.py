@@ -226,12 +226,13 @@ def test_the_topology_sends_every_order_to_all_and_fills_by_symbol():
     nodes = topology.logical_plan().nodes
     by_id = {node.id: node for node in nodes}
     assert [node.id for node in nodes] == [
-        *("orders", "valid", "split", "match", "fills", "volume", "volumes")
+        *("orders", "valid", "split", "match", "fills", "volume", "total", "volumes")
     ]
     assert [feed.grouping.describe() for feed in by_id["match"].inputs] == ["all"]
-    assert [feed.grouping.describe() for feed in by_id["volume"].inputs] == ["key by symbol"]
+    for name in ("volume", "total"):
+        assert [feed.grouping.describe() for feed in by_id[name].inputs] == ["key by symbol"]
     assert by_id["match"].per_worker and by_id["volume"].per_worker
-    assert (by_id["match"].parallelism, by_id["volume"].parallelism) == (16, 4)
+    assert [by_id[name].parallelism for name in ("match", "volume", "total")] == [16, 4, 4]
 
 
 def test_rows_against_the_trading_rules_are_left_out():
