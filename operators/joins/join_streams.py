@@ -33,7 +33,7 @@ __all__ = ["JoinStreams"]
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Pairs: TypeAlias = tuple[Int64s, Int64s]
-Bounds: TypeAlias = tuple[int, int] | None
+WindowBounds: TypeAlias = tuple[int, int] | None
 
 LEFT, RIGHT = 0, 1
 
@@ -178,7 +178,7 @@ class JoinStreams(CoProcess):
         self._account(kept.nbytes - before)
 
     def _join_with(
-        self, others: KeptRows, rows: NewRows, matched: Bools, bounds_ns: Bounds, out: Output
+        self, others: KeptRows, rows: NewRows, matched: Bools, bounds_ns: WindowBounds, out: Output
     ) -> None:
         """Emit what comes of new rows and kept rows of the other side; note who has matched."""
         self._results()  # so that it is known whether hashes tell keys apart
@@ -214,7 +214,7 @@ class JoinStreams(CoProcess):
         return new[equal], kept[equal]
 
     def _emit_pairs(
-        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: Bounds, out: Output
+        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: WindowBounds, out: Output
     ) -> None:
         """Emit the columns of both rows of each pair."""
         new, kept = pairs
@@ -232,7 +232,7 @@ class JoinStreams(CoProcess):
         rows: NewRows,
         pairs: Pairs,
         matched: Bools,
-        bounds_ns: Bounds,
+        bounds_ns: WindowBounds,
         out: Output,
     ) -> None:
         """Note which new left rows have matched; emit them if the join is a semi join."""
@@ -245,7 +245,7 @@ class JoinStreams(CoProcess):
             self._emit(self._results().of(rows.batch.take(new), None, bounds_ns), later, out)
 
     def _match_kept(
-        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: Bounds, out: Output
+        self, others: KeptRows, rows: NewRows, pairs: Pairs, bounds_ns: WindowBounds, out: Output
     ) -> None:
         """Note which kept left rows have matched; emit them if the join is a semi join."""
         kept, firsts = np.unique(pairs[1], return_index=True)
@@ -288,7 +288,7 @@ class JoinStreams(CoProcess):
         # The watermark of what was passed on already must not be contradicted.
         out.emit(rows, np.maximum(times, self._watermark_ns + 1))
 
-    def _bounds(self, span: int) -> Bounds:
+    def _bounds(self, span: int) -> WindowBounds:
         return self._spans.bounds_ns(span) if isinstance(self._spans, WindowSpans) else None
 
     def _account(self, nbytes: int) -> None:

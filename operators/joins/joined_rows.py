@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ from ...transport.wire.column import Column
 
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Schema
-    from .join import Join
+    from .equi_join import EquiJoin
 
-__all__ = ["JoinedRows", "equal_keys"]
+__all__ = ["Bounds", "JoinedRows", "equal_keys"]
+
+Bounds: TypeAlias = "tuple[int, int] | tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]"
 
 _NS_PER_US = 1_000
 
@@ -28,30 +30,33 @@ class JoinedRows:
         right: the right columns.
 
     Raises:
-        ExpressionError: as `Join.output_schema`.
+        ExpressionError: as `EquiJoin.output_schema`.
     """
 
-    def __init__(self, join: Join, left: Schema, right: Schema) -> None:
+    def __init__(self, join: EquiJoin, left: Schema, right: Schema) -> None:
         self.schema = join.output_schema(left, right)
-        self._join = join
+        self._shared = join.shared_keys
+        self._window_types = tuple(join.window_columns.values())
         self._left = left
         self._right_names = () if join.only_left_columns else join.right_names(right.names)
         self._right_types = [right.field(name).type for name in self._right_names]
 
-    def of(
-        self, left: Batch | None, right: Batch | None, bounds_ns: tuple[int, int] | None
-    ) -> Batch:
+    def of(self, left: Batch | None, right: Batch | None, bounds_ns: Bounds | None = None) -> Batch:
         """Return joined rows.
 
         Args:
             left: the left rows; None: null, but for shared keys.
             right: the right rows, as many; None: null, or not part of the result.
-            bounds_ns: start and end of their window; None in a join without windows.
+            bounds_ns: start and end of their windows, of all or of each, int64 (n,); None in a
+                join without windows.
         """
         known = right if left is None else left
         assert known is not None
         count = known.num_rows
-        columns = [self._bound(bound, count) for bound in bounds_ns or ()]
+        columns = [
+            Column(kind, np.full(count, np.asarray(bound_ns, np.int64) // _NS_PER_US))
+            for kind, bound_ns in zip(self._window_types, bounds_ns or (), strict=True)
+        ]
         if left is not None:
             columns += left.columns
         else:
@@ -62,12 +67,8 @@ class JoinedRows:
             columns += [right.column(name) for name in self._right_names]
         return Batch(self.schema, columns, count)
 
-    def _bound(self, bound_ns: int, count: int) -> Column:
-        return Column(self._join.window_type, np.full(count, bound_ns // _NS_PER_US, np.int64))
-
     def _left_column(self, name: str, kind: DataType, right: Batch) -> Column:
-        shared = name in self._join.shared_keys
-        return right.column(name) if shared else _nulls(kind, right.num_rows)
+        return right.column(name) if name in self._shared else _nulls(kind, right.num_rows)
 
 
 def equal_keys(left: Batch, right: Batch) -> npt.NDArray[np.bool_]:

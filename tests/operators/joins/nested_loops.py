@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.operators.windows.model import NO_WATERMARK_NS, windows_of
+from whale_ray.operators.joins.equi_join import How
 from whale_ray.operators.joins.interval import TimeInterval
-from whale_ray.operators.joins.join import How
 from whale_ray.operators.windows.specifications import TimeWindow
 
 LEFT, RIGHT = 0, 1

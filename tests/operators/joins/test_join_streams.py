@@ -129,7 +129,7 @@ def join_of(types, within, how, lateness=0) -> Join:
     """Return a join on all key columns."""
     left, right = schemas_of(types)
     keys = tuple((f"a{at}", f"b{at}") for at in range(len(types)))
-    return Join(keys, within, how, left, right, allowed_lateness_ns=lateness)
+    return Join(keys, within, how=how, left=left, right=right, allowed_lateness_ns=lateness)
 
 
 def _us(value: Any) -> int:
@@ -197,7 +197,13 @@ def test_rows_in_order_have_the_later_of_both_times(rows, interval):
 
 def test_a_shared_key_is_one_column_and_has_the_value_of_either_side():
     left, right = Schema.of(id="int64", n="int64"), Schema.of(m="int64", id="int64")
-    join = Join((("id", "id"),), TimeWindow("", SECOND, SECOND, 0), "outer", left, right)
+    join = Join(
+        (("id", "id"),),
+        TimeWindow("", SECOND, SECOND, 0),
+        how="outer",
+        left=left,
+        right=right,
+    )
     assert join.output_schema(left, right).names == ("window_start", "window_end", "id", "n", "m")
     process, out = JoinStreams(join), Emitted()
     process.open(instance_context(operator_id="join"))

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ...operators.expressions.expression import Expression
+    from ...operators.joins.equi_join import How
     from ...operators.joins.interval import TimeInterval
-    from ...operators.joins.join import How
     from ...operators.windows.durations import Duration
     from ...operators.windows.specifications import TimeWindow, WindowSpecification
     from ...transport.wire.batch import Batch
