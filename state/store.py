@@ -103,10 +103,13 @@ class KeyedStore:
         self._cleared: list[Cleared] = []
         self._start_empty()
 
-    def sibling(self) -> KeyedStore:
-        """Return an empty store of the same layout that shares this one's memory."""
+    def sibling(self, layout: RecordLayout | None = None) -> KeyedStore:
+        """Return an empty store of the same layout, or of another, that shares this one's memory.
+
+        Stores of one layout have the same `records`.
+        """
         return KeyedStore(
-            self.layout,
+            self.layout if layout is None else layout,
             self._budget,
             self._name,
             virtual_nodes=self._virtual_nodes,

@@ -2,7 +2,7 @@
 
 The state of one aggregate for one group is a few fields of a fixed-width record (numpy dtypes), so
 that compiled loops update it and a store can keep it. A field of dtype `object` holds values of
-variable size; it lies beside the records, one Python object per slot.
+variable size; it lies beside the records, one Python object per slot. A `SetField` holds sets.
 
 A group is named by its slot, an int64 index into all fields. `update` and `merge` may get a slot
 any number of times in one call.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...transport.wire.column import Column
     from ...transport.wire.types import DataType
 
-__all__ = ["Accumulator", "OutOfRange", "State", "StateField", "validity_of"]
+__all__ = ["Accumulator", "OutOfRange", "SetField", "State", "StateField", "validity_of"]
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 State: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -47,6 +47,19 @@ class StateField:
     initial: Any = 0
 
 
+@dataclass(frozen=True)
+class SetField:
+    """A field that holds a set of values for each slot; it comes as a `ValueSets`.
+
+    Attributes:
+        name: unique within the accumulator.
+        types: of the columns that make up a value.
+    """
+
+    name: str
+    types: tuple[DataType, ...]
+
+
 class OutOfRange(Exception):  # noqa: N818 - it becomes an error once the group is named
     """A result does not fit its type; the operator turns it into an error that names the group.
 
@@ -66,10 +79,12 @@ class Accumulator(ABC):
 
     Attributes:
         fields: the state.
+        sets: those of its fields that hold sets of values.
         output: the type of the result.
     """
 
-    fields: tuple[StateField, ...]
+    fields: tuple[StateField, ...] = ()
+    sets: tuple[SetField, ...] = ()
     output: DataType
 
     @abstractmethod

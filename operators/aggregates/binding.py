@@ -50,7 +50,7 @@ def accumulator_of(aggregate: Aggregate, types: tuple[DataType, ...]) -> Accumul
             ignored = bool(aggregate.options)
             return Pick(None, types[0], greatest=later, later=later, ignore_nulls=ignored)
         case "count_distinct":
-            return ExactDistinct()
+            return ExactDistinct(types)
         case "approx_count_distinct":
             return ApproximateDistinct(types[0], *aggregate.options)
         case "percentile_approx":

@@ -13,20 +13,25 @@ from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Field, Schema
-from .accumulator import Accumulator, Slots, State, StateField, validity_of
+from .accumulator import Accumulator, SetField, Slots, State, StateField, validity_of
 from .kernels import add_registers, merge_registers
 
 __all__ = ["ApproximateDistinct", "ExactDistinct", "split_by_slot"]
 
 _INT64 = DataType.parse("int64")
-_NAN = "NaN"  # stands for every NaN, which equal each other here
 
 
 class ExactDistinct(Accumulator):
-    """The number of different values, or of combinations of values without a null."""
+    """The number of different values, or of combinations of values without a null.
 
-    fields = (StateField("values", np.dtype(object)),)
+    Args:
+        types: of the columns.
+    """
+
     output = _INT64
+
+    def __init__(self, types: tuple[DataType, ...]) -> None:
+        self.sets = (SetField("values", types),)
 
     def update(
         self,
@@ -36,38 +41,18 @@ class ExactDistinct(Accumulator):
         times: npt.NDArray[np.int64] | None,
     ) -> None:
         """See `Accumulator.update`."""
-        keep = np.ones(len(slots), np.bool_)
-        for column in columns:
-            if column.validity is not None:
-                keep &= column.validity
-        values: Any = _comparable(columns[0])
-        if len(columns) > 1:
-            values = list(zip(*(_comparable(one) for one in columns), strict=True))
-        rows = np.flatnonzero(keep)
-        sets = state["values"]
-        for slot, mine in split_by_slot(slots[rows]):
-            found = sets[slot]
-            if found is None:
-                found = sets[slot] = set()
-            found.update([values[row] for row in rows[mine].tolist()])
+        sets: Any = state["values"]
+        sets.add(slots, columns)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        sets, others = state["values"], other["values"]
-        for slot, other_slot in zip(slots.tolist(), other_slots.tolist(), strict=True):
-            if others[other_slot] is not None:
-                sets[slot] = (sets[slot] or set()) | others[other_slot]
+        sets: Any = state["values"]
+        sets.merge(slots, other["values"], other_slots)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
-        sizes = [0 if one is None else len(one) for one in state["values"][slots]]
-        return Column(_INT64, np.array(sizes, np.int64))
-
-    def object_bytes(self, state: State, slots: Slots) -> int:
-        """See `Accumulator.object_bytes`."""
-        sets = [one for one in state["values"][slots] if one]
-        # A set's values are alike in size, so one of them stands for all.
-        return sum(one.__sizeof__() + len(one) * next(iter(one)).__sizeof__() for one in sets)
+        sets: Any = state["values"]
+        return Column(_INT64, sets.sizes(slots))
 
 
 class ApproximateDistinct(Accumulator):
@@ -168,15 +153,3 @@ def split_by_slot(slots: Slots) -> list[tuple[int, npt.NDArray[np.int64]]]:
     bounds = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     firsts = ordered[np.concatenate([[0], bounds])].tolist()
     return list(zip(firsts, np.split(order, bounds), strict=True))
-
-
-def _comparable(column: Column) -> list[Any]:
-    """Return Python values of which equal ones are the same to Spark: NaN is equal to NaN."""
-    values = column.data.tolist() if _is_plain(column) else column.to_pylist()
-    if column.type.storage.kind != "f":
-        return values
-    return [_NAN if value is not None and math.isnan(value) else value for value in values]
-
-
-def _is_plain(column: Column) -> bool:
-    return column.type.kind == "fixed" and column.type.storage.kind in "biuf"

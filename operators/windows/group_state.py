@@ -20,6 +20,7 @@ from ...state.store import KeyedStore
 from ..aggregates.accumulator import Accumulator, State
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
+from .value_sets import ValueSets
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
@@ -36,11 +37,12 @@ CHANGED = "changed"
 
 
 class _Kept(NamedTuple):
-    """Where an accumulator's fields lie: names in the records, and those of objects."""
+    """Where an accumulator's fields lie: names in the records, objects and sets."""
 
     accumulator: Accumulator
     names: dict[str, str]
     objects: dict[str, SlotObjects]
+    sets: dict[str, ValueSets]
 
 
 class GroupState:
@@ -64,20 +66,26 @@ class GroupState:
         self._budget, self._operator = context.state_budget, context.operator_id
         self._kept: list[_Kept] = []
         for number, accumulator in enumerate(accumulators):
-            names, objects = {}, {}
+            kept = _Kept(accumulator, {}, {}, {})
             for field in accumulator.fields:
                 if field.dtype == object:
-                    objects[field.name] = SlotObjects()
+                    kept.objects[field.name] = SlotObjects()
                     continue
-                names[field.name] = f"{number}.{field.name}"
-                fields.append(RecordField(names[field.name], field.dtype, field.initial))
-            self._kept.append(_Kept(accumulator, names, objects))
+                kept.names[field.name] = f"{number}.{field.name}"
+                fields.append(RecordField(kept.names[field.name], field.dtype, field.initial))
+            for values in accumulator.sets:
+                fields += ValueSets.fields(f"{number}.{values.name}")
+            self._kept.append(kept)
         self._spare = KeyedStore(
             RecordLayout(keys, fields),
             context.state_budget,
             context.operator_id,
             virtual_nodes=context.virtual_nodes,
         )
+        for number, kept in enumerate(self._kept):
+            for values in kept.accumulator.sets:
+                name = f"{number}.{values.name}"
+                kept.sets[values.name] = ValueSets(values.types, self._spare, name)
         self._stores: dict[int, KeyedStore] = {}
         self._empty: list[KeyedStore] = []  # of freed slices, to be used again
         self._cache = SlotCache(keys)
@@ -96,9 +104,10 @@ class GroupState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory for records, keys, indexes and objects."""
+        """Bytes of memory for records, keys, indexes, objects and sets."""
         total = sum(store.nbytes for store in self._stores.values())
         for number, kept in enumerate(self._kept):
+            total += sum(sets.nbytes for sets in kept.sets.values())
             if kept.objects:
                 for slice_ in self._stores:
                     total += self._object_bytes(number, self.scan(slice_))
@@ -152,7 +161,7 @@ class GroupState:
 
     def delete(self, slots: Int64s) -> None:
         """Drop single groups, all of one slice; their keys must not come back."""
-        self._drop_objects(slots)
+        self._drop_values(slots)
         for store in self._stores.values():
             store.delete(slots)
 
@@ -161,7 +170,7 @@ class GroupState:
         store = self._stores.pop(slice_, None)
         if store is None:
             return
-        self._drop_objects(store.scan()[0])
+        self._drop_values(store.scan()[0])
         store.clear()
         self._empty.append(store)
         self.slices_changed = True
@@ -180,7 +189,8 @@ class GroupState:
         """Return the fields of the accumulator of that number."""
         records: Any = self._spare.records
         kept = self._kept[number]
-        return {**{name: records[at] for name, at in kept.names.items()}, **kept.objects}
+        fields: Any = {name: records[at] for name, at in kept.names.items()}
+        return {**fields, **kept.objects, **kept.sets}
 
     def update(
         self, slots: Int64s, inputs: Sequence[Sequence[Column]], times: Int64s | None
@@ -217,12 +227,14 @@ class GroupState:
         elif nbytes:
             self._budget.give_back(self._operator, -nbytes)
 
-    def _drop_objects(self, slots: Int64s) -> None:
+    def _drop_values(self, slots: Int64s) -> None:
         for number, kept in enumerate(self._kept):
             if kept.objects:
                 self._charge(-self._object_bytes(number, slots))
             for objects in kept.objects.values():
                 objects.drop(slots)
+            for sets in kept.sets.values():
+                sets.drop(slots)
 
     def finish(self, number: int, slots: Int64s) -> Column:
         """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""

@@ -14,12 +14,10 @@ from .conformance import ContractError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..operators.aggregates.accumulator import Accumulator
     from ..operators.aggregates.aggregate import Aggregate
     from ..transport.wire.batch import Batch
-    from ..transport.wire.column import Column
 
-    State = Mapping[str, npt.NDArray[Any]]
+    Int64s = npt.NDArray[np.int64]
 
 _TRIALS = 50
 _PARTS_MAX = 4
@@ -46,19 +44,16 @@ def check_merge(
     Raises:
         ContractError: a way to merge has another result; the message shows the parts.
     """
-    from ..operators.expressions.evaluation import Environment
     from ..transport.wire.batch import Batch
 
     batch = rows if isinstance(rows, Batch) else Batch.from_pydict(dict(rows))
-    accumulator = aggregate.bind(batch.schema)
-    environment = Environment(batch)
-    inputs = [environment.evaluate(one) for one in aggregate.inputs]
-    whole = _result(accumulator, _added(accumulator, inputs, np.arange(batch.num_rows)))
+    groups = _Groups(aggregate, batch)
+    whole = groups.result(groups.added(np.arange(batch.num_rows)))
     chance = random.Random(7)  # the same parts each time
     for _ in range(_TRIALS):
         numbers = np.array([chance.randrange(_PARTS_MAX) for _ in range(batch.num_rows)])
         parts = [np.flatnonzero(numbers == number) for number in range(_PARTS_MAX)]
-        for way, found in _merged_ways(accumulator, inputs, parts):
+        for way, found in _merged_ways(groups, parts):
             if not _same(found, whole, relative):
                 shown = "; ".join(str(batch.take(part).to_pylist()) for part in parts)
                 msg = (
@@ -68,50 +63,62 @@ def check_merge(
                 raise ContractError(msg)
 
 
-def _merged_ways(
-    accumulator: Accumulator, inputs: list[Column], parts: list[npt.NDArray[np.int64]]
-) -> list[tuple[str, Any]]:
-    """Return the results of merging parts in several ways, with the name of each."""
+class _Groups:
+    """Groups of rows of a batch, which are kept and merged as windows keep them."""
 
-    def states() -> list[State]:
-        return [_added(accumulator, inputs, part) for part in parts]
+    def __init__(self, aggregate: Aggregate, batch: Batch) -> None:
+        from ..operators.process import InstanceContext
+        from ..operators.windows.group_state import GroupState
+        from ..transport.clock import SystemClock
+        from ..transport.wire.types import Schema
 
-    def merge(one: State, other: State) -> State:
-        slot = np.zeros(1, np.int64)
-        accumulator.merge(one, slot, other, slot)
+        context = InstanceContext("check_merge", str(aggregate), 0, (0,), 1, 0, SystemClock())
+        self._aggregate, self._batch = aggregate, batch
+        self._groups = GroupState(Schema(()), [aggregate.bind(batch.schema)], context)
+        self._made = 0
+
+    def added(self, rows: Int64s) -> Int64s:
+        """Return a new group that has these rows: its slot, int64 (1,)."""
+        from ..operators.windows.aggregation import evaluated_inputs
+        from ..state.keys import hash_keys
+
+        no_key = self._batch.slice(0, 1).select(())
+        slice_ = np.full(1, self._made, np.int64)
+        self._made += 1
+        slot = self._groups.slots(slice_, hash_keys(no_key, ())[0], no_key)
+        if len(rows):
+            inputs = evaluated_inputs([self._aggregate], self._batch.take(rows).with_times(None))
+            self._groups.update(np.repeat(slot, len(rows)), inputs, None)
+        return slot
+
+    def merged(self, one: Int64s, other: Int64s) -> Int64s:
+        """Add a group to another one, which is returned."""
+        self._groups.merge(one, self._groups, other)
         return one
 
-    left, right, pairs = states(), states(), states()
-    backwards = states()[::-1]
+    def result(self, slot: Int64s) -> Any:
+        """Return the result of a group."""
+        return self._groups.finish(0, slot).to_pylist()[0]
+
+    def clear(self) -> None:
+        """Drop all groups."""
+        for slice_ in self._groups.slices:
+            self._groups.free(slice_)
+
+
+def _merged_ways(groups: _Groups, parts: list[Int64s]) -> list[tuple[str, Any]]:
+    """Return the results of merging parts in several ways, with the name of each."""
+    left, right, pairs, backwards = ([groups.added(part) for part in parts] for _ in range(4))
+    merge = groups.merged
     ways = {
         "left to right": list(itertools.accumulate(left, merge))[-1],
         "right to left": merge(right[0], merge(right[1], merge(right[2], right[3]))),
         "in pairs": merge(merge(pairs[0], pairs[1]), merge(pairs[2], pairs[3])),
-        "in reverse": list(itertools.accumulate(backwards, merge))[-1],
+        "in reverse": list(itertools.accumulate(backwards[::-1], merge))[-1],
     }
-    return [(way, _result(accumulator, state)) for way, state in ways.items()]
-
-
-def _added(
-    accumulator: Accumulator, inputs: list[Column], rows: npt.NDArray[np.int64]
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the state of one group that has these rows."""
-    from ..transport.wire.batch import Batch
-    from ..transport.wire.types import Field, Schema
-
-    state: dict[str, npt.NDArray[Any]] = {}
-    for field in accumulator.fields:
-        state[field.name] = np.empty((1, *field.dtype.shape), field.dtype.base)
-        state[field.name][...] = None if field.dtype == object else field.initial
-    if len(rows):
-        schema = Schema(tuple(Field(f"{n}", one.type) for n, one in enumerate(inputs)))
-        columns = Batch(schema, inputs).take(rows).columns if inputs else ()
-        accumulator.update(state, np.zeros(len(rows), np.int64), columns, None)
-    return state
-
-
-def _result(accumulator: Accumulator, state: State) -> Any:
-    return accumulator.finish(state, np.zeros(1, np.int64)).to_pylist()[0]
+    results = [(way, groups.result(slot)) for way, slot in ways.items()]
+    groups.clear()
+    return results
 
 
 def _same(found: Any, whole: Any, relative: float) -> bool:
