@@ -238,6 +238,7 @@ def test_an_option_that_is_named_alone_exists(tmp_path, capsys):
             ["run", "options-market"],
             ["run", "nexmark"],
             ["run", "yahoo"],
+            ["run", "cluster-monitoring"],
             ["stop"],
             ["bench"],
             ["simulate"],

@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 NOT_READ = " (partial: the input was not read to its end)"
 """A note after the output of a job that was stopped."""
 
-APPLICATIONS = ("ride-hailing", "stock-exchange", "options-market", "nexmark", "yahoo")
+APPLICATIONS = (
+    "ride-hailing",
+    "stock-exchange",
+    "options-market",
+    "nexmark",
+    "yahoo",
+    "cluster-monitoring",
+)
 
 
 def add_run(commands: Any) -> None:

@@ -10,7 +10,7 @@ from whale_ray.cli.main import main
 from whale_ray.configs.settings import Settings
 
 RIDES, STOCKS, OPTIONS = "ride-hailing", "stock-exchange", "options-market"
-NEXMARK, YAHOO = "nexmark", "yahoo"
+NEXMARK, YAHOO, CLUSTER = "nexmark", "yahoo", "cluster-monitoring"
 SIZES = "give 1 to 4,096 instances"
 
 REFUSED = {
@@ -40,6 +40,10 @@ REFUSED = {
     f"{YAHOO} --window 0s": "--window is '0s'",
     f"{YAHOO} --window=-5seconds": "--window is '-5seconds'",
     f"{YAHOO} --window 1month": "--window is '1month': months and years differ in length",
+    f"{CLUSTER} --jobs 0": "--jobs is 0: give 1 to 100,000,000",
+    f"{CLUSTER} --seed -1": "--seed is -1: give 0 to 9,223,372,036,854,775,807",
+    f"{CLUSTER} --parallelism 0": f"--parallelism is 0: {SIZES}",
+    f"{CLUSTER} --window 0s": "--window is '0s'",
     f"{NEXMARK} --events 0": "--events is 0: give 1 to 1,000,000,000,000",
     f"{NEXMARK} --events-per-s 0": "--events-per-s is 0: give 1 to 1,000,000",
     f"{NEXMARK} --seed -1": "--seed is -1: give 0 to 9,223,372,036,854,775,807",
@@ -47,7 +51,7 @@ REFUSED = {
     f"{NEXMARK} --query 6": "argument --query: unknown '6' (did you mean 16?); there are 0, 1, 2, ",
     **{
         f"{app} --workers -3": "--workers must lie between 0 and 4,096, not -3"
-        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO)
+        for app in (RIDES, STOCKS, OPTIONS, NEXMARK, YAHOO, CLUSTER)
     },
     f"{RIDES} --on processes --workers 2 --set runtime.hosts=3": "runtime.hosts=3, but there are"
     " only 2 workers: use --workers 3 or more, or fewer hosts",
@@ -60,6 +64,7 @@ REFUSED = {
     f"{YAHOO} --data . --campaigns 5": "--campaigns means nothing with --data; leave one of them"
     " out",
     f"{NEXMARK} --data . --events 5": "--events means nothing with --data; leave one of them out",
+    f"{CLUSTER} --data . --seed 5": "--seed means nothing with --data; leave one of them out",
     f"{STOCKS} --data . --symbols 5": "--symbols means nothing with --data; leave one of them out",
     f"{STOCKS} --data . --seed 5": "--seed means nothing with --data; leave one of them out",
     f"{STOCKS} --on-bad-rows fail": "--on-bad-rows means nothing without --data; leave it out",
