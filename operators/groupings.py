@@ -17,6 +17,7 @@ A grouping is only a frozen description: `keys` computes hashes, and the partiti
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,12 @@ __all__ = [
 ]
 
 
-class Grouping:
+class Grouping(ABC):
     """The base of all groupings; every one is frozen, comparable and picklable."""
 
+    @abstractmethod
     def describe(self) -> str:
         """Return the label that `explain` prints on an edge."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,7 +48,7 @@ _LITERALS = (
 Operand: TypeAlias = "Expression | Any"  # anything else than an expression becomes a literal
 
 
-class Expression:
+class Expression(ABC):
     """A column computed from the columns of a row; combine it with operators and methods.
 
     `+ - * / % **`, comparisons, and `& | ~` for and, or, not build larger expressions. Any operand
@@ -93,9 +94,9 @@ class Expression:
         """Return the direct operands of this expression."""
         return ()
 
+    @abstractmethod
     def value(self, environment: Environment) -> Value:
         """Return an Arrow array or, for a constant, a scalar; internal, use `evaluate`."""
-        raise NotImplementedError
 
     def _column_names(self) -> Iterator[str]:
         for child in self.children():

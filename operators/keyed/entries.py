@@ -8,6 +8,7 @@ what it is iterated by, and what a removed entry's place is filled from.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, NoReturn
 
@@ -70,7 +71,7 @@ class _Entries:
         return self.store.find_words(hashes, words)
 
 
-class EntriesHandle:
+class EntriesHandle(ABC):
     """What lists and maps have in common."""
 
     __slots__ = (
@@ -113,9 +114,9 @@ class EntriesHandle:
     def __repr__(self) -> str:
         return f"<{self.declaration.describe()}>"
 
+    @abstractmethod
     def clear(self) -> None:
         """Remove all entries."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return int(self._sizes[self._slot()])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -40,7 +41,7 @@ def queued_field(name: str) -> str:
     return f"{name} queued"
 
 
-class Handle:
+class Handle(ABC):
     """What all handles have in common: where the values of their keys are."""
 
     __slots__ = ("_bits", "_cursor", "_mask", "_values", "declaration", "keyed")
@@ -62,9 +63,9 @@ class Handle:
     def __repr__(self) -> str:
         return f"<{self.declaration.describe()}>"
 
+    @abstractmethod
     def clear(self) -> None:
         """Give the key's value its initial one."""
-        raise NotImplementedError
 
     def __getitem__(self, slots: Slots) -> npt.NDArray[Any]:
         """Return the raw values of keys: `slots` as `self.slots(batch)` returns them."""
