@@ -11,9 +11,9 @@ any number of times in one call.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from ...transport.wire.column import Column
     from ...transport.wire.types import DataType
 
-__all__ = ["Accumulator", "OutOfRange", "SetField", "State", "StateField", "validity_of"]
+__all__ = [
+    "Accumulator",
+    "GroupedRows",
+    "OutOfRange",
+    "SetField",
+    "State",
+    "StateField",
+    "merged_objects",
+    "numbers_of",
+    "validity_of",
+]
 
 Slots: TypeAlias = npt.NDArray[np.int64]
 State: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -60,18 +70,34 @@ class SetField:
     types: tuple[DataType, ...]
 
 
+class GroupedRows(NamedTuple):
+    """Rows as an accumulator takes them.
+
+    Attributes:
+        slots: the group of each row, int64 (n,).
+        columns: the aggregate's inputs, n values each.
+        times: event times, int64 ns (n,); None where rows have none.
+    """
+
+    slots: Slots
+    columns: Sequence[Column]
+    times: npt.NDArray[np.int64] | None
+
+
 class OutOfRange(Exception):  # noqa: N818 - it becomes an error once the group is named
-    """A result does not fit its type; the operator turns it into an error that names the group.
+    """A group holds more than it may; the operator turns it into an error that names the group.
 
     Attributes:
         row: which of the slots that were passed.
         reason: what happened, as the end of a sentence.
+        number: which of the operator's aggregates it is of.
     """
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(reason)
         self.row = row
         self.reason = reason
+        self.number = 0
 
 
 class Accumulator(ABC):
@@ -88,25 +114,20 @@ class Accumulator(ABC):
     output: DataType
 
     @abstractmethod
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
-        """Add rows.
+    def update(self, state: State, rows: GroupedRows) -> None:
+        """Add rows to their groups.
 
-        Args:
-            state: the fields.
-            slots: the slot of each row, int64 (n,).
-            columns: the aggregate's inputs, n values each.
-            times: event times, int64 ns (n,); None where rows have none.
+        Raises:
+            OutOfRange: a group holds more than it may.
         """
 
     @abstractmethod
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
-        """Add the groups `other_slots` of `other` to the groups `slots`, pair by pair in order."""
+        """Add the groups `other_slots` of `other` to the groups `slots`, pair by pair in order.
+
+        Raises:
+            OutOfRange: a group holds more than it may.
+        """
 
     @abstractmethod
     def finish(self, state: State, slots: Slots) -> Column:
@@ -119,6 +140,31 @@ class Accumulator(ABC):
     def object_bytes(self, state: State, slots: Slots) -> int:
         """Return the bytes of the objects that these groups hold beside the records."""
         return 0
+
+    def arrays(self, state: State) -> list[npt.NDArray[Any]]:
+        """Return the fields of a state in the order of `fields`, as kernels take them."""
+        return [state[field.name] for field in self.fields]
+
+
+def merged_objects(
+    objects: npt.NDArray[Any], slots: Slots, other_slots: Slots
+) -> Iterator[tuple[int, int, Any]]:
+    """Yield pair by pair its number, the slot, and the other group's object, if that has one.
+
+    Args:
+        objects: the field of objects of the other state.
+        slots, other_slots: the groups, int64 (n,), as for `Accumulator.merge`.
+    """
+    for pair, (slot, other) in enumerate(zip(slots.tolist(), other_slots.tolist(), strict=True)):
+        found = objects[other]
+        if found is not None:
+            yield pair, slot, found
+
+
+def numbers_of(column: Column) -> npt.NDArray[Any]:
+    """Return a column's numbers as kernels take them: numba has no float16."""
+    data = column.data
+    return data.astype(np.float32) if data.dtype == np.float16 else data
 
 
 def validity_of(column: Column) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,15 @@ from ...state.keys import hash_keys
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Field, Schema
-from .accumulator import Accumulator, SetField, Slots, State, StateField, validity_of
+from .accumulator import (
+    Accumulator,
+    GroupedRows,
+    SetField,
+    Slots,
+    State,
+    StateField,
+    validity_of,
+)
 from .kernels import add_registers, merge_registers
 
 __all__ = ["ApproximateDistinct", "ExactDistinct", "split_by_slot"]
@@ -33,16 +40,10 @@ class ExactDistinct(Accumulator):
     def __init__(self, types: tuple[DataType, ...]) -> None:
         self.sets = (SetField("values", types),)
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
         sets: Any = state["values"]
-        sets.add(slots, columns)
+        sets.add(rows.slots, rows.columns)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
@@ -75,17 +76,11 @@ class ApproximateDistinct(Accumulator):
         registers = np.dtype((np.uint8, (1 << self._index_bits,)))
         self.fields = (StateField("registers", registers),)
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        hashes, _ = hash_keys(Batch(self._schema, [columns[0]]), ("value",))
-        validity = validity_of(columns[0])
-        add_registers(state["registers"], slots, hashes, validity, self._index_bits)
+        (values,) = rows.columns
+        hashes, _ = hash_keys(Batch(self._schema, [values]), ("value",))
+        add_registers(state["registers"], rows.slots, hashes, validity_of(values), self._index_bits)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""

@@ -29,6 +29,11 @@ __all__ = [
 _SIGN = np.uint64(63)
 
 
+@njit(inline="always")
+def _is_null(validity: Any, row: Any) -> Any:
+    return len(validity) > 0 and not validity[row]
+
+
 @njit(cache=True, nogil=True)
 def count_rows(counts: Any, slots: Any, validity: Any) -> None:
     """Count the rows that are valid."""
@@ -43,9 +48,8 @@ def count_rows(counts: Any, slots: Any, validity: Any) -> None:
 @njit(cache=True, nogil=True)
 def add_integers(low: Any, high: Any, count: Any, slots: Any, values: Any, validity: Any) -> None:
     """Add integers to 128-bit totals, low uint64 and high int64."""
-    nulls = len(validity) > 0
     for row in range(len(slots)):
-        if nulls and not validity[row]:
+        if _is_null(validity, row):
             continue
         slot = slots[row]
         value = np.int64(values[row])
@@ -61,9 +65,8 @@ def add_decimals(
     low: Any, high: Any, left: Any, count: Any, slots: Any, halves: Any, validity: Any
 ) -> None:
     """Add 128-bit integers, `halves` int64 (n, 2) low and high; `left` marks totals beyond."""
-    nulls = len(validity) > 0
     for row in range(len(slots)):
-        if nulls and not validity[row]:
+        if _is_null(validity, row):
             continue
         slot = slots[row]
         _add_wide(low, high, left, slot, np.uint64(halves[row, 0]), halves[row, 1])
@@ -98,9 +101,8 @@ def _add_wide(low: Any, high: Any, left: Any, slot: Any, low_part: Any, high_par
 @njit(cache=True, nogil=True)
 def add_floats(total: Any, lost: Any, count: Any, slots: Any, values: Any, validity: Any) -> None:
     """Add floats; `lost` collects the rounding errors (Neumaier 1974)."""
-    nulls = len(validity) > 0
     for row in range(len(slots)):
-        if nulls and not validity[row]:
+        if _is_null(validity, row):
             continue
         slot = slots[row]
         _add_float(total, lost, slot, np.float64(values[row]))
@@ -136,9 +138,8 @@ def add_moments(
     count: Any, mean: Any, squares: Any, slots: Any, values: Any, validity: Any
 ) -> None:
     """Add values to a mean and a sum of squared deviations (Welford 1962)."""
-    nulls = len(validity) > 0
     for row in range(len(slots)):
-        if nulls and not validity[row]:
+        if _is_null(validity, row):
             continue
         slot = slots[row]
         value = np.float64(values[row])
@@ -193,10 +194,10 @@ def pick_rows(
     Returns:
         How many rows were written.
     """
-    nulls, asked = len(validity) > 0, len(rows) > 0
+    asked = len(rows) > 0
     picked = 0
     for row in range(len(slots)):
-        if nulls and not validity[row]:
+        if _is_null(validity, row):
             continue
         slot, value = slots[row], values[row]
         if known[slot]:
@@ -223,10 +224,9 @@ def add_registers(registers: Any, slots: Any, hashes: Any, validity: Any, index_
         slots, hashes, validity: the rows; hashes uint64.
         index_bits: how many of a hash's top bits name the register.
     """
-    nulls = len(validity) > 0
     top = np.uint64(64 - index_bits)
     for row in range(len(slots)):
-        if nulls and not validity[row]:
+        if _is_null(validity, row):
             continue
         hashed = hashes[row]
         register = np.int64(hashed >> top)

@@ -7,17 +7,22 @@ import datetime
 import decimal
 import json
 import math
-from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ...configs.errors import InputError
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from .accumulator import Accumulator, Slots, State, StateField
+from .accumulator import (
+    Accumulator,
+    GroupedRows,
+    OutOfRange,
+    Slots,
+    State,
+    StateField,
+    merged_objects,
+)
 
 __all__ = ["CollectList"]
 
@@ -33,31 +38,25 @@ class CollectList(Accumulator):
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        at = [0] * len(slots) if times is None else times.tolist()
+        slots, values = rows.slots.tolist(), rows.columns[0].to_pylist()
+        times = [0] * len(slots) if rows.times is None else rows.times.tolist()
         lists = state["values"]
-        for slot, time_ns, value in zip(slots.tolist(), at, columns[0].to_pylist(), strict=True):
+        for row, (slot, time_ns, value) in enumerate(zip(slots, times, values, strict=True)):
             if value is None:
                 continue
             if lists[slot] is None:
                 lists[slot] = []
             lists[slot].append((time_ns, value))
-            self._check(lists[slot])
+            self._check(lists[slot], row)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        lists, others = state["values"], other["values"]
-        for slot, other_slot in zip(slots.tolist(), other_slots.tolist(), strict=True):
-            if others[other_slot] is not None:
-                lists[slot] = (lists[slot] or []) + others[other_slot]
-                self._check(lists[slot])
+        lists = state["values"]
+        for pair, slot, values in merged_objects(other["values"], slots, other_slots):
+            lists[slot] = (lists[slot] or []) + values
+            self._check(lists[slot], pair)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
@@ -72,13 +71,12 @@ class CollectList(Accumulator):
         lists = [one for one in state["values"][slots] if one]
         return sum(len(one) * (96 + one[0][1].__sizeof__()) for one in lists)
 
-    def _check(self, values: list[Any]) -> None:
+    def _check(self, values: list[Any], row: int) -> None:
         if len(values) > self._limit:
-            msg = (
-                f"collect_list has collected more than {self._limit} values of one group: pass a"
-                " higher limit=, or use an aggregate of bounded size"
+            reason = f"it has more values than its limit of {self._limit}"
+            raise OutOfRange(
+                row, f"{reason}: pass a higher limit=, or use an aggregate of bounded size"
             )
-            raise InputError(msg)
 
 
 def _json(value: Any) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from .accumulator import Accumulator, Slots, State, StateField, validity_of
+from .accumulator import (
+    Accumulator,
+    GroupedRows,
+    Slots,
+    State,
+    StateField,
+    numbers_of,
+    validity_of,
+)
 from .kernels import add_moments, merge_moments
 
 __all__ = ["Moments"]
@@ -36,24 +41,14 @@ class Moments(Accumulator):
         self._sample = sample
         self._root = root
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        values = columns[0].data
-        if values.dtype == np.float16:  # numba has none
-            values = values.astype(np.float32)
-        fields = [state[field.name] for field in self.fields]
-        add_moments(*fields, slots, values, validity_of(columns[0]))
+        (values,) = rows.columns
+        add_moments(*self.arrays(state), rows.slots, numbers_of(values), validity_of(values))
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        mine, theirs = ([one[field.name] for field in self.fields] for one in (state, other))
-        merge_moments(*mine, slots, *theirs, other_slots)
+        merge_moments(*self.arrays(state), slots, *self.arrays(other), other_slots)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""

@@ -8,7 +8,6 @@ in a row ranks are off by at most l · n / (2 k).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,14 @@ import numpy.typing as npt
 
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from .accumulator import Accumulator, Slots, State, StateField
+from .accumulator import (
+    Accumulator,
+    GroupedRows,
+    Slots,
+    State,
+    StateField,
+    merged_objects,
+)
 from .distinct import split_by_slot
 
 __all__ = ["ApproximatePercentile", "RankSketch"]
@@ -110,31 +116,25 @@ class ApproximatePercentile(Accumulator):
         self._percentage = percentage
         self._capacity = _BUFFER_PER_ACCURACY * accuracy
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        data, validity = columns[0].data, columns[0].validity
-        if validity is not None:
-            data, slots = data[validity], slots[validity]
+        (values,) = rows.columns
+        data, slots = values.data, rows.slots
+        if values.validity is not None:
+            data, slots = data[values.validity], slots[values.validity]
         sketches = state["sketch"]
-        for slot, rows in split_by_slot(slots):
+        for slot, mine in split_by_slot(slots):
             if sketches[slot] is None:
                 sketches[slot] = RankSketch(self._capacity)
-            sketches[slot].add(data[rows])
+            sketches[slot].add(data[mine])
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        sketches, others = state["sketch"], other["sketch"]
-        for slot, other_slot in zip(slots.tolist(), other_slots.tolist(), strict=True):
-            if others[other_slot] is not None:
-                if sketches[slot] is None:
-                    sketches[slot] = RankSketch(self._capacity)
-                sketches[slot].merge(others[other_slot])
+        sketches = state["sketch"]
+        for _, slot, sketch in merged_objects(other["sketch"], slots, other_slots):
+            if sketches[slot] is None:
+                sketches[slot] = RankSketch(self._capacity)
+            sketches[slot].merge(sketch)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""

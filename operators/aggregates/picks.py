@@ -6,7 +6,6 @@ and max these are the same, for first and last the order is the event time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,15 @@ import numpy.typing as npt
 
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from .accumulator import Accumulator, Slots, State, StateField, validity_of
+from .accumulator import (
+    Accumulator,
+    GroupedRows,
+    Slots,
+    State,
+    StateField,
+    numbers_of,
+    validity_of,
+)
 from .kernels import pick_rows
 
 __all__ = ["Pick", "is_compiled"]
@@ -59,14 +66,9 @@ class Pick(Accumulator):
             fields += [StateField("value", _dtype(value)), StateField("null", _FLAG)]
         self.fields = tuple(fields)
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
+        slots, columns, times = rows
         valid = validity_of(columns[0]) if self._ignore_nulls else _ALL
         if self._by_time:
             orders: Any = np.zeros(len(slots), np.int64) if times is None else times
@@ -74,19 +76,19 @@ class Pick(Accumulator):
             last = columns[-1]
             orders = _values(last)
             valid = _both(valid, validity_of(last))
-        rows = self._picked(state, slots, orders, valid)
-        if self._value_type is None or not len(rows):
+        picked = self._picked(state, slots, orders, valid)
+        if self._value_type is None or not len(picked):
             return
         value = columns[0]
-        chosen = slots[rows]
+        chosen = slots[picked]
         if is_compiled(value.type):
-            state["value"][chosen] = _values(value)[rows]
+            state["value"][chosen] = _values(value)[picked]
         else:
             found = _values(value)
-            for slot, row in zip(chosen.tolist(), rows.tolist(), strict=True):
+            for slot, row in zip(chosen.tolist(), picked.tolist(), strict=True):
                 state["value"][slot] = found[row]
         validity = value.validity
-        state["null"][chosen] = False if validity is None else ~validity[rows]
+        state["null"][chosen] = False if validity is None else ~validity[picked]
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
@@ -160,9 +162,7 @@ def _values(column: Column) -> Any:
     """Return values as they are kept: an array of numbers, or a list of Python objects."""
     if not is_compiled(column.type):
         return column.to_pylist()
-    data = column.data
-    if data.dtype == np.float16:
-        return data.astype(np.float32)
+    data = numbers_of(column)
     return data.view(np.uint8) if data.dtype == np.bool_ else data
 
 

@@ -7,7 +7,6 @@ fails only if the total itself does not fit. Floats are added with Neumaier's co
 from __future__ import annotations
 
 import decimal
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,16 @@ import numpy.typing as npt
 
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from .accumulator import Accumulator, OutOfRange, Slots, State, StateField, validity_of
+from .accumulator import (
+    Accumulator,
+    GroupedRows,
+    OutOfRange,
+    Slots,
+    State,
+    StateField,
+    numbers_of,
+    validity_of,
+)
 from .kernels import (
     add_decimals,
     add_floats,
@@ -30,12 +38,6 @@ __all__ = ["Count", "DecimalTotal", "FloatTotal", "IntegerTotal"]
 _INT64 = DataType.parse("int64")
 _FLOAT64 = DataType.parse("float64")
 _COUNT = StateField("count", np.dtype(np.int64))
-_WIDE = (
-    StateField("low", np.dtype(np.uint64)),
-    StateField("high", np.dtype(np.int64)),
-    StateField("left", np.dtype(np.uint8)),
-    _COUNT,
-)
 _DIGITS_MAX = 38
 _EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 
@@ -46,16 +48,10 @@ class Count(Accumulator):
     fields = (_COUNT,)
     output = _INT64
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        validity = validity_of(columns[0]) if columns else np.empty(0, np.bool_)
-        count_rows(state["count"], slots, validity)
+        validity = validity_of(rows.columns[0]) if rows.columns else np.empty(0, np.bool_)
+        count_rows(state["count"], rows.slots, validity)
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
@@ -69,13 +65,16 @@ class Count(Accumulator):
 class _Wide(Accumulator):
     """A total of 128 bits."""
 
-    fields = _WIDE
+    fields = (
+        StateField("low", np.dtype(np.uint64)),
+        StateField("high", np.dtype(np.int64)),
+        StateField("left", np.dtype(np.uint8)),
+        _COUNT,
+    )
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        mine = [state[field.name] for field in _WIDE]
-        theirs = [other[field.name] for field in _WIDE]
-        merge_totals(*mine, slots, *theirs, other_slots)
+        merge_totals(*self.arrays(state), slots, *self.arrays(other), other_slots)
 
 
 class IntegerTotal(_Wide):
@@ -85,16 +84,11 @@ class IntegerTotal(_Wide):
         self._mean = mean
         self.output = _FLOAT64 if mean else _INT64
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
+        (values,) = rows.columns
         fields = (state["low"], state["high"], state["count"])
-        add_integers(*fields, slots, columns[0].data, validity_of(columns[0]))
+        add_integers(*fields, rows.slots, values.data, validity_of(values))
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
@@ -125,21 +119,15 @@ class DecimalTotal(_Wide):
             f"decimal128({precision}, {min(_DIGITS_MAX, kind.scale + scale)})"
         )
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        halves = columns[0].data.view(np.int64).reshape(-1, 2)
-        fields = (state["low"], state["high"], state["left"], state["count"])
-        add_decimals(*fields, slots, halves, validity_of(columns[0]))
+        (values,) = rows.columns
+        halves = values.data.view(np.int64).reshape(-1, 2)
+        add_decimals(*self.arrays(state), rows.slots, halves, validity_of(values))
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
-        low, high, left, count = (state[f.name][slots] for f in _WIDE)
+        low, high, left, count = (field[slots] for field in self.arrays(state))
         valid = count > 0
         numbers = [self._result(*one) for one in zip(low, high, left, count, strict=True)]
         for row, number in enumerate(numbers):
@@ -178,28 +166,18 @@ class FloatTotal(Accumulator):
     def __init__(self, mean: bool) -> None:
         self._mean = mean
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
-        values = columns[0].data
-        if values.dtype == np.float16:  # numba has none
-            values = values.astype(np.float32)
-        fields = (state["total"], state["lost"], state["count"])
-        add_floats(*fields, slots, values, validity_of(columns[0]))
+        (values,) = rows.columns
+        add_floats(*self.arrays(state), rows.slots, numbers_of(values), validity_of(values))
 
     def merge(self, state: State, slots: Slots, other: State, other_slots: Slots) -> None:
         """See `Accumulator.merge`."""
-        mine, theirs = ([one[field.name] for field in self.fields] for one in (state, other))
-        merge_floats(*mine, slots, *theirs, other_slots)
+        merge_floats(*self.arrays(state), slots, *self.arrays(other), other_slots)
 
     def finish(self, state: State, slots: Slots) -> Column:
         """See `Accumulator.finish`."""
-        total, lost, count = (state[field.name][slots] for field in self.fields)
+        total, lost, count = (field[slots] for field in self.arrays(state))
         # Once a total is infinite or NaN, so is what was lost, or NaN instead.
         total = np.where(np.isfinite(total), total + lost, total)
         if self._mean:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from ...configs.errors import ExpressionError, InputError, UsageError
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, as_type
-from .accumulator import Accumulator, Slots, State, StateField
+from .accumulator import Accumulator, GroupedRows, Slots, State, StateField
 from .user_defined import AggregateFunction
 
 __all__ = ["UserAccumulator"]
@@ -34,19 +33,14 @@ class UserAccumulator(Accumulator):
             for name, kind in function.state.items()
         )
 
-    def update(
-        self,
-        state: State,
-        slots: Slots,
-        columns: Sequence[Column],
-        times: npt.NDArray[np.int64] | None,
-    ) -> None:
+    def update(self, state: State, rows: GroupedRows) -> None:
         """See `Accumulator.update`."""
+        slots, columns, _ = rows
         validity = columns[0].validity
         if validity is not None and not validity.all():
-            rows = np.flatnonzero(validity)
-            slots = slots[rows]
-            columns = [_taken(column, rows) for column in columns]
+            valid = np.flatnonzero(validity)
+            slots = slots[valid]
+            columns = [_taken(column, valid) for column in columns]
         if not len(slots):
             return
         mine, groups = np.unique(slots, return_inverse=True)

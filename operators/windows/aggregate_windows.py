@@ -7,6 +7,7 @@ window needs it any more.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,9 @@ class AggregateWindows(TimeWindows):
             return
         keys = batch.select(self._asked.keys)
         slots = groups.slots(slices, hash_keys(batch, self._asked.keys)[0], keys)
-        groups.update(slots, evaluated_inputs(self._asked.aggregates, batch), batch.times)
+        inputs = evaluated_inputs(self._asked.aggregates, batch)
+        with self._results.naming(lambda: keys):
+            groups.update(slots, inputs, batch.times)
         self._note_time(batch)
         self._note_changes(slices, slots)
         if self._asked.output_mode == "append" or self._is_time():
@@ -111,7 +114,8 @@ class AggregateWindows(TimeWindows):
 
     def _merge(self, others: Int64s) -> None:
         keys = self._state.keys_of(others)
-        self._merged.merge(self._merged_slots(keys), self._state, others)
+        with self._results.naming(lambda: keys):
+            self._merged.merge(self._merged_slots(keys), self._state, others)
 
     def _merged_slots(self, keys: Batch) -> Int64s:
         hashes, _ = hash_keys(keys, self._asked.keys)
@@ -181,8 +185,9 @@ class AggregateWindows(TimeWindows):
             keys, hashes, merged = keys.take(firsts), hashes[firsts], merged[firsts]
             for slice_ in parts:
                 found = self._state.find(slice_, hashes, keys)
-                present = found >= 0
-                self._merged.merge(merged[present], self._state, found[present])
+                present = np.flatnonzero(found >= 0)
+                with self._results.naming(partial(keys.take, present)):
+                    self._merged.merge(merged[present], self._state, found[present])
             self._emit(self._merged, merged, window, out)
             self._end_merge()
 

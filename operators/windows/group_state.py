@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
-from ..aggregates.accumulator import Accumulator, State
+from ..aggregates.accumulator import Accumulator, GroupedRows, OutOfRange, State
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
 from .value_sets import ValueSets
@@ -195,16 +195,21 @@ class GroupState:
     def update(
         self, slots: Int64s, inputs: Sequence[Sequence[Column]], times: Int64s | None
     ) -> None:
-        """Add rows to their groups: for each accumulator the columns that it reads."""
+        """Add rows to their groups: for each accumulator the columns that it reads.
+
+        Raises:
+            OutOfRange: a group holds more than it may.
+            StateFullError: the worker's memory for state is used up.
+        """
         for number, columns in enumerate(inputs):
             accumulator = self._kept[number].accumulator
-            with self._charging(number, slots):
-                accumulator.update(self.state(number), slots, columns, times)
+            with _numbered(number), self._charging(number, slots):
+                accumulator.update(self.state(number), GroupedRows(slots, columns, times))
 
     def merge(self, slots: Int64s, other: GroupState, other_slots: Int64s) -> None:
-        """Add groups of another state with the same accumulators."""
+        """Add groups of another state with the same accumulators; raise as `update`."""
         for number, kept in enumerate(self._kept):
-            with self._charging(number, slots):
+            with _numbered(number), self._charging(number, slots):
                 kept.accumulator.merge(self.state(number), slots, other.state(number), other_slots)
 
     @contextmanager
@@ -238,7 +243,8 @@ class GroupState:
 
     def finish(self, number: int, slots: Int64s) -> Column:
         """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""
-        return self._kept[number].accumulator.finish(self.state(number), slots)
+        with _numbered(number):
+            return self._kept[number].accumulator.finish(self.state(number), slots)
 
     def field(self, name: str) -> npt.NDArray[Any]:
         """Return one of the fields for the caller's use, by slot."""
@@ -248,3 +254,13 @@ class GroupState:
     def changed(self) -> npt.NDArray[np.uint8]:
         """A flag per slot for the caller to use; 0 in a new group."""
         return self.field(CHANGED)
+
+
+@contextmanager
+def _numbered(number: int) -> Iterator[None]:
+    """Note in an `OutOfRange` of which accumulator it is."""
+    try:
+        yield
+    except OutOfRange as error:
+        error.number = number
+        raise

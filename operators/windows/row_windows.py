@@ -56,7 +56,8 @@ class RowWindows(Process):
         slots = self._pool.key_slots(hash_keys(batch, self._asked.keys)[0], keys)
         batch, windows = self._assigned(batch, slots, out)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
-        self._pool.groups.update(windows, inputs, batch.times)
+        with self._results.naming(lambda: batch.select(self._asked.keys)):
+            self._pool.groups.update(windows, inputs, batch.times)
         self._settle(out)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:

@@ -11,6 +11,7 @@ a later bucket when its turn has come, so extending costs nothing.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +94,9 @@ class SessionWindows(RowWindows):
         merges, self._merges = np.concatenate(self._merges), []
         groups = self.pool.groups
         for first, stop in _independent(merges):
-            groups.merge(merges[first:stop, 0].copy(), groups, merges[first:stop, 1].copy())
+            kept, joined = merges[first:stop, 0].copy(), merges[first:stop, 1].copy()
+            with self._results.naming(partial(self.pool.keys_of, kept)):
+                groups.merge(kept, groups, joined)
         if len(merges):
             self.pool.drop(merges[:, 1].copy())
 

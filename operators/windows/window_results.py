@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,18 +60,40 @@ class WindowResults:
             kind = self._schema.fields[0].type
             columns = [Column(kind, bounds // _NS_PER_US) for bounds in (starts_ns, ends_ns)]
         columns += keys.columns
-        for number, aggregate in enumerate(self._aggregation.aggregates):
-            try:
-                columns.append(groups.finish(number, slots))
-            except OutOfRange as error:
-                row = error.row
-                where = f" of key {keys.preview(row)}" if len(keys.schema) else ""
-                if self._aggregation.has_window_columns:
-                    start, end = _text(int(starts_ns[row])), _text(int(ends_ns[row]))
-                    where += f" in the window {start} to {end}"
-                msg = f"operator {self._operator!r}: {aggregate}{where}: {error.reason}"
-                raise BadRowError(msg) from None
+
+        def window_of(row: int) -> str:
+            if not self._aggregation.has_window_columns:
+                return ""
+            return f" in the window {_text(int(starts_ns[row]))} to {_text(int(ends_ns[row]))}"
+
+        with self.naming(lambda: keys, window_of):
+            columns += [groups.finish(n, slots) for n in range(len(self._aggregation.aggregates))]
         return Batch(self._schema, columns, len(slots))
+
+    @contextmanager
+    def naming(
+        self, keys: Callable[[], Batch], window_of: Callable[[int], str] = lambda _: ""
+    ) -> Iterator[None]:
+        """Let an `OutOfRange` in the block name the operator, the aggregate and the group.
+
+        Args:
+            keys: returns the key columns, a row for each of the groups of the block.
+            window_of: says in which window the group of a row is.
+
+        Raises:
+            BadRowError: in place of `OutOfRange`.
+        """
+        try:
+            yield
+        except OutOfRange as error:
+            found = keys()
+            of_key = f" of key {found.preview(error.row)}" if len(found.schema) else ""
+            aggregate = self._aggregation.aggregates[error.number]
+            msg = (
+                f"operator {self._operator!r}: {aggregate}{of_key}{window_of(error.row)}:"
+                f" {error.reason}"
+            )
+            raise BadRowError(msg) from None
 
 
 def _text(time_ns: int) -> str:

@@ -131,6 +131,20 @@ def test_a_sum_that_leaves_its_type_names_operator_key_and_window():
     )
 
 
+@pytest.mark.parametrize("size_us", [10, 20], ids=["in a slice", "in the merge of two"])
+def test_a_list_longer_than_its_limit_names_operator_and_key(size_us):
+    window = TimeWindow("time", size_us * US, 10 * US, 0)
+    process = AggregateWindows(Aggregation(("key",), window, (F.collect_list("number", 1),)))
+    second_us = 6 if size_us == 10 else 16
+    events = [model.Event(at * US, 7, at, None, None) for at in (5, second_us)]
+    with pytest.raises(BadRowError) as raised:
+        drive(process, [([model.Event(0, 8, 1, None, None), *events], 0)])
+    assert str(raised.value) == (
+        "operator 'windows': collect_list(number, 1) of key {key=7}: it has more values than its"
+        " limit of 1: pass a higher limit=, or use an aggregate of bounded size"
+    )
+
+
 def test_a_time_at_the_end_of_what_nanoseconds_can_tell_is_refused():
     window = TimeWindow("time", 10 * US, 10 * US, 0)
     process = AggregateWindows(Aggregation(("key",), window, (F.count(),)))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import whale_ray as whale
 from tests.operators.windows import model
 from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, check, drive
 from whale_ray.configs.errors import BadRowError
@@ -14,6 +15,7 @@ from whale_ray.operators.windows.count_windows import CountWindows
 from whale_ray.operators.windows.session_windows import SessionWindows
 from whale_ray.operators.windows.specifications import CountWindow, SessionWindow
 
+F = whale.functions
 US = 1_000
 TIMES = st.integers(-60, 60).map(lambda at: at * US)
 
@@ -81,6 +83,19 @@ def test_a_session_that_would_end_beyond_what_nanoseconds_can_tell_is_refused():
         drive(process, [([near, far], 0)])
     with pytest.raises(BadRowError, match="would leave the years 1677 to 2262"):
         drive(process, [([model.Event(-50 * year, 1, 1, 0.5, "text")], 0)])
+
+
+@pytest.mark.parametrize("times", [[0, 1], [0, 8, 4]], ids=["in a session", "in a merge of two"])
+def test_a_list_longer_than_its_limit_names_operator_and_key(times):
+    asked = (F.collect_list("number", len(times) - 1),)
+    process = SessionWindows(Aggregation(("key",), SessionWindow("time", 5 * US), asked))
+    events = [model.Event(at * US, 7, at, None, None) for at in times]
+    with pytest.raises(BadRowError) as raised:
+        drive(process, [([model.Event(0, 8, 1, None, None), *events], 0)])
+    assert str(raised.value) == (
+        f"operator 'windows': {asked[0]} of key {{key=7}}: it has more values than its limit of"
+        f" {len(times) - 1}: pass a higher limit=, or use an aggregate of bounded size"
+    )
 
 
 def test_sessions_far_apart_are_not_one():
