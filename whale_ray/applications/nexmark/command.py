@@ -8,8 +8,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...cli.running import explained
-from ..shared.benchmark import SINK, Benchmark, SourceOf, add_common
-from ..shared.ranges import check_whole, named_as_options
+from ..shared.benchmark import (
+    SINK,
+    Benchmark,
+    SourceOf,
+    add_common,
+    add_input,
+    add_parallelism,
+    numbers_of,
+)
 from .settings import NexmarkSettings
 
 if TYPE_CHECKING:
@@ -22,49 +29,32 @@ __all__ = ["build", "explain", "main"]
 
 APPLICATION = "nexmark"
 DEFAULT_OUTPUT = "out/nexmark"
-_INSTANCES_MAX = 4_096
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the application's options."""
     from .queries import QUERIES
 
-    defaults = NexmarkSettings()
-    source = parser.add_argument_group("input: a folder, or generated")
-    source.add_argument(
-        "--data",
-        metavar="DIR",
-        help="with persons, auctions and bids as Parquet, in any order within 4 s of event time",
+    add_input(
+        parser,
+        "with persons, auctions and bids as Parquet, in any order within 4 s of event time",
+        NexmarkSettings(),
+        events="to generate",
+        events_per_s="in event time",
+        seed="of the generator",
     )
-    source.add_argument(
-        "--events", type=int, default=defaults.events, help="to generate (default 1,000,000)"
-    )
-    source.add_argument(
-        "--events-per-s",
-        type=int,
-        default=defaults.events_per_s,
-        help="in event time (default 10,000)",
-    )
-    source.add_argument("--seed", type=int, default=defaults.seed, help="of the generator")
     question = parser.add_argument_group("question")
     question.add_argument(
         "--query", choices=tuple(QUERIES), default="5", help="of NEXMark (default 5)"
     )
-    question.add_argument(
-        "--parallelism", type=int, help="instances of each stateful operator (default: workers)"
-    )
+    add_parallelism(question, "instances of each stateful operator (default: workers)")
     add_common(parser, DEFAULT_OUTPUT)
-    parser.exclude("--data", "--events", "--events-per-s", "--seed")
 
 
 def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
-    options = parser.parse_args(arguments)
-    generated = _generated(options)
-    return _benchmark(options, generated).run(
-        options, ["whale-ray", "run", APPLICATION, *arguments]
-    )
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
 
 
 def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
@@ -110,20 +100,16 @@ def build(
 
 
 def _generated(options: argparse.Namespace) -> NexmarkSettings:
-    """Return the generator's settings; raises UsageError for any number out of range."""
-    with named_as_options():
-        if options.parallelism is not None:
-            check_whole("parallelism", options.parallelism, 1, _INSTANCES_MAX, "instances")
-        return NexmarkSettings(
-            events=options.events, events_per_s=options.events_per_s, seed=options.seed
-        )
+    return numbers_of(NexmarkSettings, options, "events", "events_per_s", "seed")
 
 
-def _benchmark(options: argparse.Namespace, generated: NexmarkSettings) -> Benchmark:
+def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .generator import generate
     from .schemas import SCHEMAS
 
+    generated = _generated(options)
     return Benchmark(
+        options=options,
         application=APPLICATION,
         streams=tuple(SCHEMAS),
         build=lambda source_of, sink: build(options.query, source_of, sink, options.parallelism),

@@ -1,7 +1,8 @@
 """Commands of applications whose streams are generated, or Parquet files of the user's.
 
 Each has one output. A stream is generated when the topology asks for it, so a query makes only
-those that it reads.
+those that it reads. What the generator makes is said by whole numbers, the fields of a dataclass,
+and each is an option of the command.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...cli.running import add_placement, add_settings, check_placement, settings_of
 from ...configs.errors import EXIT_INTERRUPTED, InputError
 from . import command as shared
 from . import report
 from .phases import Phases
+from .ranges import check_whole, named_as_options
 
 if TYPE_CHECKING:
     from ...api.job import Job
@@ -27,7 +29,16 @@ if TYPE_CHECKING:
     from ...operators.sinks.base import Sink
     from ...operators.sources.base import Source
 
-__all__ = ["SINK", "Benchmark", "SourceOf", "add_common", "given_stream"]
+__all__ = [
+    "SINK",
+    "Benchmark",
+    "SourceOf",
+    "add_common",
+    "add_input",
+    "add_parallelism",
+    "given_stream",
+    "numbers_of",
+]
 
 SINK = "out"
 """The id of the sink."""
@@ -36,11 +47,17 @@ SourceOf: TypeAlias = "Callable[[str, Sequence[str] | None], Source]"
 """Returns the source of a stream, with the columns named, or with all of them for None."""
 
 
+_INSTANCES_MAX = 4_096
+
+Numbers = TypeVar("Numbers")
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """An application that `run` runs.
 
     Attributes:
+        options: parsed; see `add_input`, `add_parallelism` and `add_common`.
         application: its name.
         streams: the names of its streams; NAME.parquet in a folder is the stream NAME.
         build: returns the topology, given the sources and the sink.
@@ -49,6 +66,7 @@ class Benchmark:
         output: the folder of the result unless the user chooses another.
     """
 
+    options: argparse.Namespace
     application: str
     streams: Sequence[str]
     build: Callable[[SourceOf, Sink], Topology]
@@ -56,15 +74,15 @@ class Benchmark:
     settings: Mapping[str, object]
     output: str
 
-    def run(self, options: argparse.Namespace, command: Sequence[str]) -> int:
-        """Run the application with parsed options; return the exit code.
+    def run(self, arguments: Sequence[str]) -> int:
+        """Run the application; return the exit code.
 
         Args:
-            options: see `add_common`.
-            command: the words of the command line, which the report quotes.
+            arguments: the words of the command line behind the application's name, for the report.
         """
         from ...metrics.job_metrics import JobMetrics
 
+        options = self.options
         settings = settings_of(options)
         check_placement(options, settings)
         sink = shared.parquet_sink(options, self.output, options.output)
@@ -73,22 +91,22 @@ class Benchmark:
         phases = Phases(self.application)
         with ExitStack() as stack:
             topology = self.build(
-                lambda name, columns: self._source(name, columns, options, phases, stack), sink
+                lambda name, columns: self._source(name, columns, phases, stack), sink
             )
             shared.log_step(self.application, "streaming")
             job = shared.run_job(phases, topology, options, settings, JobMetrics.progress_line)
-            return 0 if options.detach else self._report(options, command, job, phases)
+            return 0 if options.detach else self._report(arguments, job, phases)
 
     def _source(
         self,
         name: str,
         columns: Sequence[str] | None,
-        options: argparse.Namespace,
         phases: Phases,
         stack: ExitStack,
     ) -> Source:
         from ... import sources
 
+        options = self.options
         if options.data is not None:
             return sources.parquet(str(given_stream(Path(options.data), name)), columns=columns)
         if options.detach:  # the job outlives this command
@@ -104,15 +122,14 @@ class Benchmark:
             write_manifest(str(folder), [path.name])
         return sources.parquet(str(path), columns=columns)
 
-    def _report(
-        self, options: argparse.Namespace, command: Sequence[str], job: Job, phases: Phases
-    ) -> int:
+    def _report(self, arguments: Sequence[str], job: Job, phases: Phases) -> int:
+        options = self.options
         outcome, published = job.outcome(), job.results(SINK)
         operators = {one.operator_id: one for one in outcome.metrics.operators}
         rows_in = {name: operators[name].rows_in for name in self.streams if name in operators}
         run = shared.describe_run(
             options,
-            command,
+            ["whale-ray", "run", self.application, *arguments],
             outcome,
             SINK,
             rows_in=rows_in,
@@ -129,6 +146,50 @@ class Benchmark:
         shown = report.rendered(result, published.preview(), published.load_line)
         shared.print_result(result, shown, as_json=options.json)
         return 0 if job.state == "finished" else EXIT_INTERRUPTED
+
+
+def add_input(parser: Parser, folder: str, defaults: object, **numbers: str) -> None:
+    """Add the options of the input: `--data` for the user's, or those of the generator.
+
+    Args:
+        parser: the command's.
+        folder: what is in the folder `--data`, for its help.
+        defaults: the generator's settings.
+        numbers: those of its fields that are options → what they mean, for the help.
+    """
+    source = parser.add_argument_group("input: a folder, or generated")
+    source.add_argument("--data", metavar="DIR", help=folder)
+    for name, meaning in numbers.items():
+        default = getattr(defaults, name)
+        text = f"{meaning} (default {default:,})"
+        source.add_argument(_option(name), type=int, default=default, help=text)
+    parser.exclude("--data", *map(_option, numbers))
+
+
+def add_parallelism(question: Any, instances: str) -> None:
+    """Add `--parallelism` to a group of options; `instances` says of what, for its help."""
+    question.add_argument("--parallelism", type=int, help=instances)
+
+
+def numbers_of(kind: type[Numbers], options: argparse.Namespace, *names: str) -> Numbers:
+    """Return the generator's settings, and check the parallelism.
+
+    Args:
+        kind: the dataclass of the settings.
+        options: see `add_input` and `add_parallelism`.
+        names: the fields that are options.
+
+    Raises:
+        UsageError: a number is out of range; the message names its option.
+    """
+    with named_as_options():
+        if options.parallelism is not None:
+            check_whole("parallelism", options.parallelism, 1, _INSTANCES_MAX, "instances")
+        return kind(**{name: getattr(options, name) for name in names})
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def add_common(parser: Parser, output: str) -> None:

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 
 from ...cli.running import explained
 from ...configs.errors import InputError, UsageError
-from ..shared.benchmark import Benchmark, add_common, given_stream
-from ..shared.ranges import check_whole, named_as_options
+from ..shared.benchmark import (
+    Benchmark,
+    add_common,
+    add_input,
+    add_parallelism,
+    given_stream,
+    numbers_of,
+)
 from .settings import YahooSettings
 from .topology import APPLICATION, build
 
@@ -25,42 +31,30 @@ __all__ = ["explain", "main"]
 
 DEFAULT_OUTPUT = "out/yahoo"
 _EVENTS = "events"
-_INSTANCES_MAX = 4_096
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the application's options."""
-    defaults = YahooSettings()
-    source = parser.add_argument_group("input: a folder, or generated")
-    source.add_argument(
-        "--data", metavar="DIR", help="with events (in order of time) and ads as Parquet"
+    add_input(
+        parser,
+        "with events (in order of time) and ads as Parquet",
+        YahooSettings(),
+        events="to generate",
+        campaigns="to generate",
+        seed="of the generator",
     )
-    source.add_argument(
-        "--events", type=int, default=defaults.events, help="to generate (default 10,000,000)"
-    )
-    source.add_argument(
-        "--campaigns", type=int, default=defaults.campaigns, help="to generate (default 100)"
-    )
-    source.add_argument("--seed", type=int, default=defaults.seed, help="of the generator")
     question = parser.add_argument_group("question")
     question.add_argument(
         "--window", default="10 seconds", help="length of the windows (default '10 seconds')"
     )
-    question.add_argument(
-        "--parallelism", type=int, help="instances that count (default: one per worker)"
-    )
+    add_parallelism(question, "instances that count (default: one per worker)")
     add_common(parser, DEFAULT_OUTPUT)
-    parser.exclude("--data", "--events", "--campaigns", "--seed")
 
 
 def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
-    options = parser.parse_args(arguments)
-    generated = _generated(options)
-    return _benchmark(options, generated).run(
-        options, ["whale-ray", "run", APPLICATION, *arguments]
-    )
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
 
 
 def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
@@ -84,10 +78,7 @@ def _generated(options: argparse.Namespace) -> YahooSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
     from ...operators.windows.durations import duration_ns
 
-    with named_as_options():
-        if options.parallelism is not None:
-            check_whole("parallelism", options.parallelism, 1, _INSTANCES_MAX, "instances")
-        settings = YahooSettings(options.events, options.campaigns, options.seed)
+    settings = numbers_of(YahooSettings, options, "events", "campaigns", "seed")
     try:
         length_ns = duration_ns(options.window, "--window")
     except InputError as error:
@@ -98,10 +89,12 @@ def _generated(options: argparse.Namespace) -> YahooSettings:
     return settings
 
 
-def _benchmark(options: argparse.Namespace, generated: YahooSettings) -> Benchmark:
+def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .generator import generate
 
+    generated = _generated(options)
     return Benchmark(
+        options=options,
         application=APPLICATION,
         streams=(_EVENTS,),
         build=lambda source_of, sink: build(
