@@ -37,14 +37,14 @@ _MOST_PCT = 99
 
 def job_events(settings: ClusterSettings) -> pa.Table:
     """Return `schemas.JOB_EVENTS`: SCHEDULE, and the end, of each job."""
-    random = np.random.default_rng((settings.seed, 0))
+    draws = np.random.default_rng((settings.seed, 0))
     jobs = settings.jobs
-    starts_us = _TRACE_START_US + np.cumsum(_us(random.exponential(_MEAN_GAP_S, jobs)))
-    lengths_us = np.maximum(1, _us(random.lognormal(*_LENGTH_LOG_S, jobs)))
-    ids = _FIRST_JOB_ID + np.cumsum(random.integers(1, 2 * _MEAN_ID_STEP, jobs))
+    starts_us = _TRACE_START_US + np.cumsum(_us(draws.exponential(_MEAN_GAP_S, jobs)))
+    lengths_us = np.maximum(1, _us(draws.lognormal(*_LENGTH_LOG_S, jobs)))
+    ids = _FIRST_JOB_ID + np.cumsum(draws.integers(1, 2 * _MEAN_ID_STEP, jobs))
     kinds = (*ENDS, None)
     shares = (*_END_SHARES, 1 - sum(_END_SHARES))
-    chosen = random.choice(len(kinds), jobs, p=shares)
+    chosen = draws.choice(len(kinds), jobs, p=shares)
     ended = chosen < len(ENDS)
     names = pa.array(kinds, pa.string()).take(pa.array(chosen[ended]))
     events = [
@@ -56,10 +56,10 @@ def job_events(settings: ClusterSettings) -> pa.Table:
 
 def cpu_of_tasks(settings: ClusterSettings) -> pa.Table:
     """Return `schemas.CPU`: 288 samples of each of 1,052 tasks, whole percents."""
-    random = np.random.default_rng((settings.seed, 1))
-    usual = random.normal(*_CPU_LOG_PCT, _TASKS)
-    moves = random.normal(0, _DEVIATION * np.sqrt(1 - _KEPT**2), (_SAMPLES, _TASKS))
-    moves[0] = random.normal(0, _DEVIATION, _TASKS)
+    draws = np.random.default_rng((settings.seed, 1))
+    usual = draws.normal(*_CPU_LOG_PCT, _TASKS)
+    moves = draws.normal(0, _DEVIATION * np.sqrt(1 - _KEPT**2), (_SAMPLES, _TASKS))
+    moves[0] = draws.normal(0, _DEVIATION, _TASKS)
     for sample in range(1, _SAMPLES):
         moves[sample] += _KEPT * moves[sample - 1]
     cpu_pct = np.minimum(_MOST_PCT, np.floor(np.exp(usual + moves)))

@@ -13,6 +13,8 @@ from .schemas import VOLUMES
 
 if TYPE_CHECKING:
     from ...api.topology import Stream
+    from ...operators.process import Output
+    from ...operators.rows import Row
     from ...transport.wire.types import Schema
 
 __all__ = ["RunningTotal", "add_volume"]
@@ -25,7 +27,7 @@ class RunningTotal(KeyedProcess):
     schema: Schema | None = VOLUMES
 
     @compiled
-    def on_row(self, row, out):  # type: ignore[no-untyped-def]
+    def on_row(self, row: Row, out: Output) -> None:
         """Add the second's volume; the window's start is in microseconds."""
         self.total_qty.add(row.qty)
         out.emit_row(
