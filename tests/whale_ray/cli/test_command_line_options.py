@@ -41,6 +41,8 @@ REFUSED = {
     f"{YAHOO} --window=-5seconds": "--window is '-5seconds'",
     f"{YAHOO} --window 1month": "--window is '1month': months and years differ in length",
     f"{CLUSTER} --jobs 0": "--jobs is 0: give 1 to 100,000,000",
+    f"{CLUSTER} --data . --first-jobs 0": "--first-jobs is 0: give 1 to 1,000,000,000,000",
+    f"{CLUSTER} --first-jobs 5": "--first-jobs means nothing without --data; leave it out",
     f"{CLUSTER} --seed -1": "--seed is -1: give 0 to 9,223,372,036,854,775,807",
     f"{CLUSTER} --parallelism 0": f"--parallelism is 0: {SIZES}",
     f"{CLUSTER} --window 0s": "--window is '0s'",

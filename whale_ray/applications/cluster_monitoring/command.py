@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...cli.running import explained
-from ...configs.errors import InputError, UsageError
-from ..shared.benchmark import Benchmark, add_common
+from ...configs.errors import UsageError
+from ..shared.benchmark import (
+    Benchmark,
+    add_common,
+    add_input,
+    add_parallelism,
+    add_window,
+    check_window,
+    numbers_of,
+)
 from ..shared.ranges import check_whole, named_as_options
 from .settings import ClusterSettings
 from .topology import APPLICATION, build
@@ -24,42 +32,31 @@ __all__ = ["explain", "main"]
 
 DEFAULT_OUTPUT = "out/cluster-monitoring"
 _SAMPLES = "samples"
-_INSTANCES_MAX = 4_096
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the application's options."""
-    defaults = ClusterSettings()
-    source = parser.add_argument_group("input: a folder, or generated")
-    source.add_argument(
-        "--data",
-        metavar="DIR",
-        help="with samples, in order of time, or with job_events and cpu, as Parquet",
+    add_input(
+        parser,
+        "with samples, in order of time, or with job_events and cpu, as Parquet",
+        ClusterSettings(),
+        jobs="to generate",
+        seed="of the generator",
     )
-    source.add_argument(
-        "--jobs",
-        type=int,
-        help=f"to generate (default {defaults.jobs:,}), or of job_events to replay (default all)",
-    )
-    source.add_argument("--seed", type=int, default=defaults.seed, help="of the generator")
     question = parser.add_argument_group("question")
     question.add_argument(
-        "--window", default="2 seconds", help="length of the windows (default '2 seconds')"
+        "--first-jobs", type=int, metavar="N", help="of job_events (default: all)"
     )
-    question.add_argument(
-        "--parallelism", type=int, help="instances that aggregate (default: one per worker)"
-    )
+    add_window(question, "2 seconds")
+    add_parallelism(question, "instances that aggregate (default: one per worker)")
+    parser.need("--data", "--first-jobs")
     add_common(parser, DEFAULT_OUTPUT)
-    parser.exclude("--data", "--seed")
 
 
 def main(arguments: Sequence[str], parser: Parser) -> int:
     """Run the application; return the exit code."""
     add_arguments(parser)
-    options = parser.parse_args(arguments)
-    generated = _generated(options)
-    command = ["whale-ray", "run", APPLICATION, *arguments]
-    return _benchmark(options, generated).run(_with_samples(options), command)
+    return _benchmark(parser.parse_args(arguments)).run(arguments)
 
 
 def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
@@ -81,44 +78,19 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 
 def _generated(options: argparse.Namespace) -> ClusterSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
-    from ...operators.windows.durations import duration_ns
-
-    with named_as_options():
-        if options.parallelism is not None:
-            check_whole("parallelism", options.parallelism, 1, _INSTANCES_MAX, "instances")
-        jobs = ClusterSettings.jobs if options.jobs is None else options.jobs
-        settings = ClusterSettings(jobs, options.seed)
-    try:
-        length_ns = duration_ns(options.window, "--window")
-    except InputError as error:
-        raise UsageError(str(error)) from None
-    if length_ns <= 0:
-        msg = f"--window is {options.window!r}: it must be longer than nothing"
-        raise UsageError(msg)
-    return settings
+    check_window(options)
+    if options.first_jobs is not None:
+        with named_as_options():
+            check_whole("first_jobs", options.first_jobs, 1, 10**12)
+    return numbers_of(ClusterSettings, options, "jobs", "seed")
 
 
-def _has_samples(options: argparse.Namespace) -> bool:
-    """Whether the user's folder holds the stream itself."""
-    return options.data is not None and any(
-        (Path(options.data) / name).exists() for name in (f"{_SAMPLES}.parquet", _SAMPLES)
-    )
-
-
-def _with_samples(options: argparse.Namespace) -> argparse.Namespace:
-    """Return the options; without `data` if samples are to be made of what is there."""
-    if not _has_samples(options):
-        return argparse.Namespace(**{**vars(options), "data": None})
-    if options.jobs is not None:
-        msg = f"--jobs means nothing where --data {options.data} has samples; leave it out"
-        raise UsageError(msg)
-    return options
-
-
-def _benchmark(options: argparse.Namespace, generated: ClusterSettings) -> Benchmark:
+def _benchmark(options: argparse.Namespace) -> Benchmark:
     from .replay import write_samples
 
+    generated = _generated(options)
     return Benchmark(
+        options=_with_samples(options),
         application=APPLICATION,
         streams=(_SAMPLES,),
         build=lambda source_of, sink: build(
@@ -132,10 +104,22 @@ def _benchmark(options: argparse.Namespace, generated: ClusterSettings) -> Bench
             "window": options.window,
             "parallelism": options.parallelism,
             "data": options.data,
-            **({"jobs": options.jobs} if options.data else asdict(generated)),
+            **({"first_jobs": options.first_jobs} if options.data else asdict(generated)),
         },
         output=DEFAULT_OUTPUT,
     )
+
+
+def _with_samples(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options; without `data` where the samples are to be made of what is there."""
+    folder = None if options.data is None else Path(options.data)
+    names = (f"{_SAMPLES}.parquet", _SAMPLES)
+    if folder is None or not any((folder / name).exists() for name in names):
+        return argparse.Namespace(**{**vars(options), "data": None})
+    if options.first_jobs is not None:
+        msg = f"--first-jobs means nothing where --data {folder} has samples; leave it out"
+        raise UsageError(msg)
+    return options
 
 
 def _replay(options: argparse.Namespace, generated: ClusterSettings) -> Replay:
@@ -145,5 +129,5 @@ def _replay(options: argparse.Namespace, generated: ClusterSettings) -> Replay:
     from .replay import Replay
 
     if options.data is not None:
-        return replay_of(options.data, options.jobs)
+        return replay_of(options.data, options.first_jobs)
     return Replay(job_events(generated), cpu_of_tasks(generated))

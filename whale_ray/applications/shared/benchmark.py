@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...cli.running import add_placement, add_settings, check_placement, settings_of
-from ...configs.errors import EXIT_INTERRUPTED, InputError
+from ...configs.errors import EXIT_INTERRUPTED, InputError, UsageError
 from . import command as shared
 from . import report
 from .phases import Phases
@@ -36,6 +36,8 @@ __all__ = [
     "add_common",
     "add_input",
     "add_parallelism",
+    "add_window",
+    "check_window",
     "given_stream",
     "numbers_of",
 ]
@@ -169,6 +171,25 @@ def add_input(parser: Parser, folder: str, defaults: object, **numbers: str) -> 
 def add_parallelism(question: Any, instances: str) -> None:
     """Add `--parallelism` to a group of options; `instances` says of what, for its help."""
     question.add_argument("--parallelism", type=int, help=instances)
+
+
+def add_window(question: Any, default: str) -> None:
+    """Add `--window` to a group of options."""
+    text = f"length of the windows (default '{default}')"
+    question.add_argument("--window", default=default, help=text)
+
+
+def check_window(options: argparse.Namespace) -> None:
+    """Check the option of `add_window`; raises UsageError if it is no length of a window."""
+    from ...operators.windows.durations import duration_ns
+
+    try:
+        length_ns = duration_ns(options.window, "--window")
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    if length_ns <= 0:
+        msg = f"--window is {options.window!r}: it must be longer than nothing"
+        raise UsageError(msg)
 
 
 def numbers_of(kind: type[Numbers], options: argparse.Namespace, *names: str) -> Numbers:

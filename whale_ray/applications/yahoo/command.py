@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...cli.running import explained
-from ...configs.errors import InputError, UsageError
+from ...configs.errors import InputError
 from ..shared.benchmark import (
     Benchmark,
     add_common,
     add_input,
     add_parallelism,
+    add_window,
+    check_window,
     given_stream,
     numbers_of,
 )
@@ -44,9 +46,7 @@ def add_arguments(parser: Parser) -> None:
         seed="of the generator",
     )
     question = parser.add_argument_group("question")
-    question.add_argument(
-        "--window", default="10 seconds", help="length of the windows (default '10 seconds')"
-    )
+    add_window(question, "10 seconds")
     add_parallelism(question, "instances that count (default: one per worker)")
     add_common(parser, DEFAULT_OUTPUT)
 
@@ -76,17 +76,8 @@ def explain(arguments: Sequence[str], parser: Parser) -> Explanation:
 
 def _generated(options: argparse.Namespace) -> YahooSettings:
     """Return the generator's settings; raises UsageError for any value out of range."""
-    from ...operators.windows.durations import duration_ns
-
-    settings = numbers_of(YahooSettings, options, "events", "campaigns", "seed")
-    try:
-        length_ns = duration_ns(options.window, "--window")
-    except InputError as error:
-        raise UsageError(str(error)) from None
-    if length_ns <= 0:
-        msg = f"--window is {options.window!r}: it must be longer than nothing"
-        raise UsageError(msg)
-    return settings
+    check_window(options)
+    return numbers_of(YahooSettings, options, "events", "campaigns", "seed")
 
 
 def _benchmark(options: argparse.Namespace) -> Benchmark:

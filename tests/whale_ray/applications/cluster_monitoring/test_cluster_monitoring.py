@@ -174,7 +174,7 @@ def test_the_command_takes_generated_jobs_traces_and_samples(tmp_path, monkeypat
         assert told["rows_in"] == {"samples": samples}
         assert told["settings"]["data"] == (source.split()[1] if "data" in source else None)
         assert ordered(pq.read_table("out/cluster-monitoring")) == expected
-    assert main([*words, "--data", "traces", "--jobs", "7"]) == 0
+    assert main([*words, "--data", "traces", "--first-jobs", "7"]) == 0
     found = ordered(pq.read_table("out/cluster-monitoring"))
     assert found == means(*inputs(), 10, 7)
 
@@ -228,7 +228,10 @@ def test_input_that_cannot_be_used_is_named(spoil, message, tmp_path):
 def test_a_number_of_jobs_beside_samples_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_samples(tmp_path, Replay(*inputs()))
-    assert main(["run", "cluster-monitoring", "--on", "inline", "--data", ".", "--jobs", "3"]) == 2
+    assert (
+        main(["run", "cluster-monitoring", "--on", "inline", "--data", ".", "--first-jobs", "3"])
+        == 2
+    )
     assert capsys.readouterr().err == (
-        "whale-ray: --jobs means nothing where --data . has samples; leave it out\n"
+        "whale-ray: --first-jobs means nothing where --data . has samples; leave it out\n"
     )
