@@ -23,20 +23,18 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from ..configs.errors import Interrupted, UsageError, WhaleError
-from ..state.budget import StateBudget
+from .instance_context import InstanceContext
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ..transport.clock import Clock
     from ..transport.wire.batch import Batch
     from ..transport.wire.types import Schema
     from .rows import Row
@@ -49,6 +47,7 @@ __all__ = [
     "Process",
     "call_method",
     "common_time",
+    "gives_rows",
     "instead_of_returning",
     "merged_runs",
 ]
@@ -57,37 +56,6 @@ RowCall: TypeAlias = "Callable[[Row, Output], object]"
 
 InputOrder: TypeAlias = Literal["event time", "arrival"]
 """The order in which an operator takes its rows: by event time, or as they arrive."""
-
-
-@dataclass(frozen=True)
-class InstanceContext:
-    """The job and the instance that an operator object belongs to.
-
-    Attributes:
-        job: the job's name.
-        operator_id: the operator's id in the topology.
-        instance: this instance's number, 0 … parallelism − 1; the lowest of `instances`.
-        instances: all instances that this object serves: one, or with `per_worker` all local ones.
-        parallelism: the number of instances of the operator in the whole job.
-        attempt: 0 at the first start, one more after each restart.
-        clock: the only clock to read, so that tests can set the time.
-        virtual_nodes: into how many parts keys are divided, see `runtime.virtual_nodes`.
-        state_budget: the memory that the state of all operators of the worker may take.
-        keys: the key columns of each input, () for one that is not grouped by key.
-        in_event_time_order: whether rows reach the object in the order of their event times.
-    """
-
-    job: str
-    operator_id: str
-    instance: int
-    instances: tuple[int, ...]
-    parallelism: int
-    attempt: int
-    clock: Clock
-    virtual_nodes: int = 1024
-    state_budget: StateBudget = field(default_factory=StateBudget)
-    keys: tuple[tuple[str, ...], ...] = ()
-    in_event_time_order: bool = False
 
 
 class Output(ABC):
@@ -226,6 +194,32 @@ class Process:
     def close(self, out: Output) -> None:
         """Send what is left; called once, after the last row of a run that did not fail."""
 
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return what is kept for the keys of some virtual nodes, as rows; keep it all the same.
+
+        A class that keeps state of its own defines it together with `load`, so that this state can
+        be saved, and moved to other instances, by virtual node. It is called between two other
+        calls.
+
+        Every row has the key columns, with the names and types of the rows received: by the hash
+        of the key its virtual node is found again (`context.nodes_of`). Batches may differ in
+        their columns, and an empty one may say no more than what columns there are. They are
+        loaded in their order.
+
+        Args:
+            nodes: ascending, int64 (n,), from 0 to `context.virtual_nodes` − 1.
+        """
+        msg = f"{type(self).__name__} has no dump: its state moves whole"
+        raise NotImplementedError(msg)
+
+    def load(self, batch: Batch) -> None:
+        """Take rows that `dump` of another instance returned, for keys of which there are none yet.
+
+        It is called after `open`, also between later calls; the batch may be kept.
+        """
+        msg = f"{type(self).__name__} has no load: its state moves whole"
+        raise NotImplementedError(msg)
+
     @classmethod
     def missing(cls) -> str | None:
         """Return what the class must still define, in words, or None if it is complete."""
@@ -327,6 +321,16 @@ class CoProcess:
     def close(self, out: Output) -> None:
         """Send what is left; called once, after the last row of a run that did not fail."""
 
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """As `Process.dump`; every row has the key columns of one of the inputs."""
+        msg = f"{type(self).__name__} has no dump: its state moves whole"
+        raise NotImplementedError(msg)
+
+    def load(self, batch: Batch) -> None:
+        """As `Process.load`."""
+        msg = f"{type(self).__name__} has no load: its state moves whole"
+        raise NotImplementedError(msg)
+
     @classmethod
     def takes_sides(cls) -> bool:
         """Return whether the class handles rows of each input, not only merged ones."""
@@ -355,6 +359,12 @@ class CoProcess:
             for name, (batch, base_batch, row, base_row) in sides.items()
             if batch is base_batch and row is base_row
         ]
+
+
+def gives_rows(kind: type[Process] | type[CoProcess] | Process | CoProcess) -> bool:
+    """Return whether a class defines `dump`, so that its state moves by virtual node."""
+    made_class = kind if isinstance(kind, type) else type(kind)
+    return made_class.dump not in (Process.dump, CoProcess.dump)
 
 
 def common_time(batch: Batch) -> int | None:

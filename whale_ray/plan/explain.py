@@ -254,21 +254,22 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
 
 
 def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
-    """Return a table of what stateful operators keep; () if it is all in objects of users."""
+    """Return a table of what stateful operators keep, and how it moves; () if there are none."""
     stateful = [node for node in plan.logical.nodes if node.kind.is_stateful]
-    if not any(node.declared_state for node in stateful):
+    if not stateful:
         return ()
     rows = tuple(
         (
             node.id,
             _state_level(node),
-            ", ".join(node.declared_state) or "its object",
+            ", ".join(node.declared_state) or ("rows" if node.keeps_rows else "its object"),
+            node.state_reason or ("whole" if _state_level(node) == "opaque" else "by virtual node"),
         )
         for node in stateful
     )
     budget = format_bytes(settings.runtime.state_bytes)
     title = f"State: up to {budget} in each worker (runtime.state_bytes)"
-    return (Table(title, ("operator", "level", "keeps"), rows),)
+    return (Table(title, ("operator", "level", "keeps", "moves"), rows),)
 
 
 def _state_level(node: OperatorNode) -> str:

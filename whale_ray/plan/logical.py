@@ -125,6 +125,8 @@ class OperatorNode:
     """For a process: what it keeps for each key, in words; () if its state is the object itself."""
     keeps_rows: bool = False
     """For a process: whether what it keeps are rows, of no declared form."""
+    state_reason: str = ""
+    """For a process: how its state moves, and why; "" if its level says so."""
     late_outputs: tuple[str, ...] = ()
     """Those on which it may send rows that lie behind the watermark."""
     takes_late_rows: bool = False

@@ -94,6 +94,7 @@ class TaskBuilder:
                 for feed in node.inputs
             ),
             in_event_time_order=node.event_time_order,
+            owners=stage.owners,
         )
 
     def writer(self, edge: Edge, source: int) -> EdgeWriter:

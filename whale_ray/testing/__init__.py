@@ -15,14 +15,15 @@ Run a topology on given rows in this process::
 
 `read_all` and `write_all` drive a source or a sink of your own without a topology; `check_source`
 and `check_sink` check that it fulfils the contract of its base class, `check_merge` that parts of
-an aggregate of your own can be merged in any order. `VirtualClock` is a clock that only tests
-advance.
+an aggregate of your own can be merged in any order, `check_dump` that state of your own can be
+moved to other instances. `VirtualClock` is a clock that only tests advance.
 """
 
 from ..transport.clock import VirtualClock
 from .collecting_sink import CollectingSink
 from .conformance import ContractError
 from .driving import instance_context, read_all, write_all
+from .dump_check import check_dump
 from .list_source import Abort, AbortError, EndOfInput, ListSource, Pause
 from .merge_check import check_merge
 from .sink_contract import check_sink
@@ -37,6 +38,7 @@ __all__ = [
     "ListSource",
     "Pause",
     "VirtualClock",
+    "check_dump",
     "check_merge",
     "check_sink",
     "check_source",

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...operators.groupings import All, Key
 from ...operators.keyed.keyed_process import Keyed
-from ...operators.process import CoProcess, Process, instead_of_returning
+from ...operators.process import CoProcess, Process, gives_rows, instead_of_returning
 from ...plan.columns import schemas_of_process
 from ...plan.logical import RIGHT, Input, OperatorKind, OperatorNode
 from ...plan.requests import CPU, GPU, ResourceRequest
@@ -109,6 +109,7 @@ def add_process(
             " give it event_time='column', or pass event_time_order=False here",
         )
     outputs = _outputs_of(operator_id, kind)
+    by_rows, state_reason = _state_of(operator_id, kind)
     if not kind.takes_late_rows:
         _refuse_late_rows(registry, operator_id, kind, inputs)
     node = OperatorNode(
@@ -122,6 +123,8 @@ def add_process(
         event_time_order=event_time_order,
         per_worker=bool(kind.per_worker),
         declared_state=tuple(kind.declared_state),
+        keeps_rows=by_rows,
+        state_reason=state_reason,
         outputs=outputs,
         late_outputs=_late_outputs_of(operator_id, kind, outputs),
         takes_late_rows=bool(kind.takes_late_rows),
@@ -188,6 +191,28 @@ def _late_outputs_of(
                 f"late_outputs names {name!r}, which is none of its outputs ({', '.join(outputs)})",
             )
     return tuple(kind.late_outputs)
+
+
+def _state_of(operator_id: str, kind: ProcessKind) -> tuple[bool, str]:
+    """Return whether an operator keeps rows of a form of its own, and how its state moves.
+
+    Raises:
+        TopologyError: its class defines only one of `dump` and `load`.
+    """
+    made_class = kind if isinstance(kind, type) else type(kind)
+    dumps = gives_rows(kind)
+    if dumps == (made_class.load in (Process.load, CoProcess.load)):
+        there, lacking = ("dump", "load") if dumps else ("load", "dump")
+        raise mistake(
+            operator_id,
+            f"{made_class.__name__} defines {there} and lacks {lacking}: state that is returned as"
+            " rows must be taken back, and the other way round",
+        )
+    if kind.declared_state:
+        return False, ""
+    if dumps:
+        return True, "by virtual node: dump and load"
+    return False, f"whole: {made_class.__name__} has no dump and load"
 
 
 def _order_of(kind: ProcessKind, wanted: bool | None, some_timed: bool) -> tuple[bool, str]:

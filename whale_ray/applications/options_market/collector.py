@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
 
 from ...operators.process import InstanceContext, Output, Process
 from ...transport.clock import Clock, SystemClock
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
 from .schemas import DECIDED, DECISION, packed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["Collector", "MetricsCollector"]
 
@@ -42,3 +47,10 @@ class MetricsCollector(Process):
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Timestamp the decisions."""
         out.emit(self._collector(batch))
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return nothing: it keeps nothing."""
+        return ()
+
+    def load(self, batch: Batch) -> None:
+        """Take nothing."""

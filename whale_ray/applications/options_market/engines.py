@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from ...transport.clock import Clock, SystemClock
 from ...transport.wire.batch import Batch
 from ...transport.wire.types import Schema
 from .engine_kernels import CONTRACT, decide
-from .schemas import DECIDED, DECISION, TRADE, TRADES, packed
+from .schemas import DECIDED, DECISION, KEPT, TRADE, TRADES, packed
 
 __all__ = ["DecisionEngine", "DecisionRule", "warm_up"]
 
@@ -53,6 +54,19 @@ class DecisionRule:
         decided["engine_out_ns"] = self._clock.monotonic_ns()
         return result
 
+    @property
+    def traded(self) -> Batch:
+        """What is kept of the contracts that were traded, rows of `KEPT`."""
+        numbers = np.flatnonzero(self._contracts["quantity"])
+        kept = self._contracts[numbers]
+        columns = {name: np.ascontiguousarray(kept[name]) for name in KEPT.names[1:]}
+        return Batch.from_pydict({"contract": numbers.astype(np.int32), **columns}, KEPT)
+
+    def take_back(self, kept: Batch) -> None:
+        """Go on with contracts where another rule stopped; rows of `KEPT`."""
+        for name in KEPT.names[1:]:
+            self._contracts[name][kept["contract"]] = kept[name]
+
 
 class DecisionEngine(Process):
     """An `DecisionRule` behind a grouping; one object serves all instances of a worker."""
@@ -66,6 +80,7 @@ class DecisionEngine(Process):
 
     def open(self, context: InstanceContext) -> None:
         """Start without trades, and load the compiled loop before the first one arrives."""
+        self._context = context
         self._engine = self._make(clock=context.clock)
         warm_up()
 
@@ -74,6 +89,15 @@ class DecisionEngine(Process):
         decided = self._engine(batch)
         if decided is not None:
             out.emit(decided)
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return the contracts that were traded, rows of `KEPT`."""
+        kept = self._engine.traded
+        yield kept.filter(np.isin(self._context.nodes_of(kept, ("contract",)), nodes))
+
+    def load(self, batch: Batch) -> None:
+        """See `Process.load`."""
+        self._engine.take_back(batch)
 
 
 def warm_up() -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "DECISION",
     "DECISIONS",
     "INGEST",
+    "KEPT",
     "MOMENTS",
     "TRADE",
     "TRADES",
@@ -74,6 +75,8 @@ DECISIONS = Schema.of(**{name: np.dtype(DECISION[name]).name for name in DECISIO
 INGEST = Schema.of(
     line="int32", offered="int64", taken="int64", missed="int64", gaps="int64", damaged="int64"
 )
+#: What a decision engine keeps of a contract that was traded, when its state is moved.
+KEPT = Schema.of(contract="int32", quantity="int64", value="int64", signal="int64")
 
 
 def packed(schema: Schema, name: str, records: npt.NDArray[np.void]) -> Column:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ...operators.process import InstanceContext, Output, Process
 from ...state.keys import hash_keys
@@ -45,6 +47,13 @@ class BestVehicle(Process):
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Emit the best row of every request in the batch."""
         out.emit(batch.select(BEST_COLUMNS).take(self._choose(batch)))
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return nothing: it keeps nothing."""
+        return ()
+
+    def load(self, batch: Batch) -> None:
+        """Take nothing."""
 
     def _choose(self, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         vehicles, distances = batch.column("vehicle_id"), batch.column("distance_m")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...operators.process import CoProcess, InstanceContext, Output
-from ...state.keys import hash_keys
+from ...state.keys import hash_keys, virtual_node_of
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Field, Schema
@@ -22,6 +23,7 @@ from .schemas import (
     POSITION_COLUMNS,
     REQUEST_COLUMNS,
     STRING,
+    VEHICLES,
     without_nulls,
 )
 from .settings import RideHailingSettings
@@ -50,6 +52,7 @@ class VehicleMatcher(CoProcess):
 
     def open(self, context: InstanceContext) -> None:
         """Start without vehicles, and load the compiled loops before the first row arrives."""
+        self._context = context
         self._marks_requests = 0 in context.instances
         self._checked: set[Schema] = set()
         self._matching = VehicleIndex(self._settings.radius_m, self._settings.max_age_s)
@@ -74,6 +77,22 @@ class VehicleMatcher(CoProcess):
             self.on_left(left, out)
         else:
             self._answer(self._fixes(left) if left.num_rows else NO_FIXES, right, order, out)
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return the vehicles with their latest fixes, rows of `VEHICLES`."""
+        mine = virtual_node_of(self._matching.hashes(), self._context.virtual_nodes)
+        slots = np.flatnonzero(np.isin(mine, nodes)).astype(np.int32)
+        fields = self._matching.fields_of(slots, VEHICLES.names[1:])
+        columns = [Column(STRING, *self._matching.ids_of(slots))]
+        columns += [
+            Column(one.type, kept) for one, kept in zip(VEHICLES.fields[1:], fields, strict=True)
+        ]
+        yield Batch(VEHICLES, columns, len(slots))
+
+    def load(self, batch: Batch) -> None:
+        """See `CoProcess.load`."""
+        fields = {name: batch.column(name).data for name in VEHICLES.names[1:]}
+        self._matching.put(self._slots_of(batch), fields)
 
     def _answer(
         self, fixes: Fixes, batch: Batch, order: npt.NDArray[np.bool_], out: Output
@@ -107,16 +126,19 @@ class VehicleMatcher(CoProcess):
             self._checked.add(batch.schema)
         for name in POSITION_COLUMNS:
             without_nulls(_POSITIONS, batch, name)
-        ids = batch.column("vehicle_id")
-        assert ids.offsets is not None
-        hashes, _ = hash_keys(batch, ("vehicle_id",))
         return Fixes(
-            slots=self._matching.slots_of(frozen(ids.data), frozen(ids.offsets), hashes),
+            slots=self._slots_of(batch),
             latitudes_e5=frozen(batch.column("lat_e5").data),
             longitudes_e5=frozen(batch.column("lon_e5").data),
             occupied=frozen(batch.column("occupied").data),
             times_ns=frozen(event_times(_POSITIONS, batch)),
         )
+
+    def _slots_of(self, batch: Batch) -> npt.NDArray[np.int32]:
+        ids = batch.column("vehicle_id")
+        assert ids.offsets is not None
+        hashes, _ = hash_keys(batch, ("vehicle_id",))
+        return self._matching.slots_of(frozen(ids.data), frozen(ids.offsets), hashes)
 
     def _requests(self, batch: Batch) -> Requests:
         if batch.schema not in self._checked:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .byte_keys import Bytes, frozen
-from .matcher_kernels import Fixes, Found, Requests, gather_ids, merge_rows
+from .matcher_kernels import NO_SLOT, Fixes, Found, Requests, gather_ids, merge_rows, relink
 from .slot_kernels import slots_of
 from .vehicles import Int32s, grown, new_vehicles, search_within
 
@@ -117,6 +118,21 @@ class VehicleIndex:
         """Return the ids of vehicles: UTF-8 pool and offsets, shape (len(slots) + 1,)."""
         pool, offsets = gather_ids(self._vehicles.rows, self._vehicles.ids, slots)
         return pool, offsets
+
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each vehicle's id, uint64 (vehicles,)."""
+        return np.ascontiguousarray(self._vehicles.rows["hash"][: self.vehicle_count])
+
+    def fields_of(self, slots: Int32s, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+        """Return fields of the records of vehicles, by the names in `VEHICLE`."""
+        return [np.ascontiguousarray(self._vehicles.rows[name][slots]) for name in names]
+
+    def put(self, slots: Int32s, fields: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Write fields of the records of vehicles, the cell included, and build the grid anew."""
+        for name, values in fields.items():
+            self._vehicles.rows[name][slots] = values
+        self._vehicles.heads[:] = NO_SLOT
+        relink(self.vehicle_count, self._vehicles.heads, self._vehicles.rows)
 
 
 NO_FIXES = Fixes(*(frozen(np.empty(0, kind)) for kind in ("i4", "i4", "i4", "?", "i8")))

@@ -16,6 +16,7 @@ __all__ = [
     "POSITION_COLUMNS",
     "REQUEST_COLUMNS",
     "STRING",
+    "VEHICLES",
     "answers_schema",
     "without_nulls",
 ]
@@ -36,6 +37,18 @@ REQUEST_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "pickup_lat": ("float32", "float64"),
     "pickup_lon": ("float32", "float64"),
 }
+#: What a matcher keeps of a vehicle when its state is moved: fields of `vehicles.VEHICLE`.
+VEHICLES = Schema.of(
+    vehicle_id=STRING,
+    x_m=FLOAT64,
+    y_m=FLOAT64,
+    z_m=FLOAT64,
+    latitude=FLOAT64,
+    longitude=FLOAT64,
+    cos_latitude=FLOAT64,
+    time_ns="int64",
+    cell="int64",
+)
 #: Of the candidates and of the result alike.
 BEST_COLUMNS = ("request_id", "request_time", "vehicle_id", "distance_m")
 

@@ -50,8 +50,8 @@ def take_rows(
 
     Args:
         of: the books, changed in place.
-        owned: True for each of the operator's instances that is served, shape (parallelism,).
-        rows: of all symbols; hash × parallelism ÷ 2⁶⁴ is the instance that owns one.
+        owned: True for each virtual node whose books are kept here; a power of two of them.
+        rows: of all symbols; hash × nodes ÷ 2⁶⁴ is the virtual node of one.
         cursor: shape (3,): the next row; what is left of its order (0: not begun); fills made.
             Moved on in place.
         fills: filled from its beginning.
@@ -61,12 +61,12 @@ def take_rows(
         order that is in the book already; UNKNOWN if it fills an order that is not there.
     """
     hashes, offsets = rows.hashes, rows.offsets
-    instances = np.uint64(len(owned))
+    nodes = np.uint64(len(owned))
     shift = np.uint64(32)
     row, cursor[2] = cursor[0], 0
     while row < len(hashes):
         hashed = hashes[row]
-        if not owned[((hashed >> shift) * instances) >> shift]:
+        if not owned[((hashed >> shift) * nodes) >> shift]:
             row += 1
             continue
         cursor[0] = row

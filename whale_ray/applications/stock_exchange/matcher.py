@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...operators.process import InstanceContext, Output, Process
+from ...state.keys import virtual_node_of
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from ..shared.columns import check_columns, event_times, types_of
 from .matching import MatchingEngine
 from .records import OrderRows, Records
-from .schemas import AGGRESSORS, FILLS, ROUTED
+from .resting import books_of, put_books, put_orders, resting_orders
+from .schemas import AGGRESSORS, BOOKS, FILLS, ROUTED
 from .texts import frozen, pick_texts
 
 __all__ = ["OrderMatcher"]
@@ -25,10 +28,11 @@ _NS_PER_MS = 1_000_000
 class OrderMatcher(Process):
     """Reads all valid orders in the exchange's sequence; emits the fills in the order of execution.
 
-    Every row is broadcast, and one instance owns the row's symbol; the others skip the row by its
-    hash. Orders are matched in price-time priority: an order trades with the best price of the
-    other side, at equal prices with the oldest order, and at the price of the resting order. The
-    remainder stays in the book. Between COLLECT and AUCTION, orders rest without being matched.
+    Every row is broadcast, and one instance owns the virtual node of the row's symbol; the others
+    skip the row by its hash. Orders are matched in price-time priority: an order trades with the
+    best price of the other side, at equal prices with the oldest order, and at the price of the
+    resting order. The remainder stays in the book. Between COLLECT and AUCTION, orders rest without
+    being matched.
 
     One object serves all instances of a worker. Its output for a symbol depends only on the rows
     of that symbol and their order.
@@ -39,8 +43,9 @@ class OrderMatcher(Process):
 
     def open(self, context: InstanceContext) -> None:
         """Start without books, and load the compiled loops before the first row arrives."""
-        owned = np.zeros(context.parallelism, np.bool_)
-        owned[list(context.instances)] = True
+        owned = np.zeros(context.virtual_nodes, np.bool_)
+        owned[context.owned_nodes] = True
+        self._virtual_nodes = context.virtual_nodes
         self._checked: set[Schema] = set()
         self._matching = MatchingEngine(owned)
         self._matching.warm_up()
@@ -55,6 +60,22 @@ class OrderMatcher(Process):
         incoming = _incoming(batch)
         for fills in self._matching.take(incoming):
             out.emit(_batch_of(fills, incoming, times, batch.origin_ns))
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return the books of symbols, rows of `BOOKS`, and their orders, rows of `RESTING`."""
+        of = self._matching.books
+        hashes = np.ascontiguousarray(of.books["hash"][: of.counts[0]])
+        mine = virtual_node_of(hashes, self._virtual_nodes)
+        books = np.flatnonzero(np.isin(mine, nodes))
+        yield books_of(of, books)
+        yield resting_orders(of, books)
+
+    def load(self, batch: Batch) -> None:
+        """See `Process.load`."""
+        if batch.schema == BOOKS:
+            put_books(self._matching, batch)
+        else:
+            put_orders(self._matching, batch)
 
 
 def _incoming(batch: Batch) -> OrderRows:

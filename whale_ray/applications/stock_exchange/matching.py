@@ -44,7 +44,7 @@ class MatchingEngine:
         """Start without books.
 
         Args:
-            owned: True for each of the operator's instances that it serves, shape (parallelism,).
+            owned: True for each virtual node that it owns; their number is a power of two.
         """
         self._owned = owned
         self._books = Books(
@@ -60,7 +60,7 @@ class MatchingEngine:
 
     @property
     def books(self) -> Books:
-        """The records, for tests to look at."""
+        """The records."""
         return self._books
 
     @property

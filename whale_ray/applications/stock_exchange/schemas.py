@@ -8,8 +8,10 @@ from ...transport.wire.types import Schema
 
 __all__ = [
     "AGGRESSORS",
+    "BOOKS",
     "FILLS",
     "ORDERS",
+    "RESTING",
     "ROUTED",
     "VOLUMES",
     "Action",
@@ -82,4 +84,12 @@ VOLUMES = Schema.of(
     value_milli="int64",
     last_price_milli="int64",
     total_qty="int64",
+)
+#: What a matcher keeps of a book when its state is moved: fields of `records.BOOK`.
+BOOKS = Schema.of(
+    symbol="string", fills="int64", auction_price="int64", buyer="int64", phase="int64"
+)
+#: The orders in its books, level by level from the best, first come first.
+RESTING = Schema.of(
+    symbol="string", side="int8", price_milli="int64", qty="int64", order_no="int64"
 )

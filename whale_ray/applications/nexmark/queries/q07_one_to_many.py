@@ -10,14 +10,19 @@ until it arrives::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from .... import functions
-from ....operators.process import CoProcess, Output
+from ....operators.process import CoProcess, InstanceContext, Output
 from ....operators.windows.specifications import window
 from ....transport.wire.batch import Batch
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ....api.topology import Stream
     from ..inputs import Inputs
 
@@ -53,6 +58,21 @@ class HighestBids(CoProcess):
             for bids in self._kept:
                 out.emit(bids.filter(bids["price"] == price))
             self._kept, self._highest = [], _LEAST_PRICE
+
+    def open(self, context: InstanceContext) -> None:
+        """Take what tells virtual nodes."""
+        self._context = context
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return the bids that are kept."""
+        for bids in self._kept:
+            yield bids.filter(np.isin(self._context.nodes_of(bids), nodes))
+
+    def load(self, batch: Batch) -> None:
+        """Keep bids; those below the highest price never match it."""
+        if batch.num_rows:
+            self._kept.append(batch)
+            self._highest = max(self._highest, int(batch["price"].max()))
 
 
 def build(inputs: Inputs) -> Stream:
