@@ -45,10 +45,24 @@ def add_arguments(parser: Parser) -> None:
     )
     question = parser.add_argument_group("question")
     question.add_argument(
-        "--query", choices=tuple(QUERIES), default="5", help="of NEXMark (default 5)"
+        "--query",
+        type=_query,
+        choices=tuple(QUERIES),
+        default="5",
+        help="of NEXMark (default 5)",
     )
     add_parallelism(question, "instances of each stateful operator (default: workers)")
     add_common(parser, DEFAULT_OUTPUT)
+
+
+def _query(name: str) -> str:
+    """Return the name of a query, unless it is one that the original has and this one does not."""
+    from .queries import NOT_OFFERED, QUERIES
+
+    if name in NOT_OFFERED:
+        msg = f"query {name} is not offered: {NOT_OFFERED[name]}; there are {', '.join(QUERIES)}"
+        raise argparse.ArgumentTypeError(msg)
+    return name
 
 
 def main(arguments: Sequence[str], parser: Parser) -> int:

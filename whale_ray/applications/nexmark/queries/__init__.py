@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ....api.topology import Stream
     from ..inputs import Inputs
 
-__all__ = ["QUERIES"]
+__all__ = ["NOT_OFFERED", "QUERIES"]
 
 QUERIES: Mapping[str, Callable[[Inputs], Stream]] = MappingProxyType(
     {
@@ -59,3 +59,12 @@ QUERIES: Mapping[str, Callable[[Inputs], Stream]] = MappingProxyType(
     }
 )
 """The name of a query → the function that adds it, and returns its result."""
+
+NOT_OFFERED: Mapping[str, str] = MappingProxyType(
+    {
+        "6": "the average of a seller's last ten auctions is a window of rows over results that"
+        " change, which windows here do not take",
+        "10": "it logs the bids into files by the minute, which sinks here do not do",
+    }
+)
+"""The name of a query of the original that is missing → why."""

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from .... import functions
+from ....operators.expressions.expression import col
 from ....operators.process import CoProcess, InstanceContext, Output
 from ....operators.windows.specifications import window
 from ....transport.wire.batch import Batch
+from ...shared.columns import check_columns
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +48,7 @@ class HighestBids(CoProcess):
 
     def on_left(self, batch: Batch, out: Output) -> None:
         """Keep the bids that may be the highest."""
+        check_columns("bids", batch, {"price": ("int64",)})
         prices = batch["price"]
         highest = int(prices.max())
         if highest >= self._highest:
@@ -77,8 +80,10 @@ class HighestBids(CoProcess):
 
 def build(inputs: Inputs) -> Stream:
     """Return the bids with the highest price of each 10 s."""
-    bids = inputs.bids("auction", "price", "bidder", "extra").select(
-        "auction", "price", "bidder", "date_time", "extra"
+    bids = (
+        inputs.bids("auction", "price", "bidder", "extra")
+        .filter(col("price").is_not_null())
+        .select("auction", "price", "bidder", "date_time", "extra")
     )
     highest = bids.group_by(window("date_time", f"{_WINDOW_S} seconds")).agg(
         functions.max("price").alias("price"), id="highest"
