@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keyed", "KeyedCoProcess", "KeyedProcess", "compiled"]
 
+_NO_ROW = object()
 _WORKER_METHODS = ("on_watermark", "deadline_ns", "on_deadline", "close")
 """What a worker calls to let timers fire: classes of users must not replace it."""
 
@@ -66,7 +67,10 @@ class Keyed:
     _context: InstanceContext | None = None
     _key: Any = None
     _key_names: tuple[str, ...] = ()
-    _row: Row | None = None
+    _at_hand: object = None
+    """The row whose key is the one at hand; of a timer its key."""
+    _key_of: object = _NO_ROW
+    """What `_key` is the key of: it is only made if it is read."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,14 +123,15 @@ class Keyed:
         Raises:
             UsageError: there is none: the rows of a broadcast stream belong to all keys.
         """
-        if self._key is None:
-            if self._row is None or self._state is None:
+        at_hand = self._at_hand
+        if at_hand is not self._key_of:
+            if not self._key_names:
                 msg = "there is no key here: key is for on_row and on_timer"
                 raise UsageError(msg)
-            row = self._row
-            object.__setattr__(
-                self, "_key", self._state.key_of([row[name] for name in self._key_names])
-            )
+            row: Any = at_hand
+            own = self.__dict__
+            own["_key"] = self._known().key_of([row[name] for name in self._key_names])
+            own["_key_of"] = at_hand
         return self._key
 
     def clear(self) -> None:
@@ -174,7 +179,8 @@ class Keyed:
         call_method(self.on_timer, timer, out)
 
     def _bind(self, values: Any) -> None:
-        object.__setattr__(self, "_key", self._known().key_of(values))
+        key = self._known().key_of(values)
+        self.__dict__.update(_key=key, _key_of=key, _at_hand=key)
 
     def _known(self) -> KeyedState:
         if self._state is None:
@@ -223,7 +229,7 @@ class Keyed:
         own = vars(self)
         for slot, time_ns, row in zip(slots, times, rows_of(batch), strict=False):
             cursor[0] = slot
-            own["_key_names"], own["_row"], own["_key"] = names, (row if names else None), None
+            own["_key_names"], own["_at_hand"] = names, row
             if time_ns is not None:
                 for timer_times in set_for:
                     if timer_times[slot] < time_ns:

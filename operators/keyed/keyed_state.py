@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,9 +155,9 @@ class KeyedState:
         for handle in self.handles.values():
             handle.clear()
 
-    def key_of(self, values: Sequence[Any]) -> Any:
+    def key_of(self, values: Iterable[Any]) -> Any:
         """Return a key as a named tuple."""
-        return self._key_class(*values)
+        return tuple.__new__(self._key_class, values)  # as its `_make`, without a call
 
     def earliest_ns(self, clock: str) -> int | None:
         """Return when the next timer by a clock may fire, ns; None if none is set."""

@@ -227,7 +227,7 @@ def _emitted(pieces: list[list[Any]]) -> Iterator[Batch | None]:
     gatherer = RowGatherer("op", None)
     for piece in pieces:
         for row in piece:
-            gatherer.add(dict(row), None)
+            gatherer.add_all([dict(row)], None)
         yield gatherer.take(final=False)
     yield gatherer.take(final=True)
 
@@ -319,7 +319,7 @@ def test_a_column_of_nulls_has_the_type_of_the_input() -> None:
     assert (str(result.schema), result.to_pylist()) == ("x: int64", [{"x": None}])
     gatherer = RowGatherer("op", None)
     gatherer.inputs = [Schema.of(k="string"), Schema.of(x="date32", k="binary")]
-    gatherer.add({"x": None, "k": None}, None)
+    gatherer.add_all([{"x": None, "k": None}], None)
     assert gatherer.take(final=False) is None
     emitted = gatherer.take(final=True)
     assert emitted is not None
@@ -447,9 +447,9 @@ def test_each_row_is_examined_once(monkeypatch: Any, emits: int) -> None:
     gatherer = RowGatherer("op", None)
     for _ in range(4000 // emits):
         for _ in range(emits):
-            gatherer.add({"x": None, "y": 1}, None)
+            gatherer.add_all([{"x": None, "y": 1}], None)
         assert gatherer.take(final=False) is None
-    gatherer.add({"x": 1, "y": 1}, None)
+    gatherer.add_all([{"x": 1, "y": 1}], None)
     batch = gatherer.take(final=False)
     assert batch is not None
     assert batch.num_rows == sum(looked_at) == 4001

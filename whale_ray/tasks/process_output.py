@@ -66,10 +66,7 @@ class ProcessOutput(Output):
     @property
     def waiting_rows(self) -> int:
         """The number of rows that wait until a value tells the types of their columns."""
-        waiting = self._rows.waiting_rows
-        for side in self._sides:
-            waiting += side.waiting_rows
-        return waiting
+        return len(self._rows.rows) + sum(side.waiting_rows for side in self._sides)
 
     @contextmanager
     def during(self, time_ns: int | None, origin_ns: int) -> Iterator[None]:
@@ -107,9 +104,12 @@ class ProcessOutput(Output):
     def emit_row(self, **values: Any) -> None:
         """See `Output.emit_row`."""
         time_ns = self.time_ns
-        if time_ns is None:
+        if time_ns is None and self._needs_times:
             time_ns = self._time()
-        if self._rows.add(values, time_ns):
+        gathered = self._rows
+        gathered.rows.append(values)
+        gathered.times.append(time_ns)
+        if len(gathered.rows) >= gathered.full_at:
             self._gather(final=False)
 
     def emit_to(

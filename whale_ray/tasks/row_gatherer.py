@@ -24,7 +24,13 @@ class RowGatherer:
     """Rows of one operator instance, `operator_id`; `schema` if it is declared.
 
     In a job that is not `bounded`, columns of nulls are presumed to be text when rows are taken
-    finally. `inputs` are the columns of the operator's inputs, as far as they are known.
+    finally.
+
+    Attributes:
+        inputs: the columns of the operator's inputs, as far as they are known.
+        rows: those that wait here; a single one is added by who emits it, without a call.
+        times: the event time of each, ns, or None.
+        full_at: the number of rows at which they are to be taken.
     """
 
     def __init__(self, operator_id: str, schema: Schema | None, *, bounded: bool = True) -> None:
@@ -33,25 +39,15 @@ class RowGatherer:
         self._declared = schema is not None
         self._learnt = LearntSchema(schema, presumes=not bounded)
         self._seen = 0
-        self._rows: list[Mapping[str, Any]] = []
-        self._times: list[int | None] = []
-
-    @property
-    def waiting_rows(self) -> int:
-        """The number of rows that wait here."""
-        return len(self._rows)
-
-    def add(self, row: dict[str, Any], time_ns: int | None) -> bool:
-        """Take a row, which is handed over; return whether there are enough to pass on."""
-        self._rows.append(row)
-        self._times.append(time_ns)
-        return len(self._rows) - self._seen >= ROWS_MAX
+        self.rows: list[Mapping[str, Any]] = []
+        self.times: list[int | None] = []
+        self.full_at = ROWS_MAX
 
     def add_all(self, rows: Sequence[Mapping[str, Any]], time_ns: int | None) -> bool:
         """Take copies of rows of one event time; return whether there are enough to pass on."""
-        self._rows.extend(map(dict, rows))
-        self._times.extend([time_ns] * len(rows))
-        return len(self._rows) - self._seen >= ROWS_MAX
+        self.rows.extend(map(dict, rows))
+        self.times.extend([time_ns] * len(rows))
+        return len(self.rows) >= self.full_at
 
     def take(self, final: bool) -> Batch | None:
         """Return the rows as a batch, or None if there are none or their types are not known yet.
@@ -59,17 +55,18 @@ class RowGatherer:
         Raises:
             TopologyError: rows do not fit the columns, or these cannot be told, and how to mend it.
         """
-        if not self._rows:
+        if not self.rows:
             return None
         try:
             if not self._has_learnt(final):
                 return None
-            self._learnt.check_presumed(self._rows)
-            batch = self._learnt.batch(self._rows)
+            self._learnt.check_presumed(self.rows)
+            batch = self._learnt.batch(self.rows)
         except InputError as error:
             raise TopologyError(self._advice(error)) from error
-        times = self._times
-        self._rows, self._times, self._seen = [], [], 0
+        times = self.times
+        self.rows, self.times = [], []
+        self._note_seen()
         if None not in times:
             batch = batch.with_times(np.array(times, dtype=np.int64))
         return batch
@@ -78,11 +75,15 @@ class RowGatherer:
         """Learn from the rows that were not seen yet; return whether the schema is known."""
         if self._learnt.known is None:
             self._learnt.inputs = tuple(self.inputs)
-            self._learnt.look(self._rows[self._seen :])
-            self._seen = len(self._rows)
+            self._learnt.look(self.rows[self._seen :])
+            self._note_seen()
             if final:
                 self._learnt.settle()
         return self._learnt.known is not None
+
+    def _note_seen(self) -> None:
+        self._seen = len(self.rows)
+        self.full_at = self._seen + ROWS_MAX
 
     def _advice(self, problem: object) -> str:
         remedy = (
