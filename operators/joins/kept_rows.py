@@ -1,8 +1,4 @@
-"""`KeptRows`: the rows of one side of a join in one span of time, found by the hash of their key.
-
-Columns are kept as batches, which are concatenated so that each is at least twice as large as the
-next one: a row is copied a logarithmic number of times, and a look-up meets few batches.
-"""
+"""`KeptRows`: the rows of one side of a join in one span of time, found by their key's hash."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import numpy.typing as npt
 
 from ...transport.wire.batch import Batch
 from .kernels import END, NOT_LINKED, link, pair_up
+from .row_log import RowLog
 
 if TYPE_CHECKING:
     Array = npt.NDArray[Any]
@@ -24,14 +21,13 @@ Int64s = npt.NDArray[np.int64]
 Pairs = tuple[Int64s, Int64s]
 
 _PAIRS_MAX = 1 << 16
-_BATCH_BYTES_MAX = 256 << 20
 
 
 class KeptRows:
     """Rows of one side in one span."""
 
     def __init__(self) -> None:
-        self._batches: list[Batch] = []
+        self._log = RowLog()
         self._heads = np.full(1024, END, np.int32)
         self._hashes = np.empty(0, np.uint64)
         self._times = np.empty(0, np.int64)
@@ -46,7 +42,7 @@ class KeptRows:
     def nbytes(self) -> int:
         """Bytes of memory for columns and index."""
         index = (self._heads, self._hashes, self._times, self._following, self._matched)
-        return sum(a.nbytes for a in index) + sum(batch.nbytes for batch in self._batches)
+        return sum(a.nbytes for a in index) + self._log.nbytes
 
     def add(
         self, rows: Batch, hashes: Array, times: Int64s, nulls: Array | None, matched: Array
@@ -73,7 +69,7 @@ class KeptRows:
             self._heads = np.full(2 * _power_of_two(stop), END, np.int32)
             first = 0
         link(self._hashes, self._heads, self._following, first, stop)
-        self._append(rows)
+        self._log.append(rows)
 
     def pairs(
         self,
@@ -124,34 +120,8 @@ class KeptRows:
         return np.flatnonzero(~self._matched[: self._count])
 
     def take(self, kept: Int64s) -> Iterator[tuple[Any, Batch]]:
-        """Yield kept rows by the batches that they are in.
-
-        Yields:
-            (chosen, rows): which of `kept`, an index into it, and their columns.
-        """
-        if len(self._batches) == 1:
-            yield slice(None), self._batches[0].take(kept)
-            return
-        first = 0
-        for batch in self._batches:
-            stop = first + batch.num_rows
-            chosen = np.flatnonzero((kept >= first) & (kept < stop))
-            if len(chosen):
-                yield chosen, batch.take(kept[chosen] - first)
-            first = stop
-
-    def _append(self, rows: Batch) -> None:
-        batches = self._batches
-        batches.append(rows)
-        merged = 1
-        while merged < len(batches):
-            before, after = batches[-merged - 1], sum(b.num_rows for b in batches[-merged:])
-            size = sum(b.nbytes for b in batches[-merged - 1 :])
-            if before.num_rows >= 2 * after or size > _BATCH_BYTES_MAX:
-                break
-            merged += 1
-        if merged > 1:
-            batches[-merged:] = [Batch.concat(batches[-merged:])]
+        """Yield kept rows by the batches that they are in; see `RowLog.pieces`."""
+        return self._log.pieces(kept)
 
     def _reserve(self, count: int) -> None:
         if count <= len(self._hashes):

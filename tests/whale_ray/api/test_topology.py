@@ -330,7 +330,7 @@ def test_names_from_elsewhere_are_translated(name: str, ours: str) -> None:
         ("window", r"stream.group_by\(whale.window\('time', '10 seconds'\), 'column'\).agg"),
         ("reduce", r"group the rows first: stream.group_by\('column'\).agg"),
         ("agg", "group the rows first"),
-        ("join_asof", r"join rows that are near in event time, left.join\(right, on='id'"),
+        ("interval_join", r"join rows that are near in event time, left.join\(right, on='id'"),
         ("drop", r"write select\('a', 'b'\) with the columns to keep"),
         ("show", r"end it with .sink\(whale.sinks.collect\(\), id='out'\)"),
         ("toPandas", r"whale.run\(topology\).results\('out'\).to_pandas\(\)"),

@@ -32,6 +32,7 @@ STREAM_METHODS = frozenset(
             "drop_duplicates",
             "group_by",
             "join",
+            "join_asof",
             "process",
             "side_output",
             "sink",
@@ -100,6 +101,7 @@ _JOINS = (
     " within=whale.window('12 hours')), or write left.key_by('id').connect(right.key_by('id'))"
     ".process(Match), where Match derives from whale.CoProcess and keeps the rows that wait"
 )
+_AS_OF = "write trades.join_asof(quotes, by='symbol', strategy='backward', tolerance='1 second')"
 _ROWS = (
     "a stream has no rows before its topology runs: end it with .sink(whale.sinks.collect(),"
     " id='out'), then whale.run(topology).results('out').to_pandas()"
@@ -116,6 +118,7 @@ _TWICE = "there is nothing to do: any number of operators may read a stream"
 _UNGROUPED = {
     "union": "group what union returns, a.union(b).key_by('column')",
     "join": "leave out that grouping, a.join(b, on='column', within=…)",
+    "join_asof": "leave out that grouping, a.join_asof(b, by='column')",
     "drop_duplicates": "leave out that grouping, it groups by its columns",
 }
 """What to do about a grouped stream, by the method that takes none."""
@@ -132,9 +135,7 @@ INSTEAD: Mapping[str, str] = {
         ("window", "session_window", "windowAll", "collect_window", "fold_window", "time_window"),
         _WINDOWS,
     ),
-    **dict.fromkeys(
-        ("join_asof", "join_table", "join_window", "crossJoin", "interval_join"), _JOINS
-    ),
+    **dict.fromkeys(("join_table", "join_window", "crossJoin", "interval_join"), _JOINS),
     **dict.fromkeys(
         (
             *("show", "head", "take", "take_all", "first", "limit", "collect", "toPandas"),
@@ -142,6 +143,7 @@ INSTEAD: Mapping[str, str] = {
         ),
         _ROWS,
     ),
+    **dict.fromkeys(("merge_asof", "asof_join", "asofJoin"), _AS_OF),
     "drop": _DROP,
     "dropna": _NULLS,
     "dropNa": _NULLS,

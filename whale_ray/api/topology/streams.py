@@ -31,6 +31,7 @@ from ...operators.groupings import (
 from ...plan.logical import LEFT, MAIN, Input, OnBadRows
 from . import misuse
 from .aggregations import GroupedRows
+from .asof_joins import add_join_asof
 from .checks import check_choice, check_function, mistake
 from .deduplications import add_drop_duplicates
 from .grouped import GroupedStream
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ...operators.expressions.expression import Expression
+    from ...operators.joins.asof_join import Strategy
     from ...operators.joins.equi_join import How
     from ...operators.joins.interval import TimeInterval
     from ...operators.windows.durations import Duration
@@ -186,6 +188,63 @@ class Stream(ReadableStream):
         sides = (self._side_of(join_id, "join", self), self._side_of(join_id, "join", other))
         operator_id = add_join(
             self._registry, sides, on, within, how, id, allowed_lateness, parallelism
+        )
+        return self._output_of(operator_id)
+
+    def join_asof(
+        self,
+        other: Stream,
+        *,
+        by: str | Sequence[str] | Mapping[str, str] | None = None,
+        strategy: Strategy = "backward",
+        tolerance: Duration | None = None,
+        how: How = "left",
+        allow_exact_matches: bool = True,
+        id: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Join each row with the row of another stream that is next to it in event time.
+
+        ::
+
+            priced = trades.join_asof(quotes, by="symbol", tolerance="1 second")
+
+        The event times of both streams decide, whatever columns they come from. Of right rows of
+        one time the last counts, with "forward" the first. Null equals nothing; NaN equals NaN,
+        -0.0 equals 0.0. The result has the columns of this stream, then those of the other one; a
+        key that is named alike on both sides is one column. Rows that come too late are the
+        outputs `late_left` and `late_right`.
+
+        Args:
+            other: the right stream, of the same topology.
+            by: columns that must be equal: one, several, or a mapping of left to right columns;
+                None: all rows belong together, and one instance joins them.
+            strategy: "backward": the latest right row at the row's time or before; "forward": the
+                first one at its time or after; "nearest": the nearer of both, the later one if both
+                are as near.
+            tolerance: how far apart the two may be, "1 second"; None: any distance.
+            how: "left": rows that match none as well, with nulls; "inner": without them.
+            allow_exact_matches: whether rows of the same time match; not to be combined with
+                "nearest" if False.
+            id: the id of the operator; by default "join-asof-1" and so on.
+            parallelism: the number of instances; by default one per worker.
+
+        Raises:
+            TopologyError: an argument is not valid, columns of the two streams have the same name,
+                or the types of keys differ, as far as they are known.
+        """
+        join_id = self._registry.choose_id("join_asof", id)
+        sides = tuple(self._side_of(join_id, "join_asof", stream) for stream in (self, other))
+        operator_id = add_join_asof(
+            self._registry,
+            (sides[0], sides[1]),
+            by,
+            strategy,
+            tolerance,
+            how,
+            allow_exact_matches,
+            id,
+            parallelism,
         )
         return self._output_of(operator_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...operators.joins.asof_join import AsOfJoin
 from ...operators.joins.deduplication import Deduplication
 from ...operators.joins.join import Join
 from ...operators.windows.grouping import WINDOW_END, WindowedGrouping
@@ -9,16 +10,16 @@ from ...operators.windows.specifications import SessionWindow
 from ...plan.logical import MAIN, OperatorKind, OutputKey
 from .registry import Registry
 
-_KEEPING_TIMES = (WindowedGrouping, Join, Deduplication)
+_KEEPING_TIMES = (WindowedGrouping, Join, AsOfJoin, Deduplication)
 """Operators whose results have event times of the rows that they take, or of windows."""
 
 
 def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] | None:
     """Return the columns from which the rows of an output have their event times.
 
-    Those of its sources, whatever has become of the columns; `window_end` for results of windows
-    and rows that were joined within windows; None behind a user's own process, whose rows have the
-    times that it gives them.
+    Those of its sources (of an as-of join: of its left one), whatever has become of the columns;
+    `window_end` for results of windows and rows that were joined within windows; None behind a
+    user's own process, whose rows have the times that it gives them.
     """
     operator_id, output = source
     node = registry.node(operator_id)
@@ -32,7 +33,8 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
     if node.kind.is_stateful and not isinstance(node.payload, _KEEPING_TIMES):
         return None
     found: set[str] = set()
-    for feed in node.inputs:
+    timing = node.inputs[:1] if isinstance(node.payload, AsOfJoin) else node.inputs
+    for feed in timing:
         columns = event_time_columns(registry, feed.source)
         if columns is None:
             return None

@@ -1,0 +1,243 @@
+"""`JoinAsOf`: joins each left row with the right row next to it in event time.
+
+Rows come in event-time order, so a key needs one right row, the latest so far, and the left rows
+that wait for one behind them. A left row is answered when nothing nearer can come: looking back at
+once, looking ahead by the first right row of its key, or when the tolerance has passed. What is no
+longer needed is freed: a right row that a later one replaces, or that lies further back than the
+tolerance reaches, and a left row with its answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import ExpressionError, InputError
+from ...state.keys import hash_keys
+from ...state.records import RecordField, RecordLayout
+from ...state.store import KeyedStore
+from ..process import CoProcess, InputOrder, InstanceContext, Output
+from .asof_join import AsOfJoin
+from .asof_kernels import NONE, answer_expired, forget_before, match_rows
+from .common_keys import common_keys
+from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS
+from .joined_rows import JoinedRows
+from .row_queue import RowQueue
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
+
+__all__ = ["JoinAsOf"]
+
+Int64s = npt.NDArray[np.int64]
+
+LEFT, RIGHT = 0, 1
+
+_NO_WATERMARK_NS = -(1 << 63)
+_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
+_ANY_DISTANCE = np.uint64((1 << 64) - 1)
+_KEYS_MIN = 256
+
+
+class JoinAsOf(CoProcess):
+    """Joins the rows of two streams, as an `AsOfJoin` asks."""
+
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
+    input_order: ClassVar[InputOrder | None] = "event time"
+
+    def __init__(self, join: AsOfJoin) -> None:
+        self._join = join
+        self._keys = (join.left_keys, join.right_keys)
+        tolerance_ns = join.tolerance_ns
+        self._tolerance = _ANY_DISTANCE if tolerance_ns is None else np.uint64(tolerance_ns)
+        self._schemas: list[Schema | None] = [join.left, join.right]
+        self._queues = (RowQueue(), RowQueue())
+        self._store: KeyedStore | None = None
+        self._made: JoinedRows | None = None
+        self._watermark_ns = _NO_WATERMARK_NS
+        self._taken_bytes = 0
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the operator's name and its memory."""
+        self._context = context
+
+    def on_merged(
+        self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output
+    ) -> None:
+        """Answer left rows; keep what may answer later ones, and those that must wait."""
+        sides = [self._without_late(side, rows, out) for side, rows in enumerate((left, right))]
+        if not any(rows.num_rows for rows in sides):
+            return
+        self._learn(sides)
+        firsts = [queue.count for queue in self._queues]
+        # The side whose rows are kept adds keys, among which the other one finds its own.
+        for side in (LEFT, RIGHT) if self._join.looks_ahead else (RIGHT, LEFT):
+            if sides[side].num_rows:
+                self._add(side, sides[side])
+        answers = np.empty((self._queues[LEFT].count - self._queues[LEFT].first, 3), np.int64)
+        lefts, rights, latest, waiting = self._arrays()
+        count = match_rows(
+            *(firsts[LEFT], lefts.count, firsts[RIGHT], rights.count),
+            *(lefts.times, lefts.owners, lefts.following, rights.times, rights.owners),
+            *(latest, waiting, self._tolerance),
+            *(self._join.looks_back, self._join.looks_ahead, self._join.right_comes_first),
+            answers,
+        )
+        self._emit(answers[:count], out)
+        self._free()
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Answer the rows whose tolerance has passed; free what no row can match any more."""
+        self._expire(watermark_ns, out, ends=False)
+        self._watermark_ns = watermark_ns
+        tolerance_ns = self._join.tolerance_ns
+        if self._store is None or tolerance_ns is None or not self._join.looks_back:
+            return
+        # A left row that waits may match a right row that lies its tolerance further back.
+        reach_ns = (2 if self._join.looks_ahead else 1) * tolerance_ns
+        _, rights, latest, _ = self._arrays()
+        rights.first = forget_before(
+            *(rights.first, rights.count, max(watermark_ns + 1 - reach_ns, _EARLIEST_NS)),
+            *(rights.times, rights.owners, latest),
+        )
+        self._free()
+
+    def close(self, out: Output) -> None:
+        """Answer the rows that wait: no row follows. Free all."""
+        self._expire(_LATEST_NS, out, ends=True)
+        if self._store is not None:
+            self._store.clear()
+        self._queues = (RowQueue(), RowQueue())
+        self._account(-self._taken_bytes)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that kept rows and keys take."""
+        return self._taken_bytes + (0 if self._store is None else self._store.nbytes)
+
+    # -- taking rows --------------------------------------------------------------------------
+
+    def _without_late(self, side: int, rows: Batch, out: Output) -> Batch:
+        """Return the rows without those that the watermark has passed; these are emitted."""
+        if not rows.num_rows or self._watermark_ns == _NO_WATERMARK_NS:
+            return rows
+        assert rows.times is not None  # checked while the topology was built
+        late = rows.times <= self._watermark_ns
+        if not late.any():
+            return rows
+        out.emit_to((LATE_LEFT, LATE_RIGHT)[side], rows.filter(late))
+        return rows.filter(~late)
+
+    def _learn(self, sides: list[Batch]) -> None:
+        """Take the columns of each side from its first rows."""
+        if self._made is not None:
+            return
+        for side, rows in enumerate(sides):
+            if rows.num_rows:
+                self._schemas[side] = rows.schema
+        left, right = self._schemas
+        if left is None or right is None:
+            return
+        try:
+            self._made = JoinedRows(self._join, left, right)
+        except ExpressionError as error:
+            msg = f"operator {self._context.operator_id!r}: {error}"
+            raise InputError(msg) from None
+        self.schema = self._made.schema
+
+    def _add(self, side: int, rows: Batch) -> None:
+        """Put rows into their queue, each with the record of its key."""
+        keys = common_keys(rows, self._keys[side])
+        if self._store is None:
+            context = self._context
+            self._store = KeyedStore(
+                RecordLayout(
+                    keys.schema, [RecordField(n, np.dtype(np.int64), NONE) for n in _HEADS]
+                ),
+                context.state_budget,
+                context.operator_id,
+                virtual_nodes=context.virtual_nodes,
+            )
+        hashes, nulls = hash_keys(keys, keys.schema.names)
+        kept = self._join.looks_back if side == RIGHT else self._join.looks_ahead
+        owners = (self._store.slots if kept else self._store.find)(hashes, keys)
+        if nulls is not None:
+            owners[nulls] = NONE
+        if side == RIGHT:
+            rows = rows.select(self._join.right_names(rows.schema.names)).with_times(rows.times)
+        self._queues[side].add(rows if rows.owned else rows.copy(), owners)
+
+    def _arrays(self) -> tuple[RowQueue, RowQueue, Int64s, Int64s]:
+        """Return both queues, and what each key holds of them, by record."""
+        assert self._store is not None
+        latest, waiting = (self._store.records[name] for name in _HEADS)
+        return (*self._queues, latest, waiting)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _expire(self, watermark_ns: int, out: Output, *, ends: bool) -> None:
+        """Answer the left rows that have waited for long enough."""
+        if self._store is None or not self._join.looks_ahead:
+            return
+        lefts, rights, latest, waiting = self._arrays()
+        answers = np.empty((lefts.count - lefts.first, 3), np.int64)
+        earliest_ns = self._watermark_ns + 1
+        lefts.first, count = answer_expired(
+            *(lefts.first, lefts.count, watermark_ns, earliest_ns),
+            *(lefts.times, lefts.owners, rights.times, latest, waiting, self._tolerance),
+            *(ends, answers),
+        )
+        self._emit(answers[:count], out)
+        self._free()
+
+    def _emit(self, answers: Int64s, out: Output) -> None:
+        """Emit left rows with their right rows; those without one only in a left join."""
+        found = answers[:, 1] != NONE
+        if len(matched := answers[found]):
+            rights = self._queues[RIGHT].take(matched[:, 1])
+            self._emit_rows(matched, rights, out)
+        if self._join.keeps_unmatched(LEFT) and len(alone := answers[~found]):
+            self._emit_rows(alone, None, out)
+
+    def _emit_rows(self, answers: Int64s, rights: Batch | None, out: Output) -> None:
+        lefts = self._queues[LEFT].take(answers[:, 0])
+        out.emit(self._results().of(lefts, rights), answers[:, 2].copy())
+
+    def _results(self) -> JoinedRows:
+        if self._made is None:
+            msg = (
+                f"operator {self._context.operator_id!r}: the columns of the right side are not"
+                " known, and it has had no row: declare them, map(…, schema=…)"
+            )
+            raise InputError(msg)
+        return self._made
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def _free(self) -> None:
+        """Drop rows that are no longer needed, and keys that hold none, once they are many."""
+        lefts, rights, latest, waiting = self._arrays()
+        dropped = [lefts.drop_unowned(waiting), rights.drop_unowned(latest)]
+        assert self._store is not None
+        if any(dropped) and len(self._store) > 2 * (lefts.count + rights.count) + _KEYS_MIN:
+            self._store.delete_initial(self._store.scan()[0])
+        self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
+
+    def _account(self, nbytes: int) -> None:
+        """Take memory for state, or give it back."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        if nbytes > 0:
+            budget.take(name, nbytes, sum(queue.count for queue in self._queues))
+        elif nbytes:
+            budget.give_back(name, -nbytes)
+        self._taken_bytes += nbytes
+
+
+_HEADS = ("latest", "waiting")
+"""What the record of a key holds: its newest right row, and its newest left row that waits."""

@@ -1,0 +1,94 @@
+"""`RowQueue`: rows in the order of event time, until nothing more can come of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .asof_kernels import NONE
+from .row_log import RowLog
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+
+__all__ = ["RowQueue"]
+
+Int64s = npt.NDArray[np.int64]
+
+_ROWS_MIN = 1024
+
+
+class RowQueue:
+    """Rows of one side of an as-of join, numbered from 0; see `asof_kernels` for the terms.
+
+    Attributes:
+        times: event times by number, int64; beyond `count`, anything.
+        owners: the records of their keys, or NONE, int64.
+        following: the next older row that waits, or NONE, int64.
+        first: rows before this number have no owner.
+        count: the number of rows.
+    """
+
+    def __init__(self) -> None:
+        self._log = RowLog()
+        self.times, self.owners, self.following = (np.empty(_ROWS_MIN, np.int64) for _ in range(3))
+        self.first = self.count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory for the rows."""
+        arrays = (self.times, self.owners, self.following)
+        return self._log.nbytes + sum(array.nbytes for array in arrays)
+
+    def add(self, rows: Batch, owners: Int64s) -> None:
+        """Add rows with times, which the queue then owns, behind all others."""
+        assert rows.times is not None  # checked while the topology was built
+        stop = self.count + rows.num_rows
+        if stop > len(self.times):
+            self._resize(2 * stop)
+        self.times[self.count : stop] = rows.times
+        self.owners[self.count : stop] = owners
+        self.following[self.count : stop] = NONE
+        self.count = stop
+        self._log.append(rows.with_times(None))
+
+    def take(self, numbers: Int64s) -> Batch:
+        """Return the columns of rows, at least one."""
+        return self._log.take(numbers)
+
+    def drop_unowned(self, heads: Int64s) -> bool:
+        """Drop the rows without an owner if they are more than the others, and number anew.
+
+        Args:
+            heads: the row that each key holds, by record; these get their new numbers.
+
+        Returns:
+            whether rows were dropped.
+        """
+        owners = self.owners[: self.count]
+        owned = np.flatnonzero(owners != NONE)
+        if self.count <= 2 * len(owned) or (self.count < _ROWS_MIN and len(owned)):
+            return False
+        renumbered = np.full(self.count + 1, NONE, np.int64)  # NONE, the last, stays NONE
+        renumbered[owned] = np.arange(len(owned))
+        keys = owners[owned]
+        heads[keys] = renumbered[heads[keys]]
+        following = renumbered[self.following[owned]] if len(owned) else owned
+        times = self.times[owned]
+        self.first, self.count = 0, len(owned)
+        self._resize(2 * len(owned))
+        for array, kept in zip(
+            (self.times, self.owners, self.following), (times, keys, following), strict=True
+        ):
+            array[: self.count] = kept
+        self._log.keep_only(owned)
+        return True
+
+    def _resize(self, rows: int) -> None:
+        for name in ("times", "owners", "following"):
+            new = np.empty(max(rows, _ROWS_MIN), np.int64)
+            old = getattr(self, name)[: self.count]
+            new[: len(old)] = old
+            setattr(self, name, new)

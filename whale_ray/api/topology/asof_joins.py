@@ -1,0 +1,107 @@
+"""Checks of the arguments of `join_asof`, and the operator that it adds."""
+
+from __future__ import annotations
+
+from ...configs.errors import InputError
+from ...operators.groupings import Global, Key
+from ...operators.joins.asof_join import AsOfJoin, Strategy
+from ...operators.joins.equi_join import How
+from ...operators.joins.join import LATE_LEFT, LATE_RIGHT, OUTPUTS
+from ...operators.windows.durations import duration_ns
+from ...plan.columns import known_columns
+from ...plan.logical import LEFT, RIGHT, Input, OperatorKind, OperatorNode
+from .checks import check_choice, describe_value, mistake
+from .join_arguments import check_sides, join_keys, join_result
+from .locations import caller_location
+from .registry import Registry
+
+
+def add_join_asof(
+    registry: Registry,
+    sides: tuple[Input, Input],
+    by: object,
+    strategy: Strategy,
+    tolerance: object,
+    how: How,
+    allow_exact_matches: object,
+    wanted_id: str | None,
+    parallelism: int | None,
+) -> str:
+    """Add the as-of join of two streams and return its id.
+
+    Args:
+        registry: of the topology.
+        sides: the left and the right stream, without a grouping.
+        by: see `Stream.join_asof`, as the other arguments.
+
+    Raises:
+        TopologyError: an argument is not valid; the message says how to correct it.
+    """
+    operator_id = registry.choose_id("join_asof", wanted_id)
+    check_choice(operator_id, "strategy", strategy, ("backward", "forward", "nearest"))
+    check_choice(operator_id, "how", how, ("left", "inner"))
+    left, right = sides
+    schemas = known_columns(registry.plan_so_far)
+    join = AsOfJoin(
+        keys=() if by is None else join_keys(operator_id, "by", by),
+        strategy=strategy,
+        tolerance_ns=None if tolerance is None else _tolerance(operator_id, tolerance),
+        exact_matches=_exact_matches(operator_id, allow_exact_matches, strategy),
+        how=how,
+        left=schemas[left.source],
+        right=schemas[right.source],
+    )
+    columns = check_sides(registry, operator_id, join, sides)
+    node = OperatorNode(
+        id=operator_id,
+        kind=OperatorKind.CO_PROCESS,
+        payload=join,
+        inputs=(_grouped(left, LEFT, join.left_keys), _grouped(right, RIGHT, join.right_keys)),
+        verb="join_asof",
+        parallelism=parallelism,
+        has_event_time=True,
+        event_time_order=True,
+        per_worker=True,
+        outputs=OUTPUTS,
+        late_outputs=(LATE_LEFT, LATE_RIGHT),
+        takes_late_rows=True,
+        declared_state=join.kept,
+        keeps_rows=True,
+        order_reason="their order says which right row is next to a left one",
+        location=caller_location(),
+    )
+    registry.add(node, join_result(operator_id, join, columns), *columns)
+    return operator_id
+
+
+def _grouped(side: Input, port: int, keys: tuple[str, ...]) -> Input:
+    grouping = Key(keys) if keys else Global()
+    return Input(side.upstream, port, grouping, "keep", side.transport, side.output)
+
+
+def _tolerance(operator_id: str, given: object) -> int:
+    try:
+        found = duration_ns(given, "tolerance")
+    except InputError as error:
+        raise mistake(operator_id, str(error)) from None
+    if found <= 0:
+        raise mistake(
+            operator_id,
+            f"tolerance is {given!r}: it must be longer than nothing; without it any distance"
+            " matches",
+        )
+    return found
+
+
+def _exact_matches(operator_id: str, given: object, strategy: Strategy) -> bool:
+    if not isinstance(given, bool):
+        raise mistake(
+            operator_id, f"allow_exact_matches is {describe_value(given)}: pass True or False"
+        )
+    if not given and strategy == "nearest":
+        raise mistake(
+            operator_id,
+            "the nearest row may be one of the same time: leave out allow_exact_matches=False, or"
+            " pass strategy='backward' or 'forward'",
+        )
+    return given
