@@ -235,6 +235,10 @@ class Job:
     def stop(self, drain: bool = True, timeout_s: float | None = None) -> Job:
         """End the job, wait for its end and return the job itself.
 
+        A job that is still starting drains as soon as its workers run, within
+        `runtime.start_timeout_ms`. One that waits for resources, or begins anew since a worker
+        died, is cancelled: nothing that it read is left.
+
         Args:
             drain: whether to process and publish all rows read so far; else the job is cancelled.
             timeout_s: how long to wait, in seconds; None: without limit.

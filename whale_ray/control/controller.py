@@ -23,9 +23,10 @@ the next attempt reads the sources from the start (DESIGN: death of a worker). A
 while the job runs is replaced within the attempt: the new one rejoins, and runs. Once all workers
 have returned from `run`, failures of relays are ignored.
 
-A drain ends the sources where they are. A job that is asked to drain before its workers run is
-cancelled. A draining job that loses its attempt fails: another attempt would begin at the start of
-the sources, and end there.
+A drain ends the sources where they are. A job that starts drains as soon as its workers run, with
+what they have read by then. A draining job that loses its attempt fails: another attempt would
+begin at the start of the sources, and end there. So one that is asked to drain while it begins anew
+is cancelled.
 """
 
 from __future__ import annotations
@@ -369,8 +370,9 @@ class JobController:
             # Too late to change the outcome, but a successor must not begin anew.
             self._stop = StopAsked(drain=True)
             return []
-        has_nothing_to_drain = self.phase in (JobPhase.STARTING, JobPhase.RESTARTING)
-        if has_nothing_to_drain or not event.drain:
+        begins = self.phase in (JobPhase.STARTING, JobPhase.RESTARTING)
+        begins_anew = begins and (self.attempt > 0 or self.phase is JobPhase.RESTARTING)
+        if begins_anew or not event.drain:
             return self._fail(None, now_ns)
         self._stop = event
         return self._drain_if_asked(now_ns)

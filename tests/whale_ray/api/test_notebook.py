@@ -220,11 +220,7 @@ def test_the_table_of_a_job_lives_while_it_runs(notebook: Notebook, no_leaks: No
     notebook.await_worker(None)
     notebook.execute(
         """
-        import contextlib
         import threading
-        while job.state == "starting":  # stopped now, it would be cancelled
-            with contextlib.suppress(TimeoutError):
-                job.wait(0.05)
         job.stop()
         for thread in threading.enumerate():
             if thread.name == "show endless":

@@ -78,6 +78,17 @@ def test_what_a_stopped_job_has_read_goes_beside_the_earlier_output(
     assert sorted(path.name for path in folder.iterdir()) == ["out", "out.partial"]
 
 
+def test_a_job_that_is_stopped_while_it_starts_drains_what_it_has_read_by_then(
+    folder: Path, no_leaks: None
+) -> None:
+    job = submit(stopping(folder, lambda: None), on="processes", workers=2, settings=SHORT)
+    assert job.stop(timeout_s=60).state == "drained"
+    result = job.results("out")
+    assert result.path == str(folder / "out.partial")
+    assert result.to_arrow()["v"].to_pylist() == list(range(result.rows))
+    assert values_in(folder / "out") == EARLIER
+
+
 def test_a_stop_after_everything_was_read_leaves_a_complete_output(folder: Path) -> None:
     job = run(stopping(folder, terminate, of=100))
     result = job.results("out")

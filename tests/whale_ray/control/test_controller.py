@@ -298,14 +298,31 @@ def test_a_failure_aborts_the_others_and_keeps_its_error() -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "link", "connect"])
-def test_a_drain_before_the_workers_run_cancels_since_nothing_was_read(step: str) -> None:
+def test_a_drain_before_the_workers_run_waits_until_they_do(step: str) -> None:
     controller = JobController(2, LIMITS)
-    complete(controller, controller.start(0), step)
-    aborts = [CallMember(0, 0, "abort"), CallMember(1, 0, "abort")]
+    calls = complete(controller, controller.start(0), step)
+    assert controller.handle(StopAsked(drain=True), 0) == []
+    assert controller.phase is JobPhase.STARTING
+    drains = [CallMember(0, 0, "drain"), CallMember(1, 0, "drain")]
+    assert complete(controller, calls, "run")[-2:] == drains
+    late = controller.handle(Tick(), LIMITS.drain_timeout_ns)
+    assert late == [CallMember(0, 0, "abort"), CallMember(1, 0, "abort")]
+
+
+@pytest.mark.parametrize("step", ["open", "link", "connect"])
+def test_a_drain_while_the_next_attempt_starts_cancels_since_what_was_read_is_lost(
+    step: str,
+) -> None:
+    controller = JobController(2, LIMITS)
+    complete(controller, controller.start(0), "run")
+    controller.handle(Died(0, "signal 9"), 0)
+    controller.handle(Raised(1, 0, "run", JobError("aborted")), 0)
+    complete(controller, controller.handle(Respawned(0), 0), step)
+    aborts = [CallMember(0, 1, "abort"), CallMember(1, 1, "abort")]
     assert controller.handle(StopAsked(drain=True), 0) == aborts
-    controller.handle(Returned(0, 0, step, None), 0)
-    aborted = Raised(1, 0, step, JobError("aborted"))
-    assert controller.handle(aborted, 0) == [Discard(0), End("cancelled")]
+    controller.handle(Returned(0, 1, step, None), 0)
+    aborted = Raised(1, 1, step, JobError("aborted"))
+    assert controller.handle(aborted, 0) == [Discard(1), End("cancelled")]
 
 
 def test_a_drain_while_the_job_begins_anew_cancels_since_what_was_read_is_lost() -> None:

@@ -155,13 +155,13 @@ def test_an_interrupt_while_it_runs_discards_and_goes_on_up(no_leaks: None) -> N
     assert len(sink.discarded) == 1
 
 
-def test_a_stop_before_the_workers_run_publishes_nothing(no_leaks: None) -> None:
+def test_a_job_that_is_stopped_before_its_workers_run_drains_once_they_do(no_leaks: None) -> None:
     sink = Trouble("nowhere")
     supervisor = supervise(sink)
     supervisor.stop(drain=True)
     outcome = supervisor.run()
-    assert (outcome.state, outcome.results) == ("cancelled", {})
-    assert len(sink.discarded) == 1
+    assert (outcome.state, outcome.error) == ("drained", None)
+    assert outcome.results["out"].rows == 0
 
 
 def test_a_snapshot_that_comes_late_does_not_replace_a_newer_one() -> None:
@@ -257,7 +257,6 @@ def test_the_state_says_what_the_job_does(phase: JobPhase, state: str) -> None:
     supervisor._controller.handle(StopAsked(drain=True), 0)
     drained = {
         JobPhase.RUNNING: "draining",
-        JobPhase.STARTING: "finishing",
         JobPhase.RESTARTING: "finishing",
     }
     assert supervisor.state == drained.get(phase, state)
