@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.scenarios import epochs
 from tests.simulation.scenarios.multicast import Play
 from tests.simulation.seeds import (
     SCENARIOS,
@@ -34,6 +35,9 @@ from whale_ray.multicast.switch_messages import PlannedMove
 from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.relay.watermark_exchange import WatermarkExchange
+from whale_ray.state.epochs.aligner import EpochAligner
+from whale_ray.state.epochs.coordinator import EpochCoordinator, EpochPhase
+from whale_ray.state.epochs.coordinator_events import Action, CommitEpoch
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link, Role
@@ -44,11 +48,18 @@ from whale_ray.transport.links.streams import StreamSender
 from whale_ray.transport.push.protocol import PushReceiver, PushSender
 
 PAST_FAILURES = Path(__file__).with_name("past_failures")
-SEEDS = {"push": 250, "resumption": 150, "forwarding": 100, "moving": 125, "multicast": 500}
+SEEDS = {
+    "push": 250,
+    "resumption": 150,
+    "forwarding": 100,
+    "moving": 125,
+    "multicast": 500,
+    "epochs": 500,
+}
 """In a minute or so; `make soak` plays more."""
 BLOCK = 50
 """Seeds that one test plays at most; `make test` plays the first block of each scenario."""
-SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500}
+SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
 BASE = fresh_base()
 
 
@@ -62,7 +73,8 @@ def _print_base(request: pytest.FixtureRequest) -> None:
 
 def test_every_scenario_has_its_share_of_seeds():
     assert SEEDS.keys() == SCENARIOS.keys()
-    assert sum(SEEDS.values()) - SEEDS["multicast"] - SEEDS["moving"] == SEEDS["multicast"] == 500
+    assert SEEDS["push"] + SEEDS["resumption"] + SEEDS["forwarding"] == 500
+    assert SEEDS["multicast"] == SEEDS["epochs"] == 500
     assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
 
 
@@ -116,6 +128,21 @@ def test_the_multicast_scenario_covers_all_of_its_events():
     assert terms > 20
     assert stale > 1
     assert aligned > 15
+
+
+def test_the_epochs_scenario_covers_all_of_its_events():
+    seen: Counter[str] = Counter()
+    stopped = 0
+    for seed in range(100):
+        job = epochs.play(Simulator(seed))
+        seen += job.seen
+        stopped += any(task.stopped for task in job.tasks.values())
+    for phase in EpochPhase:
+        assert seen[f"killed while {phase.name}"] >= 2, phase
+    assert seen["ForgetEpoch"] > 50
+    assert seen["ReleaseEpoch"] > 100
+    assert seen["CommitEpoch"] > seen["ReleaseEpoch"]
+    assert stopped > 2
 
 
 def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:
@@ -186,6 +213,47 @@ def keep_what_a_dead_relay_was_told(watermarks: WatermarkExchange, host: int) ->
     """Send its successor only what changes from now on."""
 
 
+def pass_on_one_by_one(task: epochs.Task, marker: epochs.Marker) -> None:
+    """Let the producers of a task go on before the markers of all of them are written."""
+    PASS_ON(task, marker)
+    for ring in task.outputs:
+        if len(ring.frames) >= 2 and ring.frames[-2][1] == marker:
+            ring.frames.rotate(1)
+
+
+def read_on_behind_the_marker(aligner: EpochAligner, ring: int) -> bool:
+    return False
+
+
+def remember_what_is_forgotten(aligner: EpochAligner, epoch: int) -> None:
+    """Align with markers of an epoch that is over, too."""
+    aligner._clear(None)
+
+
+def commit_before_the_manifest(coordinator: EpochCoordinator) -> list[Action]:
+    actions = WRITE_IF_WHOLE(coordinator)
+    return [*actions, CommitEpoch(coordinator.epoch)] if actions else []
+
+
+def count_what_is_forgotten(coordinator: EpochCoordinator, *arguments: Any) -> list[Action]:
+    """Leave what sinks staged for it out of the next commit."""
+    coordinator.counted = coordinator.epoch
+    return FORGET(coordinator, *arguments)
+
+
+def resume_without_a_commit(coordinator: EpochCoordinator, epoch: int) -> list[Action]:
+    coordinator.counted = epoch
+    return []
+
+
+def count_the_end_for_every_epoch(coordinator: EpochCoordinator, epoch: int) -> dict[Any, Any]:
+    """Do not wait for the snapshot of a task that ended behind the marker."""
+    return {task: end.part for task, end in coordinator._ended.items()}
+
+
+PASS_ON = epochs.Task.pass_on
+WRITE_IF_WHOLE = EpochCoordinator._write_if_whole
+FORGET = EpochCoordinator._forget
 SUBSCRIBED = StreamSender.subscribed
 BEGIN = Link.begin
 ESTABLISHED = LinkManager._established
@@ -206,6 +274,13 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("multicast", SourceFloors, "acknowledge", forget_pinned_floors),
     ("multicast", SwitchVertex, "_move", move_without_a_cut),
     ("multicast", WatermarkExchange, "forget", keep_what_a_dead_relay_was_told),
+    ("epochs", epochs.Task, "pass_on", pass_on_one_by_one),
+    ("epochs", EpochAligner, "waits", read_on_behind_the_marker),
+    ("epochs", EpochAligner, "forget", remember_what_is_forgotten),
+    ("epochs", EpochCoordinator, "_write_if_whole", commit_before_the_manifest),
+    ("epochs", EpochCoordinator, "_forget", count_what_is_forgotten),
+    ("epochs", EpochCoordinator, "resume", resume_without_a_commit),
+    ("epochs", EpochCoordinator, "_ended_before", count_the_end_for_every_epoch),
 ]
 
 

@@ -1,0 +1,249 @@
+"""The coordinator of epochs: begins them, and decides when one counts.
+
+A pure state machine: `handle` takes an event and the time, and returns the actions to carry out.
+
+::
+
+    IDLE ──► BEGUN ──────────► WRITING ──► DURABLE ──► IDLE
+             snapshots of      manifest    commit of
+             all tasks                     all sinks
+               │                  │
+               └── FORGOTTEN ◄────┘  failed, or too late
+
+One epoch is under way at a time. It counts from the moment its manifest is in the store: a restart
+goes on from the newest manifest. Sinks commit only then, since what they have committed cannot be
+taken back, and commit again after every restart, since nobody knows whether they had. An epoch that
+fails or takes too long is forgotten; its number is never used again, so that a late marker,
+snapshot or manifest of it cannot be taken for another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum, auto
+
+from ...configs.errors import ProtocolError
+from .commit_retries import CommitRetries
+from .coordinator_events import (
+    Action,
+    Aligned,
+    BeginEpoch,
+    CommitFailed,
+    Committed,
+    Event,
+    ForgetEpoch,
+    GiveUp,
+    ManifestFailed,
+    ManifestWritten,
+    Part,
+    ReleaseEpoch,
+    SavepointAsked,
+    SnapshotFailed,
+    SnapshotWritten,
+    Task,
+    TaskEnded,
+    Tick,
+    WriteManifest,
+)
+from .rules import EpochRules
+
+__all__ = ["EpochCoordinator", "EpochPhase"]
+
+
+class EpochPhase(Enum):
+    """Where the present epoch is; IDLE if there is none."""
+
+    IDLE = auto()
+    BEGUN = auto()
+    WRITING = auto()
+    DURABLE = auto()
+
+
+class EpochCoordinator:
+    """Leads the tasks of one attempt through epochs; see the module's diagram.
+
+    Once all tasks have ended, a last epoch begins at once.
+
+    Args:
+        rules: when epochs begin, and how long they may take.
+        tasks: all tasks of the job.
+        last: the newest number that an epoch of this job may have had; 0 for a new job.
+        now_ms: the time.
+    """
+
+    def __init__(
+        self, rules: EpochRules, tasks: Collection[Task], *, last: int = 0, now_ms: int
+    ) -> None:
+        self._rules = rules
+        self.phase = EpochPhase.IDLE
+        self.epoch = last
+        """The present epoch, or the last one."""
+        self.counted = 0
+        """The last epoch whose manifest is in the store, 0 if none."""
+        self.failures = 0
+        """How many epochs were forgotten since the last one that counts."""
+        self.over = False
+        """Whether the last epoch is committed: all tasks have ended or were stopped."""
+        self._tasks = frozenset(tasks)
+        self._ended: dict[Task, TaskEnded] = {}
+        self._aligned: set[Task] = set()
+        self._parts: dict[Task, Part] = {}
+        self._asked: SavepointAsked | None = None
+        self._serves: SavepointAsked | None = None  # what the present epoch was asked for
+        self._is_last = False
+        self._commit = CommitRetries(rules)
+        self._begun_ms: int | None = None
+        self._over_ms = now_ms
+
+    def resume(self, epoch: int) -> list[Action]:
+        """Begin behind an epoch whose manifest is in the store: its sinks commit, maybe again."""
+        self.epoch, self.counted = max(epoch, self.epoch), epoch
+        self.phase = EpochPhase.DURABLE
+        return self._commit.begin(epoch)
+
+    def handle(self, event: Event, now_ms: int) -> list[Action]:
+        """Take an event and return what is to be done, in order.
+
+        Raises:
+            ProtocolError: a task that is not the job's, or the answer to what was not asked for.
+        """
+        match event:
+            case Tick():
+                return self._tick(now_ms)
+            case SavepointAsked():
+                self._ask(event)
+                return self._tick(now_ms)
+            case Aligned(task, epoch):
+                self._check(task)
+                if self._is_begun(epoch):
+                    self._aligned.add(task)
+                return []
+            case SnapshotWritten(task, epoch, part):
+                self._check(task)
+                if self._is_begun(epoch):
+                    self._parts[task] = part
+                return self._write_if_whole()
+            case SnapshotFailed(task, epoch, reason):
+                self._check(task)
+                return self._forget(reason, now_ms) if self._is_begun(epoch) else []
+            case TaskEnded(task):
+                self._check(task)
+                self._ended[task] = event
+                return self._write_if_whole() or self._tick(now_ms)
+            case ManifestWritten(epoch):
+                self._expect(EpochPhase.WRITING, epoch, self.epoch)
+                self.phase, self.failures, self.counted = EpochPhase.DURABLE, 0, epoch
+                return self._commit.begin(epoch)
+            case ManifestFailed(epoch, reason):
+                self._expect(EpochPhase.WRITING, epoch, self.epoch)
+                return self._forget(reason, now_ms)
+            case Committed(epoch):
+                self._expect(EpochPhase.DURABLE, epoch, self._commit.epoch)
+                return self._committed(now_ms)
+            case CommitFailed(epoch, reason):
+                self._expect(EpochPhase.DURABLE, epoch, self._commit.epoch)
+                return self._commit.failed(reason, now_ms)
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the next `Tick` is due; None if only another event leads on."""
+        if self.over or self.phase is EpochPhase.WRITING:
+            return None
+        if self.phase is EpochPhase.DURABLE:
+            return self._commit.due_ms
+        if self.phase is EpochPhase.BEGUN and self._begun_ms is not None:
+            return self._begun_ms + self._rules.timeout_ms
+        return self._begin_due_ms()
+
+    @property
+    def missing(self) -> tuple[frozenset[Task], frozenset[Task]]:
+        """The tasks that have not got the present marker, and those without a snapshot yet."""
+        if self.phase is not EpochPhase.BEGUN:
+            return frozenset(), frozenset()
+        unwritten = self._tasks - self._parts.keys() - self._ended_before(self.epoch).keys()
+        return unwritten - self._aligned, unwritten
+
+    # --- the way of an epoch ----------------------------------------------------------------------
+
+    def _tick(self, now_ms: int) -> list[Action]:
+        due_ms = self.deadline_ms
+        if due_ms is None or now_ms < due_ms:
+            return []
+        if self.phase is EpochPhase.IDLE:
+            return self._begin(now_ms)
+        if self.phase is EpochPhase.DURABLE:
+            return self._commit.again()
+        late, unwritten = self.missing
+        what = f"{len(late)} tasks have not got its marker, {len(unwritten)} not written a snapshot"
+        return self._forget(f"after {self._rules.timeout_ms} ms, {what}", now_ms)
+
+    def _begin_due_ms(self) -> int:
+        pause_ms = self._over_ms + self._rules.min_pause_ms
+        if self._asked is not None or self._all_ended:
+            return self._over_ms + self._rules.pause_ms(self.failures)
+        begun_ms = self._over_ms if self._begun_ms is None else self._begun_ms
+        return max(begun_ms + self._rules.interval_ms, pause_ms)
+
+    def _begin(self, now_ms: int) -> list[Action]:
+        self.epoch += 1
+        self.phase, self._begun_ms = EpochPhase.BEGUN, now_ms
+        self._serves, self._asked = self._asked, None
+        self._aligned.clear()
+        self._parts.clear()
+        stop = self._serves is not None and self._serves.stop
+        self._is_last = stop or self._all_ended
+        return [BeginEpoch(self.epoch, stop), *self._write_if_whole()]
+
+    def _write_if_whole(self) -> list[Action]:
+        if self.phase is not EpochPhase.BEGUN or self.missing[1]:
+            return []
+        self.phase = EpochPhase.WRITING
+        self._is_last = self._is_last or not self._parts
+        parts = self._ended_before(self.epoch) | self._parts
+        return [WriteManifest(self.epoch, self.counted, parts)]
+
+    def _forget(self, reason: str, now_ms: int) -> list[Action]:
+        self.failures += 1
+        self.phase, self._over_ms = EpochPhase.IDLE, now_ms
+        forget: list[Action] = [ForgetEpoch(self.epoch, reason)]
+        if self._is_last and self.failures >= self._rules.tries_max:
+            return [*forget, GiveUp(f"the last epoch, {self.epoch}, has failed: {reason}")]
+        if self._serves is not None:
+            self._ask(self._serves)
+        return forget
+
+    def _committed(self, now_ms: int) -> list[Action]:
+        self.phase, self._over_ms = EpochPhase.IDLE, now_ms
+        self.over = self._is_last
+        return [ReleaseEpoch(self._commit.epoch), *self._tick(now_ms)]
+
+    def _ask(self, asked: SavepointAsked) -> None:
+        stop = asked.stop or (self._asked is not None and self._asked.stop)
+        self._asked = SavepointAsked(stop)
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    @property
+    def _all_ended(self) -> bool:
+        return len(self._ended) == len(self._tasks)
+
+    def _ended_before(self, epoch: int) -> dict[Task, Part]:
+        """Return the parts of tasks that ended before they got an epoch's marker."""
+        return {task: end.part for task, end in self._ended.items() if end.behind < epoch}
+
+    def _is_begun(self, epoch: int) -> bool:
+        """Whether what a task tells of an epoch still matters: else it is forgotten."""
+        return self.phase is EpochPhase.BEGUN and epoch == self.epoch
+
+    def _check(self, task: Task) -> None:
+        if task not in self._tasks:
+            msg = f"task {task!r} takes no part in the epochs of this attempt"
+            raise ProtocolError(msg)
+
+    def _expect(self, phase: EpochPhase, epoch: int, expected: int) -> None:
+        if self.phase is not phase or epoch != expected:
+            msg = (
+                f"an answer for epoch {epoch} came while epoch {self.epoch} was"
+                f" {self.phase.name.lower()}"
+            )
+            raise ProtocolError(msg)

@@ -1,0 +1,163 @@
+"""What the coordinator of epochs takes (events), and what it wants to be done (actions).
+
+A task is a stage on one worker; it takes snapshots and, if it has a sink, stages its output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+Task = Hashable
+Part = object
+"""What one task adds to a manifest; the coordinator passes it on without looking into it."""
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Event: all inputs of a task have come to the epoch's marker, and it has passed it on."""
+
+    task: Task
+    epoch: int
+
+
+@dataclass(frozen=True)
+class SnapshotWritten:
+    """Event: a task's snapshot is in the store, and what its sink has staged can be committed."""
+
+    task: Task
+    epoch: int
+    part: Part
+
+
+@dataclass(frozen=True)
+class SnapshotFailed:
+    """Event: a task could not write its snapshot, or stage its output."""
+
+    task: Task
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TaskEnded:
+    """Event: a task's inputs have ended. `part` is its part of all epochs behind `behind`.
+
+    That is the last epoch of which it has taken a snapshot, which may still be being written.
+    """
+
+    task: Task
+    behind: int
+    part: Part
+
+
+@dataclass(frozen=True)
+class ManifestWritten:
+    """Event: the manifest is in the store."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ManifestFailed:
+    """Event: the manifest could not be written, or nobody knows whether it was."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Committed:
+    """Event: all sinks have committed what the epoch's manifest names."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class CommitFailed:
+    """Event: a sink could not commit, or does not know whether it has."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SavepointAsked:
+    """Event: the user wants a snapshot now; with `stop`, sources read nothing behind it."""
+
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Event: time has passed."""
+
+
+Event = (
+    Aligned
+    | SnapshotWritten
+    | SnapshotFailed
+    | TaskEnded
+    | ManifestWritten
+    | ManifestFailed
+    | Committed
+    | CommitFailed
+    | SavepointAsked
+    | Tick
+)
+
+
+@dataclass(frozen=True)
+class BeginEpoch:
+    """Action: the sources emit the epoch's marker; with `stop`, they read nothing behind it."""
+
+    epoch: int
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class ForgetEpoch:
+    """Action: all tasks end the alignment of the epoch, and ignore its markers.
+
+    What sinks staged for it is committed with the next epoch that counts. Its manifest may still
+    turn up, if nobody knows whether it was written: what it names is kept until `ReleaseEpoch`.
+    """
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class WriteManifest:
+    """Action: write the epoch's manifest, then tell ManifestWritten or ManifestFailed.
+
+    Sinks commit with it what they have staged for epochs `previous` + 1 … `epoch`.
+    """
+
+    epoch: int
+    previous: int
+    parts: Mapping[Task, Part]
+
+
+@dataclass(frozen=True)
+class CommitEpoch:
+    """Action: let all sinks commit what the epoch's manifest names; again, if it is repeated."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ReleaseEpoch:
+    """Action: nobody goes back behind the epoch any more; older snapshots may be given up."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Action: the job fails, since a sink could not commit."""
+
+    reason: str
+
+
+Action = BeginEpoch | ForgetEpoch | WriteManifest | CommitEpoch | ReleaseEpoch | GiveUp
