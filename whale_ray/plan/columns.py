@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from ..configs.errors import ExpressionError, TopologyError
-from .logical import MAIN, LogicalPlan, OperatorKind, OperatorNode, OutputKey
+from .logical import MAIN, TABLE, LogicalPlan, OperatorKind, OperatorNode, OutputKey
 from .unions import columns_of_schema, difference
 
 if TYPE_CHECKING:
+    from ..operators.joins.table_join import TableJoin
     from ..operators.sources.base import Source
     from ..operators.transforms import Transform
     from ..transport.wire.types import Schema
@@ -84,6 +85,8 @@ def _columns(node: OperatorNode, known: Mapping[OutputKey, Schema | None]) -> Sc
     input_schema = known[node.inputs[0].source]
     if node.kind is OperatorKind.SINK:
         return input_schema
+    if node.kind is OperatorKind.TABLE_JOIN:
+        return _table_join_columns(node, input_schema, known[node.inputs[TABLE].source])
     transform = cast("Transform", node.payload)
     if input_schema is None:
         return transform.declared
@@ -95,6 +98,18 @@ def _transform_columns(operator_id: str, transform: Transform, schema: Schema) -
         return transform.output_schema(schema)
     except ExpressionError as error:
         msg = f"operator {operator_id!r}: {error}"
+        raise TopologyError(msg) from error
+
+
+def _table_join_columns(
+    node: OperatorNode, stream: Schema | None, table: Schema | None
+) -> Schema | None:
+    if stream is None or table is None:
+        return None
+    try:
+        return cast("TableJoin", node.payload).output_schema(stream, table)
+    except ExpressionError as error:
+        msg = f"operator {node.id!r}: {error}"
         raise TopologyError(msg) from error
 
 

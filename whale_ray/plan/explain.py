@@ -16,7 +16,16 @@ from .custom_transports import custom_transport_tables
 from .data_path import Devices, data_paths, describe_link, describe_link_rule, probe_devices
 from .diagram import draw
 from .explanation import Explanation, Table, number_ranges
-from .logical import RIGHT, Input, LogicalPlan, OperatorKind, OperatorNode, describe_output
+from .logical import (
+    CHANGES,
+    RIGHT,
+    TABLE,
+    Input,
+    LogicalPlan,
+    OperatorKind,
+    OperatorNode,
+    describe_output,
+)
 from .memory import FreeMemory, memory_for_rings
 from .physical import Edge, PhysicalPlan, Stage
 from .planner import plan_unsized
@@ -143,6 +152,8 @@ def _describe_order(node: OperatorNode) -> str:
             return ""
         case OperatorKind.TRANSFORM:
             return "arrival: it keeps no state"
+        case OperatorKind.TABLE_JOIN:
+            return "arrival: each row meets the whole table"
         case OperatorKind.UNION:
             return "arrival: it does not run"
         case OperatorKind.SINK:
@@ -255,7 +266,7 @@ def _edge_table(plan: PhysicalPlan, between_hosts: str) -> Table:
 
 def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
     """Return a table of what stateful operators keep, and how it moves; () if there are none."""
-    stateful = [node for node in plan.logical.nodes if node.kind.is_stateful]
+    stateful = [node for node in plan.logical.nodes if node.kind.is_stateful or node.declared_state]
     if not stateful:
         return ()
     rows = tuple(
@@ -279,7 +290,10 @@ def _state_level(node: OperatorNode) -> str:
 
 
 def _describe_port(plan: PhysicalPlan, edge: Edge) -> str:
-    if plan.operator(edge.target_operator).kind is not OperatorKind.CO_PROCESS:
+    kind = plan.operator(edge.target_operator).kind
+    if kind is OperatorKind.TABLE_JOIN:
+        return {TABLE: " (table)", CHANGES: " (changes)"}.get(edge.port, "")
+    if kind is not OperatorKind.CO_PROCESS:
         return ""
     return " (right)" if edge.port == RIGHT else " (left)"
 

@@ -9,13 +9,13 @@ fused behind a per-worker process takes the rows of all local instances at once;
 operators and sinks are ever fused there.
 
 An operator that reads a union reads several streams, over one edge each, so it is the head of its
-stage, too.
+stage, too. A side input is always an edge, and does not keep its operator from being fused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..operators.groupings import (
     All,
@@ -88,7 +88,7 @@ def _default_parallelism(node: OperatorNode, resolved: dict[str, int], workers: 
     groupings = [feed.grouping for feed in node.inputs]
     if any(isinstance(grouping, Global) for grouping in groupings):
         return 1
-    ungrouped = all(isinstance(grouping, Forward) for grouping in groupings)
+    ungrouped = all(isinstance(feed.grouping, Forward) for feed in node.stream_inputs)
     if node.kind is OperatorKind.SINK or (ungrouped and not node.kind.is_stateful):
         return resolved[node.inputs[0].upstream]
     return workers
@@ -107,6 +107,8 @@ class _Feed:
     """See `Edge.first_source`."""
     timed: bool
     """Whether the rows have event times."""
+    is_side_input: bool
+    """Whether it is read beside the operator's stream."""
 
 
 def _feeds(
@@ -138,7 +140,8 @@ def _feeds(
             if union:
                 reason = reason or "several streams come together"
                 reason += f", through union {union!r}"
-            feeds.append(_Feed(stream, grouping, reason, first_source, timed))
+            beside = feed in node.side_inputs
+            feeds.append(_Feed(stream, grouping, reason, first_source, timed, beside))
             first_source += count
     return tuple(feeds)
 
@@ -164,7 +167,7 @@ def operators_needing_time(logical: LogicalPlan) -> frozenset[str]:
     for node in reversed(logical.nodes):
         if node.kind.is_stateful or node.id in needing:
             needing.add(node.id)
-            needing.update(feed.upstream for feed in node.inputs)
+            needing.update(feed.upstream for feed in node.stream_inputs)
     return frozenset(needing)
 
 
@@ -186,7 +189,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
         if node.id in united:
             continue
         feeds = _feeds(logical, node, parallelism, united, per_worker)
-        if feeds and not any(feed.reason for feed in feeds):
+        if feeds and not any(feed.reason for feed in feeds if not feed.is_side_input):
             stage = stage_of[node.inputs[0].upstream]
             links[stage][node.inputs[0].upstream].append(node.id)
             members[stage].append(node.id)
@@ -212,7 +215,7 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     target_stage=stage,
                     port=feed.stream.port,
                     grouping=feed.grouping,
-                    carries_time=feed.timed and node.id in needing_time,
+                    carries_time=feed.timed and node.id in needing_time and not feed.is_side_input,
                     ordered=node.event_time_order,
                     on_null_key=feed.stream.on_null_key,
                     reason=feed.reason,
@@ -220,13 +223,44 @@ def fuse(logical: LogicalPlan, parallelism: dict[str, int]) -> StageGraph:
                     first_source=feed.first_source,
                     on_late=policy_after_idleness(logical, feed.stream.source),
                     source_output=feed.stream.output,
+                    is_side_input=feed.is_side_input,
                 )
             )
-    return StageGraph(
+    graph = StageGraph(
         stages=tuple(
             FusedOperators(tuple(ids), parallelism[ids[0]], logical.node(ids[0]).per_worker)
             for ids in members
         ),
         edges=tuple(edges),
         links=tuple({key: tuple(after) for key, after in stage.items()} for stage in links),
+    )
+    return _upstream_first(graph)
+
+
+def _upstream_first(graph: StageGraph) -> StageGraph:
+    """Return the stages in an order in which each comes after all that feed it.
+
+    That is their order already, but where a side input feeds an operator that is fused behind the
+    head of an earlier stage.
+    """
+    feeding: dict[int, set[int]] = {number: set() for number in range(len(graph.stages))}
+    for edge in graph.edges:
+        feeding[edge.target_stage].add(edge.source_stage)
+    order: list[int] = []
+    while feeding:
+        first = next(number for number, others in feeding.items() if not others & feeding.keys())
+        order.append(first)
+        del feeding[first]
+    place = {number: position for position, number in enumerate(order)}
+    return StageGraph(
+        stages=tuple(graph.stages[number] for number in order),
+        edges=tuple(
+            replace(
+                edge,
+                source_stage=place[edge.source_stage],
+                target_stage=place[edge.target_stage],
+            )
+            for edge in graph.edges
+        ),
+        links=tuple(graph.links[number] for number in order),
     )

@@ -28,7 +28,7 @@ def sender_of_late_rows(logical: LogicalPlan, output: OutputKey) -> OperatorNode
         return node if passes else None
     if node.kind.is_stateful:
         return node if node.outputs[number] in node.late_outputs else None
-    senders = (sender_of_late_rows(logical, feed.source) for feed in node.inputs)
+    senders = (sender_of_late_rows(logical, feed.source) for feed in node.stream_inputs)
     return next((sender for sender in senders if sender is not None), None)
 
 
@@ -48,7 +48,7 @@ def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy
         seen.add(node.id)
         if node.event_time is not None and node.event_time.idle_after_ms is not None:
             policies.add(node.event_time.on_late)
-        waiting += [feed.upstream for feed in node.inputs]
+        waiting += [feed.upstream for feed in node.stream_inputs]
     if not policies:
         return None
     if sender_of_late_rows(logical, output) is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from ..operators.event_time import EventTime
     from ..operators.groupings import Grouping
+    from ..operators.joins.table_join import TableJoin
     from ..operators.process import CoProcess, Process
     from ..operators.sinks.base import Sink
     from ..operators.sources.base import Source
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from ..transport.custom.operators import Transport
     from .requests import ResourceRequest
 
-    Payload: TypeAlias = Source | Transform | Callable[[], Process | CoProcess] | Sink | "Union"
+    Payload: TypeAlias = (
+        Source | Transform | Callable[[], Process | CoProcess] | Sink | TableJoin | "Union"
+    )
 
 OnBadRows: TypeAlias = Literal["fail", "drop"]
 OnNullKey: TypeAlias = Literal["fail", "drop", "keep"]
@@ -32,6 +35,12 @@ LEFT = 0
 
 RIGHT = 1
 """The port of the right side of a connection."""
+
+TABLE = 1
+"""The port of the table of a table join."""
+
+CHANGES = 2
+"""The port of the changes to that table."""
 
 MAIN = 0
 """The number of an operator's main output, its only one unless it is a process that has others."""
@@ -51,6 +60,8 @@ class OperatorKind(StrEnum):
     """Payload: a class or function without arguments that returns a `Process`."""
     CO_PROCESS = "co-process"
     """Payload: a class or function without arguments that returns a `CoProcess`."""
+    TABLE_JOIN = "table join"
+    """Payload: a `TableJoin`. Its stream comes as to a transform, its table by side inputs."""
     UNION = "union"
     """Payload: a `Union`. It is not executed: its consumers read its inputs (unions.py)."""
     SINK = "sink"
@@ -78,7 +89,7 @@ class Input:
     upstream: str
     """The id of the operator whose output is read."""
     port: int
-    """`LEFT` or `RIGHT`."""
+    """`LEFT` or `RIGHT`; of a table join `LEFT`, `TABLE` or `CHANGES`."""
     grouping: Grouping
     """`Forward()` if the user wrote no grouping."""
     on_null_key: OnNullKey = "fail"
@@ -105,8 +116,8 @@ class OperatorNode:
     payload: Payload
     """See `OperatorKind`."""
     inputs: tuple[Input, ...] = ()
-    """Empty for a source; two for a `CO_PROCESS`; two or more, ungrouped, for a `UNION`; one for
-    everything else."""
+    """Empty for a source; two for a `CO_PROCESS`; two or more, ungrouped, for a `UNION`; two or
+    three for a `TABLE_JOIN`; one for everything else."""
     verb: str = ""
     """The method that created it, such as "map"."""
     parallelism: int | None = None
@@ -137,6 +148,16 @@ class OperatorNode:
     """Where the user wrote it: "file.py:12"."""
     request: ResourceRequest | None = None
     """For a process: the Ray resources of each instance."""
+
+    @property
+    def stream_inputs(self) -> tuple[Input, ...]:
+        """The inputs whose rows, event times and watermarks go through it: all but side inputs."""
+        return self.inputs[:1] if self.kind is OperatorKind.TABLE_JOIN else self.inputs
+
+    @property
+    def side_inputs(self) -> tuple[Input, ...]:
+        """The inputs that it reads beside its stream, see `side_inputs.py`."""
+        return self.inputs[len(self.stream_inputs) :]
 
     @property
     def output_keys(self) -> tuple[OutputKey, ...]:

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .logical import MAIN, LogicalPlan, OnNullKey, OperatorKind, OperatorNode
+from .side_inputs import sources_of_side_inputs
 from .streams import CustomStream, StreamPlan
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Edge:
     source_stage: int
     target_stage: int
     port: int
-    """`LEFT` or `RIGHT` of the target operator."""
+    """The target operator's port, see `Input.port`."""
     grouping: Grouping
     """`Forward()` only for a stream of a union; elsewhere such operators are fused, or the grouping
     is `LocalOrShuffle()`."""
@@ -83,6 +84,14 @@ class Edge:
     """For rows that the watermark has passed while their producer was idle; None: none can be."""
     source_output: int = MAIN
     """Which of the source operator's outputs it carries."""
+    is_side_input: bool = False
+    """Whether it feeds an operator of the stage beside its stream, wherever in the stage that is;
+    all other edges feed the stage's head."""
+
+    @property
+    def target(self) -> tuple[str, int]:
+        """The operator and the port that it feeds."""
+        return self.target_operator, self.port
 
 
 @dataclass(frozen=True)
@@ -148,9 +157,9 @@ class PhysicalPlan(StreamPlan):
         return tuple(edge for edge in self.edges if edge.source_stage == stage_id)
 
     def is_united(self, edge: Edge) -> bool:
-        """Return whether other edges feed the same port: the streams of a union."""
+        """Return whether other edges have the same target: the streams of a union."""
         beside = self.in_edges(edge.target_stage)
-        return sum(other.port == edge.port for other in beside) > 1
+        return sum(other.target == edge.target for other in beside) > 1
 
     def source_ids(self, stage_id: int, worker: int) -> tuple[int, ...]:
         """Return the producer ids under which a stage sends from `worker`.
@@ -189,12 +198,14 @@ class PhysicalPlan(StreamPlan):
 def watermark_slots(plan: PhysicalPlan) -> dict[tuple[str, int], int]:
     """Return the slot on the boards of each instance of a source with event time.
 
-    The key is (operator id, instance).
+    The key is (operator id, instance). Sources of side inputs have none: others wait for them to
+    end, so they must wait for nobody.
     """
+    of_tables = sources_of_side_inputs(plan.logical)
     timed = [
         (node.id, instance)
         for node in plan.logical.of_kind(OperatorKind.SOURCE)
-        if node.event_time is not None
+        if node.event_time is not None and node.id not in of_tables
         for instance in range(plan.stage_of(node.id).parallelism)
     ]
     return {key: slot for slot, key in enumerate(timed)}

@@ -21,7 +21,7 @@ from ..transport.wire.codec import decode
 from ..transport.wire.header import IDLE_FLAG, Header
 from ..transport.wire.messages import SchemaMessage, WatermarkMessage, WorkerMessage
 from ..transport.wire.types import Schema
-from .stage_task import StageTask
+from .flow import RowTaker
 
 
 class StreamProgress:
@@ -81,8 +81,8 @@ class UnitedColumns:
 class EdgeReader:
     """This worker's end of one ring.
 
-    `stream` is the ring's number, `tasks` are the target's local tasks by instance. `united` is
-    shared by the streams of a union.
+    `stream` is the ring's number, `tasks` are the target's local tasks by instance, or their side
+    inputs. `united` is shared by the streams of a union.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class EdgeReader:
         stream: int,
         channel: Channel,
         attempt: int,
-        tasks: Mapping[int, StageTask],
+        tasks: Mapping[int, RowTaker],
         progress: StreamProgress,
         united: UnitedColumns | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class EdgeReader:
         self._united = united
         self._attempt = attempt
         self._by_instance = dict(tasks)
-        self._tasks: Sequence[StageTask] = tuple(
+        self._tasks: Sequence[RowTaker] = tuple(
             {id(task): task for task in tasks.values()}.values()
         )
         self._schemas: dict[int, Schema] = {}
@@ -109,9 +109,9 @@ class EdgeReader:
         self._name = f"{edge.source_operator!r} → {edge.target_operator!r}"
 
     @property
-    def blocked_by(self) -> Sequence[StageTask]:
+    def blocked_by(self) -> Sequence[RowTaker]:
         """The tasks that keep it from reading."""
-        return [task for task in self._tasks if task.blocked]
+        return [task for task in self._tasks if not task.accepts_rows]
 
     def available(self) -> bool:
         """Whether a frame waits and nothing keeps it from being taken."""
@@ -202,7 +202,7 @@ class EdgeReader:
         if header.is_end:
             self._progress.open_sources.discard(header.source)
 
-    def _advance(self, tasks: Iterable[StageTask], header: Header) -> None:
+    def _advance(self, tasks: Iterable[RowTaker], header: Header) -> None:
         if header.watermark_ns != WATERMARK_NONE:
             for task in tasks:
                 task.advance(self.edge.id, header.source, header.watermark_ns)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..transport.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from .nodes import Node
 
 
 class Downstream(Protocol):
@@ -22,6 +25,37 @@ class Downstream(Protocol):
 
     def end(self) -> None:
         """Learn that no row follows at all."""
+
+
+class RowTaker(Protocol):
+    """What edge readers hand rows to: a task, or a side input of one."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The operators of the task; the first one counts what is refused."""
+
+    @property
+    def instances(self) -> tuple[int, ...]:
+        """The instances that it serves."""
+
+    @property
+    def accepts_rows(self) -> bool:
+        """Whether rows may be handed to it now."""
+
+    def deliver(self, port: int, source: int, batch: Batch) -> None:
+        """Take rows of producer `source`."""
+
+    def deliver_to(self, instance: int, port: int, source: int, batch: Batch) -> None:
+        """Take rows that one instance got in a message of its own."""
+
+    def advance(self, edge: int, source: int, watermark_ns: int) -> None:
+        """Take a producer's watermark."""
+
+    def set_idle(self, edge: int, source: int, idle: bool) -> None:
+        """Take whether a producer is idle."""
+
+    def settle(self, now_ns: int) -> None:
+        """Do what is due after a call."""
 
 
 class WatermarkBoard(Protocol):

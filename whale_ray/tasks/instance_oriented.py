@@ -25,8 +25,8 @@ from ..transport.wire.header import Header
 from ..transport.wire.messages import WatermarkMessage, WorkerMessage
 from .addressing import WorkerOriented
 from .edge_reader import EdgeReader, StreamProgress, UnitedColumns
+from .flow import RowTaker
 from .ring_queue import Destinations, OutRing, Piece
-from .stage_task import StageTask
 
 
 class InstanceOriented(WorkerOriented):
@@ -101,7 +101,7 @@ class TwoRingReader(EdgeReader):
         stream: int,
         channel: Channel,
         attempt: int,
-        tasks: Mapping[int, StageTask],
+        tasks: Mapping[int, RowTaker],
         progress: TwoRingProgress,
         united: UnitedColumns | None = None,
     ) -> None:

@@ -8,6 +8,7 @@ from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import CustomStream, RingSpec
 from ..transport.channel import Channel
 from .edge_reader import EdgeReader, StreamProgress, UnitedColumns
+from .flow import RowTaker
 from .instance_oriented import InstanceOrientedReader, TwoRingProgress, TwoRingReader
 from .stage_task import StageTask
 
@@ -19,7 +20,7 @@ class ReaderBuilder:
         self._plan = plan
         self._attempt = attempt
         self._tasks = tasks
-        self._united: dict[tuple[int, int], UnitedColumns] = {}
+        self._united: dict[tuple[str, int], UnitedColumns] = {}
         self._two_rings: dict[tuple[int, int], TwoRingProgress] = {}
         self._edges_of_two_rings = {ring.edge for ring in plan.rings if ring.per_instance}
 
@@ -29,7 +30,7 @@ class ReaderBuilder:
             return self.of_stream(ring, channel)
         plan = self._plan
         edge = plan.edges[ring.edge]
-        tasks = self._tasks_of(edge.target_stage)
+        tasks = self._targets_of(edge)
         sources = plan.source_ids(edge.source_stage, ring.producer_worker)
         progress = self._two_rings.setdefault(
             (edge.id, ring.producer_worker), TwoRingProgress(sources, tasks)
@@ -46,17 +47,17 @@ class ReaderBuilder:
             stream.id,
             channel,
             self._attempt,
-            self._tasks_of(edge.target_stage),
+            self._targets_of(edge),
             StreamProgress(plan.source_ids(edge.source_stage, stream.producer_worker)),
             self._united_of(edge),
         )
 
-    def _tasks_of(self, stage_id: int) -> dict[int, StageTask]:
-        """Return a stage's local tasks by instance, ascending."""
+    def _targets_of(self, edge: Edge) -> dict[int, RowTaker]:
+        """Return what takes an edge's rows here, by instance, ascending: tasks or side inputs."""
         return {
-            instance: task
+            instance: task.side_inputs[edge.target] if edge.is_side_input else task
             for task in self._tasks
-            if task.stage.id == stage_id
+            if task.stage.id == edge.target_stage
             for instance in task.instances
         }
 
@@ -64,4 +65,4 @@ class ReaderBuilder:
         """Return what the streams of a union share; None for an edge that is none of them."""
         if not self._plan.is_united(edge):
             return None
-        return self._united.setdefault((edge.target_stage, edge.port), UnitedColumns())
+        return self._united.setdefault(edge.target, UnitedColumns())

@@ -27,7 +27,8 @@ ALIGNMENT_POLL_NS = 1_000_000
 class SourceNode(Node):
     """Reads one instance of a source.
 
-    `slot` is its place on the board, None without event time.
+    `slot` is its place on the board, None without event time. A source that `reads_to_end` is not
+    drained: a table is joined only whole.
     """
 
     takes_input: ClassVar[bool] = False
@@ -43,6 +44,8 @@ class SourceNode(Node):
         slot: int | None,
         batch_rows: int,
         max_drift_ns: int,
+        *,
+        reads_to_end: bool = False,
     ) -> None:
         super().__init__(context, worker)
         self._reader = reader
@@ -52,6 +55,7 @@ class SourceNode(Node):
         self._batch_rows = batch_rows
         self._max_drift_ns = max_drift_ns
         self._board: WatermarkBoard | None = None
+        self._reads_to_end = reads_to_end
         self._draining = False
         self._waits_for_others = False
         self._ready_at_ns: int | None = None
@@ -64,8 +68,8 @@ class SourceNode(Node):
         self._board = board
 
     def drain(self) -> None:
-        """Read no more: the next poll ends the source."""
-        self._draining = True
+        """Read no more: the next poll ends the source, unless it reads to its end."""
+        self._draining = not self._reads_to_end
 
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from ..metrics.counters import InstanceMetrics
 from ..plan.physical import Stage
@@ -12,6 +13,7 @@ from .edge_writer import EdgeWriter
 from .flow import WatermarkBoard
 from .late_after_idleness import LateAfterIdleness
 from .nodes import Node
+from .side_input import SideInput
 
 BLOCKED_POLL_NS = 1_000_000
 """How soon a full ring is tried again, should its reader's ring of the doorbell have been lost."""
@@ -32,8 +34,8 @@ def close_all(closings: Iterable[Callable[[], None]]) -> None:
 class StageTask:
     """A stage as one producer: `source` is the id under which it sends, `instances` what it serves.
 
-    `inputs` are the (edge id, producer id) pairs that feed it; `late` handles rows of those that
-    were idle, if any can be.
+    `inputs` are the (edge id, producer id) pairs that feed its head; `late` handles rows of those
+    that were idle, if any can be. `side_inputs` are those of its operators, by operator and port.
     """
 
     def __init__(
@@ -46,13 +48,16 @@ class StageTask:
         writers: Sequence[EdgeWriter],
         inputs: Iterable[tuple[int, int]],
         late: LateAfterIdleness | None = None,
+        side_inputs: Mapping[tuple[str, int], SideInput] = MappingProxyType({}),
     ) -> None:
         self.stage = stage
         self.source = source
         self.instances = instances
         self.nodes = tuple(nodes)
         self.writers = tuple(writers)
+        self.side_inputs = dict(side_inputs)
         self._head = head
+        self._unfed = False
         self._late = late
         self._may_idle = self._idle = False
         self._limit_waiting = tuple(node for node in self.nodes if node.limits_waiting)
@@ -64,9 +69,25 @@ class StageTask:
         return any(writer.blocked for writer in self.writers)
 
     @property
+    def accepts_rows(self) -> bool:
+        """Whether rows may be handed to its head: its tables are complete, and no output is full.
+
+        Until then its head is not called at all, and a source not read.
+        """
+        return self._tables_ready and not self.blocked
+
+    @property
+    def _tables_ready(self) -> bool:
+        return all(side.ready for side in self.side_inputs.values())
+
+    @property
     def done(self) -> bool:
-        """Whether its head has ended and all that it sent is in the rings."""
-        return self._head.ended and all(writer.done for writer in self.writers)
+        """Whether its inputs and its head have ended and all that it sent is in the rings."""
+        return (
+            self._head.ended
+            and all(side.ended for side in self.side_inputs.values())
+            and all(writer.done for writer in self.writers)
+        )
 
     @property
     def metrics(self) -> Iterable[InstanceMetrics]:
@@ -111,19 +132,29 @@ class StageTask:
             self._head.set_idle(self._idle)
 
     def begin(self, board: WatermarkBoard) -> None:
-        """Let a source join the board; end at once where no producer can reach the head.
+        """Let a source join the board; note whether no producer can reach the head.
 
-        A local-or-shuffle edge may bring nothing from other workers.
+        A local-or-shuffle edge may bring nothing from other workers. The head then ends as soon as
+        it is called.
         """
         self._head.join(board)
-        if self._head.takes_input and self._watermarks.ended:
+        self._unfed = self._head.takes_input and self._watermarks.ended
+        self._end_unfed()
+
+    def _end_unfed(self) -> bool:
+        """End the head if nothing feeds it and its tables are complete; return whether it ended."""
+        ends = self._unfed and self._tables_ready
+        if ends:
+            self._unfed = False
             self._head.end()
+        return ends
 
     def poll(self, now_ns: int) -> bool:
         """Pass on rows that are due, and let the head read or act; return whether it did."""
-        if not (self._head.is_polled or self._limit_waiting) or self.blocked:
+        may_act = self._head.is_polled or self._limit_waiting or self._unfed
+        if not (may_act and self.accepts_rows):
             return False
-        moved = False
+        moved = self._end_unfed()
         for node in self._limit_waiting:
             if _is_due(node, now_ns):
                 node.pass_on_waiting()
@@ -145,6 +176,8 @@ class StageTask:
                 yield deadline_ns
         if self.blocked:
             yield now_ns + BLOCKED_POLL_NS
+            return
+        if not self._tables_ready:
             return
         if (due_ns := self._head.due_ns(now_ns)) is not None:
             yield due_ns

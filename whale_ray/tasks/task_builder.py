@@ -8,6 +8,8 @@ from typing import cast
 from ..configs.settings import Settings
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
+from ..operators.joins.broadcast_table import BroadcastTable
+from ..operators.joins.table_join import TableJoin
 from ..operators.process import CoProcess, InstanceContext
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
@@ -19,6 +21,7 @@ from ..plan.assignment import (
 )
 from ..plan.logical import MAIN, OperatorKind, OperatorNode
 from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
+from ..plan.side_inputs import sources_of_side_inputs
 from ..state.budget import StateBudget
 from ..state.event_time_buffer import EventTimeBuffer
 from ..state.spill import SpillFile
@@ -33,8 +36,10 @@ from .nodes import Node, SinkNode, TransformNode, naming_user_errors
 from .partitioner import make_partitioner
 from .process_node import ProcessNode, make_process
 from .ring_queue import OutRing
+from .side_input import SideInput
 from .source_node import SourceNode
 from .stage_task import StageTask
+from .table_join_node import TableJoinNode
 
 
 class TaskBuilder:
@@ -59,6 +64,8 @@ class TaskBuilder:
         self._clock = clock
         self._out_rings = out_rings
         self._state_budget = StateBudget(assignment.settings.runtime.state_bytes)
+        self._tables: dict[str, BroadcastTable] = {}
+        self._of_tables = sources_of_side_inputs(assignment.plan.logical)
 
     def build(self) -> list[StageTask]:
         """Return the worker's tasks, those upstream first; opens sources, operators and sinks."""
@@ -145,6 +152,7 @@ class TaskBuilder:
             watermark_slots(self._plan).get((node.id, context.instance)),
             runtime.source_batch_rows,
             int(runtime.max_drift_ms * 1e6),
+            reads_to_end=node.id in self._of_tables,
         )
 
     def process_node(
@@ -177,6 +185,15 @@ class TaskBuilder:
         bounded = job_is_bounded(self._assignment)
         transform = cast(Transform, node.payload)
         return TransformNode(context, self._worker, transform, output, bounded)
+
+    def table_join_node(
+        self, node: OperatorNode, context: InstanceContext, output: Downstream
+    ) -> TableJoinNode:
+        """Make a table join; the worker's first instance fills the table of all of them."""
+        fills = node.id not in self._tables
+        if fills:
+            self._tables[node.id] = BroadcastTable(cast(TableJoin, node.payload), context)
+        return TableJoinNode(context, self._worker, self._tables[node.id], output, fills)
 
     def sink_node(self, node: OperatorNode, context: InstanceContext) -> SinkNode:
         """Open a sink's writer."""
@@ -219,6 +236,7 @@ class _TaskAssembly:
         inputs = [
             (edge.id, producer)
             for edge in plan.in_edges(self._stage.id)
+            if not edge.is_side_input
             for producer in plan.producers_of(edge.id, self._builder.worker)
         ]
         order = {operator: place for place, operator in enumerate(self._stage.operators)}
@@ -233,7 +251,27 @@ class _TaskAssembly:
             self._writers,
             inputs,
             self._late_after_idleness(head),
+            self._side_inputs(),
         )
+
+    def _side_inputs(self) -> dict[tuple[str, int], SideInput]:
+        """Return the side inputs of the stage's operators, by operator and port."""
+        plan = self._builder.plan
+        feeding: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for edge in plan.in_edges(self._stage.id):
+            if edge.is_side_input:
+                producers = plan.producers_of(edge.id, self._builder.worker)
+                pairs = ((edge.id, producer) for producer in producers)
+                feeding.setdefault(edge.target, []).extend(pairs)
+        joins = {
+            node.context.operator_id: node
+            for node in self._nodes
+            if isinstance(node, TableJoinNode)
+        }
+        return {
+            (operator, port): SideInput(joins[operator], port, inputs, self._instances)
+            for (operator, port), inputs in feeding.items()
+        }
 
     def _late_after_idleness(self, head: Node) -> LateAfterIdleness | None:
         """Return what handles the rows of producers that were idle; None if none can be."""
@@ -260,6 +298,8 @@ class _TaskAssembly:
                 node = builder.source_node(operator, context, output)
             case OperatorKind.TRANSFORM:
                 node = builder.transform_node(operator, context, output)
+            case OperatorKind.TABLE_JOIN:
+                node = builder.table_join_node(operator, context, output)
             case OperatorKind.SINK:
                 node = builder.sink_node(operator, context)
             case _:

@@ -27,6 +27,7 @@ from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNod
 from whale_ray.plan.memory import FreeMemory
 from whale_ray.plan.physical import Edge, PhysicalPlan
 from whale_ray.plan.planner import plan, plan_unsized, worker_count
+from whale_ray.plan.side_inputs import waiting_for_itself
 
 GIB = 1024**3
 
@@ -68,7 +69,7 @@ def node(
     )
 
 
-SOURCE, TRANSFORM, PROCESS, CO_PROCESS, UNION, SINK = OperatorKind
+SOURCE, TRANSFORM, PROCESS, CO_PROCESS, TABLE_JOIN, UNION, SINK = OperatorKind
 
 
 def ride_hailing(match_parallelism: int = 16, *, per_worker: bool = False) -> LogicalPlan:
@@ -300,7 +301,7 @@ GROUPINGS: list[Grouping] = [Key(("k",)), Shuffle(), All(), LocalOrShuffle(), Gl
 
 @st.composite
 def logical_plans(draw: st.DrawFn) -> LogicalPlan:
-    """Any graph that the builder could make: chains, branches, diamonds, joins, unions."""
+    """Any graph that the builder could make: chains, branches, diamonds, joins, unions, tables."""
     parallelism = st.none() | st.integers(1, 5)
     nodes = [node("n0", SOURCE, parallelism=draw(parallelism))]
     for number in range(1, draw(st.integers(2, 9))):
@@ -317,17 +318,48 @@ def logical_plans(draw: st.DrawFn) -> LogicalPlan:
                 (draw(st.sampled_from(open_ids)), draw(st.sampled_from(allowed)))
                 for _ in range(count)
             ]
+        if kind is TABLE_JOIN:
+            beside = draw(st.lists(st.sampled_from(open_ids), min_size=1, max_size=2))
+            feeds += [(feed, All()) for feed in beside]
         single = any(isinstance(grouping, Global) for _, grouping in feeds)
-        nodes.append(
-            node(
-                f"n{number}",
-                kind,
-                *feeds,
-                parallelism=None if single or kind is UNION else draw(parallelism),
-                per_worker=kind.is_stateful and draw(st.booleans()),
-            )
+        added = node(
+            f"n{number}",
+            kind,
+            *feeds,
+            parallelism=None if single or kind is UNION else draw(parallelism),
+            per_worker=kind.is_stateful and draw(st.booleans()),
         )
+        if waiting_for_itself(LogicalPlan("random", (*nodes, added))) is None:
+            nodes.append(added)
+        else:
+            assert kind is TABLE_JOIN
+            if len(feeds) == 2:  # without changes, only what would really stop is refused
+                assert not can_end(LogicalPlan("random", (*nodes, added)))
     return LogicalPlan("random", tuple(nodes))
+
+
+def can_end(logical: LogicalPlan) -> bool:
+    """Play whether all sources can be read to their ends, if nothing fits into rings."""
+    ended: set[str] = set()
+
+    def complete(operator: str) -> bool:
+        inputs = logical.node(operator).inputs
+        return all(complete(feed.upstream) for feed in inputs) if inputs else operator in ended
+
+    def flows(operator: str) -> bool:
+        """Return whether no reader of an operator is held, or of what it feeds."""
+        return all(takes(reader, feed.port) for reader, feed in logical.consumers(operator))
+
+    def takes(reader: OperatorNode, port: int) -> bool:
+        if reader.kind is not TABLE_JOIN:
+            return flows(reader.id)
+        is_table, loaded = port == 1, complete(reader.inputs[1].upstream)
+        return is_table or (loaded and (port != 0 or flows(reader.id)))
+
+    sources = {one.id for one in logical.of_kind(SOURCE)}
+    while ready := {one for one in sources - ended if flows(one)}:
+        ended |= ready
+    return ended == sources
 
 
 @settings(max_examples=150, deadline=None)
@@ -338,6 +370,7 @@ def test_random_plans_hold_what_was_written(logical: LogicalPlan, workers: int) 
     check_links_equal_inputs(laid)
     check_placement(laid)
     check_rings(laid)
+    assert can_end(logical)
 
 
 def check_operators_run_once(laid: PhysicalPlan) -> None:
@@ -360,7 +393,7 @@ def check_links_equal_inputs(laid: PhysicalPlan) -> None:
                 target = after if isinstance(after, str) else laid.edges[after].target_operator
                 planned[operator, target] += 1
                 if isinstance(after, str):
-                    (feed,) = laid.operator(after).inputs
+                    (feed,) = laid.operator(after).stream_inputs
                     assert feed.grouping == Forward()
                     assert after in stage.operators
                 else:
@@ -388,7 +421,7 @@ def check_edge(laid: PhysicalPlan, edge: Edge) -> None:
         assert (
             laid.stages[edge.source_stage].parallelism == laid.stages[edge.target_stage].parallelism
         )
-    beside = [other for other in laid.in_edges(edge.target_stage) if other.port == edge.port]
+    beside = [other for other in laid.in_edges(edge.target_stage) if other.target == edge.target]
     assert [other.source_operator for other in beside] == streams
     taken = [
         other.first_source + instance

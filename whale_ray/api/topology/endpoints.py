@@ -25,6 +25,16 @@ def check_source(operator_id: str, source: object) -> None:
         raise mistake(operator_id, _instead(source, "source", _source_for(source)))
 
 
+def as_source(value: object) -> object:
+    """Return the source of a table in memory, of Spark, pandas, Arrow or Ray; else the value."""
+    name = _BY_PACKAGE.get(type(value).__module__.partition(".")[0])
+    if name is None:
+        return value
+    from ... import sources
+
+    return getattr(sources, name)(value)
+
+
 def check_sink(operator_id: str, sink: object, earlier: Iterable[OperatorNode]) -> None:
     """Refuse anything but a `Sink`, and a sink into a folder of an earlier operator's."""
     if not isinstance(sink, Sink):

@@ -63,7 +63,7 @@ def check_sides(
     for side, known, nulls in zip(sides, columns, _MAKES_NULLS, strict=True):
         _check_event_time(registry, operator_id, side)
         if join.how in nulls:
-            _check_types_known(operator_id, join.how, registry.output_name(side.source), known)
+            check_types_known(operator_id, join.how, registry.output_name(side.source), known)
     return columns
 
 
@@ -78,7 +78,7 @@ def _check_event_time(registry: Registry, operator_id: str, side: Input) -> None
     )
 
 
-def _check_types_known(operator_id: str, how: How, stream: str, known: KnownColumns | None) -> None:
+def check_types_known(operator_id: str, how: How, stream: str, known: KnownColumns | None) -> None:
     """Refuse a stream whose columns might have to be null before their types are known."""
     if known is None or None in known.values():
         raise mistake(

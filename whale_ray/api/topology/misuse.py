@@ -33,6 +33,7 @@ STREAM_METHODS = frozenset(
             "group_by",
             "join",
             "join_asof",
+            "join_table",
             "process",
             "side_output",
             "sink",
@@ -119,6 +120,7 @@ _UNGROUPED = {
     "union": "group what union returns, a.union(b).key_by('column')",
     "join": "leave out that grouping, a.join(b, on='column', within=…)",
     "join_asof": "leave out that grouping, a.join_asof(b, by='column')",
+    "join_table": "leave out that grouping, stream.join_table(table, on='column')",
     "drop_duplicates": "leave out that grouping, it groups by its columns",
 }
 """What to do about a grouped stream, by the method that takes none."""
@@ -135,7 +137,7 @@ INSTEAD: Mapping[str, str] = {
         ("window", "session_window", "windowAll", "collect_window", "fold_window", "time_window"),
         _WINDOWS,
     ),
-    **dict.fromkeys(("join_table", "join_window", "crossJoin", "interval_join"), _JOINS),
+    **dict.fromkeys(("join_window", "crossJoin", "interval_join"), _JOINS),
     **dict.fromkeys(
         (
             *("show", "head", "take", "take_all", "first", "limit", "collect", "toPandas"),

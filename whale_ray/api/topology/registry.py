@@ -118,7 +118,7 @@ class Registry:
             if node.has_event_time:
                 return True
             if not node.kind.is_stateful:
-                waiting += [feed.upstream for feed in node.inputs]
+                waiting += [feed.upstream for feed in node.stream_inputs]
         return False
 
     def sender_of_late_rows(self, key: OutputKey) -> OperatorNode | None:
@@ -129,7 +129,7 @@ class Registry:
         """Return the id of a source without event times that feeds an operator."""
         node = self._nodes[operator_id]
         while node.inputs:
-            feeding = [self._nodes[feed.upstream] for feed in node.inputs]
+            feeding = [self._nodes[feed.upstream] for feed in node.stream_inputs]
             node = next(upstream for upstream in feeding if not upstream.has_event_time)
         return node.id
 

@@ -39,6 +39,7 @@ from .joins import add_join
 from .known import check_columns, kind_of_key
 from .readable import ReadableStream
 from .registry import Registry
+from .table_joins import add_table_join
 from .unions import add_union, no_stream
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ...operators.joins.asof_join import Strategy
     from ...operators.joins.equi_join import How
     from ...operators.joins.interval import TimeInterval
+    from ...operators.sources.base import Source
     from ...operators.windows.durations import Duration
     from ...operators.windows.specifications import TimeWindow, WindowSpecification
     from ...transport.wire.batch import Batch
@@ -247,6 +249,68 @@ class Stream(ReadableStream):
             parallelism,
         )
         return self._output_of(operator_id)
+
+    def join_table(
+        self,
+        table: Source | Stream | object,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: How = "inner",
+        changes: Stream | None = None,
+        delete_when: Expression | None = None,
+        id: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Join each row with the rows of a bounded table that have its key.
+
+        ::
+
+            named = bids.join_table(whale.sources.parquet("people/"), on={"bidder": "id"})
+
+        The table is read to its end first, and sent once to every worker, which keeps it whole; the
+        stream is not read before. Rows keep their order and their event times, and late rows pass.
+        The result has the columns of this stream, then those of the table; a key that is named
+        alike on both sides is one column. Null equals nothing; NaN equals NaN, -0.0 equals 0.0.
+
+        Args:
+            table: a source, a DataFrame of Spark or pandas or another table that `whale.sources`
+                takes, or a stream of this topology that ends. A row of this stream gives as many
+                rows as it finds there.
+            on: a column, several, or a mapping of this stream's to the table's columns.
+            how: "inner"; "left" keeps rows that find none as well, with nulls; "semi": rows that
+                find any, once, without columns of the table; "anti": those that find none.
+            changes: a stream with the columns of the table and perhaps more. Each of its rows
+                replaces all rows of its key in the table, as soon as it arrives: rows of this
+                stream that are joined later find the new one. Changes of one key must come from one
+                instance, `key_by` brings them there, to keep their order.
+            delete_when: a condition on the columns of `changes`: rows for which it is true delete
+                the rows of their key instead.
+            id: the id of the operator; by default "join-table-1" and so on. The source of a table
+                that is no stream gets it with "-table" behind it.
+            parallelism: the number of instances; by default as many as upstream.
+
+        Raises:
+            TopologyError: an argument is not valid, columns of both have the same name, the types
+                of keys differ, as far as they are known, or the table never ends or needs a source
+                of this stream.
+        """
+        join_id = self._registry.choose_id("join_table", id)
+
+        def side(stream: object) -> Input:
+            return self._side_of(join_id, "join_table", stream)
+
+        add_table_join(
+            self._registry,
+            side(self),
+            side(table) if isinstance(table, ReadableStream) else table,
+            on,
+            how,
+            None if changes is None else side(changes),
+            delete_when,
+            join_id,
+            parallelism,
+        )
+        return self._output_of(join_id)
 
     def drop_duplicates(
         self,

@@ -33,7 +33,7 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
     if node.kind.is_stateful and not isinstance(node.payload, _KEEPING_TIMES):
         return None
     found: set[str] = set()
-    timing = node.inputs[:1] if isinstance(node.payload, AsOfJoin) else node.inputs
+    timing = node.inputs[:1] if isinstance(node.payload, AsOfJoin) else node.stream_inputs
     for feed in timing:
         columns = event_time_columns(registry, feed.source)
         if columns is None:
@@ -47,7 +47,7 @@ def are_of_sessions(registry: Registry, source: OutputKey) -> bool:
     node = registry.node(source[0])
     if isinstance(node.payload, WindowedGrouping):
         return isinstance(node.payload.window, SessionWindow) or node.payload.of_sessions
-    return any(are_of_sessions(registry, feed.source) for feed in node.inputs)
+    return any(are_of_sessions(registry, feed.source) for feed in node.stream_inputs)
 
 
 def event_time_zone(registry: Registry, operator_id: str) -> str | None:
@@ -56,7 +56,7 @@ def event_time_zone(registry: Registry, operator_id: str) -> str | None:
     waiting = [operator_id]
     while waiting:
         node = registry.node(waiting.pop())
-        waiting += [feed.upstream for feed in node.inputs]
+        waiting += [feed.upstream for feed in node.stream_inputs]
         if node.event_time is not None:
             kind = (registry.columns((node.id, MAIN)) or {}).get(node.event_time.column)
             zones.add(None if kind is None else kind.timezone)

@@ -1,0 +1,265 @@
+"""`BroadcastTable`: the table of a `TableJoin` on one worker, and the join of batches with it.
+
+Every worker has all rows of the table, once, whatever the number of its instances. They are the
+same everywhere, in the order in which they came, so a row of the stream finds the same rows
+wherever it is joined. Nulls in a key match nothing, so rows of the table with one are not kept.
+
+In a left join, row 0 is a row of nulls, which rows of the stream without a match find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import ExpressionError, UsageError
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
+from ...transport.wire.types import Schema
+from .row_log import RowLog
+from .table_index import TableIndex
+from .table_kernels import END
+
+if TYPE_CHECKING:
+    from ..process import InstanceContext
+    from .table_join import TableJoin
+
+__all__ = ["BroadcastTable"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_DEAD_ROWS_MIN = 1 << 16
+_MERGED_BYTES_MAX = 256 << 20
+
+
+class BroadcastTable:
+    """The rows of a table, by key.
+
+    Args:
+        join: what was asked for.
+        context: of the operator, with the memory for its state.
+
+    Attributes:
+        loaded: whether all rows of the table have come.
+    """
+
+    def __init__(self, join: TableJoin, context: InstanceContext) -> None:
+        self._join = join
+        self._context = context
+        self._schema = join.right
+        self._adds_columns = not join.only_left_columns
+        self._pads = join.how == "left"
+        self._rows = RowLog()
+        self._taken_bytes = 0
+        self._index: TableIndex | None = None
+        self._results: dict[Schema, Schema] = {}
+        self.loaded = False
+
+    @property
+    def keys(self) -> int:
+        """The number of different keys."""
+        return 0 if self._index is None else len(self._index)
+
+    # -- its rows -----------------------------------------------------------------------------
+
+    def add(self, rows: Batch) -> None:
+        """Keep rows of the table.
+
+        Raises:
+            UsageError: its key cannot equal that of the stream, or it has other columns than
+                were known.
+            StateFullError: the worker's memory for state is used up.
+        """
+        if self._index is None:
+            self._schema = rows.schema
+        rows = self._fitting(rows, "the table")
+        nulls = self._null_keys(rows)
+        rows = rows.filter(~nulls) if nulls.any() else rows
+        self._opened().append(rows, self._join.right_keys)
+        self._keep(rows)
+
+    def finish(self) -> None:
+        """Learn that no row of the table follows."""
+        if self._schema is not None:
+            self._opened()
+        self._merge()
+        self.loaded = True
+
+    def change(self, rows: Batch) -> None:
+        """Let rows, one after the other, replace all rows of their key, or delete them.
+
+        Raises:
+            UsageError: they lack columns of the table, or have them in other types.
+            StateFullError: the worker's memory for state is used up.
+        """
+        deletes = self._deletes(rows)
+        rows = self._fitting(rows, "the changes")
+        known = ~self._null_keys(rows)
+        rows, deletes = rows.filter(known), deletes[known]
+        self._opened().replace(rows, self._join.right_keys, deletes)
+        self._keep(rows.filter(~deletes))
+        self._compact()
+
+    # -- joining ------------------------------------------------------------------------------
+
+    def join(self, batch: Batch) -> Iterator[Batch]:
+        """Yield what comes of rows of the stream, in their order, in pieces.
+
+        Raises:
+            UsageError: its key cannot equal that of the table, or a column would be there twice.
+        """
+        join = self._join
+        slots = self._find(batch)
+        if join.only_left_columns:
+            wanted = (slots >= 0) == (join.how == "semi")
+            yield batch if wanted.all() else batch.filter(wanted)
+            return
+        if self._index is None:
+            if self._pads:
+                raise self._unknown_columns()
+            return
+        schema = self._result_of(batch.schema)
+        unmatched = 0 if self._pads else END
+        for mine, theirs in self._index.pairs(slots, unmatched):
+            left = batch if _are_all(mine, batch.num_rows) else batch.take(mine)
+            columns = [*left.columns]
+            if self._added:
+                columns += self._rows.take(theirs).columns
+            yield Batch(schema, columns, len(mine), left.times, left.origin_ns)
+
+    def _find(self, batch: Batch) -> Int64s:
+        if self._schema is not None:
+            self._result_of(batch.schema)  # which also compares the types of the keys
+        if self._index is None:
+            return np.full(batch.num_rows, -1, np.int64)
+        return self._index.find(batch, self._join.left_keys)
+
+    def _result_of(self, stream: Schema) -> Schema:
+        """Return the columns of the result."""
+        result = self._results.get(stream)
+        if result is None:
+            assert self._schema is not None
+            try:
+                result = self._join.output_schema(stream, self._schema)
+            except ExpressionError as error:
+                raise UsageError(str(error)) from None
+            self._results[stream] = result
+        return result
+
+    # -- keeping rows -------------------------------------------------------------------------
+
+    @property
+    def _added(self) -> Sequence[str]:
+        """The columns that the table adds to those of the stream."""
+        if not self._adds_columns or self._schema is None:
+            return ()
+        return self._join.right_names(self._schema.names)
+
+    def _opened(self) -> TableIndex:
+        """Return the index, made when the columns are known, and the row of nulls."""
+        if self._index is None:
+            if self._schema is None:
+                raise self._unknown_columns()
+            missing = [name for name in self._join.right_keys if name not in self._schema]
+            if missing:
+                there = ", ".join(self._schema.names)
+                msg = f"join_table names column {missing[0]!r}; the table has {there}"
+                raise UsageError(msg)
+            keys = self._schema.select(self._join.right_keys)
+            self._index = TableIndex(keys, self._context, int(self._pads))
+            self._pad()
+        return self._index
+
+    def _pad(self) -> None:
+        """Keep the row of nulls in a left join."""
+        if self._pads and self._added:
+            assert self._schema is not None
+            schema = self._schema.select(self._added)
+            nulls = [Column.of([None], field.type) for field in schema]
+            self._rows.append(Batch(schema, nulls, 1))
+
+    def _keep(self, rows: Batch) -> None:
+        if self._added and rows.num_rows:
+            self._rows.append(rows.select(self._added).with_times(None).copy())
+        self._account()
+
+    def _null_keys(self, rows: Batch) -> Bools:
+        """Return which rows have a null in their key, bool (n,)."""
+        nulls = np.zeros(rows.num_rows, np.bool_)
+        for name in self._join.right_keys:
+            validity = rows.column(name).validity
+            if validity is not None:
+                nulls |= ~validity
+        return nulls
+
+    def _fitting(self, rows: Batch, which: str) -> Batch:
+        """Return the table's columns of rows; raise UsageError if these are not there."""
+        if self._schema is None:
+            raise self._unknown_columns()
+        if rows.schema == self._schema:
+            return rows
+        for field in self._schema:
+            if field.name not in rows.schema:
+                there = ", ".join(rows.schema.names)
+                msg = f"{which} lack column {field.name!r} of the table; there are {there}"
+                raise UsageError(msg)
+            kind = rows.schema.field(field.name).type
+            if kind != field.type:
+                msg = (
+                    f"column {field.name!r} is {kind.name} in {which}, and was {field.type.name} in"
+                    " the table: cast it with with_column before"
+                )
+                raise UsageError(msg)
+        return rows.select(self._schema.names)
+
+    def _deletes(self, rows: Batch) -> Bools:
+        """Return which changes delete, bool (n,)."""
+        from ..expressions.evaluation import Environment
+
+        if self._join.delete_when is None:
+            return np.zeros(rows.num_rows, np.bool_)
+        try:
+            return Environment(rows).mask(self._join.delete_when)
+        except ExpressionError as error:
+            msg = f"delete_when: {error}"
+            raise UsageError(msg) from None
+
+    def _compact(self) -> None:
+        """Give up the rows that were replaced or deleted, if they are more than half of all."""
+        index = self._opened()
+        if index.dead_rows < max(_DEAD_ROWS_MIN, index.next_number // 2):
+            return
+        living = index.renumber()
+        if self._added:
+            self._rows.keep_only(np.concatenate([np.arange(int(self._pads)), living]))
+        self._account()
+
+    def _merge(self) -> None:
+        """Let one batch hold the rows if that is not too large: look-ups are faster then."""
+        if self._index is not None and self._added and self._rows.nbytes <= _MERGED_BYTES_MAX:
+            self._rows.keep_only(np.arange(self._index.next_number))
+
+    def _account(self) -> None:
+        """Take memory for the rows as they are now, or give some back."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        nbytes = self._rows.nbytes + (0 if self._index is None else self._index.nbytes)
+        if nbytes > self._taken_bytes:
+            budget.take(name, nbytes - self._taken_bytes, self.keys)
+        else:
+            budget.give_back(name, self._taken_bytes - nbytes)
+        self._taken_bytes = nbytes
+
+    def _unknown_columns(self) -> UsageError:
+        return UsageError(
+            "the columns of the table are not known, and it has had no row: declare them,"
+            " map(…, schema=…), or on its source"
+        )
+
+
+def _are_all(rows: Int64s, count: int) -> bool:
+    """Return whether these are the rows 0 … count − 1."""
+    return len(rows) == count and bool((rows == np.arange(count)).all())

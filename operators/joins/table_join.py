@@ -1,0 +1,36 @@
+"""`TableJoin`: what `join_table` asks for: each row of a stream with the rows of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .equi_join import EquiJoin
+
+if TYPE_CHECKING:
+    from ..expressions.expression import Expression
+
+__all__ = ["TableJoin"]
+
+
+@dataclass(frozen=True)
+class TableJoin(EquiJoin):
+    """A join of a stream, the left side, with a bounded table, the right one.
+
+    Attributes:
+        has_changes: whether a second stream changes the table.
+        delete_when: which rows of that stream delete the rows of their key; the others replace
+            them.
+    """
+
+    has_changes: bool = False
+    delete_when: Expression | None = None
+
+    def describe(self) -> str:
+        """Return the label that `explain` prints."""
+        parts = [f"{self.how} join with a table on {self.describe_keys()}"]
+        if self.has_changes:
+            parts.append("rows of its changes replace those of their key as they come")
+        if self.delete_when is not None:
+            parts.append(f"or delete them when {self.delete_when}")
+        return ", ".join(parts)

@@ -1,0 +1,77 @@
+"""A table join as a worker runs it: rows of the stream pass through it, those of the table stay."""
+
+from __future__ import annotations
+
+from ..operators.joins.broadcast_table import BroadcastTable
+from ..operators.process import InstanceContext
+from ..plan.logical import TABLE
+from ..state.watermarks import WATERMARK_END
+from ..transport.wire.batch import Batch
+from .flow import Downstream
+from .nodes import Node
+
+
+class TableJoinNode(Node):
+    """Joins rows of the stream with `table`, which all instances of the worker share.
+
+    `fills` says whether it is the one of them that hands the table its rows.
+    """
+
+    def __init__(
+        self,
+        context: InstanceContext,
+        worker: int,
+        table: BroadcastTable,
+        output: Downstream,
+        fills: bool,
+    ) -> None:
+        super().__init__(context, worker)
+        self._table = table
+        self._output = output
+        self._fills = fills
+
+    @property
+    def ready(self) -> bool:
+        """Whether the table is complete, so that rows of the stream may come."""
+        return self._table.loaded
+
+    def take_beside(self, port: int, batch: Batch) -> None:
+        """Take rows of the table, or changes to it."""
+        if self._fills:
+            with self.guard(batch):
+                (self._table.add if port == TABLE else self._table.change)(batch)
+
+    def end_beside(self, port: int) -> None:
+        """Learn that no row of the table, or no change to it, follows."""
+        if self._fills and port == TABLE:
+            with self.guard():
+                self._table.finish()
+
+    def emit(self, batch: Batch) -> None:
+        """Pass on what comes of the rows, piece by piece."""
+        self.metrics.rows_in += batch.num_rows
+        pieces = self._table.join(batch)
+        while True:
+            with self.guard(batch):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            self._columns = piece.schema
+            if piece.num_rows:
+                self.metrics.rows_out += piece.num_rows
+                self._output.emit(piece)
+
+    def advance(self, watermark_ns: int) -> None:
+        """Pass a watermark on."""
+        self.metrics.watermark_ns = watermark_ns
+        self._output.advance(watermark_ns)
+
+    def set_idle(self, idle: bool) -> None:
+        """Pass on whether the stream is idle."""
+        self._output.set_idle(idle)
+
+    def end(self) -> None:
+        """Pass on the end of the stream."""
+        self.ended = True
+        self.metrics.watermark_ns = WATERMARK_END
+        self._output.end()
