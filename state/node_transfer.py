@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,52 +11,83 @@ import numpy.typing as npt
 from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType, Field, Schema
-from .keys import hash_keys, virtual_node_of
+from .keys import hash_keys
 from .records import RecordField
 
 if TYPE_CHECKING:
     from .store import KeyedStore
 
+__all__ = [
+    "column_name",
+    "export_nodes",
+    "field_columns",
+    "import_nodes",
+    "with_columns",
+    "write_fields",
+]
+
 _BINARY = DataType.parse("binary")
 
 
-def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64], virtual_nodes: int) -> Batch:
+def export_nodes(store: KeyedStore, nodes: npt.NDArray[np.int64]) -> Batch:
     """Return the keys of virtual nodes, see `KeyedStore.export_nodes`."""
-    slots, hashes = store.scan()
-    wanted = np.zeros(virtual_nodes, np.bool_)
-    wanted[nodes] = True
-    slots = slots[wanted[virtual_node_of(hashes, virtual_nodes)]]
-    records = store.records[slots]
-    keys = store.keys_of(slots)
-    columns = dict(zip(keys.schema.names, keys.columns, strict=True))
+    slots, _ = store.scan(nodes)
+    columns = field_columns(store.records[slots], store.layout.fields)
     if store.layout.bits:
-        columns["##set"] = Column.of(np.ascontiguousarray(records["#set"]))
+        columns["##set"] = Column.of(np.ascontiguousarray(store.records["#set"][slots]))
     for field in store.layout.fields:
         if field.heap:
-            column = store.values(field.name, slots, _BINARY)
-        else:
-            kind = _type_of(field)
-            column = Column(kind, _stored(records[field.name], kind))
-        columns[f"#{field.name}"] = column
-    schema = Schema(tuple(Field(name, column.type) for name, column in columns.items()))
-    return Batch(schema, list(columns.values()), len(slots))
+            columns[column_name(field.name)] = store.values(field.name, slots, _BINARY)
+    return with_columns(store.keys_of(slots), columns)
 
 
-def import_nodes(store: KeyedStore, batch: Batch) -> None:
+def import_nodes(store: KeyedStore, batch: Batch) -> npt.NDArray[np.int64]:
     """Take exported keys, see `KeyedStore.import_nodes`."""
     layout = store.layout
     hashes, _ = hash_keys(batch, layout.keys.names)
     slots = store.slots(hashes, batch)
+    write_fields(store.records, slots, layout.fields, batch)
     for field in layout.fields:
-        column = batch.column(f"#{field.name}")
         if field.heap:
-            store.write_values(field.name, slots, column)
-        else:
-            shape = (batch.num_rows, *field.dtype.shape)
-            data = np.ascontiguousarray(column.data).view(field.dtype.base).reshape(shape)
-            store.records[field.name][slots] = data
+            store.write_values(field.name, slots, batch.column(column_name(field.name)))
     if layout.bits:
         store.records["#set"][slots] = batch.column("##set").data
+    return slots
+
+
+def column_name(field: str) -> str:
+    """Return the column of an exported field, which no key column is called."""
+    return f"#{field}"
+
+
+def field_columns(records: npt.NDArray[Any], fields: Iterable[RecordField]) -> dict[str, Column]:
+    """Return the fields of fixed width of some records as columns, exact to the last bit."""
+    found = {}
+    for field in fields:
+        if not field.heap:
+            kind = _type_of(field)
+            found[column_name(field.name)] = Column(kind, _stored(records[field.name], kind))
+    return found
+
+
+def write_fields(
+    records: npt.NDArray[Any],
+    slots: npt.NDArray[np.int64],
+    fields: Iterable[RecordField],
+    batch: Batch,
+) -> None:
+    """Write what `field_columns` returned into the records of `slots`."""
+    for field in fields:
+        if not field.heap:
+            data = np.ascontiguousarray(batch.column(column_name(field.name)).data)
+            shape = (batch.num_rows, *field.dtype.shape)
+            records[field.name][slots] = data.view(field.dtype.base).reshape(shape)
+
+
+def with_columns(batch: Batch, columns: Mapping[str, Column]) -> Batch:
+    """Return a batch with more columns behind its own."""
+    fields = (*batch.schema, *(Field(name, column.type) for name, column in columns.items()))
+    return Batch(Schema(fields), [*batch.columns, *columns.values()], batch.num_rows)
 
 
 def _type_of(field: RecordField) -> DataType:

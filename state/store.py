@@ -240,11 +240,21 @@ class KeyedStore:
         columns = self.layout.key_columns(self.records[slots], self._log.memory)
         return Batch(self.layout.keys, list(columns.values()), len(slots))
 
-    def scan(self) -> tuple[Slots, Hashes]:
-        """Return all records, int64 (keys,), by virtual node, and their hashes."""
+    def scan(self, nodes: npt.NDArray[np.int64] | None = None) -> tuple[Slots, Hashes]:
+        """Return all records, int64 (keys,), by virtual node, and their hashes.
+
+        Args:
+            nodes: only the keys of these virtual nodes, int64 (n,).
+        """
         slots = np.empty(int(self._at[index.USED]), np.int64)
-        count = index.scan(self._place, self._buckets, slots)
-        return slots[:count], self.records["#hash"][slots[:count]]
+        slots = slots[: index.scan(self._place, self._buckets, slots)]
+        hashes = self.records["#hash"][slots]
+        if nodes is not None:
+            wanted = np.zeros(self._virtual_nodes, np.bool_)
+            wanted[nodes] = True
+            rows = wanted[virtual_node_of(hashes, self._virtual_nodes)]
+            slots, hashes = slots[rows], hashes[rows]
+        return slots, hashes
 
     def clear(self) -> None:
         """Delete all keys and give the memory back to the kernel at once.
@@ -411,16 +421,19 @@ class KeyedStore:
         Returns:
             The key columns, then each field as "#" and its name.
         """
-        return export_nodes(self, nodes, self._virtual_nodes)
+        return export_nodes(self, nodes)
 
-    def import_nodes(self, batch: Batch) -> None:
+    def import_nodes(self, batch: Batch) -> Slots:
         """Take the keys that another store exported; a key that is here already is replaced.
+
+        Returns:
+            the record of each row, int64 (n,).
 
         Raises:
             StateFullError: the worker's memory for state is used up.
             InputError: the batch comes from another layout.
         """
-        import_nodes(self, batch)
+        return import_nodes(self, batch)
 
     # -- memory -------------------------------------------------------------------------------
 

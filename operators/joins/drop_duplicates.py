@@ -7,17 +7,21 @@ the two beside it. A slice is freed once the watermark says that no duplicate of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.node_transfer import with_columns
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...transport.compiling import njit
+from ...transport.wire.column import Column
 from ..process import InputOrder, InstanceContext, Output, Process
-from ..windows.grouping import LATE, OUTPUTS
+from ..sealing import SealingByDump
+from ..windows.grouping import LATE, OUTPUTS, SLICE
 from ..windows.slices import TimeSlices
 from ..windows.specifications import TimeWindow
 
@@ -34,7 +38,7 @@ _NONE_NS = -(1 << 63)
 _LATEST_NS = (1 << 63) - 1
 
 
-class DropDuplicates(Process):
+class DropDuplicates(Process, SealingByDump):
     """Drops the duplicates that a `Deduplication` describes; rows come in any order."""
 
     per_worker: ClassVar[bool] = True
@@ -54,6 +58,7 @@ class DropDuplicates(Process):
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and memory; the columns are known with the first rows."""
         self._context = context
+        self._watermark_ns = context.watermark_ns
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Pass on the rows that are no duplicates."""
@@ -80,8 +85,25 @@ class DropDuplicates(Process):
 
     def close(self, out: Output) -> None:
         """Free all."""
+        self._forget()
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the keys with the times of their rows that were passed on."""
+        for slice_, store in self._stores.items():
+            batch = store.export_nodes(nodes)
+            yield with_columns(batch, {SLICE: Column.of(np.full(batch.num_rows, slice_))})
+
+    def load(self, batch: Batch) -> None:
+        """See `Process.load`; the memory for state may be used up: StateFullError."""
+        slices = batch.column(SLICE).data
+        for slice_ in np.unique(slices).tolist():
+            store = self._store(slice_, batch.schema.select(self._asked.keys))
+            store.import_nodes(batch.filter(slices == slice_))
+
+    def _forget(self) -> None:
         for store in self._stores.values():
             store.clear()
+        self._cleared += self._stores.values()
         self._stores.clear()
 
     @property

@@ -17,15 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import ExpressionError, InputError
-from ...state.keys import hash_keys
+from ...state.keys import hash_keys, virtual_node_of
+from ...state.node_transfer import with_columns
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
 from ..process import CoProcess, InputOrder, InstanceContext, Output
+from ..sealing import SealingByDump
 from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
 from .joined_rows import JoinedRows, equal_keys
 from .kept_rows import KeptRows
 from .spans import WindowSpans, spans_of
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
 
 __all__ = ["JoinStreams"]
@@ -37,11 +40,15 @@ WindowBounds: TypeAlias = tuple[int, int] | None
 
 LEFT, RIGHT = 0, 1
 
+_JOINED = ("#left joined", "#right joined")
+"""In dumped rows of a side: which have joined. Without a span, a batch tells a side's columns."""
+_SPAN = "#span"
+
 _NO_WATERMARK_NS = -(1 << 63)
 _LATEST_NS = (1 << 63) - 1
 
 
-class JoinStreams(CoProcess):
+class JoinStreams(CoProcess, SealingByDump):
     """Joins the rows of two streams, as a `Join` asks."""
 
     per_worker: ClassVar[bool] = True
@@ -66,6 +73,7 @@ class JoinStreams(CoProcess):
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and its memory."""
         self._context = context
+        self._watermark_ns = context.watermark_ns
 
     def on_left(self, batch: Batch, out: Output) -> None:
         """Join left rows with the right rows so far, and keep them."""
@@ -88,6 +96,42 @@ class JoinStreams(CoProcess):
     def state_bytes(self) -> int:
         """Bytes that the kept rows take."""
         return self._taken_bytes
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the kept rows of each side, after an empty batch with the columns of its input."""
+        virtual_nodes = self._context.virtual_nodes
+
+        def wanted(hashes: npt.NDArray[np.uint64]) -> Bools:
+            return np.isin(virtual_node_of(hashes, virtual_nodes), nodes)
+
+        for side, schema in enumerate(self._schemas):
+            if not self._seen[side] or schema is None:
+                continue
+            yield with_columns(Batch.empty(schema), {_JOINED[side]: Column.of([], "bool")})
+            for span, kept in self._kept[side].items():
+                for rows in kept.dump(wanted, _JOINED[side]):
+                    spans = Column.of(np.full(rows.num_rows, span))
+                    yield with_columns(rows, {_SPAN: spans}).with_times(rows.times)
+
+    def load(self, batch: Batch) -> None:
+        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
+        side = LEFT if _JOINED[LEFT] in batch.schema else RIGHT
+        joined, rows = batch.column(_JOINED[side]).data, batch.drop((_JOINED[side],))
+        if _SPAN not in rows.schema:
+            self._learn(side, rows.schema)
+            return
+        spans, rows = rows.column(_SPAN).data, rows.drop((_SPAN,))
+        for span in np.unique(spans).tolist():
+            mine = spans == span
+            part = NewRows.of(side, rows, *hash_keys(rows, self._keys[side]), np.flatnonzero(mine))
+            self._keep(span, part, part.batch, joined[mine])
+
+    def _forget(self) -> None:
+        for side in self._kept:
+            self._account(-sum(kept.nbytes for kept in side.values()))
+            side.clear()
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -167,12 +211,16 @@ class JoinStreams(CoProcess):
                 self._join_with(others[partner], rows, matched, self._bounds(span), out)
         if self._join.only_left_columns and rows.side == LEFT and matched.all():
             return
-        kept = self._kept[rows.side].get(span)
-        if kept is None:
-            kept = self._kept[rows.side][span] = KeptRows()
         columns = rows.batch
         if self._join.only_left_columns and rows.side == RIGHT:
             columns = columns.select(self._keys[RIGHT]).copy()
+        self._keep(span, rows, columns, matched)
+
+    def _keep(self, span: int, rows: NewRows, columns: Batch, matched: Bools) -> None:
+        """Keep columns of rows of one span."""
+        kept = self._kept[rows.side].get(span)
+        if kept is None:
+            kept = self._kept[rows.side][span] = KeptRows()
         before = kept.nbytes if len(kept) else 0
         kept.add(columns.with_times(None), rows.hashes, rows.times, rows.nulls, matched)
         self._account(kept.nbytes - before)

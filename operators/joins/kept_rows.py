@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
 from .kernels import END, NOT_LINKED, link, pair_up
 from .row_log import RowLog
 
@@ -122,6 +124,19 @@ class KeptRows:
     def take(self, kept: Int64s) -> Iterator[tuple[Any, Batch]]:
         """Yield kept rows by the batches that they are in; see `RowLog.pieces`."""
         return self._log.pieces(kept)
+
+    def dump(self, wanted: Callable[[Array], Array], marker: str) -> Iterator[Batch]:
+        """Yield rows with their event times, and whether they were joined.
+
+        Args:
+            wanted: returns which rows, bool (n,), by their hashes, uint64 (n,).
+            marker: the column that says which were joined.
+        """
+        rows = np.flatnonzero(wanted(self._hashes[: self._count]))
+        for chosen, batch in self.take(rows):
+            kept = rows[chosen]
+            joined = Column.of(self._matched[kept])
+            yield with_columns(batch, {marker: joined}).with_times(self._times[kept])
 
     def _reserve(self, count: int) -> None:
         if count <= len(self._hashes):

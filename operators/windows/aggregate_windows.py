@@ -7,6 +7,7 @@ window needs it any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.node_transfer import with_columns
 from ...transport.compiling import njit
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
 from ..process import Output
 from .aggregation import Aggregation, evaluated_inputs
 from .group_state import GroupState
+from .grouping import SLICE
 from .slices import slices_of
 from .time_windows import NO_WATERMARK_NS, TimeWindows
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
 
 __all__ = ["AggregateWindows"]
@@ -90,12 +94,41 @@ class AggregateWindows(TimeWindows):
         if self._groups is None:
             accumulators = self._asked.accumulators(schema)
             self.schema = self._asked.output_schema(schema, accumulators)
+            self._input = schema
             keys = schema.select(self._asked.keys)
             name = self._context.operator_id
             self._groups = GroupState(keys, accumulators, self._context)
             self._merged = GroupState(keys, accumulators, self._context)
             self._results = WindowResults(self._asked, self.schema, name)
         return self._groups
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the groups, after an empty batch with the input's columns."""
+        if self._groups is None:
+            return
+        yield Batch.empty(self._input)
+        for slice_ in self._state.slices:
+            slots = self._state.scan(slice_, nodes)
+            columns = {SLICE: Column.of(np.full(len(slots), slice_)), **self._state.dump(slots)}
+            yield self._dated(with_columns(self._state.keys_of(slots), columns))
+
+    def load(self, batch: Batch) -> None:
+        """See `Process.load`; the memory for state may be used up: StateFullError."""
+        if SLICE not in batch.schema:
+            self._bound(batch.schema)
+        elif batch.num_rows:
+            slices, keys = batch.column(SLICE).data, batch.select(self._asked.keys)
+            slots = self._state.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
+            self._state.load(slots, batch)
+            self._note_time(batch)
+            changed = self._state.changed[slots] != 0
+            self._wait_with(slices[changed], slots[changed])
+
+    def _forget(self) -> None:
+        self._changed, self._due_ns = [], None
+        super()._forget()
 
     # -- windows that have ended --------------------------------------------------------------
 
@@ -145,10 +178,14 @@ class AggregateWindows(TimeWindows):
                 return
             slices, slots = slices[fired], slots[fired]
         rows = np.empty(len(slots), np.int64)
-        count = _mark(self._state.changed, slots, rows)
-        if not count:
+        rows = rows[: _mark(self._state.changed, slots, rows)]
+        self._wait_with(slices[rows], slots[rows])
+
+    def _wait_with(self, slices: Int64s, slots: Int64s) -> None:
+        """Keep groups that have changed until it is time to emit them."""
+        if not len(slots):
             return
-        self._changed.append((slices[rows[:count]], slots[rows[:count]]))
+        self._changed.append((slices, slots))
         if self._due_ns is None and self._asked.trigger_ns is not None:
             self._due_ns = self._context.clock.wall_ns() + self._asked.trigger_ns
 

@@ -8,15 +8,19 @@ table: a row whose group is in it costs a comparison, and no look at the index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...state.node_transfer import column_name, field_columns, write_fields
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
+from ...transport.wire.column import Column
+from ...transport.wire.types import DataType
 from ..aggregates.accumulator import Accumulator, GroupedRows, OutOfRange, State
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
@@ -24,7 +28,6 @@ from .value_sets import ValueSets
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
-    from ...transport.wire.column import Column
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
 
@@ -34,6 +37,7 @@ Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 CHANGED = "changed"
+_BINARY = DataType.parse("binary")
 
 
 class _Kept(NamedTuple):
@@ -62,7 +66,8 @@ class GroupState:
         context: InstanceContext,
         more: Sequence[RecordField] = (),
     ) -> None:
-        fields = [RecordField(CHANGED, np.dtype(np.uint8)), *more]
+        self._moved = [RecordField(CHANGED, np.dtype(np.uint8))]
+        pointers = list(more)
         self._budget, self._operator = context.state_budget, context.operator_id
         self._kept: list[_Kept] = []
         for number, accumulator in enumerate(accumulators):
@@ -72,12 +77,13 @@ class GroupState:
                     kept.objects[field.name] = SlotObjects()
                     continue
                 kept.names[field.name] = f"{number}.{field.name}"
-                fields.append(RecordField(kept.names[field.name], field.dtype, field.initial))
+                at = kept.names[field.name]
+                self._moved.append(RecordField(at, field.dtype, field.initial))
             for values in accumulator.sets:
-                fields += ValueSets.fields(f"{number}.{values.name}")
+                pointers += ValueSets.fields(f"{number}.{values.name}")
             self._kept.append(kept)
         self._spare = KeyedStore(
-            RecordLayout(keys, fields),
+            RecordLayout(keys, [*self._moved, *pointers]),
             context.state_budget,
             context.operator_id,
             virtual_nodes=context.virtual_nodes,
@@ -150,10 +156,10 @@ class GroupState:
         store = self._stores.get(slice_)
         return np.full(len(hashes), -1, np.int64) if store is None else store.find(hashes, keys)
 
-    def scan(self, slice_: int) -> Int64s:
-        """Return the slots of all groups of a slice, which may not be open."""
+    def scan(self, slice_: int, nodes: Int64s | None = None) -> Int64s:
+        """Return the slots of all groups of a slice, which may not be open; or of some nodes."""
         store = self._stores.get(slice_)
-        return np.empty(0, np.int64) if store is None else store.scan()[0]
+        return np.empty(0, np.int64) if store is None else store.scan(nodes)[0]
 
     def keys_of(self, slots: Int64s) -> Batch:
         """Return the key columns of groups."""
@@ -174,6 +180,12 @@ class GroupState:
         store.clear()
         self._empty.append(store)
         self.slices_changed = True
+
+    def clear(self) -> None:
+        """Drop all groups; slices that were freed may come back."""
+        for slice_ in self.slices:
+            self.free(slice_)
+        self._cache = SlotCache(self._spare.layout.keys)
 
     def _store(self, slice_: int) -> KeyedStore:
         store = self._stores.get(slice_)
@@ -245,6 +257,43 @@ class GroupState:
         """Return the results of one accumulator for these groups; raise as `Accumulator.finish`."""
         with _numbered(number):
             return self._kept[number].accumulator.finish(self.state(number), slots)
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, slots: Int64s) -> dict[str, Column]:
+        """Return what is kept for groups as columns: numbers as they are, the rest pickled."""
+        columns = field_columns(self._spare.records[slots], self._moved)
+        for name, values in self._pickled():
+            if isinstance(values, SlotObjects):
+                found = [pickle.dumps(one) for one in values[slots]]
+            else:
+                found = values.dump(slots)
+            columns[name] = Column.of(found, _BINARY)
+        return columns
+
+    def load(self, slots: Int64s, batch: Batch) -> None:
+        """Write what `dump` returned into the groups of other slots, which are new.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        write_fields(self._spare.records, slots, self._moved, batch)
+        for name, values in self._pickled():
+            found = batch.column(name).to_pylist()
+            if isinstance(values, SlotObjects):
+                values[slots] = [pickle.loads(one) for one in found]  # noqa: S301  # from a dump
+            else:
+                values.load(slots, found)
+        for number, kept in enumerate(self._kept):
+            if kept.objects:
+                self._charge(self._object_bytes(number, slots))
+
+    def _pickled(self) -> Iterator[tuple[str, SlotObjects | ValueSets]]:
+        """Yield the fields that are no numbers, with the names of their columns."""
+        for number, kept in enumerate(self._kept):
+            values: Mapping[str, SlotObjects | ValueSets] = {**kept.objects, **kept.sets}
+            for name, one in values.items():
+                yield column_name(f"{number}.{name}"), one
 
     def field(self, name: str) -> npt.NDArray[Any]:
         """Return one of the fields for the caller's use, by slot."""

@@ -11,10 +11,13 @@ from .specifications import SessionWindow, TimeWindow, WindowSpecification
 if TYPE_CHECKING:
     from ...transport.wire.types import DataType, Field, Schema
 
-__all__ = ["LATE", "MAIN", "OUTPUTS", "WINDOW_END", "WINDOW_START", "WindowedGrouping"]
+__all__ = ["LATE", "MAIN", "OUTPUTS", "SLICE", "WINDOW_END", "WINDOW_START", "WindowedGrouping"]
 
 MAIN, LATE = OUTPUTS = ("main", "late")
 """The outputs: results, and the rows that came too late for all of their windows."""
+
+SLICE = "#slice"
+"""In dumped rows: the slice that they belong to. A batch without it tells the input's columns."""
 
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"

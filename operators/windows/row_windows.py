@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.node_transfer import column_name
+from ...transport.wire.batch import Batch
 from ..process import InputOrder, InstanceContext, Output, Process
+from ..sealing import SealingByDump
 from .aggregation import Aggregation, evaluated_inputs
 from .grouping import LATE, OUTPUTS
 from .window_pool import WindowPool
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
 
 __all__ = ["NO_WATERMARK_NS", "RowWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
+_STARTS = column_name("start")
+
 NO_WATERMARK_NS = -(1 << 63)
 
 
-class RowWindows(Process):
+class RowWindows(Process, SealingByDump):
     """Puts every row into a window of its key, and emits windows that have ended."""
 
     per_worker: ClassVar[bool] = True
@@ -42,27 +48,53 @@ class RowWindows(Process):
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name; the columns are known with the first rows."""
         self._context = context
+        self._watermark_ns = context.watermark_ns
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows to their windows."""
-        if self._pool is None:
-            accumulators = self._asked.accumulators(batch.schema)
-            self.schema = self._asked.output_schema(batch.schema, accumulators)
-            schema = batch.schema.select(self._asked.keys)
-            self._pool = WindowPool(schema, accumulators, self._context)
-            name = self._context.operator_id
-            self._results = WindowResults(self._asked, self.schema, name)
+        pool = self._bound(batch.schema)
         keys = batch.select(self._asked.keys)
-        slots = self._pool.key_slots(hash_keys(batch, self._asked.keys)[0], keys)
+        slots = pool.key_slots(hash_keys(batch, self._asked.keys)[0], keys)
         batch, windows = self._assigned(batch, slots, out)
         inputs = evaluated_inputs(self._asked.aggregates, batch)
         with self._results.naming(lambda: batch.select(self._asked.keys)):
-            self._pool.groups.update(windows, inputs, batch.times)
+            pool.groups.update(windows, inputs, batch.times)
         self._settle(out)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Keep the watermark."""
         self._watermark_ns = watermark_ns
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the open windows, after an empty batch with the input's columns."""
+        if self._pool is not None:
+            yield Batch.empty(self._input)
+            yield self._pool.dump(nodes)
+
+    def load(self, batch: Batch) -> None:
+        """See `Process.load`; the memory for state may be used up: StateFullError."""
+        if _STARTS not in batch.schema:
+            self._bound(batch.schema)
+        elif batch.num_rows:
+            self._expect(self.pool.load(batch))
+
+    def _forget(self) -> None:
+        if self._pool is not None:
+            self._pool.clear()
+
+    def _expect(self, windows: Int64s) -> None:
+        """Do what must be done with windows that were loaded."""
+
+    def _bound(self, schema: Schema) -> WindowPool:
+        """Return the windows; make room for them by the columns of the first rows."""
+        if self._pool is None:
+            accumulators = self._asked.accumulators(schema)
+            self.schema = self._asked.output_schema(schema, accumulators)
+            self._input = schema
+            self._pool = WindowPool(schema.select(self._asked.keys), accumulators, self._context)
+            name = self._context.operator_id
+            self._results = WindowResults(self._asked, self.schema, name)
+        return self._pool
 
     @property
     def pool(self) -> WindowPool:

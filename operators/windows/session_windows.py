@@ -100,6 +100,13 @@ class SessionWindows(RowWindows):
         if len(merges):
             self.pool.drop(merges[:, 1].copy())
 
+    def _expect(self, windows: Int64s) -> None:
+        self._wait(windows)
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        super()._forget()
+
     def _wait(self, windows: Int64s) -> None:
         """Let sessions wait for their ends."""
         buckets = (self.pool.field("last")[windows] + self._gap_ns) // self._bucket_ns

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process import InputOrder, InstanceContext, Output, Process
+from ..sealing import SealingByDump
 from .group_state import GroupState
 from .grouping import LATE, OUTPUTS
 from .slices import Slices, WholeInput
@@ -24,7 +25,7 @@ NO_WATERMARK_NS = -(1 << 63)
 LATEST_NS = (1 << 63) - 1
 
 
-class TimeWindows(Process):
+class TimeWindows(Process, SealingByDump):
     """Keeps rows or groups by slice, and emits windows that have ended.
 
     Args:
@@ -49,6 +50,7 @@ class TimeWindows(Process):
     def open(self, context: InstanceContext) -> None:
         """Take the clock and the operator's name; the columns are known with the first rows."""
         self._context = context
+        self._watermark_ns = context.watermark_ns
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""
@@ -69,6 +71,20 @@ class TimeWindows(Process):
     def _free_slice(self, slice_: int) -> None:
         """Free what is kept of a slice."""
         self._state.free(slice_)
+
+    def _forget(self) -> None:
+        """See `SealingByDump`."""
+        self._latest_ns = None
+        for slice_ in self._open_slices():
+            self._free_slice(slice_)
+        if self._groups is not None:
+            self._groups.clear()
+
+    def _dated(self, batch: Batch) -> Batch:
+        """Return rows to dump with the latest event time of all rows."""
+        if self._latest_ns is None:
+            return batch.with_times(None)
+        return batch.with_times(np.full(batch.num_rows, self._latest_ns))
 
     @property
     def _state(self) -> GroupState:
@@ -140,7 +156,7 @@ class TimeWindows(Process):
 
     def _note_time(self, batch: Batch) -> None:
         """Keep the latest event time of all rows."""
-        if batch.times is not None:
+        if batch.times is not None and batch.num_rows:
             latest_ns = int(batch.times.max())
             if self._latest_ns is None or latest_ns > self._latest_ns:
                 self._latest_ns = latest_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...state.keys import hash_keys
+from ...state.node_transfer import with_columns
 from ...transport.wire.arrow import column_to_arrow
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from .group_state import GroupState
+from .grouping import SLICE
 from .slices import slices_of
 from .time_windows import TimeWindows
 
@@ -49,17 +52,25 @@ class TopRows(TimeWindows):
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Keep rows that may be among the first of their groups."""
-        if self._groups is None:
-            # One group per slice tells when windows end; the rows themselves are in `_kept`.
-            self._groups = GroupState(Schema(()), (), self._context)
-            self.schema = self._asked.output_schema(batch.schema)
+        self._learn(batch.schema)
         slices = self._slices.of(batch)
         batch, slices = self._without_late(batch, slices, out)
         if not batch.num_rows:
             return
         self._note_time(batch)
+        self._keep(batch, slices)
+
+    def _learn(self, schema: Schema) -> None:
+        """Take the columns from the first rows."""
+        if self._groups is None:
+            # One group per slice tells when windows end; the rows themselves are in `_kept`.
+            self._groups = GroupState(Schema(()), (), self._context)
+            self.schema = self._asked.output_schema(schema)
+            self._input = schema
+
+    def _keep(self, batch: Batch, slices: Int64s) -> None:
         no_keys = batch.select(())
-        self._groups.slots(slices, hash_keys(no_keys, ())[0], no_keys)
+        self._state.slots(slices, hash_keys(no_keys, ())[0], no_keys)
         for slice_ in np.unique(slices).tolist():
             mine = slices == slice_
             self._add(slice_, batch.copy() if mine.all() else batch.filter(mine))
@@ -72,6 +83,25 @@ class TopRows(TimeWindows):
             first = self._first_rows(Batch.concat(now.batches))
             now = _Rows([first], first.num_rows, first.num_rows)
         self._kept[slice_] = now
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the rows that are kept, after an empty batch with the input's columns."""
+        if self._groups is None:
+            return
+        yield Batch.empty(self._input)
+        for slice_, kept in self._kept.items():
+            for batch in kept.batches:
+                mine = batch.filter(np.isin(self._context.nodes_of(batch, self._asked.keys), nodes))
+                column = {SLICE: Column.of(np.full(mine.num_rows, slice_))}
+                yield self._dated(with_columns(mine, column))
+
+    def load(self, batch: Batch) -> None:
+        """See `Process.load`; the memory for state may be used up: StateFullError."""
+        if SLICE not in batch.schema:
+            self._learn(batch.schema)
+        elif batch.num_rows:
+            self._note_time(batch)
+            self._keep(batch.drop((SLICE,)), batch.column(SLICE).data)
 
     def _emit_window(self, window: int, out: Output) -> None:
         parts = [self._kept.get(slice_) for slice_ in self._slices.slices_of(window)]

@@ -6,7 +6,9 @@ can be enumerated: the slot has the first record, each record the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +93,20 @@ class ValueSets:
     def sizes(self, slots: Int64s) -> Int64s:
         """Return the number of values of each slot, int64 (n,)."""
         return np.asarray(self._sizes[slots])
+
+    def dump(self, slots: Int64s) -> list[bytes]:
+        """Return the set of each slot as a pickled batch of its values."""
+        values, rows = self._values_of(slots)
+        batch = self._values.keys_of(values).drop((_SLOT,))
+        bounds = np.searchsorted(rows, np.arange(len(slots) + 1)).tolist()
+        return [pickle.dumps(batch.slice(*pair).copy()) for pair in pairwise(bounds)]
+
+    def load(self, slots: Int64s, sets: Iterable[bytes]) -> None:
+        """Add the sets that another dumped to those of slots; raise StateFullError as `add`."""
+        batches: list[Batch] = [pickle.loads(one) for one in sets]  # noqa: S301  # from a dump
+        if batches:
+            rows = np.repeat(slots, [batch.num_rows for batch in batches])
+            self.add(rows, Batch.concat(batches).columns)
 
     def drop(self, slots: Int64s) -> None:
         """Empty the sets of these slots, each of which is named once."""

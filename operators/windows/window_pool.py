@@ -7,14 +7,16 @@ one, each window the next. Compiled loops take new windows from those that `spar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...state.keys import hash_keys
+from ...state.node_transfer import column_name, with_columns
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
+from ...transport.compiling import njit
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
@@ -32,7 +34,8 @@ NONE = -1
 """In the place of a window: there is none."""
 
 _NUMBERS = Schema.of(window="int64")
-_FIELDS = ("start", "last", "next", "group")
+_BOUNDS = ("start", "last")
+_FIELDS = (*_BOUNDS, "next", "group")
 _SPARE_MIN = 256
 
 
@@ -107,6 +110,43 @@ class WindowPool:
         """Return the key columns of windows."""
         return self._keys.keys_of(self.field("group")[windows])
 
+    def clear(self) -> None:
+        """Drop all windows and keys."""
+        self.groups.clear()
+        self._keys.clear()
+        self.spare = np.empty(0, np.int64)
+
+    def dump(self, nodes: Int64s) -> Batch:
+        """Return the windows of the keys of some virtual nodes, in the order of their opening."""
+        windows = self.groups.scan(0)
+        windows = windows[self.field("group")[windows] != NONE]
+        owners, _ = self._keys.scan(nodes)
+        windows = windows[np.isin(self.field("group")[windows], owners)]
+        numbers = self.groups.keys_of(windows).column("window").data
+        windows = windows[np.argsort(numbers)]
+        data = {name: self.field(name)[windows] for name in _BOUNDS}
+        data["rows"] = self.key_field("rows")[self.field("group")[windows]]
+        columns = {column_name(name): Column.of(values) for name, values in data.items()}
+        return with_columns(self.keys_of(windows), columns | self.groups.dump(windows))
+
+    def load(self, batch: Batch) -> Int64s:
+        """Take dumped windows and return their slots; raise StateFullError."""
+        names = self._keys.layout.keys.names
+        keys = self.key_slots(hash_keys(batch, names)[0], batch.select(names))
+        windows = np.empty(0, np.int64)
+        while len(windows) < len(keys):
+            self.take_spare(0)
+            used = min(len(keys) - len(windows), len(self.spare))
+            windows = np.concatenate([windows, self.spare[:used]])
+            self.take_spare(used)
+        for name in _BOUNDS:
+            self.field(name)[windows] = batch.column(column_name(name)).data
+        self.field("group")[windows] = keys
+        self.key_field("rows")[keys] = batch.column(column_name("rows")).data
+        _chain(windows, keys, self.key_field("first"), self.field("next"))
+        self.groups.load(windows, batch)
+        return windows
+
     def drop(self, windows: Int64s) -> None:
         """Free windows, which no chain has any more."""
         self.field("group")[windows] = NONE
@@ -116,3 +156,11 @@ class WindowPool:
         """Free those of these keys that have no window."""
         slots = np.unique(slots)
         self._keys.delete(slots[self.key_field("first")[slots] == NONE])
+
+
+@njit(cache=True, nogil=True)
+def _chain(windows: Any, keys: Any, first: Any, following: Any) -> None:
+    """Put each window in front of the chain of its key."""
+    for row in range(len(windows)):
+        following[windows[row]] = first[keys[row]]
+        first[keys[row]] = windows[row]

@@ -1,0 +1,242 @@
+"""`Sealing`: what checkpoints and handovers ask of the state of an operator on one worker.
+
+A coordinator calls five methods, whatever the operator is. An *epoch* is a number; those of one
+operator increase. Between `seal(n)` and `release(n)` the operator can go back to what it kept at
+the seal, and its state of any virtual nodes can be returned as rows and taken by other instances.
+
+`state_of` gives every operator this contract. Ready-made operators fulfil it themselves; for a
+user's class that defines `dump` and `load` they are all that is needed; of any other the object is
+pickled, and stays whole.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import cloudpickle
+import numpy as np
+
+from ..configs.errors import UsageError
+from ..state.budget import StateBudget
+from ..state.watermarks import WATERMARK_NONE
+from .process import CoProcess, InstanceContext, Process, gives_rows
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..transport.wire.batch import Batch
+
+__all__ = ["Epochs", "Sealing", "SealingByDump", "state_of"]
+
+Kept = TypeVar("Kept")
+Operator = Process | CoProcess
+
+
+class Sealing(ABC):
+    """State that can be sealed, taken back, and moved by virtual node."""
+
+    @abstractmethod
+    def seal(self, epoch: int) -> None:
+        """Keep what there is now, as the state of an epoch; raise ValueError unless it is new."""
+
+    @abstractmethod
+    def roll_back(self, epoch: int) -> None:
+        """Go back to the state of an epoch; later seals are gone, this one stays.
+
+        Raises:
+            ValueError: there is no such seal, or it was released.
+        """
+
+    @abstractmethod
+    def release(self, epoch: int) -> None:
+        """Give up going back before an epoch, and what only that needed; raise as `roll_back`."""
+
+    @abstractmethod
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """Return the state of some virtual nodes, see `Process.dump`."""
+
+    @abstractmethod
+    def load(self, batch: Batch) -> None:
+        """Take state that another instance returned, see `Process.load`."""
+
+
+class Epochs(dict[int, Kept]):
+    """What was kept at each seal that can be gone back to, by epoch."""
+
+    def add(self, epoch: int, kept: Kept) -> None:
+        """Add a seal; raise ValueError unless its epoch is later than all others."""
+        if self and epoch <= max(self):
+            msg = f"epoch {epoch} after epoch {max(self)}"
+            raise ValueError(msg)
+        self[epoch] = kept
+
+    def back_to(self, epoch: int) -> Kept:
+        """Return what was kept at a seal and forget the later ones; raise ValueError if none."""
+        self._check(epoch)
+        for later in [one for one in self if one > epoch]:
+            del self[later]
+        return self[epoch]
+
+    def release(self, epoch: int) -> None:
+        """Forget the seals before one; raise ValueError if there is no such seal."""
+        self._check(epoch)
+        for earlier in [one for one in self if one < epoch]:
+            del self[earlier]
+
+    def _check(self, epoch: int) -> None:
+        if epoch not in self:
+            msg = f"no seal of epoch {epoch}; there are {list(self)}"
+            raise ValueError(msg)
+
+
+class SealingByDump(Sealing):
+    """Seals by a dump of all virtual nodes: O(state). For operators that can forget all."""
+
+    _watermark_ns: int
+    _context: InstanceContext
+
+    @property
+    def _epochs(self) -> Epochs[tuple[int, list[Batch]]]:
+        epochs: Epochs[tuple[int, list[Batch]]] = vars(self).setdefault("_sealed", Epochs())
+        return epochs
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Forget all keys, and give their memory back."""
+
+    def seal(self, epoch: int) -> None:
+        """See `Sealing.seal`."""
+        kept = [batch.copy() for batch in self.dump(np.arange(self._context.virtual_nodes))]
+        self._epochs.add(epoch, (self._watermark_ns, kept))
+
+    def roll_back(self, epoch: int) -> None:
+        """See `Sealing.roll_back`."""
+        watermark_ns, kept = self._epochs.back_to(epoch)
+        self._forget()
+        self._watermark_ns = watermark_ns
+        for batch in kept:
+            self.load(batch)
+
+    def release(self, epoch: int) -> None:
+        """See `Sealing.release`."""
+        self._epochs.release(epoch)
+
+
+class _ObjectState(Sealing):
+    """The state of a user's operator, whose object is replaced when it goes back.
+
+    Attributes:
+        operator: the object now.
+    """
+
+    def __init__(
+        self, operator: Operator, renew: Callable[[int], Operator], watermark_ns: Callable[[], int]
+    ) -> None:
+        self.operator = operator
+        self._renew, self._watermark_ns = renew, watermark_ns
+        self._epochs: Epochs[tuple[int, Any]] = Epochs()
+
+    def seal(self, epoch: int) -> None:
+        """See `Sealing.seal`."""
+        self._epochs.add(epoch, (self._watermark_ns(), self._kept()))
+
+    def roll_back(self, epoch: int) -> None:
+        """See `Sealing.roll_back`."""
+        watermark_ns, kept = self._epochs.back_to(epoch)
+        self.operator = self._renew(watermark_ns)
+        self._restore(kept)
+
+    def release(self, epoch: int) -> None:
+        """See `Sealing.release`."""
+        self._epochs.release(epoch)
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
+        """See `Sealing.dump`; raise UsageError if the operator does not define it."""
+        if not gives_rows(self.operator):
+            name = type(self.operator).__name__
+            msg = f"the state of {name} moves whole: define dump and load to move it by key"
+            raise UsageError(msg)
+        return self.operator.dump(nodes)
+
+    def load(self, batch: Batch) -> None:
+        """See `Sealing.load`."""
+        self.operator.load(batch)
+
+    @abstractmethod
+    def _kept(self) -> Any:
+        """Return what to keep of the object."""
+
+    @abstractmethod
+    def _restore(self, kept: Any) -> None:
+        """Give a new object what was kept of an earlier one."""
+
+
+class _RowsState(_ObjectState):
+    """Level "rows": kept as a dump of all virtual nodes."""
+
+    def __init__(self, virtual_nodes: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._nodes = np.arange(virtual_nodes)
+
+    def _kept(self) -> list[Batch]:
+        return [batch.copy() for batch in self.operator.dump(self._nodes)]
+
+    def _restore(self, kept: list[Batch]) -> None:
+        for batch in kept:
+            self.operator.load(batch)
+
+
+class _OpaqueState(_ObjectState):
+    """Level "opaque": kept as the pickled attributes of the object."""
+
+    def _kept(self) -> bytes:
+        kept = io.BytesIO()
+        _Pickler(kept).dump(vars(self.operator))
+        return kept.getvalue()
+
+    def _restore(self, kept: bytes) -> None:
+        live = [one for one in vars(self.operator).values() if isinstance(one, InstanceContext)]
+        vars(self.operator).update(_Unpickler(io.BytesIO(kept), live).load())
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Leaves out what belongs to the worker, not to the state."""
+
+    def persistent_id(self, one: object) -> str | None:
+        return "context" if isinstance(one, InstanceContext | StateBudget) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Puts the context of the object at hand where another one was."""
+
+    def __init__(self, file: io.BytesIO, live: list[InstanceContext]) -> None:
+        super().__init__(file)
+        self._live = live
+
+    def persistent_load(self, pid: object) -> InstanceContext:
+        return self._live[0]
+
+
+def state_of(
+    operator: Operator,
+    virtual_nodes: int,
+    renew: Callable[[int], Operator],
+    watermark_ns: Callable[[], int] = lambda: WATERMARK_NONE,
+) -> Sealing:
+    """Return the state of an operator's object, which was opened.
+
+    Args:
+        operator: the object.
+        virtual_nodes: into how many parts keys are divided.
+        renew: returns a new, opened object for a watermark; called where a user's goes back.
+        watermark_ns: returns the operator's watermark now.
+    """
+    if isinstance(operator, Sealing):
+        return operator
+    if gives_rows(operator):
+        return _RowsState(virtual_nodes, operator, renew, watermark_ns)
+    return _OpaqueState(operator, renew, watermark_ns)

@@ -1,0 +1,196 @@
+"""All ready-made operators on random rows: sealed, rolled back, and moved by virtual node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from tests.operators.windows.driving import AGGREGATES, EVENTS, arrivals, batch_of
+from whale_ray.operators.joins.deduplication import Deduplication
+from whale_ray.operators.joins.interval import TimeInterval
+from whale_ray.operators.joins.join import Join
+from whale_ray.operators.process import CoProcess, Output, Process
+from whale_ray.operators.sealing import Sealing
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.specifications import CountWindow, SessionWindow, TimeWindow
+from whale_ray.operators.windows.top_n import TopN
+from whale_ray.testing import check_dump, instance_context
+from whale_ray.testing.conformance import counted, difference
+from whale_ray.testing.dump_check import Step
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.transport.wire.types import Schema
+
+F = whale.functions
+US = 1_000
+KEYS = ("key",)
+TIMES = st.integers(-40 * US, 40 * US)
+TUMBLING = TimeWindow("time", 7 * US, 7 * US, 0)
+HOPPING = TimeWindow("time", 11 * US, 4 * US, US)
+OBJECTS = (*AGGREGATES, F.collect_list("text"), F.approx_count_distinct("text"))
+
+
+def joined(how: str, within: TimeWindow | TimeInterval) -> Join:
+    right = Schema.of(key="int32", **{f"{one.name}2": one.type for one in EVENTS.fields[1:]})
+    return Join(tuple((key, key) for key in KEYS), within, how=how, left=EVENTS, right=right)
+
+
+INTERVAL = TimeInterval(-6 * US, 9 * US)
+MADE: dict[str, Callable[[], Process | CoProcess]] = {
+    "tumbling windows": Aggregation(KEYS, TUMBLING, OBJECTS),
+    "hopping windows, late": Aggregation(KEYS, HOPPING, OBJECTS, allowed_lateness_ns=9 * US),
+    "changed rows": Aggregation(KEYS, HOPPING, AGGREGATES, "update"),
+    "changed rows, some time later": Aggregation(KEYS, HOPPING, AGGREGATES, "update", 10**9),
+    "no window": Aggregation(KEYS, None, OBJECTS, "update"),
+    "sessions": Aggregation(KEYS, SessionWindow("time", 5 * US), OBJECTS),
+    "counts": Aggregation(KEYS, CountWindow(3), OBJECTS),
+    "top rows": TopN(KEYS, TUMBLING, 2, "number"),
+    "top rows with ties": TopN(KEYS, HOPPING, 1, "number", with_ties=True),
+    "first rows": Deduplication(KEYS, 8 * US),
+    "semi join": joined("semi", INTERVAL),
+    "anti join": joined("anti", HOPPING),
+}
+PAIRS = {
+    f"{how} join {within.describe()}": joined(how, within)
+    for how in ("inner", "outer")
+    for within in (INTERVAL, HOPPING)
+}
+
+
+def renamed(batch: Batch) -> Batch:
+    names = ("number", "ratio", "text")
+    return batch.rename({name: f"{name}2" for name in names})
+
+
+def steps_of(drawn: list[tuple[list[Any], int]], *, paired: bool) -> list[Step]:
+    """Return batches and rising watermarks; of a join, batches go to the sides in turns."""
+    steps: list[Any] = []
+    latest_ns = -(1 << 62)
+    for number, (events, watermark_ns) in enumerate(drawn):
+        if events:
+            batch = batch_of(events)
+            pair = (None, renamed(batch)) if number % 2 else (batch, None)
+            steps.append(pair if paired else batch)
+        if watermark_ns > latest_ns:
+            latest_ns = watermark_ns
+            steps.append(watermark_ns)
+    return steps
+
+
+@pytest.mark.parametrize("name", [*MADE, *PAIRS])
+@settings(max_examples=4)
+@given(data=st.data())
+def test_virtual_nodes_move_to_other_instances(name: str, data: st.DataObject) -> None:
+    make = {**MADE, **PAIRS}[name]
+    is_join = "join" in name
+    steps = steps_of(data.draw(arrivals(TIMES)), paired=is_join)
+    old, new = data.draw(st.sampled_from([(1, 3), (3, 7), (7, 1), (3, 1)]))
+    check_dump(
+        make,
+        steps,
+        keys=KEYS,
+        right_keys=KEYS if is_join else (),
+        parallelisms=(old, new),
+        event_times=name != "no window",  # there it is that of the latest row of the instance
+    )
+
+
+class Taken(Output):
+    """Keeps rows with their output and event time."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def emit(self, batch, times=None):
+        self.emit_to("main", batch, times)
+
+    def emit_rows(self, rows):
+        raise AssertionError("these operators emit columns")
+
+    def emit_to(self, output, rows, times=None):
+        times = rows.times if times is None else times
+        at = [None] * rows.num_rows if times is None else times.tolist()
+        for row, time_ns in zip(rows.to_pylist(), at, strict=True):
+            self.rows.append({"output": output, "time": time_ns, **row})
+
+
+class Running:
+    """An operator on its worker, and what it has emitted."""
+
+    def __init__(self, make: Callable[[], Process | CoProcess]) -> None:
+        self.operator: Any = make()
+        self.context = replace(instance_context(operator_id="op"), keys=(KEYS, KEYS))
+        self.out = Taken()
+        self.operator.open(self.context)
+        assert isinstance(self.operator, Sealing)
+
+    def take(self, steps: list[Step]) -> None:
+        for step in steps:
+            if isinstance(step, int):
+                self.operator.on_watermark(step, self.out)
+            elif isinstance(step, Batch):
+                self.operator.on_batch(step, self.out)
+            else:
+                left, right = step
+                if left is not None:
+                    self.operator.on_left(left, self.out)
+                if right is not None:
+                    self.operator.on_right(right, self.out)
+
+    def back_to(self, epoch: int, rows: int, steps: list[Step]) -> None:
+        self.operator.roll_back(epoch)
+        del self.out.rows[rows:]
+        self.take(steps)
+
+    def ended(self) -> tuple[Any, int]:
+        """Return the rows in the end, and the bytes of state that are taken then."""
+        self.operator.close(self.out)
+        return counted(self.out.rows), self.context.state_budget.used_bytes
+
+
+@pytest.mark.parametrize("name", [*MADE, *PAIRS])
+@settings(max_examples=4)
+@given(data=st.data())
+def test_what_follows_a_roll_back_is_as_if_nothing_had_been(name: str, data: st.DataObject) -> None:
+    make = {**MADE, **PAIRS}[name]
+    steps = steps_of(data.draw(arrivals(TIMES)), paired="join" in name)
+    first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(steps))] * 2)))
+    straight = Running(make)
+    straight.take(steps)
+    wanted, _ = straight.ended()
+    running = Running(make)
+    running.take(steps[:first])
+    rows = [len(running.out.rows)]
+    running.operator.seal(1)
+    running.take(steps[first:second])
+    rows.append(len(running.out.rows))
+    running.operator.seal(2)
+    running.take(steps[second:])
+    if data.draw(st.booleans()):
+        running.operator.release(1)
+    for _ in range(data.draw(st.integers(0, 2))):
+        running.back_to(2, rows[1], steps[second:])
+    running.back_to(1, rows[0], steps[first:])
+    running.operator.seal(3)
+    running.operator.release(3)
+    found, left_bytes = running.ended()
+    assert not difference(wanted, found)
+    assert left_bytes <= 1 << 20  # first chunks and indexes of stores, none of it for rows
+
+
+def test_epochs_increase_and_are_gone_after_their_release() -> None:
+    for make in (*MADE.values(), *PAIRS.values()):
+        operator = Running(make).operator
+        operator.seal(3)
+        with pytest.raises(ValueError, match="epoch 3 after epoch 3"):
+            operator.seal(3)
+        operator.seal(5)
+        operator.release(5)
+        with pytest.raises(ValueError, match=r"no seal of epoch 3; there are \[5\]"):
+            operator.roll_back(3)
+        operator.roll_back(5)
