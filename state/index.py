@@ -343,28 +343,35 @@ def find(
 ) -> None:
     """Write the newest record of each key into `slots`, sealed or not; -1 if there is none.
 
-    `keys` as for `find_or_insert`.
+    `keys` as for `find_or_insert`, whose blocks these are, too.
     """
     rows, mask = len(hashes), np.int64(len(buckets) - 1)
     base, stride, fixed, texts = place[BASE], place[STRIDE], place[FIXED], place[TEXTS]
     width, bits, spread = 8 * (fixed + 2 * texts), np.uint64(place[NODE_BITS]), at[SPREAD]
-    for row in range(rows):
-        slots[row] = -1
-        hashed, words = hashes[row], keys + row * width
-        rank = ranks[_node(bits, hashed)]
-        if rank < 0:
-            continue
-        bucket, tag = _home(bits, spread, rank, hashed), hashed & SLOT_MASK
-        null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
-        while buckets[bucket] != 0:
-            if (buckets[bucket] >> np.uint64(32)) == tag:
-                slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
-                record = base + slot * stride
-                if _same_key(base, fixed, texts, record, hashed, words, null):
-                    if (load(record + 8) & 0xFF) == ALIVE:
-                        slots[row] = slot
-                    break
-            bucket = (bucket + 1) & mask
+    homes = np.empty(BLOCK, np.int64)
+    for first in range(0, rows, BLOCK):
+        stop = min(first + BLOCK, rows)
+        for row in range(first, stop):
+            rank = ranks[_node(bits, hashes[row])]
+            homes[row - first] = _home(bits, spread, rank, hashes[row]) if rank >= 0 else -1
+        for row in range(first, stop):
+            if homes[row - first] >= 0:
+                entry = buckets[homes[row - first]]
+                prefetch_to_write(base + (np.int64(entry & SLOT_MASK) - 1) * stride)
+        for row in range(first, stop):
+            slots[row] = -1
+            bucket, hashed, words = homes[row - first], hashes[row], keys + row * width
+            tag = hashed & SLOT_MASK
+            null = np.int64(nulls[row]) if len(nulls) else np.int64(0)
+            while bucket >= 0 and buckets[bucket] != 0:
+                if (buckets[bucket] >> np.uint64(32)) == tag:
+                    slot = np.int64(buckets[bucket] & SLOT_MASK) - 1
+                    record = base + slot * stride
+                    if _same_key(base, fixed, texts, record, hashed, words, null):
+                        if (load(record + 8) & 0xFF) == ALIVE:
+                            slots[row] = slot
+                        break
+                bucket = (bucket + 1) & mask
 
 
 @inner

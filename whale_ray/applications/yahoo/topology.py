@@ -3,6 +3,7 @@
 ::
 
     events ─ views ─ campaigns ─ by campaign and window ─ counts ─ out
+    ads ───── all ──────┘
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ import pyarrow.compute as pc
 
 from ... import functions
 from ...api.topology import Topology
-from ...api.topology.functions import columns
 from ...configs.errors import InputError
 from ...operators.expressions.expression import col
 from ...operators.windows.specifications import window as time_window
-from ...transport.wire.batch import Batch
 from .generator import ADS_SCHEMA
 
 if TYPE_CHECKING:
@@ -27,31 +26,9 @@ if TYPE_CHECKING:
     from ...operators.sources.base import Source
     from ...operators.windows.durations import Duration
 
-__all__ = ["APPLICATION", "CampaignOfAd", "build", "count_views"]
+__all__ = ["APPLICATION", "build", "count_views"]
 
 APPLICATION = "yahoo"
-
-
-class CampaignOfAd:
-    """Looks the campaign of each row's advertisement up in a table that every worker has."""
-
-    def __init__(self, ads: pa.Table) -> None:
-        """Take `ad_id` and `campaign_id`; raises InputError if an advertisement is there twice."""
-        table = ads.select(ADS_SCHEMA.names).cast(ADS_SCHEMA).combine_chunks()
-        self._ads, self._campaigns = (table[name].combine_chunks() for name in ADS_SCHEMA.names)
-        if pc.count_distinct(self._ads, mode="all").as_py() < len(self._ads):
-            msg = "ads: an ad_id is there twice: give each advertisement one campaign"
-            raise InputError(msg)
-
-    def __call__(self, batch: Batch) -> Batch:
-        """Return event_time and campaign_id, which is null for an unknown advertisement."""
-        rows = batch.to_arrow()
-        found = pc.index_in(rows["ad_id"], value_set=self._ads, skip_nulls=True)
-        return Batch.from_arrow(
-            pa.RecordBatch.from_arrays(
-                [rows["event_time"], self._campaigns.take(found)], ["event_time", "campaign_id"]
-            )
-        )
 
 
 def build(
@@ -89,11 +66,18 @@ def count_views(
 ) -> Stream:
     """Return the views of each campaign in each window; arguments, columns, errors as `build`."""
     views = events.filter(col("event_type") == "view", id="views").select("ad_id", "event_time")
-    joined = views.map(
-        columns(CampaignOfAd(ads)),
-        id="campaigns",
-        schema={"event_time": "timestamp[ms]", "campaign_id": "string"},
-    ).filter(col("campaign_id").is_not_null())
-    return joined.group_by(time_window("event_time", window), "campaign_id").agg(
-        functions.count().alias("views"), id="counts", parallelism=parallelism
+    joined = views.join_table(_campaign_of_ads(ads), on="ad_id", id="campaigns")
+    return (
+        joined.select("event_time", "campaign_id")
+        .group_by(time_window("event_time", window), "campaign_id")
+        .agg(functions.count().alias("views"), id="counts", parallelism=parallelism)
     )
+
+
+def _campaign_of_ads(ads: pa.Table) -> pa.Table:
+    """Return `ad_id` and `campaign_id`; raises InputError if an advertisement is there twice."""
+    table = ads.select(ADS_SCHEMA.names).cast(ADS_SCHEMA)
+    if pc.count_distinct(table["ad_id"], mode="all").as_py() < len(table):
+        msg = "ads: an ad_id is there twice: give each advertisement one campaign"
+        raise InputError(msg)
+    return table
