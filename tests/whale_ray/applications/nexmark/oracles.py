@@ -77,6 +77,10 @@ SQL: Mapping[str, str] = {
             (PARTITION BY bidder ORDER BY date_time) AS session FROM marked)
         SELECT min(date_time) AS window_start, max(date_time) + INTERVAL '10 seconds' AS window_end,
             bidder, count(*) AS bid_count FROM numbered GROUP BY bidder, session""",
+    "13": """
+        SELECT auction, bidder, price, date_time, value FROM bids
+        JOIN (SELECT i AS key, i::VARCHAR AS value FROM range(10000) numbers(i))
+        ON auction % 10000 = key""",
     "14": """
         SELECT auction, bidder, price * 0.908::DOUBLE AS price,
             CASE WHEN hour(date_time) BETWEEN 8 AND 18 THEN 'dayTime'
