@@ -120,6 +120,19 @@ def test_a_union_is_read_by_actors(cluster: Any) -> None:
     assert {row["k"]: row["n"] for row in job.results("out").to_arrow().to_pylist()} == EXPECTED
 
 
+def test_a_table_is_joined_by_actors(cluster: Any) -> None:
+    topology = whale.Topology("named")
+    rows = topology.source(whale.sources.iterable(ROWS), id="rows")
+    names = [{"id": k, "name": f"name {k}"} for k in range(10)]
+    table = whale.sources.iterable(names, schema={"id": "int64", "name": "string"})
+    named = rows.join_table(table, on={"k": "id"}, how="left", parallelism=4)
+    named.sink(whale.sinks.collect(), id="out")
+    found = whale.submit(topology, workers=2).wait(120).results("out").to_arrow().to_pylist()
+    assert sorted((row["v"], row["name"]) for row in found) == [
+        (row["v"], f"name {row['k']}" if row["k"] < 10 else None) for row in ROWS
+    ]
+
+
 def test_a_users_transport_carries_rows_between_actors(cluster: Any) -> None:
     topology = counting(transport=unix_transport(message_bytes=256, queue_length=4))
     job = whale.submit(topology, workers=3).wait(120)

@@ -147,6 +147,18 @@ def test_outputs_without_rows_have_columns_in_spark(spark: Any, tmp_path: Path) 
     assert (read.columns, read.count()) == (["id"], 0)
 
 
+def test_a_frame_is_a_table_to_join_with(spark: Any) -> None:
+    frame = to_spark(pa.table({"id": [1, 2, 2], "word": ["a", "b", None]}), spark)
+    topology = whale.Topology("words")
+    rows = topology.source(whale.sources.iterable([{"id": 2}, {"id": 3}, {"id": 1}]), id="rows")
+    rows.join_table(frame.orderBy("word"), on="id", how="left").sink(
+        whale.sinks.collect(), id="out"
+    )
+    found = whale.run(topology).results("out").to_arrow().to_pylist()
+    words = sorted((row["id"], row["word"] or "") for row in found)
+    assert words == [(1, "a"), (2, ""), (2, "b"), (3, "")]
+
+
 def test_rows_leave_a_session_of_ours_for_pandas_by_arrow(spark: Any) -> None:
     assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
     table = pa.table({"id": [1, 2**53 + 1], "word": ["a", None], "share": [0.5, 1e300]})
