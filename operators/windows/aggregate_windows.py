@@ -25,6 +25,7 @@ from .group_state import GroupState
 from .grouping import SLICE
 from .slices import slices_of
 from .time_windows import NO_WATERMARK_NS, TimeWindows
+from .trigger import Trigger
 from .window_results import WindowResults
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class AggregateWindows(TimeWindows):
         super().__init__(slices_of(aggregation), aggregation.allowed_lateness_ns)
         self._asked = aggregation
         self._changed: list[tuple[Int64s, Int64s]] = []
-        self._due_ns: int | None = None
+        self._trigger = Trigger(aggregation.trigger_ns)
         self._merges = 0  # names the slice of `_merged` in which a window's groups are merged
 
     def on_batch(self, batch: Batch, out: Output) -> None:
@@ -59,19 +60,21 @@ class AggregateWindows(TimeWindows):
             groups.update(slots, inputs, batch.times)
         self._note_time(batch)
         self._note_changes(slices, slots)
-        if self._asked.output_mode == "append" or self._is_time():
+        if self._asked.output_mode == "append" or self._trigger.is_time(self._context.clock):
             self._emit_changed(out)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""
         is_update = self._asked.output_mode == "update"
-        if is_update and (self._closes_one(watermark_ns) or self._is_time()):
+        if is_update and (
+            self._closes_one(watermark_ns) or self._trigger.is_time(self._context.clock)
+        ):
             self._emit_changed(out)
         super().on_watermark(watermark_ns, out)
 
     def deadline_ns(self) -> int | None:
         """Return when changed rows are to be emitted, in update mode with a trigger."""
-        return self._due_ns
+        return self._trigger.due_ns
 
     def on_deadline(self, now_ns: int, out: Output) -> None:
         """Emit the rows that have changed."""
@@ -127,7 +130,8 @@ class AggregateWindows(TimeWindows):
             self._wait_with(slices[changed], slots[changed])
 
     def _forget(self) -> None:
-        self._changed, self._due_ns = [], None
+        self._changed = []
+        self._trigger.reset()
         super()._forget()
 
     # -- windows that have ended --------------------------------------------------------------
@@ -186,22 +190,15 @@ class AggregateWindows(TimeWindows):
         if not len(slots):
             return
         self._changed.append((slices, slots))
-        if self._due_ns is None and self._asked.trigger_ns is not None:
-            self._due_ns = self._context.clock.wall_ns() + self._asked.trigger_ns
-
-    def _is_time(self) -> bool:
-        """Whether changed rows are to be emitted now."""
-        if self._asked.trigger_ns is None:
-            return True
-        now_ns = self._context.clock.wall_ns()
-        return self._due_ns is not None and now_ns >= self._due_ns
+        self._trigger.note_change(self._context.clock)
 
     def _emit_changed(self, out: Output) -> None:
         """Emit the rows of the windows of groups that have changed, by the windows' ends."""
         if not self._changed:
             return
         slices, slots = (np.concatenate(parts) for parts in zip(*self._changed, strict=True))
-        self._changed, self._due_ns = [], None
+        self._changed = []
+        self._trigger.reset()
         self._state.changed[slots] = 0
         windows = {w for s in np.unique(slices).tolist() for w in self._slices.windows_of(s)}
         for window in sorted(windows, key=self._slices.end_ns):

@@ -59,6 +59,7 @@ class CountWindows(RowWindows):
             if self._watermark_ns != NO_WATERMARK_NS:
                 times = np.maximum(times, self._watermark_ns + 1)
         self._emit(full, full, full, times, out)
+        self._drop(full)
 
 
 @njit(cache=True, nogil=True)

@@ -124,10 +124,13 @@ class RowWindows(Process, SealingByDump):
         times: Int64s | None,
         out: Output,
     ) -> None:
-        """Emit windows that no chain has any more, and free them."""
+        """Emit the rows of windows."""
         pool = self.pool
-        groups = pool.field("group")[windows]
         rows = self._results.rows(pool.keys_of(windows), pool.groups, windows, starts_ns, ends_ns)
         out.emit(rows, times)
-        pool.drop(windows)
-        pool.drop_keys(groups)
+
+    def _drop(self, windows: Int64s) -> None:
+        """Free windows that no chain has any more."""
+        groups = self.pool.field("group")[windows]
+        self.pool.drop(windows)
+        self.pool.drop_keys(groups)

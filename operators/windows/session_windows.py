@@ -1,29 +1,25 @@
-"""`SessionWindows`: windows of activity of a key, which end with a gap.
+"""`SessionWindows`: aggregates rows in sessions.
 
-A row opens a session, extends one, or, if it lies between two, merges them. Two rows of a key are
-in one session if they are at most `gap` apart, as in Spark and Flink, whose windows [time, time +
-gap) are merged where they touch. So a session has ended when the watermark has passed its end.
-
-Sessions wait for their end in buckets of time. A session that was extended meanwhile is put into
-a later bucket when its turn has come, so extending costs nothing.
+In append mode the row of a session comes when it has ended, and again whenever a late row has
+changed it since. In update mode it comes whenever the session has changed. Sessions of a key never
+overlap and only grow, so a row replaces all earlier ones of its key with windows within its own.
 """
 
 from __future__ import annotations
 
-import itertools
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ...transport.compiling import njit
 from ..process import Output
 from .aggregation import Aggregation
 from .grouping import LATE
-from .row_windows import NO_WATERMARK_NS, RowWindows
-from .slices import beyond_years
+from .row_windows import RowWindows
+from .sessions import Sessions, independent_runs
 from .specifications import SessionWindow
+from .trigger import Trigger
 from .window_pool import NONE
 
 if TYPE_CHECKING:
@@ -33,202 +29,117 @@ __all__ = ["SessionWindows"]
 
 Int64s = npt.NDArray[np.int64]
 
-_BUCKETS_PER_GAP = 8
 _LATEST_NS = (1 << 63) - 1
 
 
 class SessionWindows(RowWindows):
-    """Aggregates rows in sessions."""
+    """Aggregates the sessions of an `Aggregation`."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(aggregation)
         assert isinstance(aggregation.window, SessionWindow)
         self._gap_ns = aggregation.window.gap_ns
-        self._bucket_ns = max(1, self._gap_ns // _BUCKETS_PER_GAP)
-        self._waiting: dict[int, list[Int64s]] = {}
-        self._merges: list[Int64s] = []
+        self._is_update = aggregation.output_mode == "update"
+        self._trigger = Trigger(aggregation.trigger_ns)
+        self._touched: list[Int64s] = []
+        self._merges = np.empty((0, 2), np.int64)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
-        """Emit the sessions that have ended."""
-        self._end(watermark_ns, out)
+        """Emit the sessions that have ended, and free those that are closed."""
+        self._go_on(watermark_ns, out)
         super().on_watermark(watermark_ns, out)
 
+    def deadline_ns(self) -> int | None:
+        """Return when changed rows are to be emitted, in update mode with a trigger."""
+        return self._trigger.due_ns
+
+    def on_deadline(self, now_ns: int, out: Output) -> None:
+        """Emit the rows that have changed."""
+        self._emit_touched(out)
+
     def close(self, out: Output) -> None:
-        """Emit all sessions: no row follows."""
-        self._end(_LATEST_NS, out)
+        """Emit all that is left: no row follows."""
+        self._go_on(_LATEST_NS, out)
+
+    @cached_property
+    def _sessions(self) -> Sessions:
+        """The sessions; there are rows already."""
+        return Sessions(self.pool, self._gap_ns, self._asked.allowed_lateness_ns)
 
     def _assigned(self, batch: Batch, slots: Int64s, out: Output) -> tuple[Batch, Int64s]:
-        pool, times = self.pool, batch.times
-        assert times is not None  # checked while the topology was built
-        highest_ns = _LATEST_NS - self._gap_ns
-        if len(times) and (times.min() < -highest_ns or times.max() > highest_ns):
-            beyond = (times < -highest_ns) | (times > highest_ns)
-            raise beyond_years(batch, int(np.argmax(beyond)))
-        windows = np.empty(len(times), np.int64)
-        merges = np.empty((len(times), 2), np.int64)
-        # A session that ends at the watermark or before takes no rows, if there is none to extend.
-        closed_ns = NO_WATERMARK_NS
-        if self._watermark_ns != NO_WATERMARK_NS:
-            closed_ns = max(self._watermark_ns - self._gap_ns, NO_WATERMARK_NS)
-        row = merged = 0
-        while row < len(times):
-            pool.take_spare(0)
-            fields = [pool.field(name) for name in ("start", "last", "next", "group")]
-            first = pool.key_field("first")
-            row, used, merged = _assign(
-                *(times, slots, first, *fields, self._gap_ns, closed_ns),
-                *(pool.spare, row, windows, merges, merged),
-            )
-            self._wait(pool.spare[:used])
-            pool.take_spare(used)
-        self._merges.append(merges[:merged])
+        windows, self._merges = self._sessions.assign(batch, slots, self._watermark_ns)
         late = windows == NONE
-        if not late.any():
-            return batch, windows
-        out.emit_to(LATE, batch.filter(late))
-        pool.drop_keys(slots[late])
-        return batch.filter(~late), windows[~late]
+        if late.any():
+            out.emit_to(LATE, batch.filter(late))
+            self.pool.drop_keys(slots[late])
+            batch, windows = batch.filter(~late), windows[~late]
+        self._note_touched(windows, batch)
+        return batch, windows
+
+    def _note_touched(self, windows: Int64s, batch: Batch) -> None:
+        """Note the sessions whose rows must be emitted again."""
+        assert batch.times is not None  # checked while the topology was built
+        if not self._is_update:
+            # A session that has ended can only be touched by a row behind the watermark.
+            windows = windows[batch.times <= self._watermark_ns]
+        self._note_changes(np.unique(windows))
+
+    def _note_changes(self, windows: Int64s) -> None:
+        if len(windows):
+            self.pool.groups.changed[windows] = 1
+            self._touched.append(windows)
+            self._trigger.note_change(self._context.clock)
 
     def _settle(self, out: Output) -> None:
-        """Merge the sessions that rows of the batch have joined."""
-        merges, self._merges = np.concatenate(self._merges), []
+        """Merge the sessions that rows of the batch have joined; emit those that have changed."""
         groups = self.pool.groups
-        for first, stop in _independent(merges):
-            kept, joined = merges[first:stop, 0].copy(), merges[first:stop, 1].copy()
+        for first, stop in independent_runs(self._merges):
+            kept, joined = self._merges[first:stop].T.copy()
             with self._results.naming(partial(self.pool.keys_of, kept)):
                 groups.merge(kept, groups, joined)
-        if len(merges):
-            self.pool.drop(merges[:, 1].copy())
+        if len(self._merges):
+            self.pool.drop(self._merges[:, 1].copy())
+        if self._trigger.is_time(self._context.clock):
+            self._emit_touched(out)
 
     def _expect(self, windows: Int64s) -> None:
-        self._wait(windows)
+        self._sessions.wait(windows, self._watermark_ns)
+        self._note_changes(windows[self.pool.groups.changed[windows] != 0])
 
     def _forget(self) -> None:
-        self._waiting.clear()
+        if self._pool is not None:
+            self._sessions.forget_waiting()
+        self._touched = []
+        self._trigger.reset()
         super()._forget()
 
-    def _wait(self, windows: Int64s) -> None:
-        """Let sessions wait for their ends."""
-        buckets = (self.pool.field("last")[windows] + self._gap_ns) // self._bucket_ns
-        for bucket in np.unique(buckets).tolist():
-            self._waiting.setdefault(bucket, []).append(windows[buckets == bucket])
-
-    def _end(self, watermark_ns: int, out: Output) -> None:
-        due = [bucket for bucket in self._waiting if bucket * self._bucket_ns <= watermark_ns]
-        if not due:
+    def _emit_touched(self, out: Output) -> None:
+        """Emit the sessions that have changed; in append mode only those that have ended."""
+        touched, self._touched = self._touched, []
+        self._trigger.reset()
+        if not touched:
             return
-        waiting = [part for bucket in due for part in self._waiting.pop(bucket)]
-        windows = np.unique(np.concatenate(waiting))
-        pool = self.pool
-        windows = windows[pool.field("group")[windows] != NONE]  # others were merged or emitted
-        ends = pool.field("last")[windows] + self._gap_ns
-        ended = ends <= watermark_ns
-        self._wait(windows[~ended])
-        windows, ends = windows[ended], ends[ended]
+        windows = self._sessions.alive(np.concatenate(touched))
+        self.pool.groups.changed[windows] = 0
+        if not self._is_update:
+            self._sessions.wait(windows, self._watermark_ns)  # one may have been extended
+            windows = windows[self._sessions.ends_ns(windows) <= self._watermark_ns]
+        self._emit_sessions(windows, out)
+
+    def _go_on(self, watermark_ns: int, out: Output) -> None:
+        """Emit what has ended, and free what is closed, as the watermark goes on."""
+        if self._pool is None:
+            return
+        ended, closed = self._sessions.pass_watermark(self._watermark_ns, watermark_ns)
+        if not self._is_update:
+            self._emit_sessions(ended, out)
+        elif len(closed) or self._trigger.is_time(self._context.clock):
+            self._emit_touched(out)
+        self._drop(closed)
+
+    def _emit_sessions(self, windows: Int64s, out: Output) -> None:
         if not len(windows):
             return
-        starts = pool.field("start")[windows]
-        order = np.lexsort((windows, starts, ends))
-        windows, starts, ends = windows[order], starts[order], ends[order]
-        fields = (pool.key_field("first"), pool.field("next"), pool.field("group"))
-        _unlink(windows, *fields)
+        starts, ends = self._sessions.starts_ns(windows), self._sessions.ends_ns(windows)
         # A row at the end still belongs to a session, so that is its event time.
-        self._emit(windows, starts, ends, ends, out)
-
-
-def _independent(merges: Int64s) -> list[tuple[int, int]]:
-    """Cut merges, (into, from) in order, into runs without a session that is merged twice."""
-    bounds, touched = [0], set[int]()
-    for number, (into, gone) in enumerate(merges.tolist()):
-        if into in touched or gone in touched:
-            bounds.append(number)
-            touched.clear()
-        touched |= {into, gone}
-    bounds.append(len(merges))
-    return [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
-
-
-@njit(cache=True, nogil=True)
-def _assign(
-    times: Any,
-    slots: Any,
-    first: Any,
-    start: Any,
-    last: Any,
-    following: Any,
-    group: Any,
-    gap: Any,
-    closed: Any,
-    spare: Any,
-    row: Any,
-    windows: Any,
-    merges: Any,
-    merged: Any,
-) -> tuple[int, int, int]:
-    """Put rows, from `row` on, into sessions of their keys; extend and merge these.
-
-    Args:
-        times, slots: event time and key of each row.
-        first: a field of keys: the newest session.
-        start, last, following, group: fields of sessions: bounds, the next one of the key, the key.
-        gap: how far the rows of one session may be apart, ns.
-        closed: a row at this time or before does not open a session.
-        spare: sessions not in use.
-        row: where to begin.
-        windows: receives the session of each row, −1 for a row that is late.
-        merges: receives pairs (into, from): the rows of the second session belong to the first.
-        merged: how many pairs there are already.
-
-    Returns:
-        the row that needs a session while no spare one is left (all rows if none); how many spare
-        ones were used; how many pairs there are.
-    """
-    used = 0
-    for at in range(row, len(times)):
-        time, key = times[at], slots[at]
-        into = np.int64(NONE)
-        before, session = np.int64(NONE), first[key]
-        while session != NONE:
-            after = following[session]
-            if time - gap <= last[session] and start[session] <= time + gap:
-                if into == NONE:
-                    into = session
-                    start[into] = min(start[into], time)
-                    last[into] = max(last[into], time)
-                    before = session
-                else:
-                    start[into] = min(start[into], start[session])
-                    last[into] = max(last[into], last[session])
-                    following[before] = after
-                    merges[merged, 0] = into
-                    merges[merged, 1] = session
-                    merged += 1
-            else:
-                before = session
-            session = after
-        if into == NONE and time > closed:
-            if used == len(spare):
-                return at, used, merged
-            into = spare[used]
-            used += 1
-            start[into] = last[into] = time
-            group[into] = key
-            following[into] = first[key]
-            first[key] = into
-        windows[at] = into
-    return len(times), used, merged
-
-
-@njit(cache=True, nogil=True)
-def _unlink(windows: Any, first: Any, following: Any, group: Any) -> None:
-    """Take windows out of the chains of their keys."""
-    for number in range(len(windows)):
-        window = windows[number]
-        key = group[window]
-        if first[key] == window:
-            first[key] = following[window]
-            continue
-        before = first[key]
-        while following[before] != window:
-            before = following[before]
-        following[before] = following[window]
+        self._emit(windows, starts, ends, np.maximum(ends, self._watermark_ns + 1), out)

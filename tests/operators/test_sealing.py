@@ -48,6 +48,12 @@ MADE: dict[str, Callable[[], Process | CoProcess]] = {
     "changed rows, some time later": Aggregation(KEYS, HOPPING, AGGREGATES, "update", 10**9),
     "no window": Aggregation(KEYS, None, OBJECTS, "update"),
     "sessions": Aggregation(KEYS, SessionWindow("time", 5 * US), OBJECTS),
+    "sessions, late": Aggregation(
+        KEYS, SessionWindow("time", 5 * US), AGGREGATES, allowed_lateness_ns=9 * US
+    ),
+    "changed sessions, some time later": Aggregation(
+        KEYS, SessionWindow("time", 5 * US), AGGREGATES, "update", 10**9
+    ),
     "counts": Aggregation(KEYS, CountWindow(3), OBJECTS),
     "top rows": TopN(KEYS, TUMBLING, 2, "number"),
     "top rows with ties": TopN(KEYS, HOPPING, 1, "number", with_ties=True),

@@ -59,33 +59,34 @@ def tumble(
 
 
 def sessions(
-    batches: Iterable[tuple[Sequence[Event], int]], gap: int
+    batches: Iterable[tuple[Sequence[Event], int]], gap: int, lateness: int = 0
 ) -> tuple[dict[tuple[int, int, Any], list[Event]], int]:
     """Return the rows of each session, in the order of arrival, and the late rows.
 
     Rows at most `gap` apart are in one session. It is closed once the watermark has passed its
-    end, `gap` behind its last row; a row that would make a session that is closed is late.
+    end, `gap` behind its last row, by `lateness`; a row is late if a session of it alone would be
+    closed.
     """
     opened: list[tuple[Any, list[Event]]] = []
     closed: dict[tuple[int, int, Any], list[Event]] = {}
     watermark_ns, late = NO_WATERMARK_NS, 0
     for events, after_ns in [*batches, ((), 1 << 62)]:
         for event in events:
+            if event.time_ns + gap + lateness <= watermark_ns:
+                late += 1
+                continue
             joined = [
                 (key, rows)
                 for key, rows in opened
                 if key == event.key and any(abs(r.time_ns - event.time_ns) <= gap for r in rows)
             ]
-            if not joined and event.time_ns + gap <= watermark_ns:
-                late += 1
-                continue
             opened = [one for one in opened if one not in joined]
             rows = [row for _, rows in joined for row in rows]
             opened.append((event.key, [*rows, event]))
         watermark_ns = max(watermark_ns, after_ns)
         for key, rows in list(opened):
             end = max(row.time_ns for row in rows) + gap
-            if end <= watermark_ns:
+            if end + lateness <= watermark_ns:
                 closed[min(row.time_ns for row in rows), end, key] = rows
                 opened.remove((key, rows))
     return closed, late

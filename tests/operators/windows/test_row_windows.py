@@ -38,6 +38,43 @@ def test_sessions(batches, gap):
         assert len(process.pool) == 0
 
 
+@settings(max_examples=40)
+@given(
+    batches=arrivals(TIMES),
+    gap=st.integers(1, 20),
+    lateness=st.integers(0, 40),
+    mode=st.sampled_from(["append", "update"]),
+    trigger_ns=st.none() | st.just(1),
+)
+def test_a_row_of_a_session_replaces_those_within_its_window(
+    batches, gap, lateness, mode, trigger_ns
+):
+    asked = Aggregation(
+        ("key",),
+        SessionWindow("time", gap * US),
+        AGGREGATES,
+        output_mode=mode,
+        trigger_ns=trigger_ns if mode == "update" else None,
+        allowed_lateness_ns=lateness * US,
+    )
+    process = SessionWindows(asked)
+    out = drive(process, batches)
+    expected, late = model.sessions(batches, gap * US, lateness * US)
+    assert len(out.late) == late
+    table = {}
+    for row in out.rows:
+        start, end, key = *bounds(row), row["key"]
+        within = [one for one in table if one[2] == key and start <= one[0] and one[1] <= end]
+        for one in within:
+            del table[one]
+        table[start, end, key] = row
+    assert set(table) == set(expected)
+    for key, row in table.items():
+        check(row, expected[key])
+    if process._pool is not None:
+        assert len(process.pool) == 0
+
+
 @settings(max_examples=25)
 @given(batches=arrivals(TIMES), size=st.integers(1, 5))
 def test_counts(batches, size):
@@ -102,3 +139,32 @@ def test_sessions_far_apart_are_not_one():
     process = SessionWindows(Aggregation(("key",), SessionWindow("time", 10 * US), AGGREGATES))
     ends = [model.Event(at, 1, 1, 0.5, "text") for at in (-(2**63) + 10**6, 2**63 - 10**6)]
     assert len(drive(process, [(ends, 0)]).rows) == 2
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_late_row_reopens_a_session_and_merges_it_with_another(mode):
+    asked = Aggregation(
+        ("key",),
+        SessionWindow("time", 10 * US),
+        AGGREGATES,
+        output_mode=mode,
+        allowed_lateness_ns=20 * US,
+    )
+    at = {time: model.Event(time * US, 1, time, 0.5, "text") for time in (0, 15, 8, 24, 5, 2)}
+    batches = [
+        ([at[0]], 5 * US),
+        ([at[15]], 11 * US),  # 0 has ended
+        ([at[8]], 26 * US),  # joins both; 15 has ended, too
+        ([at[24]], 34 * US),  # reopens it; it ends again
+        ([at[5]], 54 * US),  # changes it; then it is closed
+        ([at[2]], 54 * US),
+    ]
+    out = drive(SessionWindows(asked), batches)
+    found = [(*(bound // US for bound in bounds(row)), row["rows"]) for row in out.rows]
+    merged, reopened, changed = (0, 25, 3), (0, 34, 4), (0, 34, 5)
+    if mode == "append":
+        assert found == [(0, 10, 1), merged, reopened, changed]
+        assert out.times == [10 * US, 25 * US, 34 * US, 34 * US + 1]
+    else:
+        assert found == [(0, 10, 1), (15, 25, 1), merged, reopened, changed]
+    assert [row["number"] for row in out.late] == [2]

@@ -259,14 +259,8 @@ TEN = whale.window("moment", "10 seconds")
             "allowed_lateness has no effect",
         ),
         (
-            lambda s: s.group_by(whale.session_window("moment", 1)).agg(
-                F.count(), allowed_lateness=1
-            ),
-            "a session takes no rows once it has ended",
-        ),
-        (
             lambda s: s.group_by(whale.count_window(3)).agg(F.count(), output_mode="update"),
-            "has no row before it has ended",
+            "has no row before it is full",
         ),
     ],
 )

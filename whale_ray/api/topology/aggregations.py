@@ -79,7 +79,8 @@ class GroupedRows:
             trigger: in update mode, how often changed rows are emitted at most: "1 second"; by
                 default after each batch.
             allowed_lateness: for how long a window takes late rows after it has closed; its
-                changed rows are then emitted again.
+                changed rows are then emitted again. The row of a session replaces all earlier ones
+                of its key whose windows lie within its own.
             parallelism: the number of instances; by default one per worker. Without grouping
                 columns there is one.
 
@@ -214,11 +215,11 @@ class GroupedRows:
         if mode is None:
             mode = "append" if windowed else "update"
         check_choice(operator_id, "output_mode", mode, ("append", "update"))
-        if mode == "update" and isinstance(self._window, (SessionWindow, CountWindow)):
+        if mode == "update" and isinstance(self._window, CountWindow):
             raise mistake(
                 operator_id,
-                f"a {self._window.describe()} has no row before it has ended, since its bounds may"
-                " still change: leave out output_mode='update'",
+                f"a {self._window.describe()} has no row before it is full: leave out"
+                " output_mode='update'",
             )
         if trigger is not None and mode != "update":
             raise mistake(operator_id, "trigger has no effect without output_mode='update'")
@@ -227,12 +228,6 @@ class GroupedRows:
     def _lateness(self, operator_id: str, given: object) -> int:
         lateness = _duration(operator_id, "allowed_lateness", given)
         timed = isinstance(self._window, (TimeWindow, SessionWindow)) or self._within_windows
-        if lateness and isinstance(self._window, SessionWindow):
-            raise mistake(
-                operator_id,
-                "a session takes no rows once it has ended, since other bounds would make it"
-                " another one: leave out allowed_lateness, or raise max_out_of_order_ms",
-            )
         if lateness and not timed:
             raise mistake(operator_id, "allowed_lateness has no effect without a window in time")
         return lateness

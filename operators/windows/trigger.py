@@ -1,0 +1,40 @@
+"""`Trigger`: how often the rows that have changed are emitted in update mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...transport.clock import Clock
+
+__all__ = ["Trigger"]
+
+
+class Trigger:
+    """Waits for a while from the first change on.
+
+    Args:
+        interval_ns: for how long; None: it is always time.
+
+    Attributes:
+        due_ns: when it is time, ns since the epoch; None while nothing has changed.
+    """
+
+    def __init__(self, interval_ns: int | None) -> None:
+        self._interval_ns = interval_ns
+        self.due_ns: int | None = None
+
+    def note_change(self, clock: Clock) -> None:
+        """Begin to wait, unless it does so already."""
+        if self.due_ns is None and self._interval_ns is not None:
+            self.due_ns = clock.wall_ns() + self._interval_ns
+
+    def is_time(self, clock: Clock) -> bool:
+        """Return whether changed rows are to be emitted now."""
+        if self._interval_ns is None:
+            return True
+        return self.due_ns is not None and clock.wall_ns() >= self.due_ns
+
+    def reset(self) -> None:
+        """Wait for the next change: all rows that have changed were emitted."""
+        self.due_ns = None
