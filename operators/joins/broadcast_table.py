@@ -16,9 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import ExpressionError, UsageError
+from ...state.watermarks import WATERMARK_NONE
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
+from ..sealing import SealingByDump
+from .common_keys import as_type
 from .row_log import RowLog
 from .table_index import TableIndex
 from .table_kernels import END
@@ -36,8 +39,11 @@ _DEAD_ROWS_MIN = 1 << 16
 _MERGED_BYTES_MAX = 256 << 20
 
 
-class BroadcastTable:
+class BroadcastTable(SealingByDump):
     """The rows of a table, by key.
+
+    A checkpoint needs the dump of one worker; all others load the same. That the table is complete
+    is not part of it: the end of its input says so again.
 
     Args:
         join: what was asked for.
@@ -57,6 +63,7 @@ class BroadcastTable:
         self._taken_bytes = 0
         self._index: TableIndex | None = None
         self._results: dict[Schema, Schema] = {}
+        self._watermark_ns = WATERMARK_NONE  # rows of the table have no event times
         self.loaded = False
 
     @property
@@ -103,6 +110,37 @@ class BroadcastTable:
         self._opened().replace(rows, self._join.right_keys, deletes)
         self._keep(rows.filter(~deletes))
         self._compact()
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the rows whose keys belong to some virtual nodes, in the columns that are kept."""
+        if self._index is None or self._schema is None:
+            return
+        right_keys = self._join.right_keys
+        kept = [name for name in self._schema.names if name in (*self._added, *right_keys)]
+        schema = self._schema.select(kept)
+        for keys, numbers in self._index.rows_of_nodes(nodes):
+            columns = {
+                name: as_type(keys.column(str(at)), schema.field(name).type)
+                for at, name in enumerate(right_keys)
+            }
+            if self._added:
+                rows = self._rows.take(numbers)
+                columns |= {name: rows.column(name) for name in self._added}
+            yield Batch(schema, [columns[name] for name in kept], len(numbers))
+
+    def load(self, batch: Batch) -> None:
+        """Take rows that `dump` returned; raise as `add`."""
+        self.add(batch)
+
+    def _forget(self) -> None:
+        self.loaded = False
+        if self._index is not None:
+            self._index.clear()
+        self._rows = RowLog()
+        self._pad()
+        self._account()
 
     # -- joining ------------------------------------------------------------------------------
 

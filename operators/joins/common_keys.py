@@ -8,7 +8,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Field, Schema
 
-__all__ = ["common_keys", "common_type"]
+__all__ = ["as_type", "common_keys", "common_type"]
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
@@ -26,13 +26,17 @@ def common_type(kind: DataType) -> DataType:
     return DataType.parse("double") if kind.storage.kind == "f" else kind
 
 
+def as_type(column: Column, kind: DataType) -> Column:
+    """Return the same values in another type that can hold them; see `common_type`."""
+    data = column.data if kind.kind == "bytes" else column.data.astype(kind.storage, copy=False)
+    return Column(kind, data, column.offsets, column.validity)
+
+
 def common_keys(batch: Batch, columns: Sequence[str]) -> Batch:
     """Return the key columns of rows, of common types, named by their position."""
     made = []
     for name in columns:
         column = batch.column(name)
-        kind = common_type(column.type)
-        data = column.data if kind.kind == "bytes" else column.data.astype(kind.storage, copy=False)
-        made.append(Column(kind, data, column.offsets, column.validity))
+        made.append(as_type(column, common_type(column.type)))
     fields = tuple(Field(str(at), column.type) for at, column in enumerate(made))
     return Batch(Schema(fields), made, batch.num_rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...state.keys import hash_keys
+from ...state.keys import hash_keys, virtual_node_of
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
@@ -59,6 +59,7 @@ class TableIndex:
             context.operator_id,
             virtual_nodes=context.virtual_nodes,
         )
+        self._virtual_nodes = context.virtual_nodes
         self._following = np.full(max(first_number, 1024), END, np.int64)
         self._first_number = self._next = first_number
         self.dead_rows = 0
@@ -125,6 +126,26 @@ class TableIndex:
             count = pair_with_table(slots, first, self._following, unmatched, at, left, right)
             if count:
                 yield left[:count], right[:count]
+
+    def rows_of_nodes(self, nodes: Int64s) -> Iterator[tuple[Batch, Int64s]]:
+        """Yield rows by the virtual nodes of their keys, those of a key in their order.
+
+        Args:
+            nodes: int64 (n,).
+
+        Yields:
+            (keys, numbers): key columns, named by position and in the types of the index, and the
+            numbers of as many rows.
+        """
+        slots, hashes = self._store.scan()
+        slots = slots[np.isin(virtual_node_of(hashes, self._virtual_nodes), nodes)]
+        for positions, numbers in self.pairs(slots, END):
+            yield self._store.keys_of(slots[positions]), numbers
+
+    def clear(self) -> None:
+        """Forget all rows, and give the memory of the keys back."""
+        self._store.clear()
+        self._next, self.dead_rows = self._first_number, 0
 
     def renumber(self) -> Int64s:
         """Give new numbers to the rows that were neither replaced nor deleted.

@@ -112,10 +112,21 @@ def histories(draw: Any) -> tuple[tuple[str, ...], list[tuple[str, list[Any]]]]:
     return types, [*batches, *draw(st.lists(step, max_size=6)), ("stream", draw(st.lists(keys)))]
 
 
+def restored(table: BroadcastTable, join: TableJoin, finished: bool) -> BroadcastTable:
+    """Return a new table of what another one dumps, in three parts."""
+    made = BroadcastTable(join, instance_context(operator_id="join"))
+    for part in range(3):
+        for batch in table.dump(np.arange(part, 1024, 3)):
+            made.load(batch)
+    if finished:
+        made.finish()
+    return made
+
+
 @settings(max_examples=250)
-@given(histories(), st.sampled_from(HOWS), st.booleans())
+@given(histories(), st.sampled_from(HOWS), st.booleans(), st.integers(0, 12))
 def test_rows_are_those_of_the_model(
-    history: tuple[tuple[str, ...], list[tuple[str, list[Any]]]], how: Any, small: bool
+    history: tuple[tuple[str, ...], list[tuple[str, list[Any]]]], how: Any, small: bool, moved: int
 ) -> None:
     types, batches = history
     stream = Schema.of(**columns_of(types, "a"), s="string", n="int64")
@@ -132,7 +143,9 @@ def test_rows_are_those_of_the_model(
             patch.setattr(broadcast_table, "_DEAD_ROWS_MIN", 1)
         table, model = BroadcastTable(join, instance_context(operator_id="join")), Model(how)
         number, finished = 0, False
-        for kind, given_rows in batches:
+        for step, (kind, given_rows) in enumerate(batches):
+            if step == moved:
+                table = restored(table, join, finished)
             if kind != "table" and not finished:
                 table.finish()
                 finished = True
@@ -161,6 +174,29 @@ def test_rows_are_those_of_the_model(
                 assert [(row["n"], row.get("m")) for row in found] == expected
                 assert all(row.get("t") == text_of(row.get("m")) for row in found)
     assert table.keys == sum(bool(rows) for rows in model.rows.values())
+
+
+def test_a_table_goes_back_to_a_seal() -> None:
+    join = TableJoin((("k", "k"),), how="left", right=Schema.of(k="int32", v="string"))
+    table = BroadcastTable(join, instance_context(operator_id="join"))
+    table.add(Batch.from_pydict({"k": [1, 1, 2], "v": ["a", "b", None]}, join.right))
+    table.finish()
+    rows = Batch.from_pydict({"k": [1, 2, 3]}, Schema.of(k="int32"))
+
+    def joined() -> dict[str, list[Any]]:
+        return Batch.concat(list(table.join(rows))).to_pydict()
+
+    before = joined()
+    assert before == {"k": [1, 1, 2, 3], "v": ["a", "b", None, None]}
+    table.seal(1)
+    table.change(Batch.from_pydict({"k": [1, 3], "v": ["c", "d"]}, join.right))
+    table.seal(2)
+    assert joined() == {"k": [1, 2, 3], "v": ["c", None, "d"]}
+    table.roll_back(1)
+    assert not table.loaded
+    table.finish()
+    assert joined() == before
+    table.release(1)
 
 
 def test_rows_keep_their_times_and_all_of_them_without_a_copy() -> None:

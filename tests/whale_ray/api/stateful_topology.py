@@ -61,9 +61,10 @@ _SQL: dict[str, str] = {
     "joined-intervals": """
         SELECT bid, ask FROM bids FULL JOIN asks ON k = key
             AND time - moment BETWEEN INTERVAL (-10) seconds AND INTERVAL 2 seconds""",
+    "looked-up": "SELECT bid, ask FROM bids LEFT JOIN asks ON k = key",
 }
 _KEPT: dict[str, tuple[str, ...]] = {"joined-windows": ("bid", "ask")}
-_KEPT["joined-intervals"] = _KEPT["joined-windows"]
+_KEPT["joined-intervals"] = _KEPT["looked-up"] = _KEPT["joined-windows"]
 
 
 class Streak(whale.KeyedProcess):
@@ -149,6 +150,9 @@ def build(parallelism: int) -> whale.Topology:
             within=whale.interval("-10 s", "2 s"),
             how="outer",
             **many,
+        ),
+        "looked-up": of_bids.join_table(
+            whale.sources.arrow(asks()), on={"k": "key"}, how="left", **many
         ),
         "once": of_asks.drop_duplicates("key", within="7 s", **many),
         "streaks": of_bids.filter(whale.col("k").is_not_null()).key_by("k").process(Streak, **many),
