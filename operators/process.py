@@ -28,7 +28,7 @@ from itertools import pairwise, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from ..configs.errors import Interrupted, UsageError, WhaleError
+from ..configs.errors import UsageError
 from .instance_context import InstanceContext
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def common_time(batch: Batch) -> int | None:
 
 def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
     """Call for every row, with the output's time set to the row's; raise RowFailure if it fails."""
-    from .rows import RowFailure, rows_of
+    from .rows import fail_at_row, rows_of
 
     index = 0
     times = repeat(None) if batch.times is None else iter(batch.times.tolist())
@@ -388,10 +388,8 @@ def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
             if (returned := call(row, out)) is not None:
                 check_nothing(call, returned)
             index += 1
-    except (WhaleError, Interrupted):
-        raise
-    except BaseException as error:
-        raise RowFailure.at(index, batch, error) from error
+    except BaseException as error:  # noqa: BLE001
+        fail_at_row(error, index, batch)
 
 
 def _each_merged_row(
@@ -401,7 +399,7 @@ def _each_merged_row(
     out: Output,
 ) -> None:
     """Call for every row of two inputs in their merge order, as `_each_row` does for one."""
-    from .rows import RowFailure, rows_of
+    from .rows import fail_at_row, rows_of
 
     rows = [rows_of(batch) for batch in batches]
     times = [repeat(None) if b.times is None else iter(b.times.tolist()) for b in batches]
@@ -413,10 +411,8 @@ def _each_merged_row(
             if (returned := calls[side](next(rows[side]), out)) is not None:
                 check_nothing(calls[side], returned)
             taken[side] += 1
-    except (WhaleError, Interrupted):
-        raise
-    except BaseException as error:
-        raise RowFailure.at(taken[side], batches[side], error) from error
+    except BaseException as error:  # noqa: BLE001
+        fail_at_row(error, taken[side], batches[side])
 
 
 def call_method(method: Callable[..., object], *arguments: object) -> None:

@@ -10,14 +10,14 @@ import difflib
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from ..configs.errors import Interrupted
+from ..configs.errors import Interrupted, UsageError, WhaleError
 
 if TYPE_CHECKING:
     from ..transport.wire.batch import Batch
 
-__all__ = ["Row", "RowFailure", "results_of", "rows_of"]
+__all__ = ["Row", "RowFailure", "fail_at", "fail_at_row", "results_of", "rows_of"]
 
 
 class Row(Mapping[str, Any]):
@@ -83,8 +83,8 @@ class RowFailure(Exception):  # noqa: N818 - it only transports the user's own e
     """A user's function raised for one row; `__cause__` is the user's exception.
 
     Attributes:
-        row_index: the row's number in the batch.
-        preview: the row as a short line.
+        row_index: the row's number in the batch; −1 if it was called for something else.
+        preview: the row, or what it was called for, as a short line.
     """
 
     def __init__(self, row_index: int, preview: str) -> None:
@@ -105,6 +105,31 @@ class RowFailure(Exception):  # noqa: N818 - it only transports the user's own e
             error.args = (_unknown(error.name, error.obj.keys()),)
             error.name = None  # or Python would add a suggestion of its own
         return cls(row_index, batch.preview(row_index))
+
+
+def fail_at_row(error: BaseException, row_index: int, batch: Batch) -> NoReturn:
+    """Raise from `error`, which a method of a process raised for a row of a batch.
+
+    Raises:
+        UsageError: it is one of whale-ray's own: now it names the row.
+        WhaleError: it is another one, or Interrupted: as it is.
+        RowFailure: it is anything else.
+    """
+    _fail(error, RowFailure.at(row_index, batch, error))
+
+
+def fail_at(error: BaseException, called_for: str) -> NoReturn:
+    """Raise from `error` as `fail_at_row`, with what the method was called for in words."""
+    _fail(error, RowFailure(-1, called_for))
+
+
+def _fail(error: BaseException, failure: RowFailure) -> NoReturn:
+    if isinstance(error, UsageError):
+        msg = f"{error}; input: {failure.preview}"
+        raise type(error)(msg) from error
+    if isinstance(error, (WhaleError, Interrupted)):
+        raise error
+    raise failure from error
 
 
 def rows_of(batch: Batch) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ...transport.wire.types import Schema
 from .handles import Handle
-from .keyed_state import KeyedState, OnTimer
+from .keyed_state import KeyedState, TimerCall
 from .translation import DONE, FIRE, Translation
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ class CompiledRows:
         batch: Batch,
         slots: npt.NDArray[np.int64],
         in_order: bool,
-        on_timer: OnTimer,
-        out: Output,
-        bind: Any,
+        call: TimerCall,
     ) -> None:
         """Call the loop for the rows of a batch.
 
@@ -77,9 +75,8 @@ class CompiledRows:
             batch: the rows.
             slots: the record of each row's key.
             in_order: whether timers of event time fire before a later row of their key.
-            on_timer: what they call.
-            out: receives what is emitted.
-            bind: is told the row whose key a timer that fires belongs to.
+            call: what they do; it is told the number of the row whose key they belong to, and its
+                output receives what the rows emit, too.
 
         Raises:
             UsageError: a value left its type, or a column has nulls.
@@ -97,7 +94,7 @@ class CompiledRows:
             start, count, reason = self._call(
                 start, slots, times, limits, emitted, columns, tuple(outputs.values())
             )
-            self._emit(batch, emitted[:count], outputs, out)
+            self._emit(batch, emitted[:count], outputs, call.out)
             if reason >= 0:
                 name = list(self._state.handles)[reason]
                 kind = self._state.handles[name].declaration.type
@@ -106,8 +103,8 @@ class CompiledRows:
                 raise UsageError(msg)
             if reason == FIRE:
                 self._state.cursor[0] = int(slots[start])
-                bind(start)
-                self._state.fire_before(int(slots[start]), int(times[start]), on_timer, out)
+                call.bind(start)
+                self._state.fire_before(int(slots[start]), int(times[start]), call)
 
     def _call(
         self,

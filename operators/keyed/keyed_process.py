@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ...configs.errors import Interrupted, TopologyError, UsageError, WhaleError
+from ...configs.errors import TopologyError, UsageError
 from ...state.declarations import StateDeclaration
 from ..process import CoProcess, InstanceContext, Output, Process, call_method, check_nothing
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..rows import Row
     from .compiled_rows import CompiledRows
     from .handles import TimerHandle
-    from .keyed_state import KeyedState
+    from .keyed_state import KeyedState, TimerCall
     from .translation import Translation
 
     Slots = npt.NDArray[np.int64]
@@ -71,6 +71,7 @@ class Keyed:
     """The row whose key is the one at hand; of a timer its key."""
     _key_of: object = _NO_ROW
     """What `_key` is the key of: it is only made if it is read."""
+    _input_ended = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -162,21 +163,31 @@ class Keyed:
         self._fire("processing", now_ns, out)
 
     def close(self, out: Output) -> None:
-        """Let all timers fire that are still set: those of event time, then the others.
-
-        A timer that sets itself again fires up to the latest time for which its key had a timer: a
-        heartbeat would go on for ever.
-        """
-        end_ns = (1 << 63) - 1
-        self._fire("event", end_ns, out, at_end=True)
-        self._fire("processing", end_ns, out, at_end=True)
-
-    def _fire(self, clock: str, until_ns: int, out: Output, *, at_end: bool = False) -> None:
+        """Let all timers fire that are still set: those of event time, then the others."""
+        self._input_ended = True
         if self._state is not None:
-            self._state.fire(clock, until_ns, self._call_timer, out, self._bind, at_end=at_end)
+            self._state.fire_all(self._timer_call(out))
 
-    def _call_timer(self, timer: TimerHandle, out: Output) -> None:
-        call_method(self.on_timer, timer, out)
+    @property
+    def input_ended(self) -> bool:
+        """Whether the input has ended, so that `on_timer` is called for what is still set.
+
+        Timers of event time that it sets then still fire, those of processing time do not. One that
+        sets itself again and again, as a heartbeat does, asks here whether to go on.
+        """
+        return self._input_ended
+
+    def _fire(self, clock: str, until_ns: int, out: Output) -> None:
+        if self._state is not None:
+            self._state.fire(clock, until_ns, self._timer_call(out))
+
+    def _timer_call(self, out: Output) -> TimerCall:
+        from .keyed_state import TimerCall
+
+        def on_timer(timer: TimerHandle, out: Output) -> None:
+            call_method(self.on_timer, timer, out)
+
+        return TimerCall(on_timer, out, self._bind)
 
     def _bind(self, values: Any) -> None:
         key = self._known().key_of(values)
@@ -225,6 +236,7 @@ class Keyed:
         times = repeat(None) if batch.times is None else batch.times.tolist()
         in_order = bool(names) and context.in_event_time_order
         set_for = state.event_times if in_order and state is not None else []
+        timer_call = self._timer_call(out) if set_for else None
         moment = None if state is None else state.moment_of_rows
         own = vars(self)
         for slot, time_ns, row in zip(slots, times, rows_of(batch), strict=False):
@@ -232,15 +244,15 @@ class Keyed:
             own["_key_names"], own["_at_hand"] = names, row
             if time_ns is not None:
                 for timer_times in set_for:
-                    if timer_times[slot] < time_ns:
-                        self._known().fire_before(slot, time_ns, self._call_timer, out)
+                    if timer_times[slot] < time_ns and timer_call is not None:
+                        self._known().fire_before(slot, time_ns, timer_call)
                 out.time_ns = time_ns
                 if moment is not None:
                     moment.read_ns = moment.write_ns = time_ns
             yield row
 
     def _each_bound_row(self, call: Any, batch: Batch, port: int, out: Output) -> None:
-        from ..rows import RowFailure
+        from ..rows import fail_at_row
 
         taken = 0
         try:
@@ -248,10 +260,8 @@ class Keyed:
                 if (returned := call(row, out)) is not None:
                     check_nothing(call, returned)
                 taken += 1
-        except (WhaleError, Interrupted):
-            raise
-        except BaseException as error:
-            raise RowFailure.at(taken, batch, error) from error
+        except BaseException as error:  # noqa: BLE001
+            fail_at_row(error, taken, batch)
 
 
 class KeyedProcess(Keyed, Process):
@@ -278,7 +288,7 @@ class KeyedProcess(Keyed, Process):
     A key whose values are all initial takes no memory. A timer of event time fires once all rows
     up to its time have come, and before the next row of its key, if rows come in event-time order;
     else, and in the column form, with the watermark. At the end of the input, all that are set
-    fire; one that is set again then fires only up to the latest of these times.
+    fire, and those of event time that they set, see `input_ended`.
     """
 
     def slots(self, batch: Batch) -> Slots:
@@ -324,7 +334,8 @@ class KeyedProcess(Keyed, Process):
             self._bind([column.to_pylist()[0] for column in one.columns])
 
         in_order = context.in_event_time_order
-        self._compiled.run(batch, slots, in_order, self._call_timer, out, bind)
+        call = self._timer_call(out)._replace(bind=bind)
+        self._compiled.run(batch, slots, in_order, call)
 
     @classmethod
     def missing(cls) -> str | None:
@@ -370,7 +381,7 @@ class KeyedCoProcess(Keyed, CoProcess):
         self._each_merged(left, right, order.tolist(), out)
 
     def _each_merged(self, left: Batch, right: Batch, order: Sequence[bool], out: Output) -> None:
-        from ..rows import RowFailure
+        from ..rows import fail_at_row
 
         batches, calls = (left, right), (self.on_left_row, self.on_right_row)
         # The records of both are looked up before the first row: rows of one bind their own.
@@ -386,10 +397,8 @@ class KeyedCoProcess(Keyed, CoProcess):
                 if (returned := calls[side](row, out)) is not None:
                     check_nothing(calls[side], returned)
                 taken[side] += 1
-        except (WhaleError, Interrupted):
-            raise
-        except BaseException as error:
-            raise RowFailure.at(taken[side], batches[side], error) from error
+        except BaseException as error:  # noqa: BLE001
+            fail_at_row(error, taken[side], batches[side])
 
     @classmethod
     def missing(cls) -> str | None:

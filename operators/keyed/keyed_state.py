@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,35 @@ from ...state.keys import hash_keys
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
+from ..rows import fail_at
 from .entries import EntriesHandle, ListHandle, MapHandle, id_field
 from .expiry import Moment, expiring, expiry_fields, ttl_ns_of
 from .handles import Cursor, Handle, TimerHandle, class_of, queued_field
+from .timer_chain import FIRED_AT_THE_END_MAX, TimerChain
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext, Output
 
-__all__ = ["KeyedState"]
+__all__ = ["KeyedState", "TimerCall"]
 
 Slots = npt.NDArray[np.int64]
-OnTimer = Callable[[TimerHandle, "Output"], object]
+
+_END_NS = (1 << 63) - 1
+
+
+class TimerCall(NamedTuple):
+    """What to do when a timer fires.
+
+    Attributes:
+        on_timer: the user's method.
+        out: receives what it emits.
+        bind: is told the key before the call.
+    """
+
+    on_timer: Callable[[TimerHandle, Output], object]
+    out: Output
+    bind: Callable[[Any], None]
 
 
 class KeyedState:
@@ -173,44 +190,54 @@ class KeyedState:
                 times.append(ends_ns if clock == self.ttl_clock else 0)
         return min(times, default=None)
 
-    def fire(
-        self,
-        clock: str,
-        until_ns: int,
-        on_timer: OnTimer,
-        out: Output,
-        bind: Callable[[Any], None],
-        *,
-        at_end: bool = False,
-    ) -> None:
+    def fire(self, clock: str, until_ns: int, call: TimerCall) -> None:
         """Call `on_timer` for all timers up to a time, in order of time, then declaration, hash.
 
         Args:
             clock: "event" or "processing".
             until_ns: the watermark, or what the clock shows.
-            on_timer: the user's method.
-            out: receives what it emits; its time is set to that of each timer of event time.
-            bind: is told each key before the call.
-            at_end: whether the input has ended: then a timer that `on_timer` sets again fires
-                only up to the latest time for which the key had a timer, so that this ends.
+            call: what to call; the time of its output is set to that of each timer of event time.
         """
         self.settle()
-        due = self._due(clock, until_ns)
-        self._fire_due(due, clock, until_ns, on_timer, out, bind, at_end=at_end)
-        if clock == self.ttl_clock and not at_end:
+        self._fire_due(self._due(clock, until_ns), clock, until_ns, call, TimerChain())
+        if clock == self.ttl_clock:
             self._freed_until_ns = max(self._freed_until_ns, until_ns)
         self.settle()
+
+    def fire_all(self, call: TimerCall) -> None:
+        """Call `on_timer` for all timers that are set, as no row follows.
+
+        Those of event time go on while `on_timer` sets others: in order of time up to the latest
+        one that was set, then key by key, so that one that goes on for ever is found at its first
+        key. Those of processing time fire once: the time of others does not come.
+        """
+        self._fire_all_of_event_time(call)
+        self.settle()
+        due = self._due("processing", _END_NS)
+        self._fire_due(due, "processing", _END_NS, call, TimerChain(once=True))
+        self.settle()
+        self._fire_all_of_event_time(call)
+        self.settle()
+
+    def _fire_all_of_event_time(self, call: TimerCall) -> None:
+        self.settle()
+        due = self._due("event", _END_NS)
+        if due:
+            self._fire_due(due, "event", due[-1][0], call, TimerChain())
+        self.settle()
+        by_key: dict[int, list[tuple[int, int, int, int]]] = {}
+        for one in self._due("event", _END_NS):
+            by_key.setdefault(one[-1], []).append(one)
+        for due in by_key.values():
+            self._fire_due(due, "event", _END_NS, call, TimerChain(FIRED_AT_THE_END_MAX))
 
     def _fire_due(
         self,
         due: list[tuple[int, int, int, int]],
         clock: str,
         until_ns: int,
-        on_timer: OnTimer,
-        out: Output,
-        bind: Callable[[Any], None],
-        *,
-        at_end: bool,
+        call: TimerCall,
+        chain: TimerChain,
     ) -> None:
         if not due:
             return
@@ -218,57 +245,57 @@ class KeyedState:
         columns = [column.to_pylist() for column in self.store.keys_of(slots).columns]
         keys = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True))
         same_clock = [n for n, t in enumerate(self._timers) if t.declaration.clock == clock]
-        fired: set[tuple[int, int]] = set()
-        latest_ns = {slot: time_ns for time_ns, _, _, slot in due}  # due is sorted by time
         while due:
             time_ns, which, hashed, slot = heapq.heappop(due)
             if self._times[which][slot] != time_ns:  # moved or cleared meanwhile
                 continue
-            if at_end:
-                fired.add((which, slot))
             self.cursor[0] = slot
-            bind(keys[slot])
-            self._fire_one(which, slot, on_timer, out)
+            call.bind(keys[slot])
+            self._fire_one(which, slot, call, chain)
             for other in same_clock:
                 again_ns = self._times[other][slot]
-                if again_ns == NO_TIME or again_ns > until_ns:
-                    continue
-                if again_ns <= latest_ns[slot] or (other, slot) not in fired:
+                if again_ns != NO_TIME and again_ns <= until_ns and chain.goes_on(other, slot):
                     heapq.heappush(due, (again_ns, other, hashed, slot))
         self._touched.append(slots)
 
-    def fire_before(self, slot: int, time_ns: int, on_timer: OnTimer, out: Output) -> None:
+    def fire_before(self, slot: int, time_ns: int, call: TimerCall) -> None:
         """Call `on_timer` for the timers of event time of the key at hand that come before a row.
 
         For rows in event-time order: so it does not matter in which batches they come.
         """
+        chain = TimerChain()
         while True:
             earliest_ns, which = min((self._times[one][slot], one) for one in self._of_event_time)
             if earliest_ns >= time_ns:
                 return
-            self._fire_one(which, slot, on_timer, out)
+            self._fire_one(which, slot, call, chain)
 
-    def _fire_one(self, which: int, slot: int, on_timer: OnTimer, out: Output) -> None:
-        """Unset a timer and call `on_timer`.
+    def _fire_one(self, which: int, slot: int, call: TimerCall, chain: TimerChain) -> None:
+        """Unset a timer and call `on_timer`; an error names the timer and its key.
 
         Raises:
-            UsageError: it set itself to the same time or an earlier one, and would fire for ever.
+            UsageError: it would fire for ever.
+            RowFailure: `on_timer` raised.
         """
         timer, times = self._timers[which], self._times[which]
         time_ns = times[slot]
         times[slot] = NO_TIME
         if timer.declaration.clock == "event":
-            out.time_ns = time_ns
+            call.out.time_ns = time_ns
         if timer.declaration.clock == self.ttl_clock:
             now_ns = max(time_ns, self._freed_until_ns)
             self.moment.set(now_ns, now_ns)
-        on_timer(timer, out)
-        if times[slot] <= time_ns:
-            msg = (
-                f"timer {timer.name!r} set itself in on_timer to a time that is not after the one"
-                " at which it fired, so it would fire for ever"
-            )
+        if (problem := chain.note(which, slot, time_ns)) is not None:
+            msg = f"{self._described(timer, slot)}: {problem}"
             raise UsageError(msg)
+        try:
+            call.on_timer(timer, call.out)
+        except BaseException as error:  # noqa: BLE001
+            fail_at(error, self._described(timer, slot))
+
+    def _described(self, timer: TimerHandle, slot: int) -> str:
+        key = self.store.keys_of(np.array([slot], np.int64)).preview(0)
+        return f"timer {timer.name!r} of key {key}"
 
     def _due(self, clock: str, until_ns: int) -> list[tuple[int, int, int, int]]:
         """Return the timers to fire, sorted: time in ns, which timer, hash of the key, slot."""

@@ -218,7 +218,7 @@ def test_a_value_returned_by_a_method_is_refused(
         operator.on_batch(_batch([1], times), Collected())
     assert str(caught.value) == (
         f"Answers.on_row returned {what}, which is not used: emit rows with"
-        " out.emit_row(column=value, …), and return nothing"
+        " out.emit_row(column=value, …), and return nothing; input: {n=1}"
     )
 
 

@@ -77,7 +77,7 @@ def test_wrong_values_are_named(do: Any, message: str) -> None:
     Small.do = do
     with pytest.raises(UsageError) as caught:
         feed(opened(Small), [{"k": 1}])
-    assert str(caught.value) == message
+    assert str(caught.value) == f"{message}; input: {{k=1}}"
 
 
 def test_state_belongs_to_a_key() -> None:
