@@ -388,7 +388,7 @@ def _each_row(call: RowCall, batch: Batch, out: Output) -> None:
             if (returned := call(row, out)) is not None:
                 check_nothing(call, returned)
             index += 1
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001  # it is raised again
         fail_at_row(error, index, batch)
 
 
@@ -411,7 +411,7 @@ def _each_merged_row(
             if (returned := calls[side](next(rows[side]), out)) is not None:
                 check_nothing(calls[side], returned)
             taken[side] += 1
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001  # it is raised again
         fail_at_row(error, taken[side], batches[side])
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ..configs.errors import StateFullError
 from .heap import HeapChunk
-from .log import Chunk
+from .index import FREE, LIVE, NEXT, SEGMENT, STOP
+from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Chunk, ChunkLog
+
+__all__ = ["Cleared", "Extent", "RecordChunks"]
 
 
 @dataclass
@@ -31,3 +36,109 @@ class Cleared:
     at: npt.NDArray[np.int64]
     extents: list[Extent]
     heap: list[HeapChunk]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+        chunks = [extent.chunk for extent in self.extents] + [chunk for _, chunk in self.heap]
+        return self.buckets.nbytes + sum(chunk.size for chunk in chunks)
+
+
+class RecordChunks:
+    """The chunks of a store's records in the order in which they were opened: the last is the tail.
+
+    Args:
+        log: the memory of the store.
+        at: where the store stands, see `index`. The words `NEXT`, `STOP` and `FREE` are the tail's.
+        record_bytes: the width of a record.
+        records_max: how many records the log has room for.
+        name: the id of the operator whose state it is.
+    """
+
+    def __init__(
+        self,
+        log: ChunkLog,
+        at: npt.NDArray[np.int64],
+        record_bytes: int,
+        records_max: int,
+        name: str,
+    ) -> None:
+        self._log, self._at, self._name = log, at.data, name
+        self._record_bytes, self.records_max = record_bytes, records_max
+        self._extents: list[Extent] = []
+        self._next_chunk_bytes = CHUNK_BYTES_MIN
+
+    def __iter__(self) -> Iterator[Extent]:
+        """Return an iterator over the records of each chunk; those of the tail are up to date."""
+        self._note_tail()
+        return iter(self._extents)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that they take."""
+        return sum(extent.chunk.size for extent in self._extents)
+
+    def open_chunk(self) -> None:
+        """Open a new tail.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up, or there are too many records.
+        """
+        self.close_tail()
+        size, keys = self._record_bytes, self._at[LIVE]
+        chunk = self._log.take(max(self._next_chunk_bytes, 4 * size), self._at[SEGMENT], keys)
+        self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
+        first, stop = -(-chunk.start // size), chunk.stop // size
+        if stop > self.records_max:
+            self._log.free(chunk)
+            msg = (
+                f"operator {self._name!r}: its state of {keys:,} keys on one worker reaches"
+                f" the limit of {self.records_max:,} records: run more workers"
+            )
+            raise StateFullError(msg)
+        self._extents.append(Extent(chunk, self._at[SEGMENT], first, first))
+        self._at[NEXT], self._at[STOP] = first, stop
+
+    def close_tail(self) -> None:
+        """End the chunk of the tail, and forget its free records: they stay unused."""
+        self._note_tail()
+        self._at[NEXT] = self._at[STOP] = self._at[FREE] = 0
+
+    def free(self, is_freed: Callable[[int], bool]) -> None:
+        """Free the chunks of some segments."""
+        self._free(lambda extent: is_freed(extent.segment))
+
+    def free_dead(self, segment: int) -> None:
+        """Free the chunks up to a segment in which no record is alive."""
+
+        def is_dead(extent: Extent) -> bool:
+            granules = slice(
+                extent.chunk.start // CHUNK_BYTES_MIN, extent.chunk.stop // CHUNK_BYTES_MIN
+            )
+            dead = int(self._log.dead[granules].sum())
+            return extent.segment <= segment and dead == extent.stop - extent.first
+
+        self._free(is_dead)
+
+    def put_aside(self) -> list[Extent]:
+        """Return the chunks, which are the caller's now, and begin without any."""
+        extents, self._extents = self._extents, []
+        self._next_chunk_bytes = CHUNK_BYTES_MIN
+        return extents
+
+    def take_back(self, extents: list[Extent]) -> None:
+        """Go on with chunks that were put aside."""
+        self._extents = extents
+
+    def _note_tail(self) -> None:
+        if self._extents and self._at[STOP]:
+            self._extents[-1].stop = self._at[NEXT]
+
+    def _free(self, is_freed: Callable[[Extent], bool]) -> None:
+        kept = []
+        for extent in self._extents:
+            if is_freed(extent):
+                self._log.free(extent.chunk)
+            else:
+                kept.append(extent)
+        self._extents = kept

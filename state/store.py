@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import StateFullError
 from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType
@@ -26,10 +25,10 @@ from . import history, index, values
 from .budget import StateBudget
 from .heap import ValueHeap
 from .keys import hash_words, virtual_node_of
-from .log import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ChunkLog
+from .log import ChunkLog
 from .node_transfer import export_nodes, import_nodes
-from .records import RecordLayout, column_of_references, text_words
-from .segments import Cleared, Extent
+from .records import OneKey, RecordLayout, column_of_references, text_words
+from .segments import Cleared, RecordChunks
 
 __all__ = ["KeyedStore"]
 
@@ -38,18 +37,6 @@ Hashes = npt.NDArray[np.uint64]
 
 _BUCKETS_MIN = 64
 _NO_NULLS = np.empty(0, np.uint32)
-
-
-class _OneKey:
-    """Room for one key of integers, and for its hash and record."""
-
-    def __init__(self, columns: int) -> None:
-        self.words = np.empty((1, columns), np.uint64)
-        self.address = int(self.words.ctypes.data)
-        self.cells = self.words[0].view(np.int64).data
-        self.hashes = np.empty(1, np.uint64)
-        self.slots = np.empty(1, np.int64)
-        self.slot = self.slots.data
 
 
 class KeyedStore:
@@ -97,7 +84,8 @@ class KeyedStore:
         self._at = np.zeros(index.AT_WORDS, np.int64)
         self._at[index.SEGMENT] = 1
         self.heap = ValueHeap(self._log, self._at)
-        self._one = _OneKey(layout.fixed_words)
+        self._chunks = RecordChunks(self._log, self._at, size, count, name)
+        self._one = OneKey(layout.fixed_words)
         self._seals: list[tuple[int, int]] = []
         self._settled = 0
         self._cleared: list[Cleared] = []
@@ -135,13 +123,8 @@ class KeyedStore:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the store takes: chunks and index."""
-        chunks = [extent.chunk for extent in self._extents]
-        chunks += [chunk for _, chunk in self.heap.chunks]
-        for cleared in self._cleared:
-            chunks += [extent.chunk for extent in cleared.extents]
-            chunks += [chunk for _, chunk in cleared.heap]
-        tables = [self._buckets, *(cleared.buckets for cleared in self._cleared)]
-        return sum(chunk.size for chunk in chunks) + sum(table.nbytes for table in tables)
+        now = self._chunks.nbytes + self.heap.nbytes + self._buckets.nbytes
+        return now + sum(cleared.nbytes for cleared in self._cleared)
 
     def slots(self, hashes: Hashes, keys: Batch) -> Slots:
         """Return the record of each key, in the tail; absent keys get a new one.
@@ -263,19 +246,19 @@ class KeyedStore:
         """
         if self._seals:
             self._cut(self._seals[-1][1])
-            self._drop_extents(lambda segment: segment > self._seals[-1][1])
+            self._free(lambda segment: segment > self._seals[-1][1])
             self._cleared.append(
                 Cleared(
                     self._seals[-1][1],
                     self._buckets,
                     self._ranks,
                     self._at.copy(),
-                    self._extents,
+                    self._chunks.put_aside(),
                     self.heap.put_aside(),
                 )
             )
         else:
-            self._drop_extents(lambda _: True)
+            self._free(lambda _: True)
             self._log.discharge(self._buckets.nbytes)
         self._start_empty()
 
@@ -337,9 +320,7 @@ class KeyedStore:
             self.heap.compact(nbytes, self._move_values)
 
     def _move_values(self) -> None:
-        if self._extents:
-            self._extents[-1].stop = int(self._at[index.NEXT])
-        for extent in self._extents:
+        for extent in self._chunks:
             values.move_values(
                 self._place, self._at, self.layout.heap_words, extent.first, extent.stop
             )
@@ -355,7 +336,7 @@ class KeyedStore:
         if self._seals and epoch <= self._seals[-1][0]:
             msg = f"epoch {epoch} after epoch {self._seals[-1][0]}"
             raise ValueError(msg)
-        self._close_tail()
+        self._chunks.close_tail()
         self._seals.append((epoch, int(self._at[index.SEGMENT])))
         self._at[index.SEGMENT] += 1
 
@@ -371,7 +352,7 @@ class KeyedStore:
         while self._cleared and self._cleared[-1].segment >= segment:
             self._restore(self._cleared.pop())
         self._cut(segment)
-        self._drop_extents(lambda later: later > segment)
+        self._free(lambda later: later > segment)
         self._seals = [seal for seal in self._seals if seal[1] <= segment]
         self._at[index.SEGMENT] = segment + 1
 
@@ -396,7 +377,7 @@ class KeyedStore:
         self._cleared = kept
         if kept:  # its records are not reached by this index
             return
-        for extent in self._extents:
+        for extent in self._chunks:
             if self._settled < extent.segment <= segment:
                 history.settle(
                     self._place,
@@ -408,7 +389,7 @@ class KeyedStore:
                     extent.stop,
                 )
         self._settled = segment
-        self._free_dead(segment)
+        self._chunks.free_dead(segment)
 
     # -- virtual nodes ------------------------------------------------------------------------
 
@@ -441,9 +422,8 @@ class KeyedStore:
         segment = self._at[index.SEGMENT]
         self._at[:] = 0
         self._at[index.SEGMENT] = segment
-        self._extents: list[Extent] = []
+        self._chunks.put_aside()
         self.heap.put_aside()
-        self._next_chunk_bytes = CHUNK_BYTES_MIN
         self._buckets = np.zeros(0, np.uint64)
         self._ranks = np.full(self._virtual_nodes, -1, np.int32)
         self._grow_index(_BUCKETS_MIN)
@@ -459,7 +439,7 @@ class KeyedStore:
             reason, row = divmod(-1 - result, index.ROWS_MAX)
             match reason:
                 case index.CHUNK:
-                    self._open_chunk()
+                    self._chunks.open_chunk()
                 case index.HEAP:
                     self._make_room(int(self._at[index.NEED]))
                 case index.GROW:
@@ -467,30 +447,6 @@ class KeyedStore:
                 case _:
                     assert hashes is not None
                     self._see_nodes(hashes[row:])
-
-    def _open_chunk(self) -> None:
-        self._close_tail()
-        size = self.layout.dtype.itemsize
-        segment = int(self._at[index.SEGMENT])
-        wanted = max(self._next_chunk_bytes, 4 * size)
-        chunk = self._log.take(wanted, segment, len(self))
-        self._next_chunk_bytes = min(2 * self._next_chunk_bytes, CHUNK_BYTES_MAX)
-        first, stop = -(-chunk.start // size), chunk.stop // size
-        if stop > len(self.records):
-            self._log.free(chunk)
-            msg = (
-                f"operator {self._name!r}: its state of {len(self):,} keys on one worker reaches"
-                f" the limit of {len(self.records):,} records: run more workers"
-            )
-            raise StateFullError(msg)
-        self._extents.append(Extent(chunk, segment, first, first))
-        self._at[index.NEXT], self._at[index.STOP] = first, stop
-
-    def _close_tail(self) -> None:
-        """End the chunk of the tail, and forget its free records: they stay unused."""
-        if self._extents and self._at[index.STOP]:
-            self._extents[-1].stop = int(self._at[index.NEXT])
-        self._at[index.NEXT] = self._at[index.STOP] = self._at[index.FREE] = 0
 
     def _see_nodes(self, hashes: Hashes) -> None:
         """Give the virtual nodes of these hashes buckets of their own."""
@@ -521,39 +477,22 @@ class KeyedStore:
 
     def _cut(self, segment: int) -> None:
         """Let the index forget all records behind a segment, the newest segment first."""
-        self._close_tail()
-        later = [extent for extent in self._extents if extent.segment > segment]
+        self._chunks.close_tail()
+        later = [extent for extent in self._chunks if extent.segment > segment]
         for extent in sorted(later, key=lambda extent: -extent.segment):
             history.undo(
                 self._place, self._at, self._buckets, self._ranks, extent.first, extent.stop
             )
 
-    def _drop_extents(self, is_dropped: Callable[[int], bool]) -> None:
-        """Free the chunks of some segments."""
-        for extent in self._extents:
-            if is_dropped(extent.segment):
-                self._log.free(extent.chunk)
-        self._extents = [extent for extent in self._extents if not is_dropped(extent.segment)]
-        self.heap.free(is_dropped)
+    def _free(self, is_freed: Callable[[int], bool]) -> None:
+        """Free what lies in some segments."""
+        self._chunks.free(is_freed)
+        self.heap.free(is_freed)
 
     def _restore(self, cleared: Cleared) -> None:
-        self._drop_extents(lambda _: True)
+        self._free(lambda _: True)
         self._log.discharge(self._buckets.nbytes)
         self._buckets, self._ranks = cleared.buckets, cleared.ranks
-        self._extents, self.heap.chunks = cleared.extents, cleared.heap
+        self._chunks.take_back(cleared.extents)
+        self.heap.chunks = cleared.heap
         self._at[:] = cleared.at
-
-    def _free_dead(self, segment: int) -> None:
-        """Free the chunks up to a segment in which no record is alive."""
-        kept = []
-        for extent in self._extents:
-            first, stop = (
-                extent.chunk.start // CHUNK_BYTES_MIN,
-                extent.chunk.stop // CHUNK_BYTES_MIN,
-            )
-            dead = int(self._log.dead[first:stop].sum())
-            if extent.segment <= segment and dead == extent.stop - extent.first:
-                self._log.free(extent.chunk)
-            else:
-                kept.append(extent)
-        self._extents = kept

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accumulator",
-    "GroupedRows",
     "OutOfRange",
     "SetField",
+    "SlottedRows",
     "State",
     "StateField",
     "merged_objects",
@@ -70,7 +70,7 @@ class SetField:
     types: tuple[DataType, ...]
 
 
-class GroupedRows(NamedTuple):
+class SlottedRows(NamedTuple):
     """Rows as an accumulator takes them.
 
     Attributes:
@@ -114,7 +114,7 @@ class Accumulator(ABC):
     output: DataType
 
     @abstractmethod
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """Add rows to their groups.
 
         Raises:

@@ -14,9 +14,9 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Field, Schema
 from .accumulator import (
     Accumulator,
-    GroupedRows,
     SetField,
     Slots,
+    SlottedRows,
     State,
     StateField,
     validity_of,
@@ -40,7 +40,7 @@ class ExactDistinct(Accumulator):
     def __init__(self, types: tuple[DataType, ...]) -> None:
         self.sets = (SetField("values", types),)
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         sets: Any = state["values"]
         sets.add(rows.slots, rows.columns)
@@ -76,7 +76,7 @@ class ApproximateDistinct(Accumulator):
         registers = np.dtype((np.uint8, (1 << self._index_bits,)))
         self.fields = (StateField("registers", registers),)
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         (values,) = rows.columns
         hashes, _ = hash_keys(Batch(self._schema, [values]), ("value",))

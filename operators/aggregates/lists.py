@@ -16,9 +16,9 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .accumulator import (
     Accumulator,
-    GroupedRows,
     OutOfRange,
     Slots,
+    SlottedRows,
     State,
     StateField,
     merged_objects,
@@ -38,7 +38,7 @@ class CollectList(Accumulator):
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         slots, values = rows.slots.tolist(), rows.columns[0].to_pylist()
         times = [0] * len(slots) if rows.times is None else rows.times.tolist()

@@ -8,8 +8,8 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .accumulator import (
     Accumulator,
-    GroupedRows,
     Slots,
+    SlottedRows,
     State,
     StateField,
     numbers_of,
@@ -41,7 +41,7 @@ class Moments(Accumulator):
         self._sample = sample
         self._root = root
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         (values,) = rows.columns
         add_moments(*self.arrays(state), rows.slots, numbers_of(values), validity_of(values))

@@ -17,8 +17,8 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .accumulator import (
     Accumulator,
-    GroupedRows,
     Slots,
+    SlottedRows,
     State,
     StateField,
     merged_objects,
@@ -116,7 +116,7 @@ class ApproximatePercentile(Accumulator):
         self._percentage = percentage
         self._capacity = _BUFFER_PER_ACCURACY * accuracy
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         (values,) = rows.columns
         data, slots = values.data, rows.slots

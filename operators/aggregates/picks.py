@@ -15,8 +15,8 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .accumulator import (
     Accumulator,
-    GroupedRows,
     Slots,
+    SlottedRows,
     State,
     StateField,
     numbers_of,
@@ -66,7 +66,7 @@ class Pick(Accumulator):
             fields += [StateField("value", _dtype(value)), StateField("null", _FLAG)]
         self.fields = tuple(fields)
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         slots, columns, times = rows
         valid = validity_of(columns[0]) if self._ignore_nulls else _ALL

@@ -16,9 +16,9 @@ from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
 from .accumulator import (
     Accumulator,
-    GroupedRows,
     OutOfRange,
     Slots,
+    SlottedRows,
     State,
     StateField,
     numbers_of,
@@ -48,7 +48,7 @@ class Count(Accumulator):
     fields = (_COUNT,)
     output = _INT64
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         validity = validity_of(rows.columns[0]) if rows.columns else np.empty(0, np.bool_)
         count_rows(state["count"], rows.slots, validity)
@@ -84,7 +84,7 @@ class IntegerTotal(_Wide):
         self._mean = mean
         self.output = _FLOAT64 if mean else _INT64
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         (values,) = rows.columns
         fields = (state["low"], state["high"], state["count"])
@@ -119,7 +119,7 @@ class DecimalTotal(_Wide):
             f"decimal128({precision}, {min(_DIGITS_MAX, kind.scale + scale)})"
         )
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         (values,) = rows.columns
         halves = values.data.view(np.int64).reshape(-1, 2)
@@ -166,7 +166,7 @@ class FloatTotal(Accumulator):
     def __init__(self, mean: bool) -> None:
         self._mean = mean
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         (values,) = rows.columns
         add_floats(*self.arrays(state), rows.slots, numbers_of(values), validity_of(values))

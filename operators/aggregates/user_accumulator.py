@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...configs.errors import ExpressionError, InputError, UsageError
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, as_type
-from .accumulator import Accumulator, GroupedRows, Slots, State, StateField
+from .accumulator import Accumulator, Slots, SlottedRows, State, StateField
 from .user_defined import AggregateFunction
 
 __all__ = ["UserAccumulator"]
@@ -33,7 +33,7 @@ class UserAccumulator(Accumulator):
             for name, kind in function.state.items()
         )
 
-    def update(self, state: State, rows: GroupedRows) -> None:
+    def update(self, state: State, rows: SlottedRows) -> None:
         """See `Accumulator.update`."""
         slots, columns, _ = rows
         validity = columns[0].validity

@@ -260,7 +260,7 @@ class Keyed:
                 if (returned := call(row, out)) is not None:
                     check_nothing(call, returned)
                 taken += 1
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  # it is raised again
             fail_at_row(error, taken, batch)
 
 
@@ -397,7 +397,7 @@ class KeyedCoProcess(Keyed, CoProcess):
                 if (returned := calls[side](row, out)) is not None:
                     check_nothing(calls[side], returned)
                 taken[side] += 1
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  # it is raised again
             fail_at_row(error, taken[side], batches[side])
 
     @classmethod

@@ -290,7 +290,7 @@ class KeyedState:
             raise UsageError(msg)
         try:
             call.on_timer(timer, call.out)
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  # it is raised again
             fail_at(error, self._described(timer, slot))
 
     def _described(self, timer: TimerHandle, slot: int) -> str:

@@ -21,7 +21,7 @@ from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...transport.wire.column import Column
 from ...transport.wire.types import DataType
-from ..aggregates.accumulator import Accumulator, GroupedRows, OutOfRange, State
+from ..aggregates.accumulator import Accumulator, OutOfRange, SlottedRows, State
 from .slot_cache import SlotCache
 from .slot_objects import SlotObjects
 from .value_sets import ValueSets
@@ -216,7 +216,7 @@ class GroupState:
         for number, columns in enumerate(inputs):
             accumulator = self._kept[number].accumulator
             with _numbered(number), self._charging(number, slots):
-                accumulator.update(self.state(number), GroupedRows(slots, columns, times))
+                accumulator.update(self.state(number), SlottedRows(slots, columns, times))
 
     def merge(self, slots: Int64s, other: GroupState, other_slots: Int64s) -> None:
         """Add groups of another state with the same accumulators; raise as `update`."""
