@@ -27,7 +27,15 @@ import hypothesis
 import psutil
 import pytest
 
-from tests.runs import alone_in, await_ends, begin_run, has_ended, is_of_this_run
+from tests.runs import (
+    alone_in,
+    await_ends,
+    begin_run,
+    has_ended,
+    is_of_this_run,
+    remove_folders_of_dead_runs,
+    temporary_folder,
+)
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -98,11 +106,8 @@ def _temporary_folder_of_the_run(
 ) -> Iterator[None]:
     """Keep to this run what is found by its place in the temporary folder, as a running Ray is."""
     tmp_path_factory.getbasetemp()  # stays in the usual place, to be looked at after a failure
-    with (
-        # The paths of Ray's sockets, which lie below it, may have 107 bytes.
-        tempfile.TemporaryDirectory(prefix="whale-", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    remove_folders_of_dead_runs()
+    with temporary_folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", None)
         yield

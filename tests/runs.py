@@ -1,4 +1,4 @@
-"""Keeps test runs on one machine apart: a number for each run, and locks.
+"""Keeps test runs on one machine apart: a number and a temporary folder for each run, and locks.
 
 The workers of one run (pytest-xdist) count as runs of their own here.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -14,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+from whale_ray.operators.sinks.held_folders import FolderHold, remove_unless_held
 
 _VARIABLE = "WHALE_RAY_TEST_RUN"
 """Inherited by every process that a test starts, so that orphans are found as well."""
@@ -28,6 +32,9 @@ _RAY_PATIENCE = {
 }
 """How long Ray waits for its own processes to start: where many runs share a machine that is long,
 and no test is about it."""
+
+_FOLDER_PREFIX = "whale-test-"
+"""Short, since the paths of Ray's sockets, which are below that folder, may have 107 bytes."""
 
 COMM_BYTES = 15
 """The kernel keeps no more of a process' name."""
@@ -98,3 +105,23 @@ def alone_in(place: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """Make a temporary folder for this run, which holds a lock on it, and remove it at the end."""
+    hold = None
+    while hold is None:  # another run has removed it before it was locked
+        path = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
+        hold = FolderHold.take(path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        hold.close()
+
+
+def remove_folders_of_dead_runs() -> None:
+    """Remove the temporary folders that nobody has locked: their runs were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        remove_unless_held(str(folder))

@@ -1,11 +1,14 @@
 """The rules that tests/conftest.py puts on a run, each tried on a small run of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from whale_ray.operators.sinks.held_folders import FolderHold
 
 CONFTEST = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8")
 ROOT = Path(__file__).parents[1]
@@ -133,3 +136,28 @@ def test_workers_of_one_run_are_not_blamed_for_each_other_and_have_folders_of_th
     done = run(TELL + IS_NOT_BLAMED, "-n", "2", "--dist", "loadfile", "--timeout", "60")
     assert "3 passed" in done.stdout, done.stdout
     assert done.returncode == 0
+
+
+KILLED = """
+import os, pathlib, signal, tempfile
+
+def test_killed():
+    pathlib.Path(__file__).with_name("left").write_text(tempfile.gettempdir())
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+PASSES = "def test_passes():\n    pass\n"
+
+
+def test_the_next_run_removes_the_folder_of_a_killed_one_and_no_other(run, tmp_path):
+    held = tmp_path / "whale-test-held"
+    hold = FolderHold.make(str(held))
+    foreign = tmp_path / "whale-ray-compiled-0"
+    foreign.mkdir()
+    killed = run(KILLED, TMPDIR=str(tmp_path))
+    assert killed.returncode == -signal.SIGKILL
+    left = Path((tmp_path / "left").read_text())
+    assert left.is_dir()
+    assert left.parent == tmp_path
+    assert run(PASSES, TMPDIR=str(tmp_path)).returncode == 0
+    assert sorted(tmp_path.glob("whale-*")) == [foreign, held]
+    hold.close()
