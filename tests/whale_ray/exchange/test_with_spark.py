@@ -22,7 +22,7 @@ from whale_ray.cli.main import main
 from whale_ray.configs.settings import Settings, SparkSettings
 from whale_ray.errors import InputError, OutputError, UsageError
 from whale_ray.operators.sources import Source
-from whale_ray.ray_bridge import RaySession, connect_ray
+from whale_ray.ray_bridge import RaySession
 from whale_ray.ray_bridge.blocks import FileSource, ObjectSource
 from whale_ray.spark import (
     JAVA_OPTION_KEYS,
@@ -30,9 +30,7 @@ from whale_ray.spark import (
     RowTransfer,
     SparkResult,
     adopt_session,
-    find_java,
     foreach_batch,
-    java_environment,
     spark_locally,
     spark_on_ray,
     spark_sink,
@@ -51,19 +49,13 @@ WAYS = pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"
 
 
 @pytest.fixture(scope="module")
-def ray_session() -> Iterator[RaySession]:
-    with connect_ray("local", num_cpus=4, environment=java_environment(find_java())) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def spark(ray_session: RaySession) -> Iterator[Any]:
+def spark(session: RaySession) -> Iterator[Any]:
     settings = SparkSettings(executor_memory_mb=512, driver_memory_mb=512, shuffle_partitions=2)
     brief = " ".join([*JAVA_OPTIONS, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
     overrides = dict.fromkeys(JAVA_OPTION_KEYS, brief)  # no time for what pays off in long runs
-    session = start_session("tests", settings, ray_session, overrides=overrides)
-    yield session
-    stop_session(session)
+    started = start_session("tests", settings, session, overrides=overrides)
+    yield started
+    stop_session(started)
 
 
 def table_of(source: Source, instance: int = 0, parallelism: int = 1) -> pa.Table:
@@ -324,9 +316,9 @@ def test_a_session_on_ray_hands_over_objects(spark: Any) -> None:
     assert spark.range(3).count() == 3  # neither has stopped it
 
 
-def test_a_second_session_is_refused(spark: Any, ray_session: RaySession) -> None:
+def test_a_second_session_is_refused(spark: Any, session: RaySession) -> None:
     with pytest.raises(UsageError) as raised:
-        start_session("second", SparkSettings(), ray_session)
+        start_session("second", SparkSettings(), session)
     assert str(raised.value) == (
         "this process has a Spark session already; use that one (its DataFrames are read as they "
         "are), or stop it first"

@@ -1,4 +1,4 @@
-"""Logs, resources and messages of a job on a Ray with few resources; one Ray for the module."""
+"""Logs, resources and messages of a job on a Ray with few resources."""
 
 from __future__ import annotations
 
@@ -25,23 +25,6 @@ from whale_ray.deployment.on_ray.ray_fleet import NAMESPACE
 from whale_ray.deployment.on_ray.ray_jobs import RunningJob, find_job, stop_job
 
 pytestmark = pytest.mark.ray
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    import ray
-
-    ray.init(
-        num_cpus=4,
-        num_gpus=2,
-        resources={"scanner": 2},
-        include_dashboard=False,
-        _system_config={"metrics_report_interval_ms": 500},
-        logging_level="ERROR",
-        log_to_driver=False,
-    )
-    yield ray
-    ray.shutdown()
 
 
 class Talks(whale.Process):
@@ -138,9 +121,12 @@ def scanning(name: str, parallelism: int = 2, source: Any = None, **asked: Any) 
 
 
 def endless() -> Any:
-    def numbers() -> Iterator[dict[str, int]]:
+    """Return a source of one row that does not end."""
+
+    def numbers() -> Iterator[dict[str, int] | None]:
+        yield {"v": 1}
         while True:
-            yield {"v": 1}
+            yield None
 
     return whale.sources.iterable(numbers)
 

@@ -1,4 +1,4 @@
-"""The same topologies as Ray actors: one Ray for the whole module, joined as a user's own."""
+"""Jobs as Ray actors, on a Ray that they join as a user's own; what survives which failure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,6 @@ from whale_ray.transport.segment import SHM_DIRECTORY
 pytestmark = pytest.mark.ray
 
 END_TIMEOUT_S = 30
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    import ray
-
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    yield ray
-    ray.shutdown()
 
 
 def actors_left(ray: Any) -> list[str]:

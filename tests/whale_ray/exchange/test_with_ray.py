@@ -1,4 +1,4 @@
-"""Sessions and datasets against one real Ray, started by the first test and ended by the last."""
+"""Sessions and datasets against a real Ray."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
@@ -45,12 +44,6 @@ EVERY_TYPE = pa.table(
         "money": pa.array(["12.34", None, "-0.01"]).cast(pa.decimal128(20, 2)),
     }
 )
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[RaySession]:
-    with connect_ray("local", num_cpus=4) as started:
-        yield started
 
 
 def table_of(source: Source, instance: int = 0, parallelism: int = 1) -> pa.Table:
