@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
 
 import pytest
 
 import whale_ray as whale
+from tests.loaded_servers import LoadedServers
 from whale_ray.api.job import Job
 from whale_ray.api.submission import run, submit
+from whale_ray.deployment.processes import early_server, process_fleet
+from whale_ray.deployment.processes.fork_server import ForkServer
 
 Runner = Callable[..., Job]
+
+
+@pytest.fixture(scope="session")
+def loaded_servers(_no_leaks_of_the_run: None) -> Iterator[LoadedServers]:
+    """Return what launches fork servers that need not load anything."""
+    with closing(LoadedServers()) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def quick_processes(loaded_servers: LoadedServers) -> Iterator[None]:
+    """Let the jobs of a module that run on processes start them quickly."""
+    with pytest.MonkeyPatch.context() as patch:
+        here = process_fleet.HostPlace(launch=loaded_servers)
+        patch.setattr(process_fleet, "HERE", here)
+        patch.setattr(early_server, "ForkServer", partial(ForkServer, loaded_servers))
+        yield
 
 
 def inline(topology: whale.Topology, settings: Mapping[str, object] | None = None) -> Job:

@@ -14,6 +14,8 @@ from whale_ray.configs.errors import EXIT_INTERRUPTED
 INTERRUPTED = """
 import importlib.metadata, os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
 class CtrlC:
     def find_spec(name, path=None, target=None):
         if name == {module!r}:

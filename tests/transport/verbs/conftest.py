@@ -1,10 +1,15 @@
-"""Devices for tests: fake ones in every run, and soft-RoCE devices where there are any."""
+"""Devices for tests: fake ones in every run, and soft-RoCE devices where there are any.
+
+There are two kinds of fake ones. `make test` runs everything with those that carry out a request at
+once, and `SMOKE` with slow ones; `make test-long` runs the rest with slow ones.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +23,31 @@ DEVICES = ("rxe0", "rxe1")
 STRIDE = 13
 """A prime, so that what is tried takes all turns."""
 FRAMES = 200
+HERE = Path(__file__).parent
 PRETENDED = ("pretended", "slow")
+SMOKE = {
+    "test_frames_arrive_whole_once_and_in_order",
+    "test_receivers_at_different_speeds_all_get_everything",
+    "test_a_stored_view_stays_right",
+    "test_moves_at_any_time_lose_and_double_nothing",
+    "test_control_messages_survive_cuts",
+    "test_a_completion_wakes_a_sleeping_host",
+    "test_broken_links_lose_and_double_nothing",
+    "test_slots_are_written_from_afar",
+}
+"""Tests that every run repeats with slow devices."""
 SOFT_ROCE = pytest.param("soft-RoCE", marks=pytest.mark.rdma)
 """Kinds of devices; a test that means some of them alone is parametrized with those."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
+            continue
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("kind") == "slow" and item.originalname not in SMOKE:
+            item.add_marker(pytest.mark.long)
 
 
 @dataclass

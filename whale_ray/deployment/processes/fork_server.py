@@ -283,8 +283,8 @@ def child_environment() -> dict[str, str]:
     return environment
 
 
-def main() -> None:
-    """Load everything, then serve."""
+def main(run: Callable[[int, int, str], None] | None = None) -> None:
+    """Load everything, then serve: fork processes that call `run`, by default members of a job."""
     leave_stops_to_the_controller()
     from ...transport.wire import codec
     from ...worker import worker  # noqa: F401  # loaded for the children
@@ -296,7 +296,8 @@ def main() -> None:
     # Python 3.12 and later warn of a fork beside other threads. Those here are OpenBLAS' and
     # jemalloc's, and both libraries bring their locks into order around a fork.
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
-    _Server(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), run_member).serve()
+    channel, grace_ms = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    _Server(channel, grace_ms, run or run_member).serve()
 
 
 if __name__ == "__main__":

@@ -107,6 +107,7 @@ def test_a_real_day(real_day: RideFiles, matching_instances: int) -> None:
     real_day.check(matching_instances, inline)
 
 
+@pytest.mark.long
 def test_the_real_week_at_16_instances(real_week: RideFiles, no_leaks: None) -> None:
     real_week.check(16, processes)
 
