@@ -49,6 +49,7 @@ class TopRows(TimeWindows):
         self._asked = asked
         self._kept: dict[int, _Rows] = {}
         self._charged = 0
+        self._numbers: GroupState | None = None  # empty between two calls of `_numbered`
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Keep rows that may be among the first of their groups."""
@@ -153,10 +154,11 @@ class TopRows(TimeWindows):
         keys = batch.select(self._asked.keys)
         if not self._asked.keys:
             return np.zeros(batch.num_rows, np.int64)
-        numbers = GroupState(keys.schema, (), self._context)
+        if self._numbers is None:
+            self._numbers = GroupState(keys.schema, (), self._context)
         hashes, _ = hash_keys(keys, keys.schema.names)
-        slots = numbers.slots(np.zeros(batch.num_rows, np.int64), hashes, keys)
-        numbers.free(0)
+        slots = self._numbers.slots(np.zeros(batch.num_rows, np.int64), hashes, keys)
+        self._numbers.clear()
         return slots
 
 

@@ -99,7 +99,7 @@ class WindowPool:
         self.spare = self.spare[used:]
         if len(self.spare):
             return
-        count = max(_SPARE_MIN, self._opened // 8)
+        count = max(_SPARE_MIN, len(self.groups) // 8)
         numbers = np.arange(self._opened, self._opened + count)
         self._opened += count
         batch = Batch(_NUMBERS, [Column(_NUMBERS.fields[0].type, numbers)])
