@@ -42,7 +42,7 @@ from .coordinator_events import (
     SnapshotWritten,
     Task,
     TaskEnded,
-    Tick,
+    TimePassed,
     WriteManifest,
 )
 from .rules import EpochRules
@@ -108,7 +108,7 @@ class EpochCoordinator:
             ProtocolError: a task that is not the job's, or the answer to what was not asked for.
         """
         match event:
-            case Tick():
+            case TimePassed():
                 return self._tick(now_ms)
             case SavepointAsked():
                 self._ask(event)
@@ -146,7 +146,7 @@ class EpochCoordinator:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the next `Tick` is due; None if only another event leads on."""
+        """When the next `TimePassed` is due; None if only another event leads on."""
         if self.over or self.phase is EpochPhase.WRITING:
             return None
         if self.phase is EpochPhase.DURABLE:

@@ -89,7 +89,7 @@ class SavepointAsked:
 
 
 @dataclass(frozen=True)
-class Tick:
+class TimePassed:
     """Event: time has passed."""
 
 
@@ -103,7 +103,7 @@ Event = (
     | Committed
     | CommitFailed
     | SavepointAsked
-    | Tick
+    | TimePassed
 )
 
 

@@ -21,7 +21,7 @@ from whale_ray.state.epochs.coordinator_events import (
     SnapshotFailed,
     SnapshotWritten,
     TaskEnded,
-    Tick,
+    TimePassed,
     WriteManifest,
 )
 from whale_ray.state.epochs.rules import EpochRules
@@ -40,9 +40,9 @@ def write_snapshots(coordinator, epoch, now_ms):
 
 
 def test_an_epoch_goes_from_its_marker_to_its_commit(coordinator):
-    assert coordinator.handle(Tick(), 99) == []
+    assert coordinator.handle(TimePassed(), 99) == []
     assert coordinator.deadline_ms == 100
-    assert coordinator.handle(Tick(), 100) == [BeginEpoch(1)]
+    assert coordinator.handle(TimePassed(), 100) == [BeginEpoch(1)]
     assert write_snapshots(coordinator, 1, 110) == [WriteManifest(1, 0, {"a": "A", "b": "B"})]
     assert coordinator.deadline_ms is None
     assert coordinator.handle(ManifestWritten(1), 120) == [CommitEpoch(1)]
@@ -52,7 +52,7 @@ def test_an_epoch_goes_from_its_marker_to_its_commit(coordinator):
 
 
 def test_a_pause_lies_between_two_epochs(coordinator):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     write_snapshots(coordinator, 1, 149)
     coordinator.handle(ManifestWritten(1), 160)
     coordinator.handle(Committed(1), 190)
@@ -60,43 +60,43 @@ def test_a_pause_lies_between_two_epochs(coordinator):
 
 
 def test_an_epoch_that_takes_too_long_is_forgotten_and_says_who_is_missing(coordinator):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     coordinator.handle(Aligned("a", 1), 110)
     assert coordinator.missing == ({"b"}, {"a", "b"})
-    (forget,) = coordinator.handle(Tick(), 150)
+    (forget,) = coordinator.handle(TimePassed(), 150)
     assert forget == ForgetEpoch(
         1, "after 50 ms, 1 tasks have not got its marker, 2 not written a snapshot"
     )
     assert write_snapshots(coordinator, 1, 160) == []
-    assert coordinator.handle(Tick(), 200) == [BeginEpoch(2)]
+    assert coordinator.handle(TimePassed(), 200) == [BeginEpoch(2)]
     assert coordinator.failures == 1
 
 
 def test_the_next_epoch_commits_what_was_staged_for_a_forgotten_one(coordinator):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     assert coordinator.handle(SnapshotFailed("a", 1, "disk full"), 110) == [
         ForgetEpoch(1, "disk full")
     ]
-    coordinator.handle(Tick(), 200)
+    coordinator.handle(TimePassed(), 200)
     (write,) = write_snapshots(coordinator, 2, 210)
     assert (write.epoch, write.previous) == (2, 0)
     coordinator.handle(ManifestWritten(2), 220)
     coordinator.handle(Committed(2), 230)
-    coordinator.handle(Tick(), 300)
+    coordinator.handle(TimePassed(), 300)
     (write,) = write_snapshots(coordinator, 3, 310)
     assert (write.epoch, write.previous) == (3, 2)
 
 
 def test_a_commit_is_tried_again_with_growing_pauses_and_given_up_in_the_end(coordinator):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     write_snapshots(coordinator, 1, 110)
     coordinator.handle(ManifestWritten(1), 120)
     assert coordinator.handle(CommitFailed(1, "refused"), 130) == []
     assert coordinator.deadline_ms == 134
-    assert coordinator.handle(Tick(), 134) == [CommitEpoch(1)]
+    assert coordinator.handle(TimePassed(), 134) == [CommitEpoch(1)]
     assert coordinator.handle(CommitFailed(1, "refused"), 140) == []
     assert coordinator.deadline_ms == 148
-    coordinator.handle(Tick(), 148)
+    coordinator.handle(TimePassed(), 148)
     assert coordinator.handle(CommitFailed(1, "refused"), 150) == [
         GiveUp("epoch 1 could not be committed: refused")
     ]
@@ -106,7 +106,7 @@ def test_a_savepoint_begins_at_once_and_again_if_it_fails(coordinator):
     assert coordinator.handle(SavepointAsked(stop=True), 7) == [BeginEpoch(1, stop=True)]
     coordinator.handle(SnapshotFailed("b", 1, "disk full"), 8)
     assert coordinator.deadline_ms == 12
-    assert coordinator.handle(Tick(), 12) == [BeginEpoch(2, stop=True)]
+    assert coordinator.handle(TimePassed(), 12) == [BeginEpoch(2, stop=True)]
     write_snapshots(coordinator, 2, 13)
     coordinator.handle(ManifestWritten(2), 14)
     assert coordinator.handle(Committed(2), 15) == [ReleaseEpoch(2)]
@@ -115,7 +115,7 @@ def test_a_savepoint_begins_at_once_and_again_if_it_fails(coordinator):
 
 
 def test_a_savepoint_that_is_asked_for_during_an_epoch_follows_it(coordinator):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     assert coordinator.handle(SavepointAsked(), 105) == []
     write_snapshots(coordinator, 1, 110)
     coordinator.handle(ManifestWritten(1), 120)
@@ -124,14 +124,14 @@ def test_a_savepoint_that_is_asked_for_during_an_epoch_follows_it(coordinator):
 
 def test_a_task_that_ended_before_the_marker_is_not_waited_for(coordinator):
     coordinator.handle(TaskEnded("a", 0, "A's end"), 50)
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     assert coordinator.handle(SnapshotWritten("b", 1, "B"), 110) == [
         WriteManifest(1, 0, {"a": "A's end", "b": "B"})
     ]
 
 
 def test_a_task_that_ended_behind_the_marker_joins_with_its_snapshot(coordinator):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     coordinator.handle(SnapshotWritten("b", 1, "B"), 110)
     assert coordinator.handle(TaskEnded("a", 1, "A's end"), 120) == []
     assert coordinator.handle(SnapshotWritten("a", 1, "A"), 130) == [
@@ -157,7 +157,7 @@ def test_the_last_epoch_is_tried_a_limited_number_of_times(coordinator):
         assert coordinator.handle(ManifestFailed(epoch, "disk full"), 70) == [
             ForgetEpoch(epoch, "disk full")
         ]
-        coordinator.handle(Tick(), 1000)
+        coordinator.handle(TimePassed(), 1000)
     assert coordinator.handle(ManifestFailed(3, "disk full"), 1000) == [
         ForgetEpoch(3, "disk full"),
         GiveUp("the last epoch, 3, has failed: disk full"),
@@ -166,17 +166,17 @@ def test_the_last_epoch_is_tried_a_limited_number_of_times(coordinator):
 
 def test_a_resumed_job_commits_first(coordinator):
     assert coordinator.resume(7) == [CommitEpoch(7)]
-    assert coordinator.handle(Tick(), 500) == []
+    assert coordinator.handle(TimePassed(), 500) == []
     assert coordinator.handle(Committed(7), 500) == [ReleaseEpoch(7)]
     assert coordinator.deadline_ms == 600
-    assert coordinator.handle(Tick(), 600) == [BeginEpoch(8)]
+    assert coordinator.handle(TimePassed(), 600) == [BeginEpoch(8)]
 
 
 @pytest.mark.parametrize(
     "event", [ManifestWritten(1), Committed(1), CommitFailed(1, ""), ManifestFailed(2, "")]
 )
 def test_an_answer_to_what_was_not_asked_for_is_an_error(coordinator, event):
-    coordinator.handle(Tick(), 100)
+    coordinator.handle(TimePassed(), 100)
     with pytest.raises(ProtocolError, match="came while epoch 1 was begun"):
         coordinator.handle(event, 110)
 
