@@ -9,16 +9,24 @@ temporary directory, or not at all, and a warning is logged.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import config
+from numba.core import config, event
 
+from .clock import SystemClock
+from .compile_notice import CompileNotice
 from .compiled_folder import NOT_KEPT_VARIABLE, choose_folder
 from .kept_functions import treat_unreadable_as_missing
 
-__all__ = ["kept_in", "njit"]
+__all__ = ["kept_in", "njit", "notice"]
+
+notice = CompileNotice(SystemClock().monotonic_ns, lambda: sys.stderr)
+"""Says on this process' terminal that functions are being compiled; `silent` switches it off."""
+
+event.register("numba:compile", notice)
 
 
 def njit(signature: object = None, *, cache: bool = False, **options: Any) -> Any:
