@@ -434,7 +434,7 @@ class Job:
     def _tick(self) -> None:
         due_ms = self.coordinator.deadline_ms
         if due_ms is not None and due_ms <= self._now_ms:
-            self._handle(events.Tick())
+            self._handle(events.TimePassed())
         self._later(self._tick)
 
     def _later(self, call: Any, *arguments: Any, within_ns: int = 2 * MS) -> None:
