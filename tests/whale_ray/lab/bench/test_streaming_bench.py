@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.cli.main import main
+from whale_ray.configs.errors import ResourceError
 from whale_ray.lab.bench.peers.base import packages_of
 from whale_ray.lab.bench.streaming import (
     batch_engines,
@@ -25,9 +27,18 @@ from whale_ray.lab.bench.streaming import (
     spark_queries,
     suite,
 )
-from whale_ray.lab.bench.streaming.bids import BidFiles, most_keys, write_inputs
-from whale_ray.lab.bench.streaming.jobs import build, state_peak_bytes
-from whale_ray.lab.bench.streaming.systems import SYSTEMS
+from whale_ray.lab.bench.streaming.answers import Answer, answer_of
+from whale_ray.lab.bench.streaming.inputs import (
+    MAX_OUT_OF_ORDER_MS,
+    InputFiles,
+    campaigns_by_ad,
+    most_keys,
+    stream_path,
+    write_inputs,
+)
+from whale_ray.lab.bench.streaming.jobs import build, run_inline, state_peak_bytes
+from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
+from whale_ray.lab.bench.streaming.timing import Measured, Ran, measure
 from whale_ray.lab.bench.streaming.workloads import WORKLOADS, Workload, workload_named
 
 EVENTS = 200_000
@@ -35,18 +46,26 @@ EVENTS = 200_000
 
 ON_COLUMNS = "keyed column process, two handles"
 ON_ROWS = "keyed row process, two handles"
+STREAMING = "Structured Streaming, all cores"
+TUMBLING = "tumbling window, count per auction"
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> BidFiles:
-    return write_inputs(tmp_path_factory.mktemp("bids"), EVENTS)
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
+    return write_inputs(tmp_path_factory.mktemp("streams"), EVENTS)
 
 
-def expected(workload: str, path: Path) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
+    """Two tumbling windows, the second of them short."""
+    return write_inputs(tmp_path_factory.mktemp("few"), 105_000)
+
+
+def expected(workload: str, folder: Path) -> list[dict[str, Any]]:
     import duckdb
 
     with duckdb.connect() as connection:
-        found = batch_engines.query_duckdb(connection, workload, path)
+        found = batch_engines.query_duckdb(connection, workload, folder)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
@@ -55,8 +74,8 @@ def in_order(rows: list[dict[str, Any]], names: set[str]) -> list[tuple[Any, ...
     return sorted(tuple(row[name] for name in sorted(names)) for row in rows)
 
 
-def run_job(workload: Workload, path: Path) -> list[dict[str, Any]]:
-    job = whale.run(build(workload, path, keep=True))
+def run_job(workload: Workload, folder: Path) -> list[dict[str, Any]]:
+    job = whale.run(build(workload, folder, keep=True))
     rows: list[dict[str, Any]] = job.results("out").to_arrow().to_pylist()
     return rows
 
@@ -65,13 +84,13 @@ def run_job(workload: Workload, path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "workload", [one for one in WORKLOADS if one.name != ON_COLUMNS], ids=lambda one: one.name
 )
-def test_a_job_makes_the_rows_of_its_query(workload: Workload, inputs: BidFiles) -> None:
-    wanted = expected(workload.name, inputs.out_of_order)
+def test_a_job_makes_the_rows_of_its_query(workload: Workload, inputs: InputFiles) -> None:
+    wanted = expected(workload.name, inputs.folder)
     names = set(wanted[0])
-    assert in_order(run_job(workload, inputs.out_of_order), names) == in_order(wanted, names)
+    assert in_order(run_job(workload, inputs.folder), names) == in_order(wanted, names)
 
 
-def test_the_column_form_ends_with_the_totals_of_the_query(inputs: BidFiles) -> None:
+def test_the_column_form_ends_with_the_totals_of_the_query(inputs: InputFiles) -> None:
     found = run_job(workload_named(ON_COLUMNS), inputs.in_order)
     wanted = expected(ON_COLUMNS, inputs.in_order)
 
@@ -82,38 +101,56 @@ def test_the_column_form_ends_with_the_totals_of_the_query(inputs: BidFiles) -> 
             last[row["bidder"]] = max(so_far, (row["bids"], row["spent"]))
         return last
 
-    assert len(found) == len(wanted) == inputs.rows
+    assert len(found) == len(wanted) == inputs.rows["bids"]
     assert totals(found) == totals(wanted)
 
 
-def test_both_files_have_the_same_bids_and_one_is_out_of_order(inputs: BidFiles) -> None:
-    ordered, mixed = (pq.read_table(path) for path in (inputs.in_order, inputs.out_of_order))
-    assert mixed.sort_by("date_time").equals(ordered)
+def test_both_files_have_the_same_bids_and_one_is_out_of_order(inputs: InputFiles) -> None:
+    ordered, mixed = (
+        pq.read_table(stream_path(folder, "bids")) for folder in (inputs.in_order, inputs.folder)
+    )
+    sorting = [("date_time", "ascending"), ("extra", "ascending")]
+    assert mixed.sort_by(sorting).equals(ordered.sort_by(sorting))
+    in_order = ordered["date_time"].to_numpy()
+    assert np.all(in_order[1:] >= in_order[:-1])
     times = mixed["date_time"].to_numpy().astype(np.int64)
     behind = np.maximum.accumulate(times) - times
     assert 0.05 < np.mean(behind > 0) < 0.15
-    assert 2_000_000 < behind.max() < 3_000_000
+    assert 2_000_000 < behind.max() <= 3_000_000
 
 
-def test_most_keys_counts_the_fullest_window(inputs: BidFiles) -> None:
-    table = pq.read_table(inputs.in_order)
+@pytest.mark.parametrize("stream", ["bids", "persons", "auctions", "events"])
+def test_times_are_whole_milliseconds(stream: str, inputs: InputFiles) -> None:
+    table = pq.read_table(stream_path(inputs.folder, stream))
+    assert inputs.rows[stream] == table.num_rows
+    times = table["event_time" if stream == "events" else "date_time"].to_numpy()
+    assert np.all(times.astype(np.int64) % 1_000 == 0)
+
+
+def test_most_keys_counts_the_fullest_window(inputs: InputFiles) -> None:
+    table = pq.read_table(stream_path(inputs.folder, "bids"))
     seconds = table["date_time"].to_numpy().astype("datetime64[s]").astype(int)
     auctions = table["auction"].to_numpy()
     windows = {start: set(auctions[seconds // 10 == start]) for start in set(seconds // 10)}
     assert len(windows) == 2
-    assert most_keys(inputs.in_order, "auction", 10) == max(map(len, windows.values()))
-    assert most_keys(inputs.in_order, "auction", None) == len(set(auctions))
+    assert most_keys(inputs.folder, "bids", "auction", 10) == max(map(len, windows.values()))
+    assert most_keys(inputs.folder, "bids", "auction", None) == len(set(auctions))
 
 
-def test_state_takes_at_least_its_fields(inputs: BidFiles) -> None:
-    keys = most_keys(inputs.in_order, "bidder", None)
+def test_the_keys_of_yahoo_are_the_campaigns(inputs: InputFiles) -> None:
+    campaigns = set(campaigns_by_ad(inputs.folder).values())
+    assert most_keys(inputs.folder, "events", "campaign_id", None) == len(campaigns) == 100
+
+
+def test_state_takes_at_least_its_fields(inputs: InputFiles) -> None:
+    keys = most_keys(inputs.folder, "bids", "bidder", None)
     peak_bytes = state_peak_bytes(build(workload_named(ON_COLUMNS), inputs.in_order))
     assert peak_bytes >= keys * 3 * 8  # the key, a count and a sum
 
 
 @pytest.mark.parametrize("call", handles.CALLS)
-def test_calls_of_handles_run(call: str, inputs: BidFiles) -> None:
-    bids = pq.read_table(inputs.in_order).slice(0, 10)
+def test_calls_of_handles_run(call: str, inputs: InputFiles) -> None:
+    bids = pq.read_table(stream_path(inputs.in_order, "bids")).slice(0, 10)
     process = handles._calling(handles.CALLS[call])
     names = {"count", "spent", "last", "greatest"}
     assert set(process.declared) == names
@@ -160,22 +197,88 @@ def test_absent_systems_are_named_with_the_remedy(
     monkeypatch.setenv("WHALE_RAY_PEERS", str(tmp_path))
     monkeypatch.setattr("whale_ray.lab.bench.peers.base.find_spec", lambda name: None)
     notes = suite._absent()
-    assert "Bytewax, 1 worker: not installed (make peers)" in notes
-    assert "Polars batch, 2 threads: not installed (make peers)" in notes
-    assert any(note.startswith("Flink") and "absent" in note for note in notes)
+    assert "Bytewax, 1 worker: absent, not installed (make peers)" in notes
+    assert "Polars batch, 2 threads: absent, not installed (make peers)" in notes
+    assert "Flink SQL, 2 workers: absent, not installed (make peers)" in notes
+    assert "Pathway, 2 threads: absent, not installed (make peers)" in notes
+
+
+@pytest.mark.parametrize(
+    "system",
+    [one for one in SYSTEMS if "Spark" not in one.name and one.name != STREAMING],
+    ids=lambda one: one.name,
+)
+def test_every_system_has_the_answers_of_duckdb(system: System, few: InputFiles) -> None:
+    remedy = system.missing()
+    if remedy is not None:
+        pytest.skip(f"{system.name}: {remedy}")
+    found = suite._measured(system, system.workloads, few, repetitions=0)
+    wanted = {
+        workload: answer_of(
+            pa.Table.from_pylist(expected(workload, few.folder)), workload_named(workload).total
+        )
+        for workload in system.workloads
+    }
+    assert {workload: one.answer for workload, one in found.items()} == wanted
+
+
+def test_structured_streaming_has_the_windows_that_its_watermark_has_passed(
+    inputs: InputFiles,
+) -> None:
+    found = suite._measured(system_named(STREAMING), [TUMBLING], inputs, repetitions=0)
+    times = pq.read_table(stream_path(inputs.folder, "bids"))["date_time"].to_pylist()
+    watermark = max(times) - timedelta(milliseconds=MAX_OUT_OF_ORDER_MS)
+    ended = [
+        row["bids"]
+        for row in expected(TUMBLING, inputs.folder)
+        if row["window_start"] + timedelta(seconds=10) <= watermark
+    ]
+    assert found[TUMBLING].answer == Answer(len(ended), sum(ended))
+    assert ended
+
+
+def test_an_answer_is_that_of_all_rows_though_they_are_dropped(few: InputFiles) -> None:
+    workload = workload_named(ON_ROWS)
+    rows = pa.Table.from_pylist(run_job(workload, few.folder))
+    assert run_inline(workload, few.folder).answer == answer_of(rows, workload.total)
+
+
+def test_runs_with_two_answers_are_an_error() -> None:
+    answers = iter([Answer(1, 2), Answer(1, 3)])
+    with pytest.raises(ResourceError, match=r"1 results, sum 2 and 1 results, sum 3"):
+        measure(lambda: Ran(1.0, 1.0, next(answers)), 1)
+
+
+def test_another_answer_is_named(few: InputFiles) -> None:
+    workload = workload_named(ON_COLUMNS)
+    found = {
+        "whale-ray, 1 worker": {ON_COLUMNS: Measured(1.0, 1.0, 1.0, Answer(3, 4))},
+        "peer": {ON_COLUMNS: Measured(2.0, 2.0, None, Answer(3, 5))},
+    }
+    notes: list[str] = []
+    ours, peer = suite._rows_of(workload, few, found, notes)
+    assert ours.parameters["answer"] == "the same"
+    assert peer.parameters["answer"] == "ANOTHER"
+    assert (peer.ratio, peer.value) == (2.0, few.rows["bids"] / 2.0 / 1e3)
+    assert notes == [
+        f"peer, {ON_COLUMNS}: ANOTHER ANSWER: 3 results, sum 5; whale-ray 3 results, sum 4"
+    ]
 
 
 @pytest.mark.skipif(
     not (packages_of(bytewax_flows.ENVIRONMENT) / "bytewax").is_dir(),
     reason="needs Bytewax (make peers)",
 )
+@pytest.mark.parametrize("workload", bytewax_flows.FLOWS)
 def test_bytewax_makes_the_rows_of_the_query(
-    inputs: BidFiles, monkeypatch: pytest.MonkeyPatch
+    workload: str, few: InputFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(packages_of(bytewax_flows.ENVIRONMENT)))
-    found = bytewax_flows.run_flow(ON_ROWS, inputs.in_order, keep=True)
-    wanted = expected(ON_ROWS, inputs.in_order)
-    assert in_order(found, set(wanted[0])) == in_order(wanted, set(wanted[0]))
+    found = bytewax_flows.run_flow(workload, few.folder, lambda row: True)
+    wanted = expected(workload, few.folder)
+    names = set(found[0])
+    assert workload_named(workload).total in names
+    assert in_order(found, names) == in_order(wanted, names)
 
 
 @pytest.mark.skipif(
@@ -184,32 +287,34 @@ def test_bytewax_makes_the_rows_of_the_query(
 )
 @pytest.mark.parametrize("workload", batch_engines.POLARS)
 def test_polars_makes_the_rows_of_the_query(
-    workload: str, inputs: BidFiles, monkeypatch: pytest.MonkeyPatch
+    workload: str, inputs: InputFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(packages_of(batch_engines.POLARS_ENVIRONMENT)))
-    table: pa.Table = batch_engines.query_polars(workload, inputs.in_order).to_arrow()
+    table: pa.Table = batch_engines.query_polars(workload, inputs.folder).to_arrow()
     found = table.to_pylist()
-    wanted = expected(workload, inputs.in_order)
+    wanted = expected(workload, inputs.folder)
     names = set(wanted[0]) & set(found[0])
-    assert {"bids"} < names
+    assert workload_named(workload).total in names
     assert in_order(found, names) == in_order(wanted, names)
 
 
-def test_spark_counts_what_the_query_counts(tmp_path: Path) -> None:
+def test_spark_counts_what_the_query_counts(few: InputFiles, tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
-from whale_ray.lab.bench.streaming.spark_queries import GROUPS, query, session
+from whale_ray.lab.bench.streaming.spark_queries import QUERIES, query, session
+from whale_ray.lab.bench.streaming.workloads import workload_named
 
-bids = session().read.parquet({str(tmp_path / "out_of_order.parquet")!r})
-for workload in GROUPS:
-    query(bids, workload).toPandas().to_pickle(Path({str(tmp_path)!r}) / f"{{workload}}.pickle")
+folder = Path({str(few.folder)!r})
+for workload in QUERIES:
+    for name in workload_named(workload).reads:
+        session().read.parquet(f"{{folder}}/{{name}}.parquet").createOrReplaceTempView(name)
+    query(workload, folder).toPandas().to_pickle(Path({str(tmp_path)!r}) / f"{{workload}}.pickle")
 """
-    inputs = write_inputs(tmp_path, 200_000)
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    for workload in spark_queries.GROUPS:
-        key = workload_named(workload).key
+    for workload in spark_queries.QUERIES:
+        one = workload_named(workload)
         found = pd.read_pickle(tmp_path / f"{workload}.pickle")
-        wanted = expected(workload, inputs.out_of_order)
-        counts = sorted(zip(found[key], found["bids"], strict=True))
-        assert counts == sorted((row[key], row["bids"]) for row in wanted)
+        counts = sorted(zip(found[one.key], found[one.total], strict=True))
+        wanted = expected(workload, few.folder)
+        assert counts == sorted((row[one.key], row[one.total]) for row in wanted)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
@@ -36,44 +38,69 @@ class Flink(PeerSystem):
 
     def missing(self) -> str | None:
         """See `PeerSystem.missing`."""
-        return None if _jars() else NOT_INSTALLED
+        return None if is_installed() else NOT_INSTALLED
 
     def command(self, instances: int, seconds: float, batch: int) -> Command:
         """See `PeerSystem.command`; compiles the program if needed."""
         del batch  # a record is one tuple
-        classes = compile_program()
-        argv = [
-            str(_java()),
-            f"-Xmx{_HEAP_MB}m",
-            f"-XX:MaxDirectMemorySize={_NETWORK_MB * 4}m",
-            "-XX:+UseParallelGC",
-            *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
-            *("--add-opens", "java.base/java.util=ALL-UNNAMED"),
-            *("-cp", os.pathsep.join([str(classes), *_jars()]), PROGRAM.stem),
-            *map(str, (instances, seconds, _WARM_UP_S, TUPLE_BYTES, _NETWORK_MB)),
-        ]
-        return Command(argv)
+        arguments = (instances, seconds, _WARM_UP_S, TUPLE_BYTES, _NETWORK_MB)
+        return Command(
+            [*java_command(PROGRAM, f"-XX:MaxDirectMemorySize={_NETWORK_MB * 4}m")]
+            + [str(one) for one in arguments]
+        )
 
 
-def compile_program() -> Path:
-    """Compile the program if needed; return the folder of its classes.
+def is_installed() -> bool:
+    """Whether `make peers` has installed Flink."""
+    return bool(_jars())
+
+
+def java_command(
+    program: Path, *options: str, more_jars: Sequence[str] = (), heap_mb: int = _HEAP_MB
+) -> list[str]:
+    """Return the command that runs a program on Flink's classes; compiles it if needed.
+
+    Args:
+        program: a Java source, whose name is that of its class.
+        options: more for Java.
+        more_jars: more classes, behind Flink's.
+        heap_mb: memory for objects.
 
     Raises:
         ResourceError: it cannot be compiled, or there is no compiler.
     """
-    classes = environment_of(ENVIRONMENT) / "classes"
-    compiled = classes / f"{PROGRAM.stem}.class"
-    if compiled.exists() and compiled.stat().st_mtime >= PROGRAM.stat().st_mtime:
+    jars = [*_jars(), *more_jars]
+    classes = _compiled(program, jars)
+    return [
+        str(_java()),
+        f"-Xmx{heap_mb}m",
+        "-XX:+UseParallelGC",
+        f"-Djava.io.tmpdir={tempfile.gettempdir()}",  # where it leaves folders behind
+        *options,
+        *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
+        *("--add-opens", "java.base/java.util=ALL-UNNAMED"),
+        *("-cp", os.pathsep.join([str(classes), *jars]), program.stem),
+    ]
+
+
+def spark_jars(*names: str) -> list[str]:
+    """Return those jars that Spark brings whose names begin so."""
+    folder = _package("pyspark") / "jars"
+    return sorted(str(jar) for jar in folder.glob("*.jar") if jar.name.startswith(names))
+
+
+def _compiled(program: Path, jars: Sequence[str]) -> Path:
+    """Compile a program if needed; return the folder of its classes."""
+    classes = environment_of(ENVIRONMENT) / "classes" / program.stem
+    compiled = classes / f"{program.stem}.class"
+    if compiled.exists() and compiled.stat().st_mtime >= program.stat().st_mtime:
         return classes
     classes.mkdir(parents=True, exist_ok=True)
-    spark = _package("pyspark") / "jars"
-    compiler = [
-        str(jar) for name in ("janino", "commons-compiler") for jar in spark.glob(f"{name}-*")
-    ]
     done = subprocess.run(
         [
-            *(str(_java()), "-cp", os.pathsep.join(compiler), _COMPILER, "-rebuild"),
-            *("-d", str(classes), "-classpath", os.pathsep.join(_jars()), str(PROGRAM)),
+            *(str(_java()), "-cp", os.pathsep.join(spark_jars("janino-", "commons-compiler-"))),
+            *(_COMPILER, "-rebuild", "-d", str(classes)),
+            *("-classpath", os.pathsep.join(jars), str(program)),
         ],
         capture_output=True,
         text=True,
@@ -81,14 +108,14 @@ def compile_program() -> Path:
         check=False,
     )
     if done.returncode or not compiled.exists():
-        msg = f"{PROGRAM.name} cannot be compiled: {(done.stderr or done.stdout).strip()}"
+        msg = f"{program.name} cannot be compiled: {(done.stderr or done.stdout).strip()}"
         raise ResourceError(msg)
     return classes
 
 
 def _jars() -> list[str]:
     folder = environment_of(ENVIRONMENT) / "pyflink" / "lib"
-    wanted = ("flink-dist", "log4j")
+    wanted = ("flink-cep", "flink-dist", "flink-table", "log4j")
     return sorted(str(jar) for jar in folder.glob("*.jar") if jar.name.startswith(wanted))
 
 

@@ -1,7 +1,7 @@
 """One system in a process of its own: its workloads one after another, each cold, then warm.
 
-`python -m whale_ray.lab.bench.streaming SYSTEM FILE REPETITIONS WORKLOAD…` prints one JSON object,
-with a `Measured` for each workload.
+`python -m whale_ray.lab.bench.streaming SYSTEM FOLDER REPETITIONS WORKLOAD…` prints one JSON
+object, with a `Measured` for each workload.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .timing import measure
 def main(arguments: list[str]) -> None:
     """Measure one system's workloads."""
     end_with_parent()
-    name, path, repetitions, *workloads = arguments
+    name, folder, repetitions, *workloads = arguments
     system = system_named(name)
     found = {
-        workload: asdict(measure(system.runner(workload, Path(path)), int(repetitions)))
+        workload: asdict(measure(system.runner(workload, Path(folder)), int(repetitions)))
         for workload in workloads
     }
     print(json.dumps(found), flush=True)

@@ -13,7 +13,7 @@ from functools import partial
 
 from ....api.topology import Topology
 from ..report import Aim, BenchRow, median
-from .bids import BidFiles
+from .inputs import InputFiles
 from .jobs import build
 from .workloads import workload_named
 
@@ -24,17 +24,17 @@ DISORDER_MAX = 1.5
 _BOUND_MS = 1_000
 
 
-def disorder_rows(inputs: BidFiles, repetitions: int) -> list[BenchRow]:
+def disorder_rows(inputs: InputFiles, repetitions: int) -> list[BenchRow]:
     """Measure processor time of jobs in this process, in turns after a first round."""
-    workload = workload_named(WORKLOAD)
+    workload, rows = workload_named(WORKLOAD), inputs.rows["bids"]
     ways: dict[str, Callable[[], Topology]] = {
         "in order": partial(build, workload, inputs.in_order),
-        "out of order within the bound": partial(build, workload, inputs.out_of_order),
+        "out of order within the bound": partial(build, workload, inputs.folder),
         "out of order, the late ones dropped": partial(
-            build, workload, inputs.out_of_order, max_out_of_order_ms=_BOUND_MS, on_late="drop"
+            build, workload, inputs.folder, max_out_of_order_ms=_BOUND_MS, on_late="drop"
         ),
         "out of order, the late ones passed on": partial(
-            build, workload, inputs.out_of_order, max_out_of_order_ms=_BOUND_MS, on_late="pass"
+            build, workload, inputs.folder, max_out_of_order_ms=_BOUND_MS, on_late="pass"
         ),
     }
     taken: dict[str, list[float]] = {way: [] for way in ways}
@@ -47,8 +47,8 @@ def disorder_rows(inputs: BidFiles, repetitions: int) -> list[BenchRow]:
     return [
         BenchRow(
             WORKLOAD,
-            {"rows": inputs.rows, "arrival": way},
-            median(cpu_s) / inputs.rows * 1e6,
+            {"rows": rows, "arrival": way},
+            median(cpu_s) / rows * 1e6,
             "CPU s/M rows",
             ratio=None if way == "in order" else median(cpu_s) / in_order_s,
             against="" if way == "in order" else "rows in order",

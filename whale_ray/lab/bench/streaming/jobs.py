@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
-import numpy as np
-
 from ....state.budget import StateBudget
-from .bids import MAX_OUT_OF_ORDER_MS
+from .answers import Answer, Tally, answer_of
+from .inputs import MAX_OUT_OF_ORDER_MS
 from .timing import Ran
-from .workloads import Workload
+from .workloads import FileStreams, Workload
 
 if TYPE_CHECKING:
+    from ....api.job import Job
     from ....api.topology import Topology
 
 __all__ = ["PeakBudget", "build", "run_inline", "run_on_processes", "state_peak_bytes"]
+
+_SINK = "out"
 
 
 class PeakBudget(StateBudget):
@@ -33,56 +36,59 @@ class PeakBudget(StateBudget):
 
 def build(
     workload: Workload,
-    path: Path,
+    folder: Path,
     *,
     max_out_of_order_ms: int = MAX_OUT_OF_ORDER_MS,
     on_late: Literal["fail", "drop", "pass"] = "fail",
-    parallelism: int = 1,
+    instances: int = 1,
     keep: bool = False,
 ) -> Topology:
     """Return the topology; with `keep` the sink `out` gets the results even of each row.
 
     Args:
         workload: what to run.
-        path: the bids.
-        max_out_of_order_ms: of the source.
-        on_late: of the source.
-        parallelism: how many instances share the file.
+        folder: the files of its streams.
+        max_out_of_order_ms: of the sources.
+        on_late: of the sources.
+        instances: how many share each file.
         keep: whether results that `Workload.drops` are kept.
     """
-    from .... import Topology, columns, sinks, sources
+    from .... import Topology, sinks
 
     topology = Topology("streaming")
-    bids = topology.source(
-        sources.parquet(path, columns=_columns(workload)),
-        id="bids",
-        event_time="date_time" if workload.timed else None,
-        max_out_of_order_ms=max_out_of_order_ms if workload.timed else 0,
+    streams = FileStreams(
+        topology,
+        workload,
+        folder,
+        max_out_of_order_ms=max_out_of_order_ms,
         on_late=on_late,
-        parallelism=parallelism,
+        instances=instances,
     )
-    made = workload.build(bids)
+    made = workload.build(streams)
     if workload.drops and not keep:
-        made = made.filter(columns(lambda batch: np.zeros(len(batch), np.bool_)), id="none")
-    made.sink(sinks.collect(), id="out")
+        tally = partial(Tally, workload.total)
+        made = made.local_or_shuffle().process(tally, id="tally")
+    made.sink(sinks.collect(), id=_SINK)
     return topology
 
 
-def run_inline(topology: Topology) -> Ran:
-    """Run a topology in this process; its processor time includes building and starting it."""
+def run_inline(workload: Workload, folder: Path) -> Ran:
+    """Run a workload in this process; its processor time includes building and starting it."""
     from ....api.submission import run
 
     before_ns = time.process_time_ns()
-    outcome = run(topology).outcome()
-    return Ran(outcome.seconds, (time.process_time_ns() - before_ns) / 1e9)
+    job = run(build(workload, folder))
+    cpu_s = (time.process_time_ns() - before_ns) / 1e9
+    return Ran(job.outcome().seconds, cpu_s, _answer(workload, job))
 
 
-def run_on_processes(topology: Topology, workers: int) -> Ran:
-    """Run a topology on processes that are started for it; their processor time includes that."""
+def run_on_processes(workload: Workload, folder: Path, workers: int) -> Ran:
+    """Run a workload on processes that are started for it; processor time includes that."""
     from ....api.submission import submit
 
-    outcome = submit(topology, on="processes", workers=workers).outcome()
-    return Ran(outcome.seconds, outcome.metrics.cpu_s)
+    job = submit(build(workload, folder, instances=workers), on="processes", workers=workers)
+    outcome = job.outcome()
+    return Ran(outcome.seconds, outcome.metrics.cpu_s, _answer(workload, job))
 
 
 def state_peak_bytes(topology: Topology) -> int:
@@ -96,5 +102,8 @@ def state_peak_bytes(topology: Topology) -> int:
     return budget.peak_bytes
 
 
-def _columns(workload: Workload) -> list[str]:
-    return [workload.key, *(["date_time"] if workload.timed else []), *workload.columns]
+def _answer(workload: Workload, job: Job) -> Answer:
+    results: Any = job.results(_SINK).to_arrow()
+    if not workload.drops:
+        return answer_of(results, workload.total)
+    return Answer(answer_of(results, "rows").total, answer_of(results, "total").total)

@@ -1,7 +1,8 @@
-"""Spark 3.5: the windows as batch queries and as Structured Streaming, in one Java process.
+"""Spark 3.5: windows as batch queries and as Structured Streaming, in one Java process.
 
-A stream reads the file as one micro-batch and ends (`availableNow`); its state is in memory. Keyed
-state from Python is `applyInPandasWithState` there, on groups in pandas: it is not compared.
+A stream reads the file as one micro-batch and ends (`availableNow`); its state is in memory.
+Windows that the watermark has not passed at the end are never emitted. Keyed state from Python is
+`applyInPandasWithState` there, on groups in pandas: it is not compared.
 """
 
 from __future__ import annotations
@@ -13,20 +14,45 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .bids import MAX_OUT_OF_ORDER_MS
+from ....transport.clock import SystemClock
+from .answers import Answer
+from .inputs import ADS, MAX_OUT_OF_ORDER_MS, event_time_of, stream_path
 from .timing import Ran, Runner
+from .workloads import workload_named
 
-__all__ = ["GROUPS", "batch_runner", "missing", "query", "session", "streaming_runner"]
+__all__ = ["QUERIES", "batch_runner", "missing", "query", "session", "streaming_runner"]
 
 PARTITIONS = 2
 """Of shuffles."""
 
-GROUPS = {
-    "tumbling window, count per auction": "window(date_time, '10 seconds'), auction",
-    "hopping window, count per auction": "window(date_time, '10 seconds', '2 seconds'), auction",
-    "NEXMark 11, sessions per bidder": "session_window(date_time, '10 seconds'), bidder",
+
+def _grouped(groups: str, rows: str, count: str) -> str:
+    return f"SELECT {groups}, count(*) AS {count} FROM {rows} GROUP BY {groups}"
+
+
+QUERIES = {
+    "tumbling window, count per auction": _grouped(
+        "window(date_time, '10 seconds'), auction", "bids", "bids"
+    ),
+    "hopping window, count per auction": _grouped(
+        "window(date_time, '10 seconds', '2 seconds'), auction", "bids", "bids"
+    ),
+    "NEXMark 8, new users": (
+        "SELECT DISTINCT id, name, person.window FROM"
+        " (SELECT id, name, window(date_time, '10 seconds') AS window FROM persons) AS person JOIN"
+        " (SELECT seller, window(date_time, '10 seconds') AS window FROM auctions) AS auction"
+        " ON id = seller AND person.window = auction.window"
+    ),
+    "NEXMark 11, sessions per bidder": _grouped(
+        "session_window(date_time, '10 seconds'), bidder", "bids", "bid_count"
+    ),
+    "Yahoo, views per campaign": _grouped(
+        "window(event_time, '10 seconds'), campaign_id",
+        "events JOIN ads USING (ad_id) WHERE event_type = 'view'",
+        "views",
+    ),
 }
-"""Workload → by what its rows are grouped and counted."""
+"""Workload → its query, over the streams' names and `ads`."""
 
 
 def missing() -> str | None:
@@ -37,45 +63,77 @@ def missing() -> str | None:
     return None if here else 'not installed (pip install "whale-ray[spark]")'
 
 
-def batch_runner(workload: str, path: Path) -> Runner:
-    """Return what runs a workload over the whole file once."""
+def batch_runner(workload: str, folder: Path) -> Runner:
+    """Return what runs a workload over the whole files once."""
     spark = session()
-    java = _java()
 
     def run() -> Ran:
-        before_s = _cpu_s(java)
-        results = query(spark.read.parquet(str(path)), workload)
-        results.write.format("noop").mode("overwrite").save()
-        return Ran(cpu_s=_cpu_s(java) - before_s)
+        for stream in workload_named(workload).reads:
+            spark.read.parquet(str(stream_path(folder, stream))).createOrReplaceTempView(stream)
+        found: list[Answer] = []
+
+        def compute() -> None:
+            results = query(workload, folder)
+            found.append(_counted(results, workload))
+
+        return _timed(compute, found)
 
     return run
 
 
-def streaming_runner(workload: str, path: Path) -> Runner:
-    """Return what runs a workload over the file as a stream once."""
+def streaming_runner(workload: str, folder: Path) -> Runner:
+    """Return what runs a workload over the files as streams once."""
     spark = session()
-    java = _java()
-    schema = spark.read.parquet(str(path)).schema
 
     def run() -> Ran:
-        before_s = _cpu_s(java)
-        stream = spark.readStream.schema(schema).option("pathGlobFilter", path.name)
-        bids = stream.parquet(str(path.parent))
-        bids = bids.withWatermark("date_time", f"{MAX_OUT_OF_ORDER_MS} milliseconds")
-        with tempfile.TemporaryDirectory(prefix="whale-ray-") as checkpoint:
-            writer = query(bids, workload).writeStream.format("noop").outputMode("append")
-            writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-            writer.start().awaitTermination()
-        return Ran(cpu_s=_cpu_s(java) - before_s)
+        for stream in workload_named(workload).reads:
+            path = stream_path(folder, stream)
+            schema = spark.read.parquet(str(path)).schema
+            rows = spark.readStream.schema(schema).option("pathGlobFilter", path.name)
+            bound_ms = 0 if stream == "events" else MAX_OUT_OF_ORDER_MS
+            (
+                rows.parquet(str(path.parent))
+                .withWatermark(event_time_of(stream), f"{bound_ms} milliseconds")
+                .createOrReplaceTempView(stream)
+            )
+        found: list[Answer] = []
+
+        def compute() -> None:
+            with tempfile.TemporaryDirectory(prefix="whale-ray-") as checkpoint:
+                writer = query(workload, folder).writeStream.outputMode("append")
+                writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+                writer = writer.foreachBatch(
+                    lambda results, _: found.append(_counted(results, workload))
+                )
+                writer.start().awaitTermination()
+
+        return _timed(compute, found)
 
     return run
 
 
-def query(bids: Any, workload: str) -> Any:
-    """Return the counts of a workload's groups, as a data frame of Spark."""
-    bids.createOrReplaceTempView("bids")
-    groups = GROUPS[workload]
-    return bids.sparkSession.sql(f"SELECT {groups}, count(*) AS bids FROM bids GROUP BY {groups}")
+def query(workload: str, folder: Path) -> Any:
+    """Return the results of a workload over the views of its streams, as a data frame of Spark."""
+    spark = session()
+    if stream_path(folder, ADS).exists():
+        spark.read.parquet(str(stream_path(folder, ADS))).createOrReplaceTempView(ADS)
+    return spark.sql(QUERIES[workload])
+
+
+def _counted(results: Any, workload: str) -> Answer:
+    """Have Spark count and add up results; this takes the place of a sink."""
+    total = workload_named(workload).total
+    (row,) = results.selectExpr("count(*)", f"coalesce(sum({total}), 0)").collect()
+    return Answer(*map(int, row))
+
+
+def _timed(compute: Any, found: list[Answer]) -> Ran:
+    clock, java = SystemClock(), _java()
+    begin_ns, before_s = clock.monotonic_ns(), _cpu_s(java)
+    compute()
+    seconds, cpu_s = (clock.monotonic_ns() - begin_ns) / 1e9, _cpu_s(java) - before_s
+    answer = Answer(sum(one.rows for one in found), sum(one.total for one in found))
+    return Ran(seconds, cpu_s, answer)
 
 
 @cache

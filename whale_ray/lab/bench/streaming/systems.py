@@ -8,8 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from ..peers.base import NOT_INSTALLED, has_package, python_path
-from . import batch_engines, bytewax_flows, jobs, spark_queries
-from .timing import Ran, Runner
+from . import (
+    batch_engines,
+    bytewax_flows,
+    flink_queries,
+    jobs,
+    pathway_tables,
+    spark_queries,
+)
+from .timing import Runner
 from .workloads import WORKLOADS, workload_named
 
 __all__ = ["SYSTEMS", "System", "system_named"]
@@ -31,10 +38,12 @@ class System:
 
     Attributes:
         name: with the number of its workers or threads.
-        runner: returns what runs a workload over a file once; called in the system's own process.
+        runner: returns what runs a workload over a folder of streams once; called in the system's
+            own process.
         workloads: the names of those that it has.
         missing: returns what to do to install it, None if it is here.
         environment: variables of its process.
+        warms_up: whether a second run is faster; else one is measured, as the cold and the warm.
     """
 
     name: str
@@ -42,39 +51,58 @@ class System:
     workloads: tuple[str, ...] = _ALL
     missing: Callable[[], str | None] = _installed
     environment: Callable[[], Mapping[str, str]] = field(default=dict)
+    warms_up: bool = True
 
 
-def _inline(workload: str, path: Path) -> Runner:
-    return lambda: jobs.run_inline(jobs.build(workload_named(workload), path))
+def _inline(workload: str, folder: Path) -> Runner:
+    return lambda: jobs.run_inline(workload_named(workload), folder)
 
 
-def _on_processes(workload: str, path: Path) -> Runner:
-    def runner() -> Ran:
-        return jobs.run_on_processes(jobs.build(workload_named(workload), path, parallelism=2), 2)
-
-    return runner
+def _on_processes(workload: str, folder: Path) -> Runner:
+    return lambda: jobs.run_on_processes(workload_named(workload), folder, workers=2)
 
 
 SYSTEMS = (
     System("whale-ray, 1 worker", _inline),
     System("whale-ray, 2 workers", _on_processes),
     System(
+        "Flink DataStream, 2 workers",
+        partial(flink_queries.stream_runner, workers=2),
+        tuple(flink_queries.PROGRAMS),
+        flink_queries.missing,
+    ),
+    System(
+        "Flink SQL, 2 workers",
+        partial(flink_queries.sql_runner, workers=2),
+        tuple(name for name, program in flink_queries.PROGRAMS.items() if program.sql),
+        flink_queries.missing,
+    ),
+    System(
+        "Structured Streaming, all cores",
+        spark_queries.streaming_runner,
+        tuple(spark_queries.QUERIES),
+        spark_queries.missing,
+    ),
+    System(
+        "Pathway, 2 threads",
+        pathway_tables.runner,
+        tuple(pathway_tables.TABLES),
+        _lacks("pathway", pathway_tables.ENVIRONMENT, NOT_INSTALLED),
+        lambda: {**python_path(pathway_tables.ENVIRONMENT), "PATHWAY_THREADS": "2"},
+        warms_up=False,
+    ),
+    System(
         "Bytewax, 1 worker",
         bytewax_flows.runner,
         tuple(bytewax_flows.FLOWS),
         _lacks("bytewax", bytewax_flows.ENVIRONMENT, NOT_INSTALLED),
         partial(python_path, bytewax_flows.ENVIRONMENT),
-    ),
-    System(
-        "Structured Streaming, all cores",
-        spark_queries.streaming_runner,
-        tuple(spark_queries.GROUPS),
-        spark_queries.missing,
+        warms_up=False,
     ),
     System(
         "Spark batch, all cores",
         spark_queries.batch_runner,
-        tuple(spark_queries.GROUPS),
+        tuple(spark_queries.QUERIES),
         spark_queries.missing,
     ),
     System(

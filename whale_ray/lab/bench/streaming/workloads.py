@@ -1,118 +1,125 @@
-"""The workloads: as a topology, and as a query for engines that take SQL."""
+"""The workloads: as a topology, and as a query for DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....applications.nexmark.inputs import Inputs
 from ....applications.nexmark.queries import QUERIES
-from ....operators.keyed.keyed_process import KeyedProcess
-from ....state import declarations as state
+from ....applications.yahoo.topology import count_views
+from .inputs import ADS, MAX_OUT_OF_ORDER_MS, event_time_of, stream_path
+from .keyed_processes import SpentCompiled, SpentOnColumns, SpentOnRows
 
 if TYPE_CHECKING:
-    from ....api.topology import Stream
-    from ....operators.process import Output
-    from ....transport.wire.batch import Batch
+    from ....api.topology import Stream, Topology
 
-__all__ = ["WORKLOADS", "Workload", "workload_named"]
+__all__ = ["WORKLOADS", "FileStreams", "Part", "Workload", "workload_named"]
 
-
-class SpentOnRows(KeyedProcess):
-    """Emits for every bid how many its bidder has made so far, and for how much."""
-
-    bids = state.count()
-    spent = state.sum("int64")
-
-    def on_row(self, row: Any, out: Output) -> None:
-        """Add one bid."""
-        self.bids.add(1)
-        self.spent.add(row.price)
-        out.emit_row(
-            bidder=row.bidder,
-            bids=self.bids.get(),
-            spent=self.spent.get(),
-        )
-
-
-class SpentOnColumns(KeyedProcess):
-    """Emits for every bid what its bidder has bid up to the end of the batch."""
-
-    bids = state.count()
-    spent = state.sum("int64")
-
-    def on_batch(self, batch: Batch, out: Output) -> None:
-        """Add a batch of bids."""
-        slots = self.slots(batch)
-        bids: Any = self.bids
-        spent: Any = self.spent
-        bidders, place = np.unique(slots, return_inverse=True)
-        sums = np.zeros(len(bidders), np.int64)
-        np.add.at(sums, place, batch["price"])
-        bids[bidders] += np.bincount(place)
-        spent[bidders] += sums
-        out.emit({"bidder": batch["bidder"], "bids": bids[slots], "spent": spent[slots]})
+Part: TypeAlias = Literal["keyed", "windows", "nexmark", "yahoo"]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One workload over the bids."""
+    """One workload.
+
+    Attributes:
+        name: as the report has it.
+        part: that of the suite which it belongs to.
+        reads: the streams and their columns: the key first, then, if it is timed, the event time.
+        build: adds it to the topology of the streams.
+        sql: the same for DuckDB, over the streams' names and `ads`; `bids` has `file_row_number`.
+        total: the column of the results that `Answer` adds up.
+        key: the column by which state is kept, of the first stream; or `campaign_id`.
+        timed: whether it needs event time; else rows are taken as they come.
+        window_s: how long a row counts; None: for ever.
+        drops: whether it has a result for every row: then they are only counted and added up.
+    """
 
     name: str
-    build: Callable[[Stream], Stream]
-    key: str
-    """The column by which state is kept."""
+    part: Part
+    reads: Mapping[str, tuple[str, ...]]
+    build: Callable[[FileStreams], Stream]
     sql: str
-    """The same for DuckDB, over `bids`, a table with `file_row_number`."""
+    total: str
+    key: str
     timed: bool = True
-    """Whether it needs event time; else rows are taken as they come."""
-    window_s: int | None = None
-    """How long a row counts; None: for ever."""
-    columns: tuple[str, ...] = ()
-    """Those that it reads beside `key` and, if it is timed, `date_time`."""
+    window_s: int | None = 10
     drops: bool = False
-    """Whether it has a result for every row: then a filter drops them all."""
 
 
-def _tumbling(bids: Stream) -> Stream:
-    from .... import functions
-    from ....operators.windows.specifications import window
+class FileStreams(Inputs):
+    """The streams of a folder, with the columns that a workload reads.
 
-    grouped = bids.group_by(window("date_time", "10 seconds"), "auction")
-    return grouped.agg(functions.count().alias("bids"), id="windows")
+    Args:
+        topology: receives the sources.
+        workload: what reads them.
+        folder: has a file of each stream.
+        max_out_of_order_ms: of the streams of NEXMark.
+        on_late: of the sources.
+        instances: how many share each file.
+    """
 
-
-def _hopping(bids: Stream) -> Stream:
-    from .... import functions
-    from ....operators.windows.specifications import window
-
-    grouped = bids.group_by(window("date_time", "10 seconds", "2 seconds"), "auction")
-    return grouped.agg(functions.count().alias("bids"), id="windows")
-
-
-def _sessions(bids: Stream) -> Stream:
-    from .... import functions
-    from ....operators.windows.specifications import session_window
-
-    grouped = bids.group_by(session_window("date_time", "10 seconds"), "bidder")
-    return grouped.agg(functions.count().alias("bids"), id="windows")
-
-
-class OnlyBids(Inputs):
-    """The inputs of a query of NEXMark that reads bids alone."""
-
-    def __init__(self, bids: Stream) -> None:
-        """Take the stream of bids, in place of a source."""
+    def __init__(
+        self,
+        topology: Topology,
+        workload: Workload,
+        folder: Path,
+        *,
+        max_out_of_order_ms: int = MAX_OUT_OF_ORDER_MS,
+        on_late: Literal["fail", "drop", "pass"] = "fail",
+        instances: int = 1,
+    ) -> None:
         self.parallelism = None
-        self._given = bids
+        self.folder = folder
+        self._topology = topology
+        self._workload = workload
+        self._max_out_of_order_ms = max_out_of_order_ms
+        self._on_late: Literal["fail", "drop", "pass"] = on_late
+        self._instances = instances
 
-    def bids(self, *columns: str) -> Stream:
-        """Return the stream, which has the columns that the query asks for."""
-        del columns
-        return self._given
+    def events(self) -> Stream:
+        """Read Yahoo's events."""
+        return self._stream("events", ())
+
+    def _stream(self, name: str, columns: tuple[str, ...]) -> Stream:
+        del columns  # those of the workload
+        from .... import sources
+
+        timed = self._workload.timed
+        bounded = timed and name != "events"
+        return self._topology.source(
+            sources.parquet(stream_path(self.folder, name), columns=self._workload.reads[name]),
+            id=name,
+            event_time=event_time_of(name) if timed else None,
+            max_out_of_order_ms=self._max_out_of_order_ms if bounded else 0,
+            on_late=self._on_late,
+            parallelism=self._instances,
+        )
+
+
+def _tumbling(streams: FileStreams) -> Stream:
+    from .... import functions
+    from ....operators.windows.specifications import window
+
+    grouped = streams.bids().group_by(window("date_time", "10 seconds"), "auction")
+    return grouped.agg(functions.count().alias("bids"), id="windows")
+
+
+def _hopping(streams: FileStreams) -> Stream:
+    from .... import functions
+    from ....operators.windows.specifications import window
+
+    grouped = streams.bids().group_by(window("date_time", "10 seconds", "2 seconds"), "auction")
+    return grouped.agg(functions.count().alias("bids"), id="windows")
+
+
+def _yahoo(streams: FileStreams) -> Stream:
+    import pyarrow.parquet as pq
+
+    return count_views(streams.events(), pq.read_table(stream_path(streams.folder, ADS)))
 
 
 _SPENT_SQL = (
@@ -124,72 +131,122 @@ _SPENT_SQL = (
 WORKLOADS = (
     Workload(
         "keyed row process, two handles",
-        lambda bids: bids.key_by("bidder").process(SpentOnRows, id="spent"),
-        "bidder",
+        "keyed",
+        {"bids": ("bidder", "price")},
+        lambda streams: streams.bids().key_by("bidder").process(SpentOnRows, id="spent"),
         _SPENT_SQL,
+        total="bids",
+        key="bidder",
         timed=False,
-        columns=("price",),
+        window_s=None,
+        drops=True,
+    ),
+    Workload(
+        "keyed compiled process, two handles",
+        "keyed",
+        {"bids": ("bidder", "price")},
+        lambda streams: streams.bids().key_by("bidder").process(SpentCompiled, id="spent"),
+        _SPENT_SQL,
+        total="bids",
+        key="bidder",
+        timed=False,
+        window_s=None,
         drops=True,
     ),
     Workload(
         "keyed column process, two handles",
-        lambda bids: bids.key_by("bidder").process(SpentOnColumns, id="spent"),
-        "bidder",
+        "keyed",
+        {"bids": ("bidder", "price")},
+        lambda streams: streams.bids().key_by("bidder").process(SpentOnColumns, id="spent"),
         _SPENT_SQL,
+        total="bidder",  # its counts are those at the end of each batch
+        key="bidder",
         timed=False,
-        columns=("price",),
+        window_s=None,
         drops=True,
     ),
     Workload(
         "tumbling window, count per auction",
+        "windows",
+        {"bids": ("auction", "date_time")},
         _tumbling,
-        "auction",
         "SELECT auction, time_bucket(INTERVAL 10 SECONDS, date_time) AS window_start,"
         " count(*) AS bids FROM bids GROUP BY ALL",
-        window_s=10,
+        total="bids",
+        key="auction",
     ),
     Workload(
         "hopping window, count per auction",
+        "windows",
+        {"bids": ("auction", "date_time")},
         _hopping,
-        "auction",
         "SELECT auction, first + INTERVAL 2 SECONDS * hop - INTERVAL 8 SECONDS AS window_start,"
         " CAST(sum(bids) AS BIGINT) AS bids FROM (SELECT auction,"
         " time_bucket(INTERVAL 2 SECONDS, date_time) AS first, count(*) AS bids"
         " FROM bids GROUP BY ALL), range(5) AS hops(hop) GROUP BY ALL",
-        window_s=10,
+        total="bids",
+        key="auction",
     ),
     Workload(
         "NEXMark 5, hot items",
-        lambda bids: QUERIES["5"](OnlyBids(bids)),
-        "auction",
+        "nexmark",
+        {"bids": ("auction", "date_time")},
+        QUERIES["5"],
         "FROM (SELECT auction, first - INTERVAL 2 SECONDS * hop AS window_start,"
         " CAST(sum(bids) AS BIGINT) AS num FROM (SELECT auction,"
         " time_bucket(INTERVAL 2 SECONDS, date_time) AS first, count(*) AS bids"
         " FROM bids GROUP BY ALL), range(5) AS hops(hop) GROUP BY ALL)"
         " QUALIFY num = max(num) OVER (PARTITION BY window_start)",
-        window_s=10,
+        total="num",
+        key="auction",
     ),
     Workload(
         "NEXMark 7, highest bid",
-        lambda bids: QUERIES["7"](OnlyBids(bids)),
-        "auction",
+        "nexmark",
+        {"bids": ("auction", "date_time", "price", "bidder", "extra")},
+        QUERIES["7"],
         "SELECT auction, price, bidder, date_time, extra FROM bids JOIN ("
         "SELECT time_bucket(INTERVAL 10 SECONDS, date_time) AS start, max(price) AS highest"
         " FROM bids GROUP BY ALL)"
         " ON price = highest AND time_bucket(INTERVAL 10 SECONDS, date_time) = start",
-        window_s=10,
-        columns=("price", "bidder", "extra"),
+        total="price",
+        key="auction",
+    ),
+    Workload(
+        "NEXMark 8, new users",
+        "nexmark",
+        {"persons": ("id", "date_time", "name"), "auctions": ("seller", "date_time")},
+        QUERIES["8"],
+        "SELECT id, name, time_bucket(INTERVAL 10 SECONDS, date_time) AS window_start"
+        " FROM persons SEMI JOIN (SELECT seller, time_bucket(INTERVAL 10 SECONDS, date_time)"
+        " AS start FROM auctions)"
+        " ON id = seller AND time_bucket(INTERVAL 10 SECONDS, date_time) = start",
+        total="id",
+        key="id",
     ),
     Workload(
         "NEXMark 11, sessions per bidder",
-        _sessions,
-        "bidder",
-        "SELECT bidder, min(date_time) AS window_start, count(*) AS bids FROM ("
+        "nexmark",
+        {"bids": ("bidder", "date_time")},
+        QUERIES["11"],
+        "SELECT bidder, min(date_time) AS window_start, count(*) AS bid_count FROM ("
         "SELECT *, sum(starts) OVER (PARTITION BY bidder ORDER BY date_time) AS session FROM ("
         "SELECT *, CAST(date_time - lag(date_time) OVER (PARTITION BY bidder ORDER BY date_time)"
         " > INTERVAL 10 SECONDS AS INT) AS starts FROM bids))"
         " GROUP BY bidder, coalesce(session, 0)",
-        window_s=10,
+        total="bid_count",
+        key="bidder",
+    ),
+    Workload(
+        "Yahoo, views per campaign",
+        "yahoo",
+        {"events": ("ad_id", "event_type", "event_time")},
+        _yahoo,
+        "SELECT campaign_id, time_bucket(INTERVAL 10 SECONDS, event_time) AS window_start,"
+        " count(*) AS views FROM events JOIN ads USING (ad_id) WHERE event_type = 'view'"
+        " GROUP BY ALL",
+        total="views",
+        key="campaign_id",
     ),
 )
 

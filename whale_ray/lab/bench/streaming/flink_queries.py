@@ -1,0 +1,199 @@
+"""Flink: the workloads as SQL and as DataStream programs, in one JVM (FlinkQueries.java).
+
+The queries of NEXMark are those of its repository. Flink's packages lack a reader of Parquet: the
+source reads columns by the one that Spark brings. Yahoo's advertisements are looked up in a map.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ....configs.errors import ResourceError
+from ..peers.base import NOT_INSTALLED
+from ..peers.flink import is_installed, java_command, spark_jars
+from .answers import Answer
+from .inputs import MAX_OUT_OF_ORDER_MS, campaigns_by_ad
+from .timing import Ran, Runner
+from .workloads import workload_named
+
+__all__ = ["PROGRAMS", "missing", "sql_runner", "stream_runner"]
+
+SOURCE = Path(__file__).with_name("FlinkQueries.java")
+
+_HEAP_MB = 4096
+_PARQUET = ("aircompressor-", "commons-logging-", "hadoop-client-", "parquet-", "snappy-java-")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A workload on Flink.
+
+    Attributes:
+        name: of the DataStream program.
+        place: the place of `Workload.total` in the tuples that it makes.
+        sql: the query, or None where SQL has nothing like it.
+    """
+
+    name: str
+    place: int
+    sql: str | None = None
+
+
+def _windows(function: str, rows: str = "bids") -> str:
+    return f"TABLE({function}(TABLE {rows}, DESCRIPTOR(date_time), {{}}INTERVAL '10' SECOND))"
+
+
+_TUMBLING = _windows("TUMBLE").format("")
+_HOPPING = _windows("HOP").format("INTERVAL '2' SECOND, ")
+_HOPPING_COUNTS = (
+    "SELECT auction, count(*) AS num, window_start, window_end"
+    f" FROM {_HOPPING} GROUP BY auction, window_start, window_end"
+)
+
+PROGRAMS = {
+    "keyed row process, two handles": Program("spent", 1),
+    "tumbling window, count per auction": Program(
+        "tumbling",
+        2,
+        "SELECT auction, window_start, count(*) AS bids"
+        f" FROM {_TUMBLING} GROUP BY auction, window_start, window_end",
+    ),
+    "hopping window, count per auction": Program(
+        "hopping",
+        2,
+        "SELECT auction, window_start, count(*) AS bids"
+        f" FROM {_HOPPING} GROUP BY auction, window_start, window_end",
+    ),
+    "NEXMark 5, hot items": Program(
+        "hot items",
+        2,
+        f"SELECT counts.auction, counts.num FROM ({_HOPPING_COUNTS}) AS counts JOIN"
+        " (SELECT max(num) AS most, window_start, window_end"
+        f" FROM ({_HOPPING_COUNTS}) GROUP BY window_start, window_end) AS tops"
+        " ON counts.window_start = tops.window_start AND counts.window_end = tops.window_end"
+        " AND counts.num >= tops.most",
+    ),
+    "NEXMark 7, highest bid": Program(
+        "highest bid",
+        1,
+        "SELECT bid.auction, bid.price, bid.bidder, bid.date_time, bid.extra FROM bids AS bid JOIN"
+        " (SELECT max(price) AS highest, window_end"
+        f" FROM {_TUMBLING} GROUP BY window_start, window_end) AS top"
+        " ON bid.price = top.highest"
+        " WHERE bid.date_time BETWEEN top.window_end - INTERVAL '10' SECOND AND top.window_end",
+    ),
+    "NEXMark 8, new users": Program(
+        "new sellers",
+        0,
+        "SELECT person.id, person.name, person.window_start FROM"
+        " (SELECT id, name, window_start, window_end"
+        f" FROM {_windows('TUMBLE', 'persons').format('')}"
+        " GROUP BY id, name, window_start, window_end) AS person JOIN"
+        " (SELECT seller, window_start, window_end"
+        f" FROM {_windows('TUMBLE', 'auctions').format('')}"
+        " GROUP BY seller, window_start, window_end) AS auction"
+        " ON person.id = auction.seller AND person.window_start = auction.window_start"
+        " AND person.window_end = auction.window_end",
+    ),
+    "NEXMark 11, sessions per bidder": Program(
+        "sessions",
+        2,
+        "SELECT bidder, count(*) AS bid_count, window_start, window_end FROM TABLE("
+        "SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(date_time), INTERVAL '10' SECOND))"
+        " GROUP BY bidder, window_start, window_end",
+    ),
+    "Yahoo, views per campaign": Program(
+        "yahoo",
+        2,
+        "SELECT campaign_id, window_start, count(*) AS `views` FROM TABLE(TUMBLE(TABLE ad_views,"
+        " DESCRIPTOR(event_time), INTERVAL '10' SECOND))"
+        " GROUP BY campaign_id, window_start, window_end",
+    ),
+}
+"""Workload → its program; `ad_views` is made of `events` by FlinkQueries."""
+
+_TYPES = {"date_time": "TIMESTAMP(3)", "event_time": "TIMESTAMP(3)"}
+_TEXTS = ("ad_id", "event_type", "extra", "name")
+
+
+def missing() -> str | None:
+    """Return how to install Flink, None if it is here."""
+    return None if is_installed() else NOT_INSTALLED
+
+
+def stream_runner(workload: str, folder: Path, *, workers: int) -> Runner:
+    """Return what runs a workload's DataStream program once."""
+    return _runner(workload, folder, workers, None)
+
+
+def sql_runner(workload: str, folder: Path, *, workers: int) -> Runner:
+    """Return what runs a workload's query once."""
+    return _runner(workload, folder, workers, PROGRAMS[workload].sql)
+
+
+def _runner(workload: str, folder: Path, workers: int, sql: str | None) -> Runner:
+    one, program = workload_named(workload), PROGRAMS[workload]
+    job: dict[str, Any] = {
+        "program": program.name,
+        "sql": sql,
+        "place": program.place,
+        "total": one.total,
+        "folder": str(folder),
+        "workers": workers,
+        "streams": {
+            stream: {column: _type(column) for column in columns}
+            for stream, columns in one.reads.items()
+        },
+        "max_out_of_order_ms": 0 if "events" in one.reads else MAX_OUT_OF_ORDER_MS,
+        "campaigns": campaigns_by_ad(folder) if "events" in one.reads else None,
+    }
+
+    def run() -> Ran:
+        found = _ask(json.dumps(job))
+        answer = Answer(int(found["rows"]), int(found["total"]))
+        return Ran(found["seconds"], found["cpu_s"], answer)
+
+    return run
+
+
+def _type(column: str) -> str:
+    return "STRING" if column in _TEXTS else _TYPES.get(column, "BIGINT")
+
+
+def _ask(job: str) -> dict[str, Any]:
+    """Have Java run a job; return its answer."""
+    java = _java()
+    assert java.stdin is not None
+    assert java.stdout is not None
+    java.stdin.write(job + "\n")
+    java.stdin.flush()
+    line = java.stdout.readline()
+    if not line.startswith("{"):
+        msg = f"Flink failed at {job[:200]}: {line}{java.stdout.read()}"
+        raise ResourceError(msg)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+@cache
+def _java() -> subprocess.Popen[str]:
+    """Return the JVM of this process, which ends with it."""
+    command = java_command(
+        SOURCE,
+        "-Dlog4j2.level=ERROR",
+        "-XX:-UsePerfData",
+        more_jars=spark_jars(*_PARQUET),
+        heap_mb=_HEAP_MB,
+    )
+    java = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, text=True
+    )
+    atexit.register(java.kill)
+    return java
