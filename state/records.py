@@ -28,6 +28,7 @@ from ..configs.errors import InputError
 from ..transport.wire.batch import Batch
 from ..transport.wire.column import Column
 from ..transport.wire.types import DataType, Schema
+from .values import copy_values
 
 __all__ = [
     "LENGTH_BITS",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 Words = npt.NDArray[np.uint64]
+
+_NO_WORDS = np.empty((0, 0), np.uint64)
 
 HEADER_WORDS = 2
 KEY_COLUMNS_MAX = 24
@@ -193,30 +196,38 @@ class RecordLayout:
         return PackedKeys(packed, nulls, batch)
 
     def key_columns(
-        self, records: npt.NDArray[Any], memory: npt.NDArray[np.uint8]
-    ) -> dict[str, Column]:
-        """Return the key columns of records.
+        self,
+        records: npt.NDArray[Any],
+        slots: npt.NDArray[np.int64],
+        memory: npt.NDArray[np.uint8],
+    ) -> list[Column]:
+        """Return the key columns of the records `slots`.
 
         Args:
-            records: of `dtype`, shape (n,).
+            records: of `dtype`.
+            slots: int64 (n,).
             memory: the log, in which references are positions.
         """
-        nulls = (records["#link"] >> np.uint64(8)) & np.uint64((1 << KEY_COLUMNS_MAX) - 1)
+        nulls = records["#link"][slots] >> np.uint64(8) & np.uint64((1 << KEY_COLUMNS_MAX) - 1)
+        any_null = bool(nulls.any())
+        words = records["#key"][slots] if self.fixed_words + self.texts else _NO_WORDS
         found: dict[str, Column] = {}
         at = 0
         for field in (*self._fixed, *self._text):
-            valid = (nulls >> np.uint64(self.keys.index(field.name))) & np.uint64(1) == 0
-            validity = None if bool(valid.all()) else valid
+            validity = None
+            if any_null:
+                valid = nulls >> np.uint64(self.keys.index(field.name)) & np.uint64(1) == 0
+                validity = None if bool(valid.all()) else valid
             if field.type.kind == "bytes":
-                column = column_of_references(field.type, records["#key"][:, at], validity, memory)
+                column = column_of_references(field.type, words[:, at], validity, memory)
                 at += 1
             else:
                 width = _words_of(field.type)
-                data = _storage_of(field.type, records["#key"][:, at : at + width])
+                data = _storage_of(field.type, words[:, at : at + width])
                 column = Column(field.type, data, None, validity)
                 at += width
             found[field.name] = column
-        return {name: found[name] for name in self.keys.names}
+        return [found[name] for name in self.keys.names]
 
     def _check(self) -> None:
         names = [field.name for field in self.fields]
@@ -288,9 +299,10 @@ def column_of_references(
     if offsets[-1] > np.iinfo(np.int32).max:
         msg = "more than 2 GiB of text in one column"
         raise InputError(msg)
-    starts = (references >> np.uint64(LENGTH_BITS)).astype(np.int64)
-    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-    return Column(kind, memory[places], offsets.astype(np.int32), validity)
+    pool = np.empty(offsets[-1], np.uint8)
+    starts = (references >> np.uint64(LENGTH_BITS)).view(np.int64)
+    copy_values(memory.ctypes.data, starts, offsets, pool)
+    return Column(kind, pool, offsets.astype(np.int32), validity)
 
 
 def _alignment(dtype: np.dtype[Any]) -> int:

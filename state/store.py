@@ -89,6 +89,8 @@ class KeyedStore:
         self._seals: list[tuple[int, int]] = []
         self._settled = 0
         self._cleared: list[Cleared] = []
+        self._ranks = np.full(virtual_nodes, -1, np.int32)
+        self._usual_buckets = _BUCKETS_MIN
         self._start_empty()
 
     def sibling(self, layout: RecordLayout | None = None) -> KeyedStore:
@@ -220,8 +222,8 @@ class KeyedStore:
 
     def keys_of(self, slots: Slots) -> Batch:
         """Return the key columns of records, (n) rows; -0.0 comes back as 0.0."""
-        columns = self.layout.key_columns(self.records[slots], self._log.memory)
-        return Batch(self.layout.keys, list(columns.values()), len(slots))
+        columns = self.layout.key_columns(self.records, slots, self._log.memory)
+        return Batch(self.layout.keys, columns, len(slots))
 
     def scan(self, nodes: npt.NDArray[np.int64] | None = None) -> tuple[Slots, Hashes]:
         """Return all records, int64 (keys,), by virtual node, and their hashes.
@@ -242,8 +244,11 @@ class KeyedStore:
     def clear(self) -> None:
         """Delete all keys and give the memory back to the kernel at once.
 
-        What lies in a segment that was sealed is only put aside, until `release`.
+        What lies in a segment that was sealed is only put aside, until `release`. The virtual nodes
+        stay known, and the index will grow to its size again in one step: stores of windows are
+        used again and again.
         """
+        self._usual_buckets = 1 << (len(self) * 8 // 5).bit_length()
         if self._seals:
             self._cut(self._seals[-1][1])
             self._free(lambda segment: segment > self._seals[-1][1])
@@ -425,7 +430,6 @@ class KeyedStore:
         self._chunks.put_aside()
         self.heap.put_aside()
         self._buckets = np.zeros(0, np.uint64)
-        self._ranks = np.full(self._virtual_nodes, -1, np.int32)
         self._grow_index(_BUCKETS_MIN)
 
     def _run(self, go_on: Callable[[int], int], rows: int, hashes: Hashes | None) -> None:
@@ -443,7 +447,7 @@ class KeyedStore:
                 case index.HEAP:
                     self._make_room(int(self._at[index.NEED]))
                 case index.GROW:
-                    self._grow_index(2 * len(self._buckets))
+                    self._grow_index(max(2 * len(self._buckets), self._usual_buckets))
                 case _:
                     assert hashes is not None
                     self._see_nodes(hashes[row:])

@@ -78,6 +78,26 @@ def write_values(
 
 
 @njit(
+    numba.void(numba.int64, _TYPE_SLOTS, _TYPE_SLOTS, numba.uint8[::1]),
+    cache=True,
+    nogil=True,
+    boundscheck=False,
+)
+def copy_values(memory: Any, starts: Any, offsets: Any, pool: Any) -> None:
+    """Copy values one behind the other into a pool of bytes.
+
+    Args:
+        memory: the address of the log.
+        starts: where the values lie there, int64 (n,).
+        offsets: where they go in the pool, int64 (n + 1,).
+        pool: uint8 (offsets[n],).
+    """
+    target = pool.ctypes.data
+    for row in range(len(starts)):
+        copy(target + offsets[row], memory + starts[row], offsets[row + 1] - offsets[row])
+
+
+@njit(
     numba.void(TYPE_PLACE, TYPE_AT, TYPE_PLACE, numba.int64, numba.int64),
     cache=True,
     nogil=True,

@@ -100,7 +100,9 @@ class AggregateWindows(TimeWindows):
             self._input = schema
             keys = schema.select(self._asked.keys)
             name = self._context.operator_id
-            self._groups = GroupState(keys, accumulators, self._context)
+            self._groups = GroupState(
+                keys, accumulators, self._context, notes_changes=self._asked.emits_changes
+            )
             self._merged = GroupState(keys, accumulators, self._context)
             self._results = WindowResults(self._asked, self.schema, name)
         return self._groups
@@ -126,8 +128,9 @@ class AggregateWindows(TimeWindows):
             slots = self._state.slots(slices, hash_keys(keys, self._asked.keys)[0], keys)
             self._state.load(slots, batch)
             self._note_time(batch)
-            changed = self._state.changed[slots] != 0
-            self._wait_with(slices[changed], slots[changed])
+            if self._asked.emits_changes:
+                changed = self._state.changed[slots] != 0
+                self._wait_with(slices[changed], slots[changed])
 
     def _forget(self) -> None:
         self._changed = []
@@ -174,8 +177,10 @@ class AggregateWindows(TimeWindows):
 
     def _note_changes(self, slices: Int64s, slots: Int64s) -> None:
         """Note the groups whose rows must be emitted again."""
+        if not self._asked.emits_changes:
+            return
         if self._asked.output_mode == "append":
-            if not self._asked.allowed_lateness_ns or self._watermark_ns == NO_WATERMARK_NS:
+            if self._watermark_ns == NO_WATERMARK_NS:
                 return
             fired = slices < self._slices.first_unfired(self._watermark_ns)
             if not fired.any():

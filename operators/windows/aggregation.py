@@ -51,6 +51,11 @@ class Aggregation(WindowedGrouping):
         """What is kept for each group, in words."""
         return tuple(str(one) for one in self.aggregates)
 
+    @property
+    def emits_changes(self) -> bool:
+        """Whether a group's row may be emitted more than once, as it changes."""
+        return self.output_mode == "update" or self.allowed_lateness_ns > 0
+
     def accumulators(self, schema: Schema) -> list[Accumulator]:
         """Return what computes the aggregates for these columns; raise as `Aggregate.bind`."""
         return [one.bind(schema) for one in self.aggregates]

@@ -57,6 +57,7 @@ class GroupState:
         accumulators: what is computed for each group.
         context: whose memory for state it takes, and which name messages have.
         more: fields for the caller to use.
+        notes_changes: whether there is a field `changed`.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class GroupState:
         accumulators: Sequence[Accumulator],
         context: InstanceContext,
         more: Sequence[RecordField] = (),
+        *,
+        notes_changes: bool = False,
     ) -> None:
-        self._moved = [RecordField(CHANGED, np.dtype(np.uint8))]
+        self._moved = [RecordField(CHANGED, np.dtype(np.uint8))] if notes_changes else []
         pointers = list(more)
         self._budget, self._operator = context.state_budget, context.operator_id
         self._kept: list[_Kept] = []

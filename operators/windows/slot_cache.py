@@ -3,6 +3,9 @@
 A key is recognised by its hash alone. That is exact where different keys always have different
 hashes, which holds for a single column of up to eight bytes (XXH64 of one 64-bit word is a
 bijection), and for no column at all. Other keys, and null, are looked up in the index every time.
+
+Where most rows miss, since there are more keys than entries and none is frequent, the cache costs
+more than it saves: it is passed over for a while, each time for longer.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ Int64s = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 18
+_PAUSE_MAX = 64
+"""For how many batches the cache is passed over at most."""
 _HASH, _SLICE, _SLOT = 0, 1, 2
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NO_VALIDITY = np.empty(0, np.bool_)
@@ -43,6 +48,9 @@ class SlotCache:
         self._column = fields[0].name if fields else None
         self._is_exact = not fields or (len(fields) == 1 and _is_one_word(fields[0].type))
         self._entries = np.full((_ENTRIES_MIN, 4), -1, np.int64)
+        self._pause = 1  # in batches, once most rows of one miss
+        self._paused = 0  # so many batches from now on
+        self._in_use = False  # by the batch at hand
 
     def look_up(self, slices: Int64s, hashes: Hashes, keys: Batch) -> tuple[Int64s, Int64s]:
         """Return the slot of each row as far as it is known, and the rows where it is not.
@@ -52,22 +60,31 @@ class SlotCache:
             missed: int64 (m,), the rows with −1, ascending.
         """
         rows = len(hashes)
-        if not self._is_exact:
+        self._in_use = self._is_exact and not self._paused
+        if not self._in_use:
+            self._paused = max(self._paused - 1, 0)
             return np.full(rows, -1, np.int64), np.arange(rows)
         slots, missed = np.empty(rows, np.int64), np.empty(rows, np.int64)
         valid = self._validity(keys)
         count = _look_up(self._entries, slices, hashes, valid, slots, missed)
+        self._adapt(rows, count)
         return slots, missed[:count]
 
     def enter(
         self, slices: Int64s, hashes: Hashes, keys: Batch, slots: Int64s, rows: Int64s
     ) -> None:
         """Remember the slots of these rows, which `look_up` missed; not of null keys."""
-        if not self._is_exact:
-            return
-        if len(rows) > len(self._entries) // 4 and len(self._entries) < _ENTRIES_MAX:
+        if self._in_use:
+            _enter(self._entries, slices, hashes, self._validity(keys), slots, rows)
+
+    def _adapt(self, rows: int, missed: int) -> None:
+        """Take more entries, or pass the cache over for a while, if too many rows have missed."""
+        if missed > len(self._entries) // 4 and len(self._entries) < _ENTRIES_MAX:
             self._entries = np.full((4 * len(self._entries), 4), -1, np.int64)
-        _enter(self._entries, slices, hashes, self._validity(keys), slots, rows)
+        elif 2 * missed > rows:
+            self._paused, self._pause = self._pause, min(2 * self._pause, _PAUSE_MAX)
+        else:
+            self._pause = 1
 
     def _validity(self, keys: Batch) -> npt.NDArray[np.bool_]:
         validity = None if self._column is None else keys.column(self._column).validity

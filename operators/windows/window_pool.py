@@ -56,7 +56,7 @@ class WindowPool:
         self, keys: Schema, accumulators: Sequence[Accumulator], context: InstanceContext
     ) -> None:
         fields = [RecordField(name, np.dtype(np.int64), NONE) for name in _FIELDS]
-        self.groups = GroupState(_NUMBERS, accumulators, context, fields)
+        self.groups = GroupState(_NUMBERS, accumulators, context, fields, notes_changes=True)
         layout = RecordLayout(
             keys,
             [
