@@ -44,7 +44,12 @@ if TYPE_CHECKING:
     from .operators.keyed.keyed_process import KeyedCoProcess, KeyedProcess, compiled
     from .operators.process import CoProcess, InstanceContext, Output, Process
     from .operators.rows import Row
-    from .operators.windows.specifications import count_window, session_window, window
+    from .operators.windows.specifications import (
+        count_window,
+        processing_time,
+        session_window,
+        window,
+    )
     from .plan.explanation import Explanation
     from .transport.wire.batch import Batch
     from .transport.wire.types import Schema
@@ -82,6 +87,7 @@ __all__ = [
     "interval",
     "lit",
     "load_settings",
+    "processing_time",
     "run",
     "session_window",
     "sinks",
@@ -126,6 +132,7 @@ _HOMES = {
     "interval": "operators.joins.interval",
     "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",
+    "processing_time": "operators.windows.specifications",
     "run": "api.submission",
     "session_window": "operators.windows.specifications",
     "submit": "api.submission",

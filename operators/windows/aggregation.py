@@ -99,6 +99,7 @@ class Aggregation(WindowedGrouping):
     def __call__(self) -> Process:
         """Return a new operator."""
         from .aggregate_windows import AggregateWindows
+        from .clock_windows import ClockWindows
         from .count_windows import CountWindows
         from .session_windows import SessionWindows
 
@@ -106,6 +107,8 @@ class Aggregation(WindowedGrouping):
             return SessionWindows(self)
         if isinstance(self.window, CountWindow):
             return CountWindows(self)
+        if self.is_by_clock:
+            return ClockWindows(self)
         return AggregateWindows(self)
 
 

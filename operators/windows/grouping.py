@@ -47,6 +47,11 @@ class WindowedGrouping:
         return isinstance(self.window, (TimeWindow, SessionWindow))
 
     @property
+    def is_by_clock(self) -> bool:
+        """Whether windows are of processing time."""
+        return isinstance(self.window, TimeWindow) and self.window.by_clock
+
+    @property
     def window_type(self) -> DataType:
         """The type of `window_start` and `window_end`."""
         from ...transport.wire.types import DataType

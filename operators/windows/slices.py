@@ -27,7 +27,15 @@ from .specifications import TimeWindow
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["ColumnSlices", "Slices", "TimeSlices", "WholeInput", "beyond_years", "slices_of"]
+__all__ = [
+    "ClockSlices",
+    "ColumnSlices",
+    "Slices",
+    "TimeSlices",
+    "WholeInput",
+    "beyond_years",
+    "slices_of",
+]
 
 _NS_PER_US = 1_000
 _LATEST_NS = (1 << 63) - 1
@@ -93,6 +101,11 @@ class TimeSlices(Slices):
             raise beyond_years(batch, wrong)
         return slices
 
+    def slice_at(self, time_ns: int) -> int:
+        """Return the slice of a time."""
+        whole, inside = divmod(time_ns - self._window.start_ns, self._slide)
+        return whole * self._per_slide + (1 if self._rest and inside >= self._rest else 0)
+
     def windows_of(self, slice_: int) -> range:
         """See `Slices.windows_of`."""
         slide, second = divmod(slice_, self._per_slide)
@@ -124,6 +137,20 @@ class TimeSlices(Slices):
     def _last_ended(self, watermark_ns: int) -> int:
         """Return the last window that ends at `watermark_ns` + 1 ns or before."""
         return (watermark_ns + 1 - self._window.size_ns - self._window.start_ns) // self._slide
+
+
+class ClockSlices(TimeSlices):
+    """Slices of windows of processing time: all rows are in that of now.
+
+    Attributes:
+        now_ns: the processing time, ns since the epoch.
+    """
+
+    now_ns: int = 0
+
+    def of(self, batch: Batch) -> npt.NDArray[np.int64]:
+        """See `Slices.of`."""
+        return np.full(batch.num_rows, self.slice_at(self.now_ns), np.int64)
 
 
 class ColumnSlices(Slices):
@@ -213,7 +240,7 @@ class WholeInput(Slices):
 def slices_of(asked: WindowedGrouping) -> Slices:
     """Return the slices of a grouping with a time window, within windows, or without a window."""
     if isinstance(asked.window, TimeWindow):
-        return TimeSlices(asked.window)
+        return ClockSlices(asked.window) if asked.window.by_clock else TimeSlices(asked.window)
     return ColumnSlices(WINDOW_END, asked.of_sessions) if asked.within_windows else WholeInput()
 
 

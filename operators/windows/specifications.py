@@ -10,10 +10,12 @@ from .durations import Duration, describe_ns, duration_ns
 
 __all__ = [
     "CountWindow",
+    "ProcessingTime",
     "SessionWindow",
     "TimeWindow",
     "WindowSpecification",
     "count_window",
+    "processing_time",
     "session_window",
     "window",
 ]
@@ -28,19 +30,21 @@ class TimeWindow:
         size_ns: the length of a window.
         slide_ns: the distance between the starts of windows; equal to `size_ns` if they tumble.
         start_ns: a window starts at this many ns after 1970, modulo `slide_ns`.
+        by_clock: whether rows are in the windows in which they come, by the worker's clock.
     """
 
     column: str
     size_ns: int
     slide_ns: int
     start_ns: int
+    by_clock: bool = False
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""
-        size = describe_ns(self.size_ns)
+        size, clock = describe_ns(self.size_ns), ", by the clock" if self.by_clock else ""
         if self.slide_ns == self.size_ns:
-            return f"tumbling window of {size}"
-        return f"hopping window of {size} every {describe_ns(self.slide_ns)}, by slices"
+            return f"tumbling window of {size}{clock}"
+        return f"hopping window of {size} every {describe_ns(self.slide_ns)}, by slices{clock}"
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,23 @@ class CountWindow:
 WindowSpecification: TypeAlias = TimeWindow | SessionWindow | CountWindow
 
 
+@dataclass(frozen=True)
+class ProcessingTime:
+    """Stands for the time at which rows are processed, see `processing_time`."""
+
+
+def processing_time() -> ProcessingTime:
+    """Return what `window` takes for windows of processing time, in place of a column.
+
+    `group_by(whale.window(whale.processing_time(), "10 seconds"), "bidder")`: a row is in the
+    window in which it comes, by the clock of its worker. So results differ from run to run, and
+    differ after a restart.
+    """
+    return ProcessingTime()
+
+
 def window(
-    column: Duration,
+    column: Duration | ProcessingTime,
     size: Duration | None = None,
     slide: Duration | None = None,
     start_time: Duration | None = None,
@@ -84,7 +103,8 @@ def window(
     also before it. With a `slide` shorter than the size they overlap, and a row is in several.
 
     Args:
-        column: the event-time column of the stream, or `window_end` of windowed rows.
+        column: the event-time column of the stream, or `window_end` of windowed rows; or
+            `whale.processing_time()`.
         size: the length of a window: "10 seconds", a `timedelta`, or milliseconds.
         slide: the distance between the starts of windows; by default the size.
         start_time: shifts all windows: "15 minutes" lets hours begin at a quarter past.
@@ -92,11 +112,11 @@ def window(
     Raises:
         TopologyError: a duration is not valid, is zero or less, or the slide exceeds the size.
     """
-    if size is None:
+    by_clock = isinstance(column, ProcessingTime)
+    if size is None and not by_clock:
         column, size = "", column
-    else:
+    elif not by_clock:
         _check_column("window", column)
-    assert isinstance(column, str)
     size_ns = _positive("window", "size", size)
     slide_ns = size_ns if slide is None else _positive("window", "slide", slide)
     if slide_ns > size_ns:
@@ -106,7 +126,8 @@ def window(
         )
         raise TopologyError(msg)
     start_ns = 0 if start_time is None else _duration("window", "start_time", start_time)
-    return TimeWindow(column, size_ns, slide_ns, start_ns % slide_ns)
+    name = column if isinstance(column, str) else ""
+    return TimeWindow(name, size_ns, slide_ns, start_ns % slide_ns, by_clock)
 
 
 def session_window(column: str, gap: Duration) -> SessionWindow:

@@ -229,6 +229,7 @@ def test_explain_shows_window_aggregates_and_state() -> None:
 
 
 TEN = whale.window("moment", "10 seconds")
+CLOCK = whale.window(whale.processing_time(), "1 second")
 
 
 @pytest.mark.parametrize(
@@ -258,6 +259,19 @@ TEN = whale.window("moment", "10 seconds")
             lambda s: s.group_by("price").agg(F.count(), allowed_lateness="1 second"),
             "allowed_lateness has no effect",
         ),
+        (
+            lambda s: s.group_by(CLOCK).agg(F.count(), allowed_lateness=1),
+            "allowed_lateness has no effect on windows of processing time: no row is late",
+        ),
+        (
+            lambda s: s.group_by(CLOCK).top_n(1, by="price"),
+            "top_n takes windows of one length in event time, not a tumbling window of 1 second",
+        ),
+        (
+            lambda s: s.group_by(whale.session_window(whale.processing_time(), 1)),
+            "session_window takes the name of the event-time column first",
+        ),
+        (lambda s: whale.window(whale.processing_time()), "window: size is None"),
         (
             lambda s: s.group_by(whale.count_window(3)).agg(F.count(), output_mode="update"),
             "has no row before it is full",

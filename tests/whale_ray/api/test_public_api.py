@@ -19,7 +19,7 @@ PUBLIC = [
     "GroupedRows", "GroupedStream", "InstanceContext", "Job", "KeyedCoProcess", "KeyedProcess",
     "Output", "Process", "Row", "Schema", "Settings", "SinkHandle", "Stream", "Topology",
     "__version__", "col", "columns", "compiled", "count_window", "errors", "functions",
-    "interval", "lit", "load_settings",
+    "interval", "lit", "load_settings", "processing_time",
     "run", "session_window", "sinks", "sources", "state", "submit", "testing", "transports",
     "when", "window",
 ]  # fmt: skip

@@ -48,7 +48,8 @@ class GroupedRows:
             and self._times is not None
             and WINDOW_END in self._times
         )
-        if isinstance(self._window, (TimeWindow, SessionWindow)):
+        self._by_clock = isinstance(self._window, TimeWindow) and self._window.by_clock
+        if isinstance(self._window, (TimeWindow, SessionWindow)) and not self._by_clock:
             self._check_time(self._window.column)
 
     def __repr__(self) -> str:
@@ -136,11 +137,13 @@ class GroupedRows:
             raise mistake(operator_id, f"n is {describe_value(n)}: pass a whole number from 1 on")
         if not isinstance(by, str):
             raise mistake(operator_id, f"by is {describe_value(by)}: pass the name of a column")
-        if isinstance(self._window, (SessionWindow, CountWindow)):
+        if isinstance(self._window, (SessionWindow, CountWindow)) or self._by_clock:
+            assert self._window is not None
             raise mistake(
                 operator_id,
-                f"top_n takes windows of one length, not a {self._window.describe()}: aggregate"
-                " first, and group by the result's window_start and window_end",
+                "top_n takes windows of one length in event time, not a"
+                f" {self._window.describe()}: aggregate first, and group by the result's"
+                " window_start and window_end",
             )
         known = self._registry.columns(self._stream._source)
         check_columns(operator_id, "by", (by,), known)
@@ -176,7 +179,9 @@ class GroupedRows:
             takes_late_rows=True,
             declared_state=asked.kept,
             keeps_rows=isinstance(asked, TopN),
-            order_reason="it takes rows in any order",
+            order_reason=(
+                "rows count when they come" if asked.is_by_clock else "it takes rows in any order"
+            ),
             location=caller_location(),
         )
         registry.add(node, _known_result(operator_id, asked, known), known)
@@ -228,6 +233,11 @@ class GroupedRows:
     def _lateness(self, operator_id: str, given: object) -> int:
         lateness = _duration(operator_id, "allowed_lateness", given)
         timed = isinstance(self._window, (TimeWindow, SessionWindow)) or self._within_windows
+        if lateness and self._by_clock:
+            raise mistake(
+                operator_id,
+                "allowed_lateness has no effect on windows of processing time: no row is late",
+            )
         if lateness and not timed:
             raise mistake(operator_id, "allowed_lateness has no effect without a window in time")
         return lateness

@@ -89,6 +89,12 @@ def _within(operator_id: str, within: object) -> TimeWindow | TimeInterval:
         return within
     if not isinstance(within, TimeWindow):
         raise mistake(operator_id, f"within is {describe_value(within)}: pass {_EXAMPLE}")
+    if within.by_clock:
+        raise mistake(
+            operator_id,
+            "both sides of a join go by their event times, not by the clock: leave out"
+            " processing_time(), within=whale.window('12 hours')",
+        )
     if within.column:
         raise mistake(
             operator_id,

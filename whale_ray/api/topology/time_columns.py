@@ -26,7 +26,8 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
     if node.kind is OperatorKind.SOURCE:
         return frozenset() if node.event_time is None else frozenset({node.event_time.column})
     if isinstance(node.payload, WindowedGrouping) and output == MAIN:
-        has_end = node.payload.has_window_columns or node.payload.within_windows
+        in_time = node.payload.has_window_columns and not node.payload.is_by_clock
+        has_end = in_time or node.payload.within_windows
         return frozenset({WINDOW_END}) if has_end else None
     if isinstance(node.payload, Join) and output == MAIN and node.payload.has_window_columns:
         return frozenset({WINDOW_END})

@@ -1,0 +1,69 @@
+"""`ClockWindows`: aggregates rows in windows of processing time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..process import InstanceContext, Output
+from .aggregate_windows import AggregateWindows
+from .slices import ClockSlices
+from .time_windows import LATEST_NS, NO_WATERMARK_NS
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+
+__all__ = ["ClockWindows"]
+
+
+class ClockWindows(AggregateWindows):
+    """Aggregates rows in the windows in which they come, by the worker's clock.
+
+    The clock takes the place of the watermark: a window has ended when the clock says so, and no
+    row is late. A clock that is set back stands still for as long. The results have an event time,
+    if the rows have: the latest one so far.
+    """
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the clock and the operator's name; the columns are known with the first rows."""
+        super().open(context)
+        self._event_watermark_ns = context.watermark_ns
+        self._watermark_ns = NO_WATERMARK_NS
+
+    def on_batch(self, batch: Batch, out: Output) -> None:
+        """Add rows to the groups of now."""
+        self._reach(self._context.clock.wall_ns(), out)
+        super().on_batch(batch, out)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Note what the event times of results must not lie behind."""
+        self._event_watermark_ns = watermark_ns
+
+    def deadline_ns(self) -> int | None:
+        """Return when a window ends, or changed rows are to be emitted, whatever comes first."""
+        due = super().deadline_ns()
+        if self._groups is None:
+            return due
+        if self._groups.slices_changed:
+            self._find_next(self._watermark_ns)
+        end = None if self._next_end_ns > LATEST_NS else self._next_end_ns
+        return min((one for one in (due, end) if one is not None), default=None)
+
+    def on_deadline(self, now_ns: int, out: Output) -> None:
+        """Emit the windows that have ended, and the rows that have changed."""
+        self._reach(now_ns, out)
+
+    def _reach(self, now_ns: int, out: Output) -> None:
+        """Let the clock be at a time."""
+        now_ns = max(now_ns, self._watermark_ns + 1)
+        assert isinstance(self._slices, ClockSlices)
+        self._slices.now_ns = now_ns
+        super().on_watermark(now_ns - 1, out)
+
+    def _emit_at(self, rows: Batch, window: int, out: Output) -> None:
+        if self._latest_ns is None:
+            out.emit(rows.with_times(None))
+        else:
+            time_ns = max(self._latest_ns, self._event_watermark_ns + 1)
+            out.emit(rows, np.full(rows.num_rows, time_ns, np.int64))

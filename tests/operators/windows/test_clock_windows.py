@@ -1,0 +1,98 @@
+"""Windows of processing time against a plain Python model, under a clock that the test moves."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operators.windows import model
+from tests.operators.windows.driving import AGGREGATES, Emitted, arrivals, batch_of, bounds, check
+from whale_ray.operators.windows.aggregation import Aggregation
+from whale_ray.operators.windows.clock_windows import ClockWindows
+from whale_ray.operators.windows.specifications import TimeWindow
+from whale_ray.testing import VirtualClock, instance_context
+
+US = 1_000
+TIMES = st.integers(-40, 40).map(lambda at: at * US)
+
+
+class SettableClock(VirtualClock):
+    """A clock that may be set back, as that of a machine may be."""
+
+    def set_back(self, duration_ns: int) -> None:
+        self._now_ns -= duration_ns
+
+
+def drive(asked: Aggregation, batches, pauses_us, clock):
+    """Hand over batches, and call for deadlines as a worker does; return what came and when."""
+    process, out = ClockWindows(asked), Emitted()
+    process.open(dataclasses.replace(instance_context(operator_id="windows"), clock=clock))
+    came = []
+    for (events, watermark_ns), pause_us in zip(batches, pauses_us, strict=False):
+        end_ns = clock.wall_ns() + pause_us * US
+        while (due := process.deadline_ns()) is not None and due <= end_ns:
+            clock.advance(max(0, due - clock.wall_ns()))
+            process.on_deadline(clock.wall_ns(), out)
+        clock.advance(end_ns - clock.wall_ns())
+        if watermark_ns > out.watermark_ns:
+            process.on_watermark(watermark_ns, out)
+            out.watermark_ns = watermark_ns
+        if events:
+            process.on_batch(batch_of(events), out)
+            came.append((clock.wall_ns(), events))
+        if asked.output_mode == "append":
+            ends = [bounds(row)[1] for row in out.rows]
+            assert all(end <= clock.wall_ns() for end in ends)
+    process.close(out)
+    return out, came
+
+
+@settings(max_examples=40)
+@given(
+    batches=arrivals(TIMES),
+    pauses_us=st.lists(st.integers(0, 30), min_size=6, max_size=6),
+    slide=st.integers(1, 12),
+    more=st.just(0) | st.integers(0, 15),
+    mode=st.sampled_from(["append", "update"]),
+    trigger_us=st.none() | st.integers(1, 20),
+)
+def test_rows_are_in_the_windows_in_which_they_come(
+    batches, pauses_us, slide, more, mode, trigger_us
+):
+    window = TimeWindow("", (slide + more) * US, slide * US, 0, by_clock=True)
+    trigger_ns = None if trigger_us is None or mode == "append" else trigger_us * US
+    asked = Aggregation(("key",), window, AGGREGATES, output_mode=mode, trigger_ns=trigger_ns)
+    out, came = drive(asked, batches, pauses_us, VirtualClock(3 * US))
+    expected = {}
+    for now_ns, events in came:
+        for bound in model.windows_of(now_ns, window.size_ns, window.slide_ns, 0):
+            for event in events:
+                expected.setdefault((*bound, event.key), []).append(event)
+    found = {(*bounds(row), row["key"]): row for row in out.rows}
+    assert not out.late
+    assert len(found) == len(out.rows) or mode == "update"
+    assert set(found) == set(expected)
+    for key, row in found.items():
+        check(row, expected[key])
+
+
+def test_a_clock_that_is_set_back_stands_still():
+    clock = SettableClock(0)
+    process, out = (
+        ClockWindows(
+            Aggregation(("key",), TimeWindow("", 10 * US, 10 * US, 0, by_clock=True), AGGREGATES)
+        ),
+        Emitted(),
+    )
+    process.open(dataclasses.replace(instance_context(operator_id="windows"), clock=clock))
+    event = model.Event(0, 1, 1, 0.5, "text")
+    for advance_us in (12, -9, 3):
+        if advance_us > 0:
+            clock.advance(advance_us * US)
+        else:
+            clock.set_back(-advance_us * US)
+        process.on_batch(batch_of([event]), out)
+    process.close(out)
+    assert [(*bounds(row), row["rows"]) for row in out.rows] == [(10 * US, 20 * US, 3)]
