@@ -11,26 +11,26 @@ pickled, and stays whole.
 
 from __future__ import annotations
 
-import io
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import cloudpickle
-import numpy as np
-
 from ..configs.errors import UsageError
-from ..state.budget import StateBudget
 from ..state.watermarks import WATERMARK_NONE
 from .process import CoProcess, InstanceContext, Process, gives_rows
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     from ..transport.wire.batch import Batch
 
-__all__ = ["Epochs", "Sealing", "SealingByDump", "state_of"]
+__all__ = [
+    "Epochs",
+    "Sealing",
+    "SealingByDump",
+    "state_of",
+]
 
 Kept = TypeVar("Kept")
 Operator = Process | CoProcess
@@ -97,7 +97,8 @@ class SealingByDump(Sealing):
     """Seals by a dump of all virtual nodes: O(state). For operators that can forget all."""
 
     _watermark_ns: int
-    _context: InstanceContext
+    _context: Any
+    """The `InstanceContext`, once the operator is opened."""
 
     @property
     def _epochs(self) -> Epochs[tuple[int, list[Batch]]]:
@@ -110,7 +111,7 @@ class SealingByDump(Sealing):
 
     def seal(self, epoch: int) -> None:
         """See `Sealing.seal`."""
-        kept = [batch.copy() for batch in self.dump(np.arange(self._context.virtual_nodes))]
+        kept = _dumped(self, self._context)
         self._epochs.add(epoch, (self._watermark_ns, kept))
 
     def roll_back(self, epoch: int) -> None:
@@ -134,9 +135,13 @@ class _ObjectState(Sealing):
     """
 
     def __init__(
-        self, operator: Operator, renew: Callable[[int], Operator], watermark_ns: Callable[[], int]
+        self,
+        operator: Operator,
+        context: InstanceContext,
+        renew: Callable[[int], Operator],
+        watermark_ns: Callable[[], int],
     ) -> None:
-        self.operator = operator
+        self.operator, self._context = operator, context
         self._renew, self._watermark_ns = renew, watermark_ns
         self._epochs: Epochs[tuple[int, Any]] = Epochs()
 
@@ -178,12 +183,8 @@ class _ObjectState(Sealing):
 class _RowsState(_ObjectState):
     """Level "rows": kept as a dump of all virtual nodes."""
 
-    def __init__(self, virtual_nodes: int, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._nodes = np.arange(virtual_nodes)
-
     def _kept(self) -> list[Batch]:
-        return [batch.copy() for batch in self.operator.dump(self._nodes)]
+        return _dumped(self.operator, self._context)
 
     def _restore(self, kept: list[Batch]) -> None:
         for batch in kept:
@@ -194,36 +195,26 @@ class _OpaqueState(_ObjectState):
     """Level "opaque": kept as the pickled attributes of the object."""
 
     def _kept(self) -> bytes:
-        kept = io.BytesIO()
-        _Pickler(kept).dump(vars(self.operator))
-        return kept.getvalue()
+        from .pickled_attributes import pickled_attributes
+
+        return pickled_attributes(vars(self.operator), self._context)
 
     def _restore(self, kept: bytes) -> None:
-        live = [one for one in vars(self.operator).values() if isinstance(one, InstanceContext)]
-        vars(self.operator).update(_Unpickler(io.BytesIO(kept), live).load())
+        from .pickled_attributes import attributes_of
+
+        vars(self.operator).update(attributes_of(kept, self._context))
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Leaves out what belongs to the worker, not to the state."""
+def _dumped(operator: Sealing | Operator, context: InstanceContext) -> list[Batch]:
+    """Return a dump of all virtual nodes, copied: what an operator keeps may go on changing."""
+    import numpy as np
 
-    def persistent_id(self, one: object) -> str | None:
-        return "context" if isinstance(one, InstanceContext | StateBudget) else None
-
-
-class _Unpickler(pickle.Unpickler):
-    """Puts the context of the object at hand where another one was."""
-
-    def __init__(self, file: io.BytesIO, live: list[InstanceContext]) -> None:
-        super().__init__(file)
-        self._live = live
-
-    def persistent_load(self, pid: object) -> InstanceContext:
-        return self._live[0]
+    return [batch.copy() for batch in operator.dump(np.arange(context.virtual_nodes))]
 
 
 def state_of(
     operator: Operator,
-    virtual_nodes: int,
+    context: InstanceContext,
     renew: Callable[[int], Operator],
     watermark_ns: Callable[[], int] = lambda: WATERMARK_NONE,
 ) -> Sealing:
@@ -231,12 +222,12 @@ def state_of(
 
     Args:
         operator: the object.
-        virtual_nodes: into how many parts keys are divided.
+        context: with which it was opened.
         renew: returns a new, opened object for a watermark; called where a user's goes back.
         watermark_ns: returns the operator's watermark now.
     """
     if isinstance(operator, Sealing):
         return operator
     if gives_rows(operator):
-        return _RowsState(virtual_nodes, operator, renew, watermark_ns)
-    return _OpaqueState(operator, renew, watermark_ns)
+        return _RowsState(operator, context, renew, watermark_ns)
+    return _OpaqueState(operator, context, renew, watermark_ns)

@@ -33,6 +33,7 @@ class TimerQueue:
 
     def __init__(self, keyed: KeyedStore, name: str, queued: str) -> None:
         self._place = keyed.place
+        self._queued = keyed.records[queued]
         self._words = (keyed.layout.word(name), keyed.layout.word(queued))
         self._heap = np.empty((64, 2), np.int64)
         self._size = 0
@@ -53,6 +54,11 @@ class TimerQueue:
             grown[: self._size] = self._heap[: self._size]
             self._heap = grown
         self._size = _schedule(self._place, self._heap, self._size, *self._words, slots)
+
+    def enter(self, slots: npt.NDArray[np.int64]) -> None:
+        """Enter the timers of records that came from elsewhere, whatever these say of it."""
+        self._queued[slots] = NO_TIME
+        self.schedule(slots)
 
     def take_due(
         self, until_ns: int, at_most: int | None = None

@@ -13,17 +13,24 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from ...configs.errors import UsageError
 from ...state.budget import StateBudget
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_words
+from ...state.node_transfer import column_name, field_columns, write_fields
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
 from ...transport.wire.types import DataType, Schema
 from .handles import Cursor, codec_of
 
 __all__ = ["EntriesHandle", "ListHandle", "MapHandle", "id_field"]
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
 _ENTRY_KEYS = Schema.of(owner="int64", at="int64")
 
@@ -62,13 +69,25 @@ class _Entries:
         """Delete a record."""
         self.store.delete(np.array([slot], np.int64))
 
-    def first(self, owner: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def first(self, owner: int, count: int) -> Int64s:
         """Return the records of the entries 0 … count - 1, int64 (count,)."""
-        words = np.empty((count, 2), np.uint64)
-        words[:, 0], words[:, 1] = owner, np.arange(count)
-        hashes = np.empty(count, np.uint64)
-        hash_words(words, hashes)
-        return self.store.find_words(hashes, words)
+        return self.find_all(np.full(count, owner), np.arange(count))
+
+    def find_all(self, owners: Int64s, ats: Int64s) -> Int64s:
+        """Return the records of entries, which are there, int64 (n,)."""
+        return self.store.find_words(*_hashed(owners, ats))
+
+    def put_all(self, owners: Int64s, ats: Int64s) -> Int64s:
+        """Return the records of entries, new ones where there are none, int64 (n,)."""
+        return self.store.slots_of_words(*_hashed(owners, ats))
+
+
+def _hashed(owners: Int64s, ats: Int64s) -> tuple[Hashes, Hashes]:
+    """Return the hashes and words of entries' keys, as stores take them."""
+    words = np.ascontiguousarray(np.stack([owners, ats], axis=1)).view(np.uint64)
+    hashes = np.empty(len(words), np.uint64)
+    hash_words(words, hashes)
+    return hashes, words
 
 
 class EntriesHandle(ABC):
@@ -117,6 +136,62 @@ class EntriesHandle(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Remove all entries."""
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    @property
+    def dumped_column(self) -> str:
+        """The column of dumped entries that says where they are, in a list or map."""
+        return column_name(f"{self.name} at")
+
+    def dump(self, slots: Int64s) -> tuple[Int64s, dict[str, Column]]:
+        """Return the entries of keys, those of a key together in order: of which key, columns."""
+        sizes, ids = np.asarray(self._sizes)[slots], np.asarray(self._ids)[slots]
+        rows = np.repeat(np.arange(len(slots)), sizes)
+        places = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        ats = self._ats(ids[rows], places)
+        store = self._entries.store
+        records = store.records[self._entries.find_all(ids[rows], ats)]
+        kept = field_columns(records, [store.layout.field(name) for name in self._kept_fields])
+        return rows, {self.dumped_column: Column.of(ats), **kept}
+
+    def load(self, slots: Int64s, batch: Batch) -> None:
+        """Take the dumped entries of keys that have none; `slots` has the key of each.
+
+        Raises:
+            StateFullError: the worker's memory for state is used up.
+        """
+        keys, firsts, counts = np.unique(slots, return_index=True, return_counts=True)
+        rows = np.repeat(np.arange(len(keys)), counts)
+        order = np.argsort(slots, kind="stable")
+        places = np.arange(len(slots)) - np.repeat(np.cumsum(counts) - counts, counts)
+        ids = np.array([next(self._new_id) for _ in firsts], np.int64)
+        np.asarray(self._ids)[keys], np.asarray(self._sizes)[keys] = ids, counts
+        batch = batch.take(order)
+        ats = batch.column(self.dumped_column).data
+        entries = self._entries.put_all(ids[rows], ats)
+        store = self._entries.store
+        fields = [store.layout.field(name) for name in self._kept_fields]
+        write_fields(store.records, entries, fields, batch)
+        self._enter(keys[rows], ids[rows], ats, places, entries)
+
+    def forget(self) -> None:
+        """Forget the entries of all keys, which keep no ids either."""
+        self._entries.store.clear()
+
+    @property
+    def _kept_fields(self) -> tuple[str, ...]:
+        """The fields of entries that are dumped."""
+        return ("value",)
+
+    def _ats(self, ids: Int64s, places: Int64s) -> Int64s:
+        """Return under which words the entries at some places are found."""
+        return places
+
+    def _enter(
+        self, slots: Int64s, ids: Int64s, ats: Int64s, places: Int64s, entries: Int64s
+    ) -> None:
+        """Do what else must be done with entries that were loaded."""
 
     def __len__(self) -> int:
         return int(self._sizes[self._slot()])
@@ -226,6 +301,21 @@ class MapHandle(EntriesHandle):
         self._encode_key, self._decode_key = codec_of(declaration.key_type)
         word = DataType.parse("int64")
         self._order = _Entries(budget, keyed.name, virtual_nodes, word)
+
+    def forget(self) -> None:
+        """Forget the entries of all keys."""
+        super().forget()
+        self._order.store.clear()
+
+    def _ats(self, ids: Int64s, places: Int64s) -> Int64s:
+        return np.asarray(self._order.store.records["value"][self._order.find_all(ids, places)])
+
+    def _enter(
+        self, slots: Int64s, ids: Int64s, ats: Int64s, places: Int64s, entries: Int64s
+    ) -> None:
+        np.asarray(self._entries.positions)[entries] = places
+        ordered = self._order.put_all(ids, places)
+        self._order.store.records["value"][ordered] = ats
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Set the value of an entry; raise UsageError for values of other types."""

@@ -114,6 +114,10 @@ class Expiry:
         """When the next value may be gone."""
         return self._queue.earliest_ns
 
+    def enter(self, slots: Any) -> None:
+        """Enter records that came from elsewhere into the queue."""
+        self._queue.enter(slots)
+
     def settle(self) -> None:
         """Enter what was written into the queue."""
         written, self._written = self._written, []
@@ -149,6 +153,15 @@ class ExpiringMap(MapHandle):
         entry = self._entries.find(self._ids[slot], self._word(key))
         self._holders[entry] = slot
         self.expiry.note_write(entry)
+
+    @property
+    def _kept_fields(self) -> tuple[str, ...]:
+        return ("value", expiry_fields("value")[0].name)
+
+    def _enter(self, slots: Any, ids: Any, ats: Any, places: Any, entries: Any) -> None:
+        super()._enter(slots, ids, ats, places, entries)
+        np.asarray(self._holders)[entries] = slots
+        self.expiry.enter(entries)
 
     def __len__(self) -> int:
         return len(self._words())

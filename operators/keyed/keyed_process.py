@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...configs.errors import TopologyError, UsageError
 from ...state.declarations import StateDeclaration
+from ...state.watermarks import WATERMARK_NONE
 from ..process import CoProcess, InstanceContext, Output, Process, call_method, check_nothing
+from ..sealing import Epochs, SealingByDump
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +56,7 @@ def compiled(on_row: RowMethod) -> RowMethod:
     return on_row
 
 
-class Keyed:
+class Keyed(SealingByDump):
     """What keyed processes with one and with two inputs have in common."""
 
     per_worker: ClassVar[bool] = True
@@ -65,6 +67,7 @@ class Keyed:
 
     _state: KeyedState | None = None
     _context: InstanceContext | None = None
+    _watermark_ns: int = WATERMARK_NONE
     _key: Any = None
     _key_names: tuple[str, ...] = ()
     _at_hand: object = None
@@ -110,6 +113,7 @@ class Keyed:
     def open(self, context: InstanceContext) -> None:
         """Prepare the object; called once, before any row. An override calls it, too."""
         self._context = context
+        self._watermark_ns = context.watermark_ns
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.declared:
@@ -150,6 +154,7 @@ class Keyed:
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Let the timers of event time fire up to a watermark."""
         self._fire("event", watermark_ns, out)
+        self._watermark_ns = watermark_ns
 
     def deadline_ns(self) -> int | None:
         """Return when the next timer of processing time may fire."""
@@ -167,6 +172,57 @@ class Keyed:
         self._input_ended = True
         if self._state is not None:
             self._state.fire_all(self._timer_call(out))
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterator[Batch]:
+        """Return the declared state of keys; what a class keeps in `self` beside is not in it."""
+        if self._state is not None:
+            yield from self._state.dump(nodes)
+
+    def load(self, batch: Batch) -> None:
+        """Take the declared state of keys; raise StateFullError if there is no memory for it."""
+        names = self._opened().keys[0]
+        state = self._begin(batch.select(names)) if self._state is None else self._state
+        state.load(batch)
+
+    def seal(self, epoch: int) -> None:
+        """Keep the declared state, and pickled what else is in `self`; raise UsageError."""
+        from ..pickled_attributes import pickled_attributes
+
+        self._epochs_beside.add(epoch, pickled_attributes(self._beside(), self._opened()))
+        super().seal(epoch)
+
+    def roll_back(self, epoch: int) -> None:
+        """See `Sealing.roll_back`."""
+        from ..pickled_attributes import attributes_of
+
+        kept = self._epochs_beside.back_to(epoch)
+        for name in self._beside():
+            del vars(self)[name]
+        vars(self).update(attributes_of(kept, self._opened()))
+        super().roll_back(epoch)
+
+    def release(self, epoch: int) -> None:
+        """See `Sealing.release`."""
+        self._epochs_beside.release(epoch)
+        super().release(epoch)
+
+    def _forget(self) -> None:
+        if self._state is not None:
+            self._state.forget()
+        for name in ("_state", "_compiled", *self.declared):
+            vars(self).pop(name, None)
+
+    @property
+    def _epochs_beside(self) -> Epochs[bytes]:
+        epochs: Epochs[bytes] = vars(self).setdefault("_sealed_beside", Epochs())
+        return epochs
+
+    def _beside(self) -> dict[str, Any]:
+        """Return what a class keeps in `self` that is neither declared nor our own."""
+        ours = {*vars(Keyed), *vars(KeyedProcess), "_sealed", "_sealed_beside", *self.declared}
+        return {name: value for name, value in vars(self).items() if name not in ours}
 
     @property
     def input_ended(self) -> bool:
@@ -216,13 +272,19 @@ class Keyed:
             msg = f"the rows of this input of {type(self).__name__} belong to no key"
             raise UsageError(msg)
         if self._state is None:
-            from .keyed_state import KeyedState
-
-            first = batch.select(keys).rename(dict(zip(keys, context.keys[0], strict=True)))
-            state = KeyedState(context, self.declared, first, context.keys[0])
-            object.__setattr__(self, "_state", state)
-            vars(self).update(state.handles)
+            self._begin(batch.select(keys).rename(dict(zip(keys, context.keys[0], strict=True))))
         return self._known().slots(batch, keys)
+
+    def _begin(self, first: Batch) -> KeyedState:
+        """Make room for state, by the types of the key columns."""
+        from .keyed_state import KeyedState
+
+        context = self._opened()
+        watermark_ns = self._watermark_ns
+        state = KeyedState(context, self.declared, first, context.keys[0], watermark_ns)
+        object.__setattr__(self, "_state", state)
+        vars(self).update(state.handles)
+        return state
 
     def _bound_rows(self, batch: Batch, port: int, out: Output) -> Iterator[Row]:
         """Yield the rows; with each, its key is the one at hand, and its time that of `out`."""

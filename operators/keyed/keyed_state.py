@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...configs.errors import UsageError
 from ...state.declarations import StateDeclaration
 from ...state.keys import hash_keys
+from ...state.node_transfer import with_columns
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...state.timers import NO_TIME, TimerQueue
@@ -55,6 +56,7 @@ class KeyedState:
         declared: the declarations by name.
         first: a batch of rows, which tells the types of the key columns.
         keys: the key columns of `first`.
+        watermark_ns: what the operator has seen of event time.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class KeyedState:
         declared: Mapping[str, StateDeclaration],
         first: Batch,
         keys: Sequence[str],
+        watermark_ns: int,
     ) -> None:
         self._keys = tuple(keys)
         fields = [field for one in declared.values() for field in fields_of(one)]
@@ -84,6 +87,8 @@ class KeyedState:
         """By what values with a `ttl` are gone."""
 
         self._freed_until_ns = -NO_TIME
+        if self.ttl_clock == "event":
+            self._freed_until_ns = max(self._freed_until_ns, watermark_ns)
         self._timers = [one for one in self.handles.values() if isinstance(one, TimerHandle)]
         self._queues = [
             TimerQueue(self.store, one.name, queued_field(one.name)) for one in self._timers
@@ -311,6 +316,50 @@ class KeyedState:
             due += [(time_ns, which, hashed, slot) for time_ns, hashed, slot in rows]
         due.sort()
         return due
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, nodes: Slots) -> Iterator[Batch]:
+        """Return the values of keys, then the entries of each list and map.
+
+        The batches have event times if those decide what values with a `ttl` are gone.
+        """
+        self.settle()
+        slots, _ = self.store.scan(nodes)
+        batches = [self.store.export_nodes(nodes)]
+        for handle in self._with_entries:
+            rows, columns = handle.dump(slots)
+            batches.append(with_columns(self.store.keys_of(slots[rows]), columns))
+        for batch in batches:
+            times = np.zeros(batch.num_rows, np.int64) if self.ttl_clock == "event" else None
+            yield batch.with_times(times)
+
+    def load(self, batch: Batch) -> None:
+        """Take what another dumped, in its order; raise StateFullError."""
+        for handle in self._with_entries:
+            if handle.dumped_column in batch.schema:
+                hashes, _ = hash_keys(batch, self._keys)
+                handle.load(self.store.slots(hashes, batch), batch)
+                return
+        slots = self.store.import_nodes(batch)
+        for handle in self._with_entries:  # which follow, and get other ids here
+            for name in (handle.name, id_field(handle.name)):
+                self.store.records[name][slots] = 0
+        for queue in self._queues:
+            queue.enter(slots)
+        for expiring_handle in self._expiring:
+            if not isinstance(expiring_handle, MapHandle):
+                expiring_handle.expiry.enter(slots)
+
+    def forget(self) -> None:
+        """Give the memory of all keys back; the state is of no use any more."""
+        self.store.clear()
+        for handle in self._with_entries:
+            handle.forget()
+
+    @property
+    def _with_entries(self) -> list[EntriesHandle]:
+        return [one for one in self.handles.values() if isinstance(one, EntriesHandle)]
 
 
 def _key_class(names: tuple[str, ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows.driving import AGGREGATES, EVENTS, arrivals, batch_of
+from whale_ray import state
 from whale_ray.operators.joins.deduplication import Deduplication
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
@@ -28,6 +30,7 @@ from whale_ray.transport.wire.types import Schema
 
 F = whale.functions
 US = 1_000
+BRIEFLY = datetime.timedelta(microseconds=9)
 KEYS = ("key",)
 TIMES = st.integers(-40 * US, 40 * US)
 TUMBLING = TimeWindow("time", 7 * US, 7 * US, 0)
@@ -38,6 +41,47 @@ OBJECTS = (*AGGREGATES, F.collect_list("text"), F.approx_count_distinct("text"))
 def joined(how: str, within: TimeWindow | TimeInterval) -> Join:
     right = Schema.of(key="int32", **{f"{one.name}2": one.type for one in EVENTS.fields[1:]})
     return Join(tuple((key, key) for key in KEYS), within, how=how, left=EVENTS, right=right)
+
+
+class Everything(whale.KeyedProcess):
+    """Declared state of every kind, emitted when a key has been quiet."""
+
+    rows = state.count()
+    least = state.min("double")
+    text = state.value("string")
+    numbers = state.list("int64")
+    ratios = state.map("int64", "double")
+    brief = state.value("int64", ttl=BRIEFLY)
+    brief_numbers = state.list("int64", ttl=BRIEFLY)
+    brief_ratios = state.map("int64", "double", ttl=BRIEFLY)
+    quiet = state.timer()
+
+    def on_row(self, row: Any, out: Output) -> None:
+        self.rows.add(1)
+        self.quiet.set(out.time_ns + 6 * US)
+        self.text.set(row.text)
+        if row.number is None:
+            self.numbers.clear()
+            return
+        self.numbers.append(row.number)
+        self.brief.set(row.number)
+        self.brief_numbers.append(row.number)
+        if row.ratio is not None:
+            self.least.add(row.ratio)
+            for ratios in (self.ratios, self.brief_ratios):
+                if row.number % 5 == 4:
+                    ratios.pop(row.number + 1)
+                ratios[row.number] = row.ratio
+
+    def on_timer(self, timer: Any, out: Output) -> None:
+        one = {"key": self.key.key, "rows": self.rows.get(), "least": self.least.get()}
+        for name in ("text", "numbers", "brief", "brief_numbers"):
+            one[name] = str(getattr(self, name).get())
+        for name in ("ratios", "brief_ratios"):
+            one[name] = str(sorted(getattr(self, name).items()))
+        out.emit_rows([one])
+        if self.rows.get() > 4:
+            self.clear()
 
 
 INTERVAL = TimeInterval(-6 * US, 9 * US)
@@ -58,6 +102,7 @@ MADE: dict[str, Callable[[], Process | CoProcess]] = {
     "top rows": TopN(KEYS, TUMBLING, 2, "number"),
     "top rows with ties": TopN(KEYS, HOPPING, 1, "number", with_ties=True),
     "first rows": Deduplication(KEYS, 8 * US),
+    "keyed process": Everything,
     "semi join": joined("semi", INTERVAL),
     "anti join": joined("anti", HOPPING),
 }
@@ -116,7 +161,7 @@ class Taken(Output):
         self.emit_to("main", batch, times)
 
     def emit_rows(self, rows):
-        raise AssertionError("these operators emit columns")
+        self.rows += [{"output": "main", "time": self.time_ns, **row} for row in rows]
 
     def emit_to(self, output, rows, times=None):
         times = rows.times if times is None else times
