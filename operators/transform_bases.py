@@ -15,6 +15,7 @@ import numpy as np
 
 from ..configs.errors import InputError, UsageError
 from .learnt_schema import LearntSchema
+from .needed_columns import ALL, Needed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,6 +47,10 @@ class Transform(ABC):
     def declared(self) -> Schema | None:
         """The output columns that the user declared, None if not."""
         return None
+
+    def columns_needed(self, wanted: Needed) -> Needed:
+        """Return which columns of the input it needs for those of its output that are wanted."""
+        return ALL
 
     def instance(self, *, bounded: bool = True) -> Transform:
         """Return a copy for one operator instance, which may keep rows back until it has learnt.

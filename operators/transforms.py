@@ -22,6 +22,7 @@ import numpy as np
 
 from ..configs.errors import ExpressionError, Interrupted, UsageError
 from ..transport.wire.types import DataType, Field, Schema
+from .needed_columns import ALL, Needed, both
 from .rows import Row, RowFailure, results_of, rows_of
 from .transform_bases import Learning, MakesRows, Transform, a_kind, name_of
 
@@ -99,6 +100,13 @@ class MapExpressions(Transform):
         ]
         return f"{'with' if self._keep else 'select'} {', '.join(shown)}"
 
+    def columns_needed(self, wanted: Needed) -> Needed:
+        """See `Transform.columns_needed`: all expressions are computed, wanted or not."""
+        read = {name for one in self._expressions.values() for name in one.columns}
+        if not self._keep:
+            return frozenset(read)
+        return ALL if wanted is None else (wanted - self._expressions.keys()) | read
+
     def output_schema(self, schema: Schema) -> Schema | None:
         """Return the output columns; raise ExpressionError if they cannot be computed."""
         from ..transport.wire.batch import Batch
@@ -122,6 +130,10 @@ class FilterExpression(Transform):
     def describe(self) -> str:
         """Return the label that `explain` prints."""
         return f"filter {self._condition}"
+
+    def columns_needed(self, wanted: Needed) -> Needed:
+        """See `Transform.columns_needed`."""
+        return both(wanted, frozenset(self._condition.columns))
 
     def output_schema(self, schema: Schema) -> Schema | None:
         """Return the same columns; raise ExpressionError if the condition does not fit them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...configs.errors import ExpressionError
+from ..needed_columns import Needed, both
 from ..windows.durations import describe_ns
 from ..windows.grouping import LATE, MAIN
 
@@ -28,6 +29,10 @@ class Deduplication:
 
     keys: tuple[str, ...]
     within_ns: int
+
+    def columns_needed(self, wanted: Mapping[str, Needed]) -> Needed:
+        """Return the columns of the input that it needs for those of each output."""
+        return both(both(wanted[MAIN], wanted[LATE]), frozenset(self.keys))
 
     def output_schemas(self, inputs: tuple[Schema | None, ...]) -> Mapping[str, Schema | None]:
         """Return the columns of both outputs, which are those of the input.

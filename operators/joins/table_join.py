@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..needed_columns import ALL, Needed
 from .equi_join import EquiJoin
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ class TableJoin(EquiJoin):
 
     has_changes: bool = False
     delete_when: Expression | None = None
+
+    def columns_needed(self, wanted: Needed) -> tuple[Needed, Needed]:
+        """Return the columns of stream and table that it needs for those of its result."""
+        if self.left is None or self.right is None or self.has_changes:
+            return ALL, ALL
+        mine, theirs = frozenset(self.left_keys), frozenset(self.right_keys)
+        if wanted is None:
+            return ALL, theirs if self.only_left_columns else ALL
+        return mine | (wanted & frozenset(self.left.names)), theirs | (
+            wanted & frozenset(self.right.names)
+        )
 
     def describe(self) -> str:
         """Return the label that `explain` prints."""

@@ -59,6 +59,14 @@ class Source(ABC):
         """
         return None
 
+    def with_columns_needed(self, columns: frozenset[str]) -> Source:
+        """Return this source without columns that nobody needs, if leaving them out saves work.
+
+        Args:
+            columns: those that are needed; they may be more than it has. Others may remain.
+        """
+        return self
+
     def materialize(self, *, cluster: bool) -> Source:
         """Return the source to send to workers; called once, by the driver, at submission.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
@@ -47,13 +47,24 @@ class ParquetSource(Source):
         with _open(self.paths.files()[0]) as file:
             return Schema.from_arrow(self._columns_of(file, self.paths.files()[0]))
 
+    def with_columns_needed(self, columns: frozenset[str]) -> ParquetSource:
+        """See `Source.with_columns_needed`: columns that are not read are not decoded."""
+        there = self.schema()
+        kept = tuple(name for name in there.names if name in columns)
+        if kept == there.names:
+            return self
+        # Rows without any column could not be counted.
+        narrowest = min(there, key=lambda field: (field.type.kind == "bytes", field.type.width))
+        return replace(self, columns=kept or (narrowest.name,))
+
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's row groups; with one instance they come in file order."""
         return ArrowReader(self._batches(context.instance, context.parallelism))
 
     def describe(self) -> str:
-        """Return the paths as the user wrote them."""
-        return f"parquet {self.paths.describe()}"
+        """Return the paths as the user wrote them, and the columns unless all are read."""
+        columns = "" if self.columns is None else f" ({', '.join(self.columns)})"
+        return f"parquet {self.paths.describe()}{columns}"
 
     def _columns_of(self, file: pq.ParquetFile, path: str) -> pa.Schema:
         import pyarrow as pa

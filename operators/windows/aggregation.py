@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ..needed_columns import Needed, both
 from .durations import describe_ns
 from .grouping import LATE, MAIN, WINDOW_END, WINDOW_START, WindowedGrouping
 from .specifications import CountWindow, SessionWindow
@@ -78,6 +79,12 @@ class Aggregation(WindowedGrouping):
             for aggregate, accumulator in zip(self.aggregates, found, strict=True)
         ]
         return Schema(tuple(fields))
+
+    def columns_needed(self, wanted: Mapping[str, Needed]) -> Needed:
+        """Return the columns of the input that it needs for those of each output."""
+        read = {name for one in self.aggregates for name in one.columns}
+        window = (WINDOW_START, WINDOW_END) if self.within_windows else ()
+        return both(wanted[LATE], frozenset({*read, *self.keys, *window}))
 
     def output_schemas(self, inputs: tuple[Schema | None, ...]) -> Mapping[str, Schema | None]:
         """Return the columns of each output, as far as they are known; raise as `output_schema`."""

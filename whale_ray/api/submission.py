@@ -23,6 +23,7 @@ from ..operators.sources.base import Source
 from ..plan.assignment import (
     Assignment,
 )
+from ..plan.column_pruning import prune_columns
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
@@ -216,7 +217,7 @@ def _assign(
     preflight(unprepared)
     if not needs_cluster:
         _warn_of_requests(unprepared)
-    logical = _prepare(unprepared, settings, needs_cluster)
+    logical = _prepare(prune_columns(unprepared), settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
     return Assignment(new_job_id(topology.name), physical, settings)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..configs.errors import ResourceError
 from ..operators.groupings import Forward
+from .column_pruning import prune_columns
 from .custom_transports import custom_transport_tables
 from .data_path import Devices, data_paths, describe_link, describe_link_rule, probe_devices
 from .diagram import draw
@@ -62,6 +63,7 @@ def explain(
         TopologyError: as `plan`; a lack of memory is part of the explanation and not raised.
     """
     free = memory(settings)
+    logical = prune_columns(logical)
     physical = plan_unsized(logical, settings, workers, () if cluster is None else cluster.places)
     refusal = ""
     try:
