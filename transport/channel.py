@@ -17,6 +17,7 @@ HeldViewsError, since the channel would otherwise come to a stop. Views must not
 from __future__ import annotations
 
 import enum
+import gc
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -163,13 +164,34 @@ class Channel(ABC):
         """
 
 
-def held_views_error(held_bytes: int, capacity_bytes: int, memory: str) -> HeldViewsError:
-    """Return the error for views that hold too much of a channel's `memory`, its name."""
-    msg = (
-        f"keeps views of received batches, {held_bytes:,} of the {capacity_bytes:,} bytes of "
-        f"their {memory}; copy them (batch.copy())"
-    )
-    return HeldViewsError(msg)
+def check_held_views(
+    reclaim: Callable[[], int], limit_bytes: int, capacity_bytes: int, memory: str
+) -> None:
+    """Refuse views of received batches that hold too much of a channel's memory.
+
+    Objects in a cycle keep their views until Python's collector finds them. Compiling leaves such
+    cycles: an exception that numba catches refers to the frames of all callers, so to their batch.
+    So they are collected before anything is refused.
+
+    Args:
+        reclaim: frees what no view refers to any more; returns how many bytes are held.
+        limit_bytes: how many may be.
+        capacity_bytes: of the memory.
+        memory: its name.
+
+    Raises:
+        HeldViewsError: more is held.
+    """
+    if reclaim() <= limit_bytes:
+        return
+    gc.collect()
+    held_bytes = reclaim()
+    if held_bytes > limit_bytes:
+        msg = (
+            f"keeps views of received batches, {held_bytes:,} of the {capacity_bytes:,} bytes of "
+            f"their {memory}; copy them (batch.copy())"
+        )
+        raise HeldViewsError(msg)
 
 
 class SendingEnd(Channel):

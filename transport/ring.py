@@ -21,7 +21,7 @@ from .channel import (
     Outcome,
     ReceivingEnd,
     SendingEnd,
-    held_views_error,
+    check_held_views,
 )
 from .doorbell import Doorbell
 from .ring_layout import (
@@ -361,7 +361,13 @@ class RingConsumer(ReceivingEnd):
     def _check_held(self) -> None:
         self._reclaim()
         if self._held_bytes > self._held_limit:
-            raise held_views_error(self._held_bytes, self._layout.capacity, "ring")
+            check_held_views(
+                self._still_held_bytes, self._held_limit, self._layout.capacity, "ring"
+            )
+
+    def _still_held_bytes(self) -> int:
+        self._reclaim()
+        return self._held_bytes
 
     def get_copy(self, target: Bytes) -> int | None:
         """Copy the next frame into `target`, uint8 (n,), and release it; return its length.

@@ -9,6 +9,7 @@ their own, so that a lost, doubled, torn or foreign frame cannot pass for the ri
 
 from __future__ import annotations
 
+import gc
 import random
 import zlib
 from collections.abc import Callable, Iterator
@@ -285,6 +286,21 @@ class ChannelConformance:
             f"{(limit + 1) * self.smallest_frame_bytes:,} of the 4,096 bytes of their "
             f"{self.memory}; copy them (batch.copy())"
         )
+
+    def test_views_that_only_a_cycle_of_objects_holds_are_no_error(self, make: Make):
+        ends = make(RING_BYTES, 1, held_fraction=0.25)
+        gc.disable()
+        try:
+            for number in range(RING_BYTES // self.smallest_frame_bytes):
+                send(ends.sender, payload(number, 56))
+                frame = ends.receivers[0].get()
+                assert frame is not None
+                cycle: list[object] = [frame.data]
+                cycle.append(cycle)
+                ends.receivers[0].release_buffer(frame)
+                del frame, cycle
+        finally:
+            gc.enable()
 
     def test_frames_in_use_are_not_held_views(self, make: Make):
         ends = make(RING_BYTES, 1, held_fraction=0.25)

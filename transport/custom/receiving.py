@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..channel import ChannelStatistics, Frame, ReceivingEnd, held_views_error
+from ..channel import ChannelStatistics, Frame, ReceivingEnd, check_held_views
 from ..clock import Clock
 from ..doorbell import Doorbell
 from ..segment import Bytes
@@ -251,11 +251,12 @@ class CustomReceivingEnd(ReceivingEnd):
                 oldest.doorbell.ring()
 
     def _check_held(self) -> None:
-        if self._held_bytes <= self._held_limit:
-            return
-        self._reclaim()
         if self._held_bytes > self._held_limit:
-            raise held_views_error(self._held_bytes, self._capacity, "queue")
+            check_held_views(self._still_held_bytes, self._held_limit, self._capacity, "queue")
+
+    def _still_held_bytes(self) -> int:
+        self._reclaim()
+        return self._held_bytes
 
     @property
     def closed_by_peer(self) -> bool:

@@ -25,7 +25,7 @@ from ..channel import (
     Outcome,
     ReceivingEnd,
     SendingEnd,
-    held_views_error,
+    check_held_views,
 )
 from ..doorbell import Doorbell
 from ..ring_kernels import LENGTH_SHIFT, new_state
@@ -335,7 +335,13 @@ class PushReceivingEnd(ReceivingEnd):
     def _check_held(self) -> None:
         self._reclaim()
         if self._held_bytes > self._held_limit:
-            raise held_views_error(self._held_bytes, self._layout.capacity, "push channel")
+            check_held_views(
+                self._still_held_bytes, self._held_limit, self._layout.capacity, "push channel"
+            )
+
+    def _still_held_bytes(self) -> int:
+        self._reclaim()
+        return self._held_bytes
 
     def _corrupted(self) -> CorruptedMessageError:
         msg = (
