@@ -19,6 +19,7 @@ class StateBudget:
     def __init__(self, limit_bytes: int = 1 << 30) -> None:
         self.limit_bytes = limit_bytes
         self._used: dict[str, int] = {}
+        self._remedies: dict[str, str] = {}
 
     @property
     def used_bytes(self) -> int:
@@ -28,6 +29,15 @@ class StateBudget:
     def used_by(self, operator: str) -> int:
         """Return the bytes that one operator's state takes."""
         return self._used.get(operator, 0)
+
+    def advise(self, operator: str, remedy: str) -> None:
+        """Note how a user can let an operator keep less, for the message when memory ends.
+
+        Args:
+            operator: its id.
+            remedy: what to do, as the end of "…, or": "take a shorter window".
+        """
+        self._remedies[operator] = remedy
 
     def take(self, operator: str, nbytes: int, keys: int) -> None:
         """Grant memory to an operator.
@@ -47,7 +57,8 @@ class StateBudget:
                 f"operator {operator!r}: its state of {keys:,} keys takes"
                 f" {format_mib(self.used_by(operator))} and needs {format_mib(nbytes)}"
                 f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}:"
-                f" raise {SETTING}, run more workers, or keep fewer keys (ttl=, clear())"
+                f" raise {SETTING}, run more workers,"
+                f" or {self._remedies.get(operator, 'keep fewer keys')}"
             )
             raise StateFullError(msg)
         self._used[operator] = self.used_by(operator) + nbytes

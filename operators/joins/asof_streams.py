@@ -66,6 +66,7 @@ class JoinAsOf(CoProcess):
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and its memory."""
         self._context = context
+        context.state_budget.advise(context.operator_id, "take a shorter tolerance, or fewer keys")
 
     def on_merged(
         self, left: Batch, right: Batch, order: npt.NDArray[np.bool_], out: Output

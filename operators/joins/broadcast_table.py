@@ -56,6 +56,7 @@ class BroadcastTable(SealingByDump):
     def __init__(self, join: TableJoin, context: InstanceContext) -> None:
         self._join = join
         self._context = context
+        context.state_budget.advise(context.operator_id, "join with a smaller table")
         self._schema = join.right
         self._adds_columns = not join.only_left_columns
         self._pads = join.how == "left"

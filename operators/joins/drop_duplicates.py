@@ -59,6 +59,7 @@ class DropDuplicates(Process, SealingByDump):
         """Take the operator's name and memory; the columns are known with the first rows."""
         self._context = context
         self._watermark_ns = context.watermark_ns
+        context.state_budget.advise(context.operator_id, "take a shorter within=")
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Pass on the rows that are no duplicates."""

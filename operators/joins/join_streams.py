@@ -74,6 +74,7 @@ class JoinStreams(CoProcess, SealingByDump):
         """Take the operator's name and its memory."""
         self._context = context
         self._watermark_ns = context.watermark_ns
+        context.state_budget.advise(context.operator_id, "join within a shorter time")
 
     def on_left(self, batch: Batch, out: Output) -> None:
         """Join left rows with the right rows so far, and keep them."""

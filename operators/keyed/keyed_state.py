@@ -69,6 +69,7 @@ class KeyedState:
     ) -> None:
         self._keys = tuple(keys)
         fields = [field for one in declared.values() for field in fields_of(one)]
+        context.state_budget.advise(context.operator_id, "let keys go (ttl=, clear())")
         layout = RecordLayout(first.schema.select(self._keys), fields)
         self.store = KeyedStore(
             layout,

@@ -39,6 +39,8 @@ class RowWindows(Process, SealingByDump):
     takes_late_rows: ClassVar[bool] = True
     late_outputs: ClassVar[tuple[str, ...]] = (LATE,)
     input_order: ClassVar[InputOrder | None] = "arrival"
+    remedy: ClassVar[str]
+    """How a user can let it keep less, see `StateBudget.advise`."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         self._asked = aggregation
@@ -49,6 +51,7 @@ class RowWindows(Process, SealingByDump):
         """Take the operator's name; the columns are known with the first rows."""
         self._context = context
         self._watermark_ns = context.watermark_ns
+        context.state_budget.advise(context.operator_id, self.remedy)
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Add rows to their windows."""

@@ -8,7 +8,7 @@ overlap and only grow, so a row replaces all earlier ones of its key with window
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ _LATEST_NS = (1 << 63) - 1
 
 class SessionWindows(RowWindows):
     """Aggregates the sessions of an `Aggregation`."""
+
+    remedy: ClassVar[str] = "take a shorter gap, or less allowed_lateness"
 
     def __init__(self, aggregation: Aggregation) -> None:
         super().__init__(aggregation)

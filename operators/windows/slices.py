@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import BadRowError
+from ...configs.errors import BadRowError, InputError
 from ...transport.compiling import njit
 from .grouping import WINDOW_END, WindowedGrouping
 from .specifications import TimeWindow
@@ -170,9 +170,16 @@ class ColumnSlices(Slices):
         """See `Slices.of`.
 
         Raises:
+            InputError: the column has no windows' ends any more, since it has another type.
             BadRowError: the end of a window is null.
         """
         column = batch.column(self._end_column)
+        if column.type.family != "timestamp":
+            msg = (
+                f"column {self._end_column!r} is {column.type} and no longer the timestamp at which"
+                " a window ends: leave it as it is, or rename it to group by it without a window"
+            )
+            raise InputError(msg)
         if column.null_count and column.validity is not None:
             row = int(np.argmin(column.validity))
             msg = f"{self._end_column!r} is null, so the row is in no window: {batch.preview(row)}"

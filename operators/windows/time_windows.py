@@ -51,6 +51,10 @@ class TimeWindows(Process, SealingByDump):
         """Take the clock and the operator's name; the columns are known with the first rows."""
         self._context = context
         self._watermark_ns = context.watermark_ns
+        remedy = "take a shorter window, or less allowed_lateness"
+        if isinstance(self._slices, WholeInput):
+            remedy = "group within windows, which are freed as they end"
+        context.state_budget.advise(context.operator_id, remedy)
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Emit the windows that have ended, and free what no window needs any more."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, NoReturn
 
-from ..configs.errors import Interrupted, UsageError, UserFunctionError, WhaleError
+from ..configs.errors import BadRowError, Interrupted, UsageError, UserFunctionError, WhaleError
 from ..metrics.counters import InstanceMetrics, LatencyHistogram
 from ..operators.learnt_schema import WAITING_NS_MAX
 from ..operators.process import InstanceContext
@@ -125,7 +125,7 @@ class Node:
         before = enter(self._place)
         try:
             yield
-        except UsageError as error:
+        except (UsageError, BadRowError) as error:
             raise self._naming_operator(error) from error
         except (WhaleError, Interrupted):
             raise
@@ -145,10 +145,11 @@ class Node:
         elif self.waiting_until_ns is None:
             self.waiting_until_ns = self._clock.monotonic_ns() + WAITING_NS_MAX
 
-    def _naming_operator(self, error: UsageError) -> UsageError:
+    def _naming_operator(self, error: UsageError | BadRowError) -> WhaleError:
         """Say where it happened, unless the message says so already."""
-        place = f"operator {self.context.operator_id!r}"
-        return error if place in str(error) else type(error)(f"{place}: {error}")
+        name, text = repr(self.context.operator_id), str(error)
+        is_named = f"operator {name}" in text or f"source {name}" in text
+        return error if is_named else type(error)(f"operator {name}: {text}")
 
     def _user_error(self, error: BaseException, preview: str) -> UserFunctionError:
         context = self.context

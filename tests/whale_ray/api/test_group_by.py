@@ -361,5 +361,65 @@ def test_state_beyond_its_budget_names_operator_and_setting(aggregate: Any) -> N
     stream.group_by(key).agg(aggregate, id="counts", output_mode="append").sink(
         whale.sinks.collect(), id="out"
     )
-    with pytest.raises(whale.errors.StateFullError, match="'counts'.*runtime.state_bytes"):
+    said = "'counts'.*runtime.state_bytes.* or group within windows"
+    with pytest.raises(whale.errors.StateFullError, match=said):
         whale.run(topology, settings={"runtime.state_bytes": 1 << 20})
+
+
+@pytest.mark.parametrize(
+    ("window", "remedy"),
+    [
+        (whale.window("at", "1 day"), "take a shorter window, or less allowed_lateness"),
+        (whale.session_window("at", "1 day"), "take a shorter gap, or less allowed_lateness"),
+    ],
+    ids=["window", "session"],
+)
+def test_state_beyond_its_budget_says_how_an_operator_can_keep_less(
+    window: Any, remedy: str
+) -> None:
+    topology = whale.Topology("full")
+    rows = pa.table({"n": range(50_000), "at": pa.array(range(50_000), pa.timestamp("us"))})
+    stream = topology.source(whale.sources.arrow(rows), id="rows", event_time="at")
+    counts = stream.group_by(window, "n").agg(F.count(), id="counts")
+    counts.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.StateFullError) as raised:
+        whale.run(topology, settings={"runtime.state_bytes": 1 << 20})
+    assert str(raised.value).startswith("operator 'counts': its state of ")
+    assert str(raised.value).endswith(f"run more workers, or {remedy}")
+
+
+@pytest.mark.parametrize("kind", ["string", "date", "bigint"])
+@pytest.mark.parametrize("grouped", ["agg", "top_n"])
+def test_an_end_of_windows_that_was_turned_into_another_type_is_refused(
+    kind: str, grouped: str
+) -> None:
+    topology = whale.Topology("turned")
+    rows = pa.table({"n": range(10), "at": pa.array(range(10), pa.timestamp("us"))})
+    stream = topology.source(whale.sources.arrow(rows), id="rows", event_time="at")
+    counts = stream.group_by(whale.window("at", "1 second"), "n").agg(F.count().alias("c"), id="c")
+    turned = counts.with_column("window_end", whale.col("window_end").cast(kind))
+    groups = turned.group_by("window_start", "window_end")
+    if grouped == "agg":
+        result = groups.agg(F.sum("c"), id="g")
+    else:
+        result = groups.top_n(1, by="c", id="g")
+    result.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.InputError) as raised:
+        whale.run(topology)
+    found = {"string": "string", "date": "date32", "bigint": "int64"}[kind]
+    assert str(raised.value) == (
+        f"operator 'g': column 'window_end' is {found} and no longer the timestamp at which a"
+        " window ends: leave it as it is, or rename it to group by it without a window"
+    )
+
+
+def test_a_window_beyond_the_years_names_operator_and_row() -> None:
+    topology = whale.Topology("beyond")
+    rows = pa.table({"n": [7], "at": pa.array([1_704_067_200], pa.timestamp("s"))})
+    stream = topology.source(whale.sources.arrow(rows), id="rows", event_time="at")
+    counts = stream.group_by(whale.window("at", "100000 days"), "n").agg(F.count(), id="counts")
+    counts.sink(whale.sinks.collect(), id="out")
+    with pytest.raises(whale.errors.BadRowError) as raised:
+        whale.run(topology)
+    assert str(raised.value).startswith("operator 'counts': a window at 2024-01-01T00:00:00")
+    assert "{n=7" in str(raised.value)

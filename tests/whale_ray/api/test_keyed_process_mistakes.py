@@ -208,4 +208,5 @@ def test_full_memory_is_told_with_operator_keys_and_setting() -> None:
     with pytest.raises(whale.errors.StateFullError) as caught:
         run_with(Counted, rows, settings={"runtime.state_bytes": 1 << 20})
     assert str(caught.value).startswith("operator 'streaks': its state of ")
-    assert "raise runtime.state_bytes" in str(caught.value)
+    remedy = "raise runtime.state_bytes, run more workers, or let keys go (ttl=, clear())"
+    assert str(caught.value).endswith(remedy)
