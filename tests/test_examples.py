@@ -132,6 +132,13 @@ def test_as_of_join(run):
     ]
 
 
+def test_table_lookup(run):
+    _, printed = run("table_lookup.py")
+    trades, companies = (pd.read_csv(DATA / f"{name}.csv") for name in ("trades", "companies"))
+    expected = trades.merge(companies, on="symbol", how="left").to_csv(index=False)
+    assert [" ".join(words) for words in printed] == expected.splitlines()
+
+
 def test_own_source_and_sink(run):
     _, printed = run("own_source_and_sink.py")
     assert printed == [["sum", "of", "squares:", str(sum(n * n for n in range(100)))]]

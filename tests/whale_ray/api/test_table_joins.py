@@ -191,6 +191,29 @@ def test_a_joined_stream_keeps_its_event_times_for_windows() -> None:
     assert sorted(zip(starts, found["n"].to_pylist(), strict=True)) == sorted(expected)
 
 
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_results_of_aggregates_are_looked_up_where_they_are_made(parallelism: int) -> None:
+    """Behind a per-worker operator, which emits the rows of all local instances at once."""
+    topology = whale.Topology("counted")
+    bids, people = tables()
+    stream = topology.source(whale.sources.arrow(bids), id="bids")
+    counts = stream.group_by("k").agg(functions.count().alias("n"), parallelism=parallelism)
+    counts.join_table(people.select(["key", "no"]), on={"k": "key"}, id="named").sink(
+        whale.sinks.collect(), id="out"
+    )
+    assert "agg-1 → named → out" in str(topology.explain())
+    job = submit(topology, workers=2, on="processes").wait()
+    found = job.results("out").to_arrow().select(["k", "n", "no"]).to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("bids", bids)
+        connection.register("people", people)
+        expected = connection.execute(
+            "select k, n, no from (select k, count(*) as n from bids group by k)"
+            " join people on k = key"
+        ).fetchall()
+    assert sorted(tuple(row.values()) for row in found) == sorted(expected)
+
+
 # -- waiting ------------------------------------------------------------------------------------
 
 
