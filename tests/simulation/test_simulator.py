@@ -144,7 +144,7 @@ def test_the_last_wake_at_counts():
     for time_ns in (700, 600, 900):
         simulation.network.send("b", "a", time_ns, 0)
     simulation.run(until_ns=2_000)
-    simulation.network.send("b", "a", 5, 0)  # is over: now
+    simulation.network.send("b", "a", 5, 0)  # a time that has passed: it is delivered at once
     simulation.run()
     node = simulation.node("a")
     assert isinstance(node, Changing) and node.messages == [900, 2_000]

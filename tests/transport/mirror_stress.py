@@ -86,7 +86,7 @@ class Hop:
             place[:cut] = whole[:cut]
             place[cut:] = whole[cut : len(place)]
             whole = whole[len(place) :]
-        # In one piece, or line by line while it comes.
+        # Advance once at the end, or in steps of 64 bytes.
         done = 64 * self._chance.randrange(nbytes // 64 + 1)
         if done:
             self.mirror.advance(done)
@@ -128,7 +128,7 @@ class Round:
         if pid:
             return pid
         try:
-            # It ends with the driver, however that ends.
+            # The kernel kills it when the driver ends, however that ends.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.relay(life)
         except BaseException:  # noqa: BLE001 - whatever it was, it is printed

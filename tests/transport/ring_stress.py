@@ -119,7 +119,7 @@ class Process:
 
     def _run(self, body: Callable[[Process], dict[str, Any]]) -> None:
         try:
-            # It ends with the driver, however that ends.
+            # The kernel kills it when the driver ends, however that ends.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             self.answer(body(self))
         except BaseException:  # noqa: BLE001 - whatever it was, the driver raises it

@@ -134,7 +134,7 @@ def test_a_parent_in_which_others_could_put_another_folder_is_refused(tmp_path):
     inner.mkdir(parents=True)
     inner.parent.chmod(0o777)
     assert compiled_folder.folder_of_own(inner) is None
-    inner.parent.chmod(0o1777)  # nobody can rename another's folder there
+    inner.parent.chmod(0o1777)  # sticky, as /tmp: only the owner can rename a folder
     assert compiled_folder.folder_of_own(inner) is not None
 
 

@@ -342,7 +342,7 @@ def test_a_replayed_conversation_is_refused():
     assert refused(listener, recorded[2]) is Refusal.REPLAYED
     dialler = initiator(nonce=b"f" * 32)
     assert refused(dialler, recorded[1]) is Refusal.WRONG_SECRET
-    # Even where one side of the recording is live, its other half is not.
+    # A recorded proof is refused even if the challenge that it answers is a new one.
     dialler = initiator()
     live = responder(nonce=b"f" * 32).receive(dialler.hello)
     dialler.receive(live)
@@ -358,7 +358,7 @@ def test_a_reflected_conversation_is_refused():
     listener = responder()
     challenge = listener.receive(golden()[0])
     assert refused(listener, challenge[:48]) is Refusal.FOREIGN
-    # A dialler that is led back to the listener of its own host.
+    # The dialler's connection leads back to the listener of its own host.
     error, _ = refusal(initiator(expects=""), responder(identity=CHILD))
     assert error.reason is Refusal.REFLECTED
 
@@ -378,7 +378,7 @@ def test_every_bit_that_is_flipped_on_the_way_is_noticed(message, bit, seed):
             break
         flowing, at, other = at.receive(flowing), other, at
     assert not at.done
-    # Only the initiator can be left in doubt, at the very last message.
+    # The listener has finished only if the altered message is the last one, which it sends.
     assert listener.done == (message == 3)
 
 

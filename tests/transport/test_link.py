@@ -276,7 +276,7 @@ def test_a_stream_is_served_to_its_children_alone():
 
 def test_bytes_that_hold_no_frames_break_the_link_and_are_asked_for_again():
     pair = Pair(1, 1, random.Random(1))
-    pair.send("child")  # which grants
+    pair.send("child")  # its message grants the parent room
     header = encode(messages.DATA, 0, 0, 0, 0, 64)
     _, (place,) = pair.links["child"].begin(header)
     place[:] = b"\xff" * 64

@@ -48,7 +48,7 @@ def test_any_pieces_arrive_as_the_same_frames(seed):
         if put(producer, content) is Outcome.SENT:
             sent.append(content)
         stop = tap.whole_frames(tap.released, target.limit, chance.choice([0, 512, 1 << 18]))
-        # A link may cut a frame anywhere on a line; readers see it when it is whole.
+        # A link may cut a frame at any multiple of 64 bytes; readers see only whole frames.
         carry(tap, target, chance.randrange(target.received, max(target.received, stop) + 1, 64))
         before = target.published
         assert target.publish() == (target.published > before)

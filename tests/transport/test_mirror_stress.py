@@ -9,7 +9,7 @@ from tests.transport.stress_runs import play
 
 def test_a_relay_that_is_killed_is_replaced_without_loss():
     totals = play("mirror_stress", seed=1, rounds=4)
-    # All that the seed names, on any machine; in each round the last one follows the writer's end.
+    # The seed alone decides how many are killed; in each round the last after the writer's end.
     assert totals["killed"] == 32
     assert totals["frames"] >= 2907
 

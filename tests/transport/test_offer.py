@@ -131,7 +131,7 @@ class ComingAndGoing:
                 break
             self.made += 1
             start, stop = len(self.all), self.tap.head
-            # At once, before anybody can give it back: padding and all.
+            # Copied before any child can release it, padding included.
             self.all += b"".join(self.tap.pieces(start, stop))
             self.ends.add(stop)
         self.offer.tend()
@@ -282,7 +282,7 @@ class ComingAndGoing:
             return
         self.offer.retain_from(len(self.all))
         for child in self.children.values():
-            self.send(child.peer.host)  # which ends what a dismissed child still holds
+            self.send(child.peer.host)  # a dismissed child is released once it has everything
         self.offer.tend()
         assert self.offer.held_from == len(self.all)
 

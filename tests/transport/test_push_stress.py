@@ -15,7 +15,7 @@ from whale_ray.transport.push import kernels as push_kernels
 
 def test_kills_lose_and_double_nothing():
     totals = play("push_stress", seed=1, rounds=20)
-    # Whom the seed names is killed, on any machine; rounds without a kill send 8,288 messages.
+    # The seed alone decides who is killed; the rounds without a kill send 8,288 messages.
     assert totals["receivers_killed"] == 10
     assert totals["senders_killed"] == 9
     assert totals["messages"] > 8288

@@ -33,7 +33,7 @@ class Network:
         hosts: Hosts | None = None,
         **options: object,
     ):
-        # Virtual time passes whenever nothing happens: nobody is silent for long.
+        # Virtual time passes whenever nothing happens, so no link may count as silent for long.
         self.hosts = hosts or Hosts(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
         near = self.hosts.add("near", listens=not sender_dials)
         far = self.hosts.add("far", listens=sender_dials)

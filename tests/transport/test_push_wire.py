@@ -142,7 +142,7 @@ def test_a_bad_wire_loses_and_doubles_nothing(data, slots):
         elif step == "anew":
             outlet.reconnected()
         assert received == sent[: len(received)]
-    # A good wire brings the rest, whatever happened before.
+    # Over a wire that loses nothing the rest arrives, whatever happened before.
     sender.close()
     while not receiver.closed_by_peer:
         outlet.reconnected()

@@ -80,7 +80,7 @@ class RestingHost:
         endpoint.poll(now_ns)
         if self.step() or self.over or endpoint.unfinished or not endpoint.arm(now_ns):
             return 0
-        # Delayed grants are due in a moment, everything else in a minute.
+        # Delayed grants are due within milliseconds, everything else within a minute.
         return max(0, min(HOUR_NS, endpoint.next_due_ns - now_ns))
 
     def stop(self) -> None:

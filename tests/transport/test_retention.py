@@ -84,7 +84,7 @@ def test_what_is_kept_is_what_was_made(seed, rooms):
     held_max = 0
     for _ in range(150):
         if not kept.keep(chance.choice([0, 50, 500, 1000])):
-            # The ring would wait; here the oldest goes.
+            # There is no room: release the oldest bytes, where a source's ring would wait.
             assert kept.retention.refused > 0
             kept.retention.release(chance.randrange(kept.retention.first, len(kept.all) + 1))
             kept.retention.release(kept.retention.stop if not kept.retention.empty else 0)

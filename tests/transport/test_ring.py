@@ -142,7 +142,7 @@ def test_an_eviction_explains_memory_that_holds_no_frame(ring, monkeypatch: pyte
     producer, consumer = ring()
     producer.put_copy(np.zeros(10, np.uint8))
     producer.segment.words(4096, 4104)[0] = -1
-    # As if the eviction came between the kernel's look and the frame.
+    # As if it was evicted after the kernel had looked, and before it read the frame.
     monkeypatch.setattr(RingConsumer, "evicted", True)
     with pytest.raises(ResourceError, match="was evicted"):
         consumer.get()
@@ -190,7 +190,7 @@ def test_only_the_reader_that_makes_room_wakes_the_producer(ring):
     thread, answers = wait_for(doorbell)
     while take(slow) is not None:
         pass
-    # The one crossing of the wanted tail, although the other reader has not moved yet.
+    # The slow reader has passed the position that the producer waits for; the other has not moved.
     thread.join()
     assert answers == [True]
     assert producer.put_copy(np.zeros(100, np.uint8)) is Outcome.BACK_PRESSURED

@@ -15,7 +15,7 @@ from whale_ray.transport import doorbell, ring_kernels
 
 def test_kills_lose_and_double_nothing():
     totals = play("ring_stress", seed=1, rounds=20)
-    # Whom the seed names is killed, on any machine; rounds without a kill send 6,524 frames.
+    # The seed alone decides who is killed; the rounds without a kill send 6,524 frames.
     assert totals["readers_killed"] == 20
     assert totals["writers_killed"] == 7
     assert totals["frames"] > 6524

@@ -182,7 +182,7 @@ def test_the_memory_of_a_zombie_process_counts_as_gone(monkeypatch):
         with pytest.raises(ResourceError, match="must run as the same user"):
             Segment.attach(handle)
         process.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
         with pytest.raises(SegmentGoneError, match="has closed it or has ended"):
             Segment.attach(handle)
     process.communicate()

@@ -57,7 +57,7 @@ class Flood:
         sock = socket.socket()
         sock.setblocking(False)
         sock.connect_ex(self._address)
-        with contextlib.suppress(OSError):  # not connected yet: then this one says nothing
+        with contextlib.suppress(OSError):  # if it is not connected yet, it sends nothing
             sock.send(self._content)
         self._socks[sock.fileno()] = sock
         self._ended.register(sock.fileno(), select.EPOLLRDHUP)

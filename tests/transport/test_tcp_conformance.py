@@ -46,7 +46,7 @@ class Network:
     def __init__(
         self, ring_bytes: int, receivers: int, hosts: Hosts | None = None, **options: object
     ) -> None:
-        # Virtual time passes whenever nothing happens: nobody is silent for long.
+        # Virtual time passes whenever nothing happens, so no link may count as silent for long.
         self.hosts = hosts or Hosts(silence_timeout_ms=600_000, heartbeat_interval_ms=60_000)
         self.children = [f"child-{number}" for number in range(receivers)]
         sender = self.hosts.add("sender")

@@ -77,7 +77,7 @@ class Tree:
         self.source.step()
         for target in self.targets.values():
             target.step()
-        # What the source's host must be able to send again.
+        # The source's host retains what some target has not received.
         least = min(target.mirror.received for target in self.targets.values())
         self.offers[self.root].retain_from(least)
 

@@ -81,7 +81,7 @@ def test_cuts_in_the_middle_of_messages(hosts, host, how, seed):
             return
         middles += receiving._missing > 0
         cuts += 1
-        with contextlib.suppress(OSError):  # the other side was quicker
+        with contextlib.suppress(OSError):  # the other side has closed it already
             how(connection.sock)
 
     steps = [one.step for one in (*sources, *targets)]
@@ -211,7 +211,7 @@ def test_a_host_that_is_not_there_yet_is_dialled_again_and_again(hosts):
     )
     assert child.next_due_ns <= hosts.clock.monotonic_ns() + 500_000_000
     hosts.add("parent")
-    hosts.dial("child", "parent")  # it turns up elsewhere
+    hosts.dial("child", "parent")  # now it listens, at another port
     hosts.until(lambda: hosts.up("child"))
 
 
@@ -222,7 +222,7 @@ def test_a_child_that_dials_anew_replaces_its_former_link(hosts):
     source = Source(100, lambda n: 1000 + n, RING_BYTES)
     hosts.endpoints["parent"].offer(STREAM, source.tap, ["child"])
     hosts.until(lambda: hosts.up("child"))
-    former = hosts.endpoints.pop("child")  # it stays, silent, with its socket open
+    former = hosts.endpoints.pop("child")  # it is not polled any more, and its socket stays open
     hosts.add("child", listens=False)
     hosts.dial("child", "parent")
     target = Target(RING_BYTES)
@@ -300,7 +300,7 @@ def test_a_peer_that_was_rejected_loses_its_link_and_comes_again(hosts, host):
     endpoint, (_, peer) = hosts.endpoints[host], CUTS[host]
     endpoint.reject(peer, "a message of 3 bytes")
     assert why(hosts, host, peer) == f"host {peer!r} sent nonsense: a message of 3 bytes"
-    endpoint.reject(peer, "and another")  # which came while the link still stood
+    endpoint.reject(peer, "and another")  # it had arrived before the link was closed
     assert endpoint.statistics()[0].failures == {"rejected": 2}
     assert not endpoint.statistics()[0].up
     hosts.until(lambda: target.over, source.step, target.step)

@@ -113,7 +113,7 @@ def test_a_recorded_handshake(hosts, service):
             outer.got = b""
 
         hosts.until(lambda: hosts.up("child-2"), relay)
-        # The honest child says no more than this by way of the relay.
+        # From here on the child sends nothing more through the relay.
         hosts.endpoints.pop("child-2").close()
         inner.close()
         outer.sock.close()
@@ -131,7 +131,7 @@ def test_no_descriptors_left(hosts, service):
     hosts.until(lambda: hosts.up("child"), service.step)
     strangers = [Stranger(hosts) for _ in range(3)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # All numbers below the limit are in use, as far as anybody can open one.
+    # Then no descriptor below the limit is free.
     with contextlib.ExitStack() as stack:
         lowest = max(stranger.sock.fileno() for stranger in strangers) + 1
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))

@@ -35,7 +35,7 @@ def test_wait_ends_when_there_is_something_to_do_and_takes_nothing_away(hosts: H
     assert parent.send_control("child", b"now") is Outcome.SENT
     assert parent.poll()
     for _ in range(3):
-        child.sockets.wait(LONG_NS)  # far beyond any test's patience, if it did not end
+        child.sockets.wait(LONG_NS)  # the test would run into its time limit if nothing ended this
     assert child.poll()
     assert child.receive_control() == ("parent", b"now")
 

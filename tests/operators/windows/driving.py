@@ -104,7 +104,7 @@ def drive(process: Process, batches: Sequence[tuple[Sequence[Event], int]]) -> E
             process.on_watermark(watermark_ns, out)
             out.watermark_ns = watermark_ns
     process.close(out)
-    # What is left are the first chunks and indexes of stores, none of it for rows.
+    # Stores keep their first chunks and indexes, which hold no rows by now.
     assert context.state_budget.used_bytes <= 1 << 20
     return out
 

@@ -158,10 +158,10 @@ def test_verbs_are_tried_again_by_the_first_dial_after_the_retry_delay(make, fab
     )
     fabric.devices["rxe1"].works = True
     cut(hosts)
-    assert carriers(hosts) == ["tcp", "tcp"]  # too early
+    assert carriers(hosts) == ["tcp", "tcp"]  # the retry is not due yet
     hosts.clock.advance(RETRY_NS)
     hosts.poll(20)
-    assert carriers(hosts) == ["tcp", "tcp"]  # a link that stands is left as it is
+    assert carriers(hosts) == ["tcp", "tcp"]  # a link that is up does not change its carrier
     cut(hosts)
     assert carriers(hosts) == ["verbs", "verbs"]
     finish(hosts, source, target)

@@ -81,7 +81,7 @@ def test_pending_writes_are_dropped_once_the_child_has_left(hosts, stalled, monk
     tree = Tree(hosts, ["a", "b", "c"], 600)
     tree.build()
     hosts.until(lambda: hosts.up(*hosts.endpoints))
-    tree.offers["a"].admit("d", 0)  # yet to come: the ring of "a" is not given back
+    tree.offers["a"].admit("d", 0)  # it has not subscribed yet, so "a" releases nothing of its ring
     tree.offers["b"].admit("c", 0)
     assert tree.move("c", "a")
     outgoing = tree.offers["a"].outgoing["c"]
@@ -102,7 +102,7 @@ def test_pending_writes_are_dropped_once_the_child_has_left(hosts, stalled, monk
     monkeypatch.setattr(payload_sender.PayloadSender, "decide", watched)
     written = writes_of(connection, monkeypatch)
     assert tree.move("c", "b")
-    if returns:  # and says both at once
+    if returns:  # both messages arrive together
         assert tree.move("c", "a")
     hosts.until(lambda: (number, COPY) in decisions)
     assert outgoing.sender.subscribed_now == returns
@@ -186,7 +186,7 @@ def test_a_child_that_comes_back_further_on_waits_for_what_is_being_written(host
     number, begin = 1, FRAME_ALIGNMENT
     leaving.connection.link.peer.subscribed(
         STREAM, begin, begin + RING_BYTES, RING_BYTES, number
-    )  # as the child would say
+    )  # as if the child's message had arrived
     leaving.fill()
     assert writes() == 1
     assert leaving.connection.unsent

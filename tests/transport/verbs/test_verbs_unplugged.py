@@ -41,7 +41,7 @@ def library() -> Iterator[Library]:
         run(f"rdma link add {DEVICE} type rxe netdev {INTERFACE}")
         yield found
     finally:
-        run(f"ip link delete {INTERFACE}")  # its device goes with it
+        run(f"ip link delete {INTERFACE}")  # this removes its RDMA device, too
 
 
 @pytest.mark.parametrize("data", ["read", "write"])

@@ -191,7 +191,7 @@ def test_instants_are_the_datetimes_that_arrow_makes(
     zone: str, unit: str, data: st.DataObject
 ) -> None:
     per_second = {"s": 1, "ms": 10**3, "us": 10**6}[unit]
-    autumn = 1_603_584_000  # Berlin's clock strikes two twice
+    autumn = 1_603_584_000  # when an hour comes twice in Berlin
     seconds = st.integers(autumn - 7200, autumn + 7200) | st.integers(-(61 * 10**9), 61 * 10**9)
     values = data.draw(st.lists(st.none() | seconds.map(lambda s: s * per_second), max_size=8))
     array = pa.array(values, pa.timestamp(unit, zone))

@@ -274,7 +274,7 @@ def test_an_interrupt_drains_a_run_in_the_notebook_itself(
 
 def test_running_a_cell_again_ends_the_job_that_it_left(notebook: Notebook, no_leaks: None) -> None:
     submit = f'whale.submit(endless(), on="processes", workers=1, settings={FAST})'
-    cell = notebook.execute(f"{submit};")  # nothing holds the job
+    cell = notebook.execute(f"{submit};")  # no variable refers to the job
     notebook.execute("import gc; gc.collect()")
     first = notebook.await_worker(None)
     notebook.execute_again(cell)

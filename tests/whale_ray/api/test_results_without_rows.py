@@ -107,11 +107,11 @@ def test_it_is_read_back(tmp_path: Path, name: str) -> None:
     result = published(tmp_path / "out", name)
     assert len(result.parts) == 1
     assert result.to_arrow().schema.names == ["x", "s"]
-    # Texts tell types by their values alone, of which there are none.
+    # The types in a text file are inferred from values, and there are none.
     known = {} if name == "parquet" else {"schema": COLUMNS}
     assert list(read_all(getattr(whale.sources, name)(tmp_path / "out", **known))) == []
     if name == "json_lines":
-        assert Path(result.parts[0]).read_bytes() == b""  # lines have no place for columns
+        assert Path(result.parts[0]).read_bytes() == b""  # JSON lines have no header
         assert pandas.read_json(result.parts[0], lines=True).empty
         return
     shown = duckdb.sql(f"select * from '{result.parts[0]}'")

@@ -133,7 +133,7 @@ def test_co_processes_have_several_outputs_too(values: list[int]) -> None:
     )
     assert job.results("two").to_pandas().columns.tolist() == ["n", "twice"]
     assert column(job, "two") == sorted(n for n in both if abs(n) % 3 == 2)
-    # Nobody reads "one": its rows are counted all the same.
+    # The output "one" has no reader; its rows are counted all the same.
     ones = sum(abs(n) % 3 == 1 for n in both)
     assert job.metrics().operator("by-rest").side_rows_out.get("one", 0) == ones
 

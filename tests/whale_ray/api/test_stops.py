@@ -235,7 +235,7 @@ def test_a_worker_that_dies_during_a_drain_fails_the_job_and_leaves_the_output(
     below = psutil.Process(process.pid).children(recursive=True)
     workers = [one for one in below if one.name().startswith("whale worker")]
     assert len(workers) == 2
-    workers[1].suspend()  # so that the drain cannot come to its end before the death
+    workers[1].suspend()  # so that the drain cannot end before the worker is killed
     process.send_signal(signal.SIGTERM)
     assert process.stdout.readline() == "draining\n"
     workers[1].kill()

@@ -64,7 +64,7 @@ REFUSED = {
     " only 2 workers: use --workers 3 or more, or fewer hosts",
     f"{RIDES} --workers 2 --set runtime.source_workers=2": "runtime.source_workers=2 leaves none of"
     " 2 workers for what follows the sources: use 3 workers or more",
-    # options that say nothing beside others, or without them
+    # options without effect beside others, or without others
     f"{RIDES} --data . --vehicles 5": "--vehicles means nothing with --data; leave one of them out",
     f"{RIDES} --data . --hours=24": "--hours means nothing with --data; leave one of them out",
     f"{RIDES} --seed 1 --data .": "--seed means nothing with --data; leave one of them out",

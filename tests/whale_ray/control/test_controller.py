@@ -430,7 +430,7 @@ def test_whatever_happens_it_ends_and_publishes_at_most_once(
                 elif draw < trouble:
                     error = JobError("user error")
                     pending.append(Raised(action.member, action.attempt, action.method, error))
-                elif draw < 1 - trouble / 4:  # else it hangs
+                elif draw < 1 - trouble / 4:  # else the member never answers
                     pending.append(Returned(action.member, action.attempt, action.method, None))
             elif isinstance(action, Respawn):
                 pending = [e for e in pending if getattr(e, "member", None) != action.member]
@@ -452,7 +452,7 @@ def test_whatever_happens_it_ends_and_publishes_at_most_once(
             now += 50
             event = Tick()
             if controller.phase is JobPhase.RUNNING and not controller.draining:
-                event = StopAsked(drain=True)  # a hanging user function: only the user can tell
+                event = StopAsked(drain=True)  # a function hangs, which only users see
             elif controller.phase is JobPhase.STAGING:
                 event = StopAsked(drain=False)
         actions = controller.handle(event, now)

@@ -155,7 +155,7 @@ class Story:
             case CallMember(worker, attempt, method):
                 self.events += self.members[worker].call(attempt, method)
                 if not self.members[worker].alive and method in (*STEPS, REJOIN):
-                    self._tell_death(worker)  # maybe again: another controller asks
+                    self._tell_death(worker)  # again if a successor asks
             case Respawn(worker):
                 self.events = [e for e in self.events if getattr(e, "member", None) != worker]
                 self.members[worker] = Member(worker, worker >= self.workers)

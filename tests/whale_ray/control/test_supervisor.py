@@ -344,7 +344,7 @@ def test_signals_ignored_by_nohup_stay_ignored() -> None:
 def test_the_command_answers_a_stop_as_it_does_ctrl_c_and_gives_the_handlers_back(
     number: int,
 ) -> None:
-    inherited = signal.signal(number, signal.SIG_DFL)  # `nohup` would have it ignored
+    inherited = signal.signal(number, signal.SIG_DFL)  # under `nohup` the signal is ignored
     try:
         with pytest.raises(KeyboardInterrupt), interrupting_signals():
             signal.raise_signal(number)

@@ -52,7 +52,7 @@ WAYS = pytest.mark.parametrize("cluster", [True, False], ids=["objects", "files"
 def spark(session: RaySession) -> Iterator[Any]:
     settings = SparkSettings(executor_memory_mb=512, driver_memory_mb=512, shuffle_partitions=2)
     brief = " ".join([*JAVA_OPTIONS, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"])
-    overrides = dict.fromkeys(JAVA_OPTION_KEYS, brief)  # no time for what pays off in long runs
+    overrides = dict.fromkeys(JAVA_OPTION_KEYS, brief)  # optimizing takes longer than it saves here
     started = start_session("tests", settings, session, overrides=overrides)
     yield started
     stop_session(started)

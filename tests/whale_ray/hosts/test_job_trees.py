@@ -128,7 +128,7 @@ def test_relays_that_are_killed_are_replaced_without_a_restart(route: str) -> No
     job = begin(**{"runtime.route": route})
     for host, returns in ((1, 1), (HOSTS - 1, 2), (0, 2), (3, 3)):
         kill(job, f"whale relay {host}")
-        wait_for(job, partial(has_made, job, "return", returns))  # the source's host never leaves
+        wait_for(job, partial(has_made, job, "return", returns))  # host 0 stays in its trees
         go_on(job)
     assert_all_see_every_row_once(job)
     assert job.outcome().restarts == 0

@@ -209,7 +209,7 @@ def wait_for_rows(job: whale.Job, operator: str, rows: int) -> None:
 @pytest.mark.long
 def test_thirty_hosts_start_in_time_and_memory() -> None:
     """Time is counted in processor seconds, so that what else the machine does is left out."""
-    # Far more rows than come until all has been read: the job lasts as long as that takes.
+    # More rows than the test waits for, so the job runs until the test has read everything.
     source = whale.sources.poisson(100.0, lambda n, _: {"n": n}, limit=1_000_000)
     job = submit(
         broadcast(source, Count, MANY),

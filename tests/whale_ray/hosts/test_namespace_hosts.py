@@ -78,7 +78,7 @@ def seconds_for(nbytes: int, one: Host, two: Host) -> float:
 def is_free(one: Host, two: Host) -> bool:
     """Tell whether 2 MB ever take much less time than over the limited link."""
     until_s = time.monotonic() + PATIENCE_S
-    while seconds_for(2 * MB, one, two) > LIMITED_S / 5:  # others may have had the processors
+    while seconds_for(2 * MB, one, two) > LIMITED_S / 5:  # other processes may slow it down
         if time.monotonic() > until_s:
             return False
     return True

@@ -34,7 +34,7 @@ SETTINGS = {
     "runtime.hosts": len(ADDRESSES),
     "runtime.route": "star",
     "transport.between_hosts": "verbs",
-    # Slow is not dead, least of all on an emulated processor.
+    # An emulated processor is so slow that the usual limits would count it as dead.
     "runtime.start_timeout_ms": 1000 * PATIENCE_S,
     "runtime.unreachable_after_ms": 1000 * PATIENCE_S,
     "runtime.poll_interval_ms": 1000,

@@ -25,7 +25,7 @@ def test_every_row_comes_once_by_verbs_alone_whatever_the_tree() -> None:
         "runtime.route": "binomial",
         "runtime.addressing": "instance-oriented",
         "runtime.start_timeout_ms": 240_000,
-        "runtime.unreachable_after_ms": 240_000,  # on an emulated processor slow is not dead
+        "runtime.unreachable_after_ms": 240_000,  # an emulated processor is slow
         "transport.between_hosts": "verbs",
     }
     job = submit(topology, on="processes", workers=HOSTS, settings=settings)

@@ -139,7 +139,7 @@ class World:
             return
         is_over = self.end is not None and vertex.received >= self.end
         if vertex.received < parent.held_from and not is_over:
-            # What it has not read when its parent hears that it comes from another now.
+            # The child does not know yet that it gets these bytes from another parent.
             is_early = vertex.epoch < parent.epoch and vertex.received < parent.serves[name]
             assert self.forgets or is_early, f"{parent.name} forgot for {name}"
             self.send([] if is_early else parent.starved(name, vertex.received), parent.name)
@@ -198,7 +198,7 @@ class World:
         if self.unnoticed:
             name = self.unnoticed.pop()
             if name in self.coordinator.tree.vertices:
-                self.expected.add(name)  # else it has left, or never joined
+                self.expected.add(name)  # else it has left the tree, or has not joined it
             self.lead(self.coordinator.lost, name)
 
     def fail_over(self) -> None:
@@ -218,7 +218,7 @@ class World:
         switch = self.choose()
         tree = switch.before
         if not set(switch.after.joined) - set(tree.joined) - self.expected:
-            # A host that was never here begins at the cut; all others can do with any.
+            # Only a host that is new begins at the cut, so without one any cut will do.
             cut = self.chance.choice((0, self.chance.randint(0, self.root.received), cut))
         orphans = {
             one: 0
@@ -242,7 +242,7 @@ class World:
         failed = coordinator.record.gone & set(tree.joined)
         if failed:
             repaired = leave(tree, failed, self.degree)
-            if self.chance.random() < 0.2:  # all in one, where no vertex would starve
+            if self.chance.random() < 0.2:  # the repair and a new shape in one switch
                 return Switch(tree, self.draw_tree(repaired.after.joined), self.degree)
             return repaired
         back = sorted(self.expected - set(tree.vertices) - set(self.unnoticed))
@@ -270,7 +270,7 @@ class World:
         ]
         return Tree(ROOT, tuple(edges), joined)
 
-    # --- a life -----------------------------------------------------------------------------
+    # --- the run ----------------------------------------------------------------------------
 
     def live(self, steps: int) -> None:
         usual = [self.deliver] * 16 + [self.flow] * 12 + [self.release] * 3 + [self.produce] * 2

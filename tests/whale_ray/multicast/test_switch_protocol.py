@@ -272,10 +272,10 @@ def test_the_root_serves_any_vertex_that_fetches_until_it_leaves():
     assert root.serves == {"a": 300, "c": 40}
     assert root.receive(Leave(1, 100, "c", 60)) == [AddressedMessage("c", Left(1, 100, "S"))]
     assert root.serves == {"a": 300}
-    root.receive(Fetch(1, 100, "c", 40))  # it was overtaken
+    root.receive(Fetch(1, 100, "c", 40))  # it arrives after the `Leave` that was sent later
     assert root.serves == {"a": 300} and root.refused == {"fetch": 1}
     root.held_from = 50
-    assert root.receive(Fetch(1, 200, "c", 40)) == []  # it may be further by now
+    assert root.receive(Fetch(1, 200, "c", 40)) == []  # it may have more by now
     assert root.serves == {"a": 300, "c": 50}
     assert root.starved("c", 40) == [AddressedMessage(None, Starved(0, 0, "S", "c", 40, 50))]
 

@@ -39,6 +39,6 @@ def test_an_output_that_exists_is_found_before_the_run(tmp_path: Path) -> None:
     made, rows = topology()
     (tmp_path / "old.csv").touch()
     rows.sink(whale.sinks.csv(tmp_path))
-    made.explain()  # an explanation does not mind
+    made.explain()  # explaining does not check outputs
     with pytest.raises(whale.errors.OutputError, match="overwrite"):
         preflight(made.logical_plan())

@@ -29,7 +29,7 @@ class Store:
         self.fetched: list[list[str]] = []
 
     def wait(self, refs: list[str], *, num_returns: int, timeout: float) -> Any:
-        assert (num_returns, timeout) == (len(refs), 0)  # never a wait
+        assert (num_returns, timeout) == (len(refs), 0)  # the reader never waits
         self.fetched.append(refs)
         return [ref for ref in refs if ref in self.here], []
 
@@ -62,7 +62,7 @@ def test_a_reader_waits_for_no_object_and_keeps_their_order(store: Store) -> Non
         numbers += [] if batch is None else batch["n"].tolist()
     assert numbers == [0, 1, 2, 3]
     assert reader.next_ready_ns() is None
-    assert store.fetched[0] == ["a", "b", "c"]  # two ahead
+    assert store.fetched[0] == ["a", "b", "c"]  # the first block and two more
 
 
 def test_a_lost_object_is_named(store: Store) -> None:

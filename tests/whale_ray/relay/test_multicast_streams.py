@@ -131,7 +131,7 @@ def test_the_tick_repeats_the_acknowledgement_in_the_same_turn(relays):
 
 def test_a_forwarder_reports_what_passes_and_falls_silent_with_the_stream(relays):
     reporter = relays.streams[MIDDLE]._reporters[STREAM]
-    reporter._reports_until_ns = FOREVER_NS  # as if its way out had just been full
+    reporter._reports_until_ns = FOREVER_NS  # as if its queue to a child had just been full
     relays.finish()
     relays.hosts.clock.advance(QUIET_TICK_NS)
     relays.turn()

@@ -82,7 +82,7 @@ def messages_of(
             read += [decoded(bytes(one)) for one in batch.column("message").data]
             if batch.num_rows < max_rows or reader.finished:
                 break
-            clock.advance(1_000_000)  # so soon a line is looked at again
+            clock.advance(1_000_000)  # 1 ms until the line is read again
     assert reader.finished and reader.read(max_rows) is None
     return read
 

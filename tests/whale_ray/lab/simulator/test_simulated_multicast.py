@@ -221,7 +221,7 @@ def test_slow_readers_cause_back_pressure_at_the_source(route: str, queue: int) 
     lengths = outcome.queue_slices(np.linspace(0, outcome.sent_s[-1], 10_000))
     assert lengths.max() == queue
     assert outcome.held_back_s > 0
-    # Nobody holds more than its ring: between source and sink there is a ring per hop.
+    # At most the rings are full, and between source and sink there is one per hop.
     hops = max(outcome.scenario.tree().hops.values())
     under_way = np.arange(1000) - outcome.processed_s.searchsorted(outcome.entered_s, side="right")
     assert under_way.max() <= (hops + 1) * queue
@@ -262,7 +262,7 @@ def test_children_that_share_a_link_all_get_a_slice_late() -> None:
     in_turn = simulate_shared(scenario, ALONE, 9)
     shared = simulate_shared(scenario, ALONE, 9, segment_s=1 * US)
     assert in_turn.mean_received_s[0] == pytest.approx(250 * US, rel=0.01)
-    # The link has all to carry either way, so the last one does not get it later.
+    # The link carries as many bytes either way, so the last host gets them at the same time.
     assert shared.received_s[0] == pytest.approx(in_turn.received_s[0], rel=0.01)
     assert shared.mean_received_s[0] == pytest.approx(398.5 * US, rel=0.01)
     busy = simulate_shared(scenario, all_at_once(200), 9, segment_s=30 * US)
