@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 
 import whale_ray as whale
+from tests.runs import has_ended
 from whale_ray.api.submission import submit
 from whale_ray.configs.settings import Settings
 from whale_ray.deployment.processes.early_server import early_fork_server
@@ -35,7 +36,7 @@ def parents_of_workers() -> set[int]:
 
 
 def fork_servers() -> list[psutil.Process]:
-    children = psutil.Process().children()
+    children = [child for child in psutil.Process().children() if not has_ended(child)]
     return [child for child in children if any("fork_server" in word for word in child.cmdline())]
 
 
