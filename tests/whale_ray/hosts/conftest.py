@@ -1,7 +1,4 @@
-"""Skips what needs hosts where there can be none, with the reason; nothing may be left behind.
-
-Jobs on processes start quickly.
-"""
+"""Skips what needs hosts where there can be none, with the reason; nothing may be left behind."""
 
 from __future__ import annotations
 
@@ -24,8 +21,3 @@ def hosts_possible(no_leaks: None) -> Iterator[None]:
         pytest.skip(f"no network namespaces: {capability().lack}")
     with alone_in(FOLDERS):
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_processes(quick_processes: None) -> None:
-    """See `quick_processes`; hosts of their own start theirs as ever."""
