@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..windows.durations import describe_ns
 from ..windows.grouping import WINDOW_END, WINDOW_START
-from ..windows.specifications import TimeWindow
+from ..windows.specifications import SessionWindow, TimeWindow
 from .equi_join import EquiJoin
 from .interval import TimeInterval
 
@@ -27,19 +27,19 @@ class Join(EquiJoin):
     """A join of rows near in event time; calling it makes the operator, so it is a payload.
 
     Attributes:
-        within: the windows in which rows join, or how far apart they may be.
+        within: the windows or sessions in which rows join, or how far apart they may be.
         time_zone: of the event-time columns, which the bounds of windows get as well.
         allowed_lateness_ns: for how long rows are kept beyond their time, for late ones.
     """
 
-    within: TimeWindow | TimeInterval
+    within: TimeWindow | SessionWindow | TimeInterval
     time_zone: str | None = None
     allowed_lateness_ns: int = 0
 
     @property
     def has_window_columns(self) -> bool:
         """Whether the result begins with `window_start` and `window_end`."""
-        return isinstance(self.within, TimeWindow)
+        return isinstance(self.within, (TimeWindow, SessionWindow))
 
     @property
     def window_columns(self) -> dict[str, DataType]:
@@ -72,5 +72,6 @@ class Join(EquiJoin):
     def __call__(self) -> CoProcess:
         """Return a new operator."""
         from .join_streams import JoinStreams
+        from .session_streams import JoinSessions
 
-        return JoinStreams(self)
+        return JoinSessions(self) if isinstance(self.within, SessionWindow) else JoinStreams(self)

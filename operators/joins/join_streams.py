@@ -23,6 +23,7 @@ from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
 from ..process import CoProcess, InputOrder, InstanceContext, Output
 from ..sealing import SealingByDump
+from ..windows.specifications import SessionWindow
 from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
 from .joined_rows import JoinedRows, equal_keys
 from .kept_rows import KeptRows
@@ -58,6 +59,7 @@ class JoinStreams(CoProcess, SealingByDump):
     input_order: ClassVar[InputOrder | None] = "arrival"
 
     def __init__(self, join: Join) -> None:
+        assert not isinstance(join.within, SessionWindow)  # see `JoinSessions`
         self._join = join
         self._keys = (join.left_keys, join.right_keys)
         self._unmatched = (join.keeps_unmatched(LEFT), join.keeps_unmatched(RIGHT))

@@ -1,4 +1,4 @@
-"""`RowQueue`: rows in the order of event time, until nothing more can come of them."""
+"""`RowQueue`: rows in the order in which they came, until nothing more can come of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .row_log import RowLog
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
 
-__all__ = ["RowQueue"]
+__all__ = ["NONE", "RowQueue"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -21,12 +21,13 @@ _ROWS_MIN = 1024
 
 
 class RowQueue:
-    """Rows of one side of an as-of join, numbered from 0; see `asof_kernels` for the terms.
+    """Rows of one side of a join, numbered from 0, that belong to keys or sessions.
 
     Attributes:
         times: event times by number, int64; beyond `count`, anything.
-        owners: the records of their keys, or NONE, int64.
-        following: the next older row that waits, or NONE, int64.
+        owners: the record of the key or session that a row belongs to, int64; NONE once nothing
+            more can come of the row.
+        following: the next older row of the same owner, or NONE, int64.
         first: rows before this number have no owner.
         count: the number of rows.
     """
@@ -58,11 +59,16 @@ class RowQueue:
         """Return the columns of rows, at least one."""
         return self._log.take(numbers)
 
+    def owned(self) -> Batch | None:
+        """Return the rows that have an owner, with their times; None if there are none."""
+        numbers = np.flatnonzero(self.owners[: self.count] != NONE)
+        return self.take(numbers).with_times(self.times[numbers]) if len(numbers) else None
+
     def drop_unowned(self, heads: Int64s) -> bool:
         """Drop the rows without an owner if they are more than the others, and number anew.
 
         Args:
-            heads: the row that each key holds, by record; these get their new numbers.
+            heads: the row that each owner holds, by record; these get their new numbers.
 
         Returns:
             whether rows were dropped.

@@ -49,7 +49,12 @@ class TimeWindow:
 
 @dataclass(frozen=True)
 class SessionWindow:
-    """Windows that end with a gap; see `session_window`."""
+    """Windows that end with a gap; see `session_window`.
+
+    Attributes:
+        column: the event-time column; empty for a join.
+        gap_ns: how far the rows of one session may be apart.
+    """
 
     column: str
     gap_ns: int
@@ -130,8 +135,11 @@ def window(
     return TimeWindow(name, size_ns, slide_ns, start_ns % slide_ns, by_clock)
 
 
-def session_window(column: str, gap: Duration) -> SessionWindow:
+def session_window(column: Duration, gap: Duration | None = None) -> SessionWindow:
     """Return windows of activity, for `group_by`: `session_window("date_time", "10 seconds")`.
+
+    For `join`, both streams of which go by their event times, leave out the column:
+    `session_window("10 seconds")`.
 
     Rows of a key are in one session as long as each is at most `gap` from another. A session starts
     with its first row, and ends `gap` after its last one, which is its event time.
@@ -143,8 +151,12 @@ def session_window(column: str, gap: Duration) -> SessionWindow:
     Raises:
         TopologyError: the gap is no duration, or zero or less.
     """
-    _check_column("session_window", column)
-    return SessionWindow(column, _positive("session_window", "gap", gap))
+    if gap is None:
+        column, gap = "", column
+    else:
+        _check_column("session_window", column)
+    name = column if isinstance(column, str) else ""
+    return SessionWindow(name, _positive("session_window", "gap", gap))
 
 
 def count_window(rows: int) -> CountWindow:

@@ -46,6 +46,7 @@ class WindowPool:
         keys: the key columns.
         accumulators: what is computed for each window.
         context: whose memory for state it takes, and which name messages have.
+        more: names of fields of windows for the caller to use, int64, `NONE` at first.
 
     Attributes:
         groups: the accumulators of the windows, by slot.
@@ -53,9 +54,14 @@ class WindowPool:
     """
 
     def __init__(
-        self, keys: Schema, accumulators: Sequence[Accumulator], context: InstanceContext
+        self,
+        keys: Schema,
+        accumulators: Sequence[Accumulator],
+        context: InstanceContext,
+        more: Sequence[str] = (),
     ) -> None:
-        fields = [RecordField(name, np.dtype(np.int64), NONE) for name in _FIELDS]
+        names = (*_FIELDS, *more)
+        fields = [RecordField(name, np.dtype(np.int64), NONE) for name in names]
         self.groups = GroupState(_NUMBERS, accumulators, context, fields, notes_changes=True)
         layout = RecordLayout(
             keys,

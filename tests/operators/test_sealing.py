@@ -38,7 +38,7 @@ HOPPING = TimeWindow("time", 11 * US, 4 * US, US)
 OBJECTS = (*AGGREGATES, F.collect_list("text"), F.approx_count_distinct("text"))
 
 
-def joined(how: str, within: TimeWindow | TimeInterval) -> Join:
+def joined(how: str, within: TimeWindow | SessionWindow | TimeInterval) -> Join:
     right = Schema.of(key="int32", **{f"{one.name}2": one.type for one in EVENTS.fields[1:]})
     return Join(tuple((key, key) for key in KEYS), within, how=how, left=EVENTS, right=right)
 
@@ -103,6 +103,8 @@ MADE: dict[str, Callable[[], Process | CoProcess]] = {
     "top rows with ties": TopN(KEYS, HOPPING, 1, "number", with_ties=True),
     "first rows": Deduplication(KEYS, 8 * US),
     "keyed process": Everything,
+    "join of sessions": joined("outer", SessionWindow("", 5 * US)),
+    "semi join of sessions": joined("semi", SessionWindow("", 5 * US)),
     "semi join": joined("semi", INTERVAL),
     "anti join": joined("anti", HOPPING),
 }

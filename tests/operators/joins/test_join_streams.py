@@ -100,7 +100,7 @@ def batch_of(events: list[tuple[int, Event]], schema: Schema) -> Batch:
     )
 
 
-def drive(process: JoinStreams, batches, types=("int32",), budget=None) -> Emitted:
+def drive(process, batches, types=("int32",), budget=None, *, empties=False) -> Emitted:
     """Hand over batches, each with the watermark behind it, then the end."""
     out = Emitted()
     context = instance_context(operator_id="join")
@@ -121,7 +121,8 @@ def drive(process: JoinStreams, batches, types=("int32",), budget=None) -> Emitt
             process.on_watermark(watermark_ns, out)
             out.watermark_ns = watermark_ns
     process.close(out)
-    assert process.state_bytes == 0
+    # What is left with `empties` are the first indexes of stores and rows, none of it for rows.
+    assert process.state_bytes <= (1 << 20 if empties else 0)
     return out
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.api.submission import run, submit
+from whale_ray.operators.joins.equi_join import How
 
 HOWS = {
     "inner": "inner",
@@ -107,6 +108,54 @@ def test_every_join_finds_what_duckdb_finds(runner: str, parallelism: int) -> No
             assert Counter(rows) == by_duckdb(how, condition), (kind, how)
 
 
+SESSIONS = """
+    with taken as (
+        select bids.at as t, k, 'bid' as side, bid as n from bids where k is not null
+        union all select asks.time, key, 'ask', ask from asks where key is not null),
+    begun as (select *, t - lag(t) over (partition by k order by t) > 2 as begins from taken),
+    numbered as (
+        select *, count(*) filter (begins) over (partition by k order by t) as s from begun)
+    select b.n, a.n, min(w.t), max(w.t) + 2 from (select * from numbered where side = 'bid') b
+    {join} join (select * from numbered where side = 'ask') a on b.k = a.k and b.s = a.s
+    join numbered w on w.k = b.k and w.s = b.s
+    group by b.n, a.n"""
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize(("runner", "parallelism"), [("inline", 7), ("processes", 3)])
+def test_rows_join_in_the_sessions_that_duckdb_finds(
+    runner: str, parallelism: int, how: How
+) -> None:
+    topology = whale.Topology("sessions")
+    bids, asks = (
+        stream.filter(whale.col(key).is_not_null())
+        for stream, key in zip(sources(topology), ("k", "key"), strict=True)
+    )
+    joined = bids.join(
+        asks,
+        on={"k": "key"},
+        within=whale.session_window("2 s"),
+        how=how,
+        parallelism=parallelism,
+    )
+    joined.sink(whale.sinks.collect(), id="out")
+    assert "session window with a gap of 2 seconds" in str(topology.explain())
+    found = RUNNERS[runner](topology).results("out").to_arrow()
+    with duckdb.connect() as connection:
+        for name, table in zip(("bids", "asks"), tables(), strict=True):
+            connection.register(name, table)
+        expected = Counter(connection.execute(SESSIONS.format(join=how)).fetchall())
+    columns = [found.column(name).to_pylist() for name in ("bid", "ask")]
+    columns += [
+        [
+            bound.timestamp()
+            for bound in found.column(name).cast(pa.timestamp("us", "UTC")).to_pylist()
+        ]
+        for name in ("window_start", "window_end")
+    ]
+    assert Counter(zip(*columns, strict=True)) == expected
+
+
 def test_joined_windows_are_aggregated_again() -> None:
     topology = whale.Topology("new-users")
     bids, asks = sources(topology)
@@ -196,9 +245,19 @@ MISTAKES: dict[str, tuple[Callable[[Rig], object], str]] = {
         lambda r: r.bids.join(r.asks, on={"k": "key"}, within=whale.window("at", "10 s")),
         "leave out the column, within=whale.window",
     ),
-    "a session": (
+    "a session with a column": (
         lambda r: r.bids.join(r.asks, on={"k": "key"}, within=whale.session_window("at", "1 s")),
-        "within is a SessionWindow: pass",
+        "leave out the column, within=whale.session_window",
+    ),
+    "windows of the clock": (
+        lambda r: r.bids.join(
+            r.asks, on={"k": "key"}, within=whale.window(whale.processing_time(), "1 s")
+        ),
+        "go by their event times, not by the clock",
+    ),
+    "a session without a column elsewhere": (
+        lambda r: r.bids.group_by(whale.session_window("10 s"), "k"),
+        "the window lacks its column: whale.session_window",
     ),
     "bounds the wrong way round": (
         lambda r: whale.interval("1 s", "0 s"),

@@ -195,10 +195,12 @@ class GroupedRows:
     def _check_time(self, column: str) -> None:
         stream = self._stream.id
         if not column:
+            is_session = isinstance(self._window, SessionWindow)
+            name, length = ("session_window", "gap") if is_session else ("window", "size")
             raise mistake(
                 stream,
-                "the window lacks its column: whale.window('time', '10 seconds') names the"
-                " event-time column, then the size",
+                f"the window lacks its column: whale.{name}('time', '10 seconds') names the"
+                f" event-time column, then the {length}",
             )
         if not self._registry.node(stream).has_event_time:
             source = self._registry.untimed_source(stream)

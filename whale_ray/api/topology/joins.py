@@ -8,7 +8,7 @@ from ...operators.joins.equi_join import How
 from ...operators.joins.interval import TimeInterval
 from ...operators.joins.join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
 from ...operators.windows.durations import duration_ns
-from ...operators.windows.specifications import TimeWindow
+from ...operators.windows.specifications import SessionWindow, TimeWindow
 from ...plan.columns import known_columns
 from ...plan.logical import LEFT, RIGHT, Input, OperatorKind, OperatorNode
 from .checks import check_choice, describe_value, mistake
@@ -84,12 +84,12 @@ def _keyed(side: Input, port: int, keys: tuple[str, ...]) -> Input:
     return Input(side.upstream, port, Key(keys), "keep", side.transport, side.output)
 
 
-def _within(operator_id: str, within: object) -> TimeWindow | TimeInterval:
+def _within(operator_id: str, within: object) -> TimeWindow | SessionWindow | TimeInterval:
     if isinstance(within, TimeInterval):
         return within
-    if not isinstance(within, TimeWindow):
+    if not isinstance(within, (TimeWindow, SessionWindow)):
         raise mistake(operator_id, f"within is {describe_value(within)}: pass {_EXAMPLE}")
-    if within.by_clock:
+    if isinstance(within, TimeWindow) and within.by_clock:
         raise mistake(
             operator_id,
             "both sides of a join go by their event times, not by the clock: leave out"
@@ -99,9 +99,13 @@ def _within(operator_id: str, within: object) -> TimeWindow | TimeInterval:
         raise mistake(
             operator_id,
             f"the window is over {within.column!r}, but both sides of a join go by their event"
-            " times: leave out the column, within=whale.window('12 hours')",
+            f" times: leave out the column, within=whale.{_call(within)}('12 hours')",
         )
     return within
+
+
+def _call(within: TimeWindow | SessionWindow) -> str:
+    return "session_window" if isinstance(within, SessionWindow) else "window"
 
 
 def _lateness(operator_id: str, given: object) -> int:

@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     from ...operators.joins.interval import TimeInterval
     from ...operators.sources.base import Source
     from ...operators.windows.durations import Duration
-    from ...operators.windows.specifications import TimeWindow, WindowSpecification
+    from ...operators.windows.specifications import (
+        SessionWindow,
+        TimeWindow,
+        WindowSpecification,
+    )
     from ...transport.wire.batch import Batch
 
 
@@ -150,7 +154,7 @@ class Stream(ReadableStream):
         other: Stream,
         *,
         on: str | Sequence[str] | Mapping[str, str],
-        within: TimeWindow | TimeInterval,
+        within: TimeWindow | SessionWindow | TimeInterval,
         how: How = "inner",
         id: str | None = None,
         allowed_lateness: Duration = 0,
@@ -172,8 +176,9 @@ class Stream(ReadableStream):
             other: the right stream, of the same topology.
             on: a column, several, or a mapping of left to right columns.
             within: `whale.window(size)`: rows join if they are in the same window, tumbling or
-                hopping; `whale.interval(lower, upper)`: if the right event time less the left one
-                lies between these bounds.
+                hopping; `whale.session_window(gap)`: in the same session, which rows of both
+                streams make together; `whale.interval(lower, upper)`: if the right event time less
+                the left one lies between these bounds.
             how: "inner"; "left", "right" and "outer" keep rows that join with none as well, with
                 nulls; "semi": left rows that join with any, once; "anti": those that join with
                 none. A row that joins with none is emitted when nothing can join with it any more:

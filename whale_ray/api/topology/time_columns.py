@@ -46,6 +46,8 @@ def event_time_columns(registry: Registry, source: OutputKey) -> frozenset[str] 
 def are_of_sessions(registry: Registry, source: OutputKey) -> bool:
     """Return whether the rows of an output are results of sessions, or made of such."""
     node = registry.node(source[0])
+    if isinstance(node.payload, Join) and node.payload.has_window_columns:
+        return isinstance(node.payload.within, SessionWindow)
     if isinstance(node.payload, WindowedGrouping):
         return isinstance(node.payload.window, SessionWindow) or node.payload.of_sessions
     return any(are_of_sessions(registry, feed.source) for feed in node.stream_inputs)

@@ -1,0 +1,277 @@
+"""`JoinSessions`: joins two streams within sessions, which rows of both make together.
+
+A row of either stream opens, extends or merges sessions of its key, as in Flink's session windows.
+The bounds of a session are known when it has ended, so its rows are joined then, and freed. Null
+keys have sessions, too, but their rows join with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import ExpressionError, InputError
+from ...state.keys import hash_keys, virtual_node_of
+from ...state.node_transfer import with_columns
+from ...transport.wire.column import Column
+from ..process import CoProcess, InputOrder, InstanceContext, Output
+from ..sealing import SealingByDump
+from ..windows.sessions import Sessions
+from ..windows.specifications import SessionWindow
+from ..windows.window_pool import WindowPool
+from .common_keys import common_keys
+from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
+from .joined_rows import JoinedRows
+from .row_queue import NONE, RowQueue
+from .session_kernels import disown_rows, link_rows, list_rows, move_rows, pair_rows
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
+
+__all__ = ["JoinSessions"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LEFT, RIGHT = 0, 1
+
+_HEADS = ("left", "right")
+"""The fields of a session: its newest row of each side."""
+
+_SIDE = "#side"
+_NO_WATERMARK_NS = -(1 << 63)
+_LATEST_NS = (1 << 63) - 1
+_PAIRS_MAX = 1 << 16
+
+
+class JoinSessions(CoProcess, SealingByDump):
+    """Joins the rows of two streams, as a `Join` within a `SessionWindow` asks."""
+
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
+    input_order: ClassVar[InputOrder | None] = "arrival"
+
+    def __init__(self, join: Join) -> None:
+        assert isinstance(join.within, SessionWindow)
+        self._join = join
+        self._gap_ns = join.within.gap_ns
+        self._keys = (join.left_keys, join.right_keys)
+        self._schemas: list[Schema | None] = [join.left, join.right]
+        self._seen = [False, False]
+        self._made: JoinedRows | None = None
+        self._queues = (RowQueue(), RowQueue())
+        self._pool: WindowPool | None = None
+        self._watermark_ns = _NO_WATERMARK_NS
+        self._taken_bytes = 0
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the operator's name and its memory."""
+        self._context = context
+        self._watermark_ns = context.watermark_ns
+
+    def on_left(self, batch: Batch, out: Output) -> None:
+        """Put left rows into their sessions."""
+        self._take(LEFT, batch, out)
+
+    def on_right(self, batch: Batch, out: Output) -> None:
+        """Put right rows into their sessions."""
+        self._take(RIGHT, batch, out)
+
+    def on_watermark(self, watermark_ns: int, out: Output) -> None:
+        """Join the rows of sessions that have ended, and free them."""
+        self._end(watermark_ns - self._join.allowed_lateness_ns, out)
+        self._watermark_ns = watermark_ns
+
+    def close(self, out: Output) -> None:
+        """Join all that is left: no row follows."""
+        self._end(_LATEST_NS, out)
+        self._forget()
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes that kept rows and sessions take."""
+        return self._taken_bytes + (0 if self._pool is None else self._pool.nbytes)
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the rows of each side, which make the same sessions again."""
+        for side, queue in enumerate(self._queues):
+            rows = queue.owned()
+            if rows is None:
+                continue
+            hashes, _ = hash_keys(rows, self._keys[side])
+            rows = rows.filter(np.isin(virtual_node_of(hashes, self._context.virtual_nodes), nodes))
+            marks = Column.of(np.full(rows.num_rows, side, np.int8))
+            yield with_columns(rows, {_SIDE: marks}).with_times(rows.times)
+
+    def load(self, batch: Batch) -> None:
+        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
+        if batch.num_rows:
+            side, rows = int(batch.column(_SIDE).data[0]), batch.drop((_SIDE,))
+            self._learn(side, rows.schema)
+            self._add(side, rows, _NO_WATERMARK_NS)
+
+    def _forget(self) -> None:
+        if self._pool is not None:
+            self._sessions.forget_waiting()
+            self._pool.clear()
+        self._queues = (RowQueue(), RowQueue())
+        self._account(-self._taken_bytes)
+
+    # -- taking rows --------------------------------------------------------------------------
+
+    @property
+    def _patient_ns(self) -> int:
+        """The watermark less the allowed lateness."""
+        return max(self._watermark_ns - self._join.allowed_lateness_ns, _NO_WATERMARK_NS)
+
+    def _take(self, side: int, batch: Batch, out: Output) -> None:
+        self._learn(side, batch.schema)
+        late = self._add(side, batch, self._patient_ns)
+        if late.any():
+            out.emit_to((LATE_LEFT, LATE_RIGHT)[side], batch.filter(late))
+
+    def _learn(self, side: int, schema: Schema) -> None:
+        """Take the columns of a side from its first rows."""
+        if not self._seen[side]:
+            self._seen[side], self._schemas[side] = True, schema
+            self._made = None
+
+    def _add(self, side: int, batch: Batch, watermark_ns: int) -> Bools:
+        """Put rows into their sessions; return which are late, and so are in none."""
+        keys = common_keys(batch, self._keys[side])
+        if self._pool is None:
+            self._pool = WindowPool(keys.schema, (), self._context, _HEADS)
+            self._sessions = Sessions(self._pool, self._gap_ns)
+        hashes, nulls = hash_keys(keys, keys.schema.names)
+        slots = self._pool.key_slots(hashes, keys)
+        windows, merges = self._sessions.assign(batch, slots, watermark_ns)
+        late = windows == NONE
+        kept = ~late
+        if nulls is not None and not self._join.keeps_unmatched(side):
+            kept &= ~nulls
+        if self._join.only_left_columns and side == RIGHT:
+            batch = batch.select(self._keys[RIGHT]).with_times(batch.times)
+        queue = self._queues[side]
+        first = queue.count
+        rows = batch if kept.all() and batch.owned else batch.filter(kept)
+        if rows.num_rows:
+            queue.add(rows, windows[kept])
+        link_rows(first, queue.count, *self._chains(side))
+        for either in (LEFT, RIGHT):
+            move_rows(merges, *self._chains(either))
+        self._pool.drop(merges[:, 1].copy())
+        self._pool.drop_keys(slots[late])
+        self._account(sum(one.nbytes for one in self._queues) - self._taken_bytes)
+        return late
+
+    def _chains(self, side: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return owners and following rows of a side, by row, and its newest rows, by session."""
+        assert self._pool is not None
+        queue = self._queues[side]
+        return queue.owners, queue.following, self._pool.field(_HEADS[side])
+
+    # -- sessions that have ended -------------------------------------------------------------
+
+    def _end(self, watermark_ns: int, out: Output) -> None:
+        """Join the rows of sessions that have ended, in the order of their ends; free them."""
+        if self._pool is None:
+            return
+        _, sessions = self._sessions.pass_watermark(self._patient_ns, watermark_ns)
+        if not len(sessions):
+            return
+        self._emit_joined(sessions, out)
+        for side, queue in enumerate(self._queues):
+            disown_rows(sessions, *self._chains(side))
+            queue.drop_unowned(self._chains(side)[2])
+        slots = self._pool.field("group")[sessions]
+        self._pool.drop(sessions)
+        self._pool.drop_keys(slots)
+        self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
+
+    def _emit_joined(self, sessions: Int64s, out: Output) -> None:
+        """Emit what the join has of sessions."""
+        assert self._pool is not None
+        joins = _without_nulls(self._pool.keys_of(sessions))
+        for heads in (self._chains(LEFT)[2], self._chains(RIGHT)[2]):
+            joins &= heads[sessions] != NONE
+        if self._join.how == "semi":
+            self._emit_side(LEFT, sessions[joins], out)
+        elif not self._join.only_left_columns:
+            self._emit_pairs(sessions[joins], out)
+        for side in (LEFT, RIGHT):
+            if self._join.keeps_unmatched(side):
+                self._emit_side(side, sessions[~joins], out)
+
+    def _emit_pairs(self, sessions: Int64s, out: Output) -> None:
+        """Emit each left row with each right row of its session, in pieces."""
+        lefts, rights = self._chains(LEFT)[1:], self._chains(RIGHT)[1:]
+        at = np.array([0, NONE, NONE], np.int64)
+        while at[0] < len(sessions):
+            left, right, numbers = np.empty((3, _PAIRS_MAX), np.int64)
+            count = pair_rows(sessions, *lefts, *rights, at, left, right, numbers)
+            if count:
+                left_rows = self._queues[LEFT].take(left[:count])
+                right_rows = self._queues[RIGHT].take(right[:count])
+                self._emit(left_rows, right_rows, sessions[numbers[:count]], out)
+
+    def _emit_side(self, side: int, sessions: Int64s, out: Output) -> None:
+        """Emit all rows of one side of sessions, alone."""
+        queue = self._queues[side]
+        rows, numbers = np.empty((2, queue.count), np.int64)
+        count = list_rows(sessions, *self._chains(side)[1:], rows, numbers)
+        if count:
+            taken = queue.take(rows[:count])
+            left, right = (None, taken) if side else (taken, None)
+            self._emit(left, right, sessions[numbers[:count]], out)
+
+    def _emit(self, left: Batch | None, right: Batch | None, of: Int64s, out: Output) -> None:
+        """Emit joined rows of sessions."""
+        starts, ends = self._sessions.starts_ns(of), self._sessions.ends_ns(of)
+        rows = self._results().of(left, right, (starts, ends))
+        # A row at the end still belongs to a session, so that is its event time.
+        out.emit(rows, np.maximum(ends, self._watermark_ns + 1))
+
+    def _results(self) -> JoinedRows:
+        if self._made is not None:
+            return self._made
+        left, right = self._schemas
+        if left is None or right is None:
+            name = "left" if left is None else "right"
+            msg = (
+                f"operator {self._context.operator_id!r}: the columns of the {name} side are"
+                " not known, and it has had no row: declare them, map(…, schema=…)"
+            )
+            raise InputError(msg)
+        try:
+            self._made = JoinedRows(self._join, left, right)
+        except ExpressionError as error:
+            msg = f"operator {self._context.operator_id!r}: {error}"
+            raise InputError(msg) from None
+        self.schema = self._made.schema
+        return self._made
+
+    def _account(self, nbytes: int) -> None:
+        """Take memory for state, or give it back."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        if nbytes > 0:
+            budget.take(name, nbytes, sum(queue.count for queue in self._queues))
+        elif nbytes:
+            budget.give_back(name, -nbytes)
+        self._taken_bytes += nbytes
+
+
+def _without_nulls(keys: Batch) -> Bools:
+    """Return which keys have no null, bool (n,)."""
+    found = np.ones(keys.num_rows, np.bool_)
+    for column in keys.columns:
+        if column.validity is not None:
+            found &= column.validity
+    return found
