@@ -118,12 +118,12 @@ class TableIndex:
             slots: see `find`.
             unmatched: the row for those without any; END to leave them out.
         """
-        (first,) = self._columns("first")
+        first, last = self._columns("first", "last")
         at = np.array([0, NOT_BEGUN], np.int64)
         size = max(len(slots), _PAIRS_MAX)
         while at[0] < len(slots):
             left, right = np.empty((2, size), np.int64)
-            count = pair_with_table(slots, first, self._following, unmatched, at, left, right)
+            count = pair_with_table(slots, first, last, self._following, unmatched, at, left, right)
             if count:
                 yield left[:count], right[:count]
 

@@ -67,13 +67,20 @@ def replace_rows(
 
 @njit(cache=True, nogil=True)
 def pair_with_table(
-    slots: Any, first: Any, following: Any, unmatched: int, at: Any, left: Any, right: Any
+    slots: Any,
+    first: Any,
+    last: Any,
+    following: Any,
+    unmatched: int,
+    at: Any,
+    left: Any,
+    right: Any,
 ) -> int:
     """Pair rows of the stream with the rows of the table that have their key, in order.
 
     Args:
         slots: the record of each row's key, int64 (n,); -1 where the table has none.
-        first, following: see above.
+        first, last, following: see above.
         unmatched: the row of the table to pair with rows without a match; END to leave these out.
         at: int64 (2,): where to begin, and after the call where to go on: a row, and a row of the
             table or NOT_BEGUN.
@@ -95,7 +102,8 @@ def pair_with_table(
                 return count
             left[count], right[count] = row, here
             count += 1
-            here = following[here]
+            ends = slots[row] < 0 or here == last[slots[row]]
+            here = END if ends else following[here]
         here = NOT_BEGUN
     at[0], at[1] = len(slots), NOT_BEGUN
     return count
