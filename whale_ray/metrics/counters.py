@@ -64,6 +64,7 @@ class InstanceMetrics:
         latency: for sinks, from the source's read of a slice's oldest row to its arrival here.
         buffered_rows: rows that wait for event time, or for the types of their columns.
         spilled_bytes: bytes of them on disk.
+        waits_for_table: whether it takes no row yet, since a table of its stage is not complete.
     """
 
     operator_id: str
@@ -80,6 +81,7 @@ class InstanceMetrics:
     latency: LatencyHistogram | None = None
     buffered_rows: int = 0
     spilled_bytes: int = 0
+    waits_for_table: bool = False
 
     def count_side(self, output: str, rows: int) -> None:
         """Count rows that were emitted on a side output."""

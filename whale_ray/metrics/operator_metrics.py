@@ -28,6 +28,7 @@ class OperatorMetrics:
         rows_dropped: rows left out, by reason.
         rows_late: rows that came too late, whatever was done with them (`InstanceMetrics`).
         latency_p50_ms, latency_p99_ms: for sinks; None elsewhere.
+        waits_for_table: whether an instance takes no row yet, since a table is not complete.
     """
 
     operator_id: str
@@ -47,6 +48,7 @@ class OperatorMetrics:
     latency_p99_ms: float | None
     side_rows_out: dict[str, int] = field(default_factory=dict)
     rows_late: int = 0
+    waits_for_table: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ def operator_metrics(
         latency_p99_ms=latency.quantile_ms(0.99),
         side_rows_out=dict(side_rows_out),
         rows_late=sum(metrics.rows_late for metrics in instances),
+        waits_for_table=any(metrics.waits_for_table for metrics in instances),
     )
 
 

@@ -196,6 +196,7 @@ class StageTask:
 
     def update_metrics(self) -> None:
         """Bring gauges up to date before a snapshot."""
+        self.nodes[0].metrics.waits_for_table = not self._tables_ready
         for node in self.nodes:
             node.update_metrics()
             name = node.metrics.operator_id

@@ -18,8 +18,12 @@ import whale_ray as whale
 from tests.transport.unix_transport import unix_transport
 from whale_ray import functions
 from whale_ray.api.submission import run, submit
+from whale_ray.configs.settings import Settings
+from whale_ray.plan.assignment import Assignment
+from whale_ray.plan.planner import plan
 from whale_ray.testing import ListSource, Pause
 from whale_ray.transport.clock import VirtualClock
+from whale_ray.worker.worker import Worker
 
 HOWS = ("inner", "left", "semi", "anti")
 BIDS = pa.schema({"at": pa.int64(), "k": pa.string(), "f": pa.float64(), "bid": pa.int32()})
@@ -235,6 +239,26 @@ def test_no_row_is_joined_before_the_table_is_complete(parallelism: int) -> None
     assert sorted(found["x"]) == list(range(20_000))
     assert all(-key == y for key, y in zip(found["k"], found["y"], strict=True))
     assert clock.monotonic_ns() >= 1_000_000_000
+
+
+def test_a_stage_says_that_it_waits_for_its_table() -> None:
+    topology = whale.Topology("told")
+    stream = topology.source(whale.sources.iterable([{"k": 1}]), id="rows")
+    table = ListSource([{"key": 1}, Pause(1_000)], schema={"key": "int64"})
+    stream.join_table(table, on={"k": "key"}, id="known").sink(whale.sinks.collect(), id="out")
+    planned = plan(topology.logical_plan(), Settings(), 1)
+    worker = Worker(0, Assignment("job", planned, Settings()), VirtualClock())
+    worker.connect(0, (worker.link(0, (worker.open(0),)),))
+
+    def state() -> dict[str, tuple[bool, int]]:
+        instances = worker.snapshot().instances
+        return {one.operator_id: (one.waits_for_table, one.rows_in) for one in instances}
+
+    assert worker.run(0, budget_ns=500_000_000) is None
+    assert state()["rows"] == (True, 0)
+    assert worker.run(0, budget_ns=5_000_000_000) is not None
+    assert (state()["rows"], state()["out"]) == ((False, 1), (False, 1))
+    worker.close()
 
 
 def test_one_tables_stream_is_another_tables_source() -> None:

@@ -53,6 +53,12 @@ def test_rates_busy_and_blocked_are_shares_of_the_time_between_snapshots() -> No
     assert line == "join 3k/s lag 1 s busy 60%#1 BACK-PRESSURED 20%"
 
 
+def test_who_waits_for_a_table_is_told() -> None:
+    instances = tuple(InstanceMetrics("rows", n, 0, waits_for_table=n == 1) for n in range(2))
+    metrics = summarize(["rows"], [WorkerSnapshot(0, 10**9, 0, instances)])
+    assert metrics.watch_line() == "rows 0/s WAITS FOR A TABLE"
+
+
 def relay(at_ns: int, waited: dict[str, int], refused: dict[str, int]) -> WorkerSnapshot:
     """Return a snapshot of the relay of host-0."""
     links = tuple(
