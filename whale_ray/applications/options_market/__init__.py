@@ -6,7 +6,7 @@ Messages arrive on a line at their own times, whether or not the handler keeps u
 finds the line's buffer full is lost and counted.
 
 The modules, in the order of the data: `generated` or real files → `prepare` → `contracts` →
-`topology` with `lines` (simulated by `market_kernels`), `handlers`, `engines`, `collector` →
-`measuring` (latency by stage) → `application` (the report). `placements` maps the stages to
-workers; `messages` defines the message format.
+`topology` with `lines` (`line_kernels` simulate their senders), `handlers`, `engines` (with
+`engine_kernels`), `collector` → `report`. `placements` maps the stages to workers; `messages`
+defines the message format. The command has its run measured by `lab.bench.options_market`.
 """

@@ -19,9 +19,9 @@ from ...transport.clock import SystemClock
 from ..shared import command as shared
 from ..shared.phases import Phases
 from ..shared.ranges import check_whole, named_as_options
-from .application import describe_result, render_result
 from .contracts import CONTRACTS_MAX
 from .placements import PLACEMENTS, check_given, job_settings, placements_here, workers_of
+from .report import describe_result, render_result
 from .settings import OptionsMarketSettings
 from .topology import APPLICATION, build
 

@@ -69,7 +69,7 @@ class DecisionRule:
 
 
 class DecisionEngine(Process):
-    """An `DecisionRule` behind a grouping; one object serves all instances of a worker."""
+    """A `DecisionRule` behind a grouping; one object serves all instances of a worker."""
 
     per_worker: ClassVar[bool] = True
     schema: Schema | None = DECIDED
@@ -81,23 +81,23 @@ class DecisionEngine(Process):
     def open(self, context: InstanceContext) -> None:
         """Start without trades, and load the compiled loop before the first one arrives."""
         self._context = context
-        self._engine = self._make(clock=context.clock)
+        self._rule = self._make(clock=context.clock)
         warm_up()
 
     def on_batch(self, batch: Batch, out: Output) -> None:
         """Emit the decisions for a batch of trades."""
-        decided = self._engine(batch)
+        decided = self._rule(batch)
         if decided is not None:
             out.emit(decided)
 
     def dump(self, nodes: npt.NDArray[np.int64]) -> Iterable[Batch]:
         """Return the contracts that were traded, rows of `KEPT`."""
-        kept = self._engine.traded
+        kept = self._rule.traded
         yield kept.filter(np.isin(self._context.nodes_of(kept, ("contract",)), nodes))
 
     def load(self, batch: Batch) -> None:
         """See `Process.load`."""
-        self._engine.take_back(batch)
+        self._rule.take_back(batch)
 
 
 def warm_up() -> None:

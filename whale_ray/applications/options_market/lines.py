@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...operators.process import InstanceContext
     from ...transport.clock import Clock
     from ...transport.wire.types import Schema
-    from .market_kernels import LineContracts
+    from .line_kernels import LineContracts
 
 __all__ = ["FeedLines"]
 
@@ -83,7 +83,7 @@ class _LineReader(SourceReader):
     def __init__(
         self, book: ContractBook, settings: OptionsMarketSettings, line: int, clock: Clock
     ) -> None:
-        from .market_kernels import LINE
+        from .line_kernels import LINE
 
         mine = deal_out(book.listed["trades"], settings.feeds)[line]
         trades = book.listed["trades"]
@@ -103,7 +103,7 @@ class _LineReader(SourceReader):
         self._warm_up()
 
     def _warm_up(self) -> None:
-        from .market_kernels import begin_line, make_messages, take_messages
+        from .line_kernels import begin_line, make_messages, take_messages
 
         line = self._line.copy()
         begin_line(line, 0)
@@ -112,7 +112,7 @@ class _LineReader(SourceReader):
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the waiting messages; the last one is the line's end."""
-        from .market_kernels import begin_line, make_messages, take_messages
+        from .line_kernels import begin_line, make_messages, take_messages
 
         now_ns = self._clock.monotonic_ns()
         if self._ended or now_ns < self._look_at_ns:
@@ -156,7 +156,7 @@ def _ends(taken: npt.NDArray[np.int64]) -> bool:
 
 
 def _parameters(book: ContractBook, mine: npt.NDArray[np.int64]) -> LineContracts:
-    from .market_kernels import LineContracts
+    from .line_kernels import LineContracts
 
     listed = book.listed[mine]
     cumulated = np.cumsum(listed["trades"])

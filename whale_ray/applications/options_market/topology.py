@@ -61,20 +61,20 @@ def build(
     topology = Topology(APPLICATION)
     lines = topology.source(FeedLines(book, settings), id="lines", parallelism=feeds)
     trades = lines.flat_map(columns(FeedHandler(feeds, len(book))), id="handlers", schema=TRADES)
-    engine = partial(
+    rule = partial(
         DecisionRule,
         np.ascontiguousarray(book.listed["right"]),
         np.ascontiguousarray(book.listed["strike_milli"]),
         settings.threshold_bp,
     )
     if fused:
-        decided = trades.flat_map(columns(engine()), id="engines", schema=DECIDED)
+        decided = trades.flat_map(columns(rule()), id="engines", schema=DECIDED)
         collected = decided.flat_map(columns(Collector()), id="collector", schema=DECIDED)
     else:
         # A single engine receives all rows anyway; a broadcast then saves the partitioning.
         one = settings.engines == 1
         decided = (trades.broadcast() if one else trades.key_by("contract")).process(
-            partial(DecisionEngine, engine), id="engines", parallelism=settings.engines
+            partial(DecisionEngine, rule), id="engines", parallelism=settings.engines
         )
         collected = decided.broadcast().process(MetricsCollector, id="collector", parallelism=1)
     if unpacked:

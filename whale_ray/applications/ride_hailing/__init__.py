@@ -5,6 +5,6 @@ vehicle. Every request is broadcast to all of them, and each returns its free ve
 radius. An aggregation chooses the nearest.
 
 The modules, in the order of the data: `generator` or real files → `prepare` (rules in `cleaning`) →
-`topology` with the operators in `matcher` and `best` → `application` (the report). The operators
+`topology` with the operators in `matcher` and `best` → `report`. The operators
 call compiled loops: `matching` (`vehicles`, `slot_kernels`, `matcher_kernels`) and `best_kernels`.
 """

@@ -25,8 +25,8 @@ from ...configs.errors import EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from ..shared.phases import Phases
 from ..shared.ranges import named_as_options
-from .application import describe_result, render_result
 from .prepare import PreparedRides, RideInputPaths, input_paths, prepare
+from .report import describe_result, render_result
 from .settings import RideHailingSettings
 from .topology import APPLICATION, build
 

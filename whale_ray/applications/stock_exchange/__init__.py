@@ -5,6 +5,6 @@ the order book in price-time priority. The fills are partitioned by symbol over 
 add up the trading volume.
 
 The modules, in the order of the data: `generator` (or real files → `prepare`, with `rebuilding`) →
-`topology` with `splitting`, the operator in `matcher` and the windows in `volume` → `application`
-(the report). The matcher calls compiled loops: `matching` (`records`, `book_kernels`) and `texts`.
+`topology` with `splitting`, the operator in `matcher` and the windows in `volume` → `report`. The
+matcher calls compiled loops: `matching` (`records`, `book_kernels`) and `texts`.
 """

@@ -24,9 +24,9 @@ from ...configs.errors import EXIT_FAILURE, EXIT_INTERRUPTED, UsageError
 from ..shared import command as shared
 from ..shared.phases import Phases
 from ..shared.ranges import named_as_options
-from .application import count_traded, describe_result, render_result
 from .calendar import SHANGHAI, TradingCalendar
 from .prepare import FillComparison, PreparedOrders, compare, input_paths, prepare
+from .report import count_traded, describe_result, render_result
 from .settings import StockExchangeSettings
 from .topology import APPLICATION, build
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whale_ray.applications.options_market.application import describe_result, render_result
 from whale_ray.applications.options_market.generated import generated_contracts
 from whale_ray.applications.options_market.placements import (
     PLACEMENTS,
@@ -18,6 +17,7 @@ from whale_ray.applications.options_market.placements import (
     placement_settings,
     workers_of,
 )
+from whale_ray.applications.options_market.report import describe_result, render_result
 from whale_ray.applications.options_market.schemas import MOMENTS
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.cli.main import main

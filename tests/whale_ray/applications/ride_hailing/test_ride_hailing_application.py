@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import whale_ray as whale
-from whale_ray.applications.ride_hailing.application import describe_result, render_result
 from whale_ray.applications.ride_hailing.generator import POSITIONS_SCHEMA, REQUESTS_SCHEMA
+from whale_ray.applications.ride_hailing.report import describe_result, render_result
 from whale_ray.applications.ride_hailing.settings import RideHailingSettings
 from whale_ray.applications.ride_hailing.topology import build
 from whale_ray.applications.shared.report import Run

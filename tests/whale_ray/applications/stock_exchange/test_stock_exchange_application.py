@@ -18,14 +18,14 @@ from tests.whale_ray.applications.stock_exchange.exchanges import (
     phase,
 )
 from whale_ray.applications.shared.report import Run
-from whale_ray.applications.stock_exchange.application import (
+from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
+from whale_ray.applications.stock_exchange.prepare import FillComparison, input_paths
+from whale_ray.applications.stock_exchange.report import (
     Traded,
     count_traded,
     describe_result,
     render_result,
 )
-from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
-from whale_ray.applications.stock_exchange.prepare import FillComparison, input_paths
 from whale_ray.applications.stock_exchange.schemas import FILLS, VOLUMES, Action
 from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
 from whale_ray.applications.stock_exchange.topology import build

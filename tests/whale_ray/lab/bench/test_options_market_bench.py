@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.whale_ray.applications.options_market.markets import all_trades, expected_decisions
 from tests.whale_ray.applications.options_market.test_options_market_measuring import MEASURED
-from whale_ray.applications.options_market.application import describe_result
 from whale_ray.applications.options_market.generated import generated_contracts
 from whale_ray.applications.options_market.placements import PLACEMENTS, placements_here
+from whale_ray.applications.options_market.report import describe_result
 from whale_ray.applications.options_market.settings import OptionsMarketSettings
 from whale_ray.cli.main import main
 from whale_ray.configs.errors import EXIT_USAGE, SettingsError

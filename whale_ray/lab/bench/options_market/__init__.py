@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ....applications.options_market.application import describe_result
 from ....applications.options_market.contracts import ContractBook
 from ....applications.options_market.generated import generated_contracts
 from ....applications.options_market.placements import placements_here
+from ....applications.options_market.report import describe_result
 from ....applications.options_market.settings import (
     MESSAGES_MAX,
     MISSED_SHARE,
