@@ -112,6 +112,11 @@ class GroupState:
         return sum(len(store) for store in self._stores.values())
 
     @property
+    def record_bytes(self) -> int:
+        """The width of the record of a group."""
+        return self._spare.layout.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         """Bytes of memory for records, keys, indexes, objects and sets."""
         total = sum(store.nbytes for store in self._stores.values())

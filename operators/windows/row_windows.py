@@ -30,6 +30,10 @@ _STARTS = column_name("start")
 
 NO_WATERMARK_NS = -(1 << 63)
 
+_COMPACTED_FROM_BYTES = 2 << 20
+_COMPACTED_FROM_SHARE = 4
+"""Memory is compacted if there is so much of it, and so many times what its records need."""
+
 
 class RowWindows(Process, SealingByDump):
     """Puts every row into a window of its key, and emits windows that have ended."""
@@ -46,6 +50,7 @@ class RowWindows(Process, SealingByDump):
         self._asked = aggregation
         self._pool: WindowPool | None = None
         self._watermark_ns = NO_WATERMARK_NS
+        self._compacted = (0, 0)  # bytes of all memory and of records, at the last time
 
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name; the columns are known with the first rows."""
@@ -63,10 +68,33 @@ class RowWindows(Process, SealingByDump):
         with self._results.naming(lambda: batch.select(self._asked.keys)):
             pool.groups.update(windows, inputs, batch.times)
         self._settle(out)
+        self._compact_if_worthwhile()
 
     def on_watermark(self, watermark_ns: int, out: Output) -> None:
         """Keep the watermark."""
         self._watermark_ns = watermark_ns
+        self._compact_if_worthwhile()
+
+    def _compact_if_worthwhile(self) -> None:
+        """Give memory back that is left of windows that have ended, once it is most of all.
+
+        What is of use moves into new memory. Keys and objects may take most of that: then the next
+        time is when the memory has doubled, or there are a quarter of the records.
+        """
+        if self._pool is None:
+            return
+        budget, name = self._context.state_budget, self._context.operator_id
+        taken, used = budget.used_by(name), self._pool.record_bytes
+        if taken < _COMPACTED_FROM_BYTES or taken < _COMPACTED_FROM_SHARE * used:
+            return
+        taken_then, used_then = self._compacted
+        if taken < 2 * taken_then and _COMPACTED_FROM_SHARE * used > used_then:
+            return
+        windows = list(self.dump(np.arange(self._context.virtual_nodes)))
+        self._forget()
+        for batch in windows:
+            self.load(batch)
+        self._compacted = (budget.used_by(name), used)
 
     def dump(self, nodes: Int64s) -> Iterator[Batch]:
         """Return the open windows, after an empty batch with the input's columns."""

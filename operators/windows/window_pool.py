@@ -88,6 +88,14 @@ class WindowPool:
         """Bytes of memory for keys and windows."""
         return self._keys.nbytes + self.groups.nbytes
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of the records that are of use: those of keys and of windows in use."""
+        windows = len(self.groups) - len(self.spare)
+        return len(self._keys) * self._keys.layout.dtype.itemsize + windows * (
+            self.groups.record_bytes
+        )
+
     def key_slots(self, hashes: npt.NDArray[np.uint64], keys: Batch) -> Int64s:
         """Return the slot of each row's key, int64 (n,)."""
         return self._keys.slots(hashes, keys)

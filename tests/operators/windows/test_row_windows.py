@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
 from tests.operators.windows import model
-from tests.operators.windows.driving import AGGREGATES, arrivals, bounds, check, drive
+from tests.operators.windows.driving import (
+    AGGREGATES,
+    Emitted,
+    arrivals,
+    batch_of,
+    bounds,
+    check,
+    drive,
+)
 from whale_ray.configs.errors import BadRowError
+from whale_ray.operators.windows import row_windows
 from whale_ray.operators.windows.aggregation import Aggregation
 from whale_ray.operators.windows.count_windows import CountWindows
 from whale_ray.operators.windows.session_windows import SessionWindows
 from whale_ray.operators.windows.specifications import CountWindow, SessionWindow
+from whale_ray.state.budget import StateBudget
+from whale_ray.testing import instance_context
 
 F = whale.functions
 US = 1_000
 TIMES = st.integers(-60, 60).map(lambda at: at * US)
 
 
-@settings(max_examples=25)
+@pytest.fixture(params=[None, 0], ids=["as usual", "compacted whenever possible"])
+def compaction(request, monkeypatch):
+    """Let a test run with compaction after every batch and watermark, too."""
+    if request.param is not None:
+        monkeypatch.setattr(row_windows, "_COMPACTED_FROM_BYTES", request.param)
+        monkeypatch.setattr(row_windows, "_COMPACTED_FROM_SHARE", 0)
+
+
+OF_ALL_EXAMPLES = settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+"""What the fixture sets is the same for all of them."""
+
+
+@pytest.mark.usefixtures("compaction")
+@OF_ALL_EXAMPLES
 @given(batches=arrivals(TIMES), gap=st.integers(1, 20))
 def test_sessions(batches, gap):
     process = SessionWindows(Aggregation(("key",), SessionWindow("time", gap * US), AGGREGATES))
@@ -38,7 +66,8 @@ def test_sessions(batches, gap):
         assert len(process.pool) == 0
 
 
-@settings(max_examples=40)
+@pytest.mark.usefixtures("compaction")
+@settings(OF_ALL_EXAMPLES, max_examples=40)
 @given(
     batches=arrivals(TIMES),
     gap=st.integers(1, 20),
@@ -75,7 +104,8 @@ def test_a_row_of_a_session_replaces_those_within_its_window(
         assert len(process.pool) == 0
 
 
-@settings(max_examples=25)
+@pytest.mark.usefixtures("compaction")
+@OF_ALL_EXAMPLES
 @given(batches=arrivals(TIMES), size=st.integers(1, 5))
 def test_counts(batches, size):
     process = CountWindows(Aggregation(("key",), CountWindow(size), AGGREGATES))
@@ -109,6 +139,28 @@ def test_a_day_of_sessions_leaves_nothing_behind():
     out = drive(process, batches)
     assert len(out.rows) == 50
     assert max(sizes[300:]) <= max(sizes[:300])
+
+
+@pytest.mark.parametrize("rows", [None, 2], ids=["sessions", "counts"])
+def test_an_hour_with_a_burst_of_keys_gives_its_memory_back(rows):
+    """20 new keys each 10 s, 20,000 once, of two rows each; memory is that of the budget."""
+    second, asked = 1_000_000 * US, (F.count(), F.collect_list("number"), F.min("text"))
+    window = SessionWindow("time", 25 * second) if rows is None else CountWindow(rows)
+    kind = SessionWindows if rows is None else CountWindows
+    process, budget, out = kind(Aggregation(("text",), window, asked)), StateBudget(), Emitted()
+    process.open(replace(instance_context(operator_id="windows"), state_budget=budget))
+    taken, before = [], []
+    for turn in range(360):
+        keys = [f"key {number} of {turn}" for number in range(20_000 if turn == 100 else 20)]
+        time_ns = 10 * turn * second
+        events = [model.Event(time_ns, 1, 1, 0.5, text) for text in [*before, *keys]]
+        process.on_batch(batch_of(events), out)
+        process.on_watermark(time_ns - 1, out)
+        taken.append(budget.used_by("windows"))
+        before = keys
+    assert len(out.rows) > 27_000 - 100
+    assert max(taken[:100]) < 1 << 20 < 4 << 20 < max(taken)
+    assert max(taken[110:]) < 2 << 20
 
 
 def test_a_session_that_would_end_beyond_what_nanoseconds_can_tell_is_refused():
