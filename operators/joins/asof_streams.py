@@ -9,25 +9,30 @@ tolerance reaches, and a left row with its answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...configs.errors import ExpressionError, InputError
-from ...state.keys import hash_keys
+from ...state.keys import hash_keys, virtual_node_of
+from ...state.node_transfer import with_columns
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
+from ...transport.wire.batch import Batch
+from ...transport.wire.column import Column
 from ..process import CoProcess, InputOrder, InstanceContext, Output
+from ..sealing import SealingByDump
 from .asof_join import AsOfJoin
 from .asof_kernels import NONE, answer_expired, forget_before, match_rows
 from .common_keys import common_keys
 from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS
 from .joined_rows import JoinedRows
 from .row_queue import RowQueue
+from .session_kernels import link_rows
 
 if TYPE_CHECKING:
-    from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
 
 __all__ = ["JoinAsOf"]
@@ -36,13 +41,18 @@ Int64s = npt.NDArray[np.int64]
 
 LEFT, RIGHT = 0, 1
 
+_HEADS = ("waiting", "latest")
+"""What the record of a key holds: its newest left row that waits, and its newest right row."""
+
+_SIDE = "#side"
+
 _NO_WATERMARK_NS = -(1 << 63)
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ANY_DISTANCE = np.uint64((1 << 64) - 1)
 _KEYS_MIN = 256
 
 
-class JoinAsOf(CoProcess):
+class JoinAsOf(CoProcess, SealingByDump):
     """Joins the rows of two streams, as an `AsOfJoin` asks."""
 
     per_worker: ClassVar[bool] = True
@@ -57,7 +67,8 @@ class JoinAsOf(CoProcess):
         tolerance_ns = join.tolerance_ns
         self._tolerance = _ANY_DISTANCE if tolerance_ns is None else np.uint64(tolerance_ns)
         self._schemas: list[Schema | None] = [join.left, join.right]
-        self._queues = (RowQueue(), RowQueue())
+        self._seen = [False, False]
+        self._queues = [RowQueue(), RowQueue()]
         self._store: KeyedStore | None = None
         self._made: JoinedRows | None = None
         self._watermark_ns = _NO_WATERMARK_NS
@@ -66,6 +77,7 @@ class JoinAsOf(CoProcess):
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and its memory."""
         self._context = context
+        self._watermark_ns = context.watermark_ns
         context.state_budget.advise(context.operator_id, "take a shorter tolerance, or fewer keys")
 
     def on_merged(
@@ -75,7 +87,9 @@ class JoinAsOf(CoProcess):
         sides = [self._without_late(side, rows, out) for side, rows in enumerate((left, right))]
         if not any(rows.num_rows for rows in sides):
             return
-        self._learn(sides)
+        for side, rows in enumerate(sides):
+            if rows.num_rows:
+                self._learn(side, rows.schema)
         firsts = [queue.count for queue in self._queues]
         # The side whose rows are kept adds keys, among which the other one finds its own.
         for side in (LEFT, RIGHT) if self._join.looks_ahead else (RIGHT, LEFT):
@@ -112,15 +126,48 @@ class JoinAsOf(CoProcess):
     def close(self, out: Output) -> None:
         """Answer the rows that wait: no row follows. Free all."""
         self._expire(_LATEST_NS, out, ends=True)
-        if self._store is not None:
-            self._store.clear()
-        self._queues = (RowQueue(), RowQueue())
-        self._account(-self._taken_bytes)
+        self._forget()
 
     @property
     def state_bytes(self) -> int:
         """Bytes that kept rows and keys take."""
         return self._taken_bytes + (0 if self._store is None else self._store.nbytes)
+
+    # -- saving and moving --------------------------------------------------------------------
+
+    def dump(self, nodes: Int64s) -> Iterator[Batch]:
+        """Return the latest right rows of keys, and the left rows that wait."""
+        for side, queue in enumerate(self._queues):
+            rows = queue.owned()
+            if rows is None:
+                continue
+            hashes, _ = hash_keys(rows, self._keys[side])
+            rows = rows.filter(np.isin(virtual_node_of(hashes, self._context.virtual_nodes), nodes))
+            marks = Column.of(np.full(rows.num_rows, side, np.int8))
+            yield with_columns(rows, {_SIDE: marks}).with_times(rows.times)
+
+    def load(self, batch: Batch) -> None:
+        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
+        if not batch.num_rows:
+            return
+        side, rows = int(batch.column(_SIDE).data[0]), batch.drop((_SIDE,))
+        self._learn(side, rows.schema)
+        before = self._queues[side]
+        if (known := before.owned()) is not None:
+            owners = before.owners[: before.count]
+            self._heads(side)[owners[owners != NONE]] = NONE
+            rows = Batch.concat([known, rows])
+        assert rows.times is not None
+        queue = self._queues[side] = RowQueue()
+        self._add(side, rows.take(np.argsort(rows.times, kind="stable")))
+        link_rows(0, queue.count, queue.owners, queue.following, self._heads(side))
+        self._account(sum(one.nbytes for one in self._queues) - self._taken_bytes)
+
+    def _forget(self) -> None:
+        if self._store is not None:
+            self._store.clear()
+        self._queues = [RowQueue(), RowQueue()]
+        self._account(-self._taken_bytes)
 
     # -- taking rows --------------------------------------------------------------------------
 
@@ -135,13 +182,11 @@ class JoinAsOf(CoProcess):
         out.emit_to((LATE_LEFT, LATE_RIGHT)[side], rows.filter(late))
         return rows.filter(~late)
 
-    def _learn(self, sides: list[Batch]) -> None:
-        """Take the columns of each side from its first rows."""
-        if self._made is not None:
+    def _learn(self, side: int, schema: Schema) -> None:
+        """Take the columns of a side from its first rows."""
+        if self._seen[side]:
             return
-        for side, rows in enumerate(sides):
-            if rows.num_rows:
-                self._schemas[side] = rows.schema
+        self._seen[side], self._schemas[side] = True, schema
         left, right = self._schemas
         if left is None or right is None:
             return
@@ -170,15 +215,18 @@ class JoinAsOf(CoProcess):
         owners = (self._store.slots if kept else self._store.find)(hashes, keys)
         if nulls is not None:
             owners[nulls] = NONE
-        if side == RIGHT:
-            rows = rows.select(self._join.right_names(rows.schema.names)).with_times(rows.times)
         self._queues[side].add(rows if rows.owned else rows.copy(), owners)
 
     def _arrays(self) -> tuple[RowQueue, RowQueue, Int64s, Int64s]:
         """Return both queues, and what each key holds of them, by record."""
+        lefts, rights = self._queues
+        return lefts, rights, self._heads(RIGHT), self._heads(LEFT)
+
+    def _heads(self, side: int) -> Int64s:
+        """Return the newest row of a side that each key holds, by record."""
         assert self._store is not None
-        latest, waiting = (self._store.records[name] for name in _HEADS)
-        return (*self._queues, latest, waiting)
+        heads: Int64s = self._store.records[_HEADS[side]]
+        return heads
 
     # -- answers ------------------------------------------------------------------------------
 
@@ -238,7 +286,3 @@ class JoinAsOf(CoProcess):
         elif nbytes:
             budget.give_back(name, -nbytes)
         self._taken_bytes += nbytes
-
-
-_HEADS = ("latest", "waiting")
-"""What the record of a key holds: its newest right row, and its newest left row that waits."""
