@@ -463,30 +463,28 @@ class KeyedStore:
         """Replace the table by one of `count` buckets."""
         self._log.charge(8 * count, len(self))
         old, self._buckets = self._buckets, np.zeros(count, np.uint64)
-        at = self._at
-        seen = max(1, int(self._ranks.max()) + 1)
-        at[index.SPREAD] = (count << 32) // (seen << (32 - int(self._place[index.NODE_BITS])))
-        at[index.LIMIT] = count * 5 // 8
-        index.rehash(self._place, at, old, self._buckets, self._ranks)
+        seen, node_bits = max(1, int(self._ranks.max()) + 1), int(self._place[index.NODE_BITS])
+        self._at[index.SPREAD] = (count << 32) // (seen << (32 - node_bits))
+        self._at[index.LIMIT] = count * 5 // 8
+        index.rehash(self._place, self._at, old, self._buckets, self._ranks)
         self._log.discharge(old.nbytes)
 
     # -- cutting ------------------------------------------------------------------------------
 
     def _segment_of(self, epoch: int) -> int:
-        for known, segment in self._seals:
-            if known == epoch:
-                return segment
-        msg = f"no seal of epoch {epoch}; there are {[known for known, _ in self._seals]}"
-        raise ValueError(msg)
+        segments = dict(self._seals)
+        if epoch not in segments:
+            msg = f"no seal of epoch {epoch}; there are {list(segments)}"
+            raise ValueError(msg)
+        return segments[epoch]
 
     def _cut(self, segment: int) -> None:
         """Let the index forget all records behind a segment, the newest segment first."""
         self._chunks.close_tail()
+        index_words = self._place, self._at, self._buckets, self._ranks
         later = [extent for extent in self._chunks if extent.segment > segment]
         for extent in sorted(later, key=lambda extent: -extent.segment):
-            history.undo(
-                self._place, self._at, self._buckets, self._ranks, extent.first, extent.stop
-            )
+            history.undo(*index_words, extent.first, extent.stop)
 
     def _free(self, is_freed: Callable[[int], bool]) -> None:
         """Free what lies in some segments."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.transport.conformance import RING_BYTES, ChannelConformance, Ends, Make, fill, receive
+from tests.transport.conformance import RING_BYTES, ChannelConformance, Ends, Make
+from tests.transport.frames import fill, receive
 from tests.transport.unix_transport import context, unix_transport
 from whale_ray.testing import VirtualClock
 from whale_ray.transport.channel import Frame

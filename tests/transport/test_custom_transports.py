@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.transport.conformance import payload, receive, receive_all, send
+from tests.transport.frames import payload, receive, receive_all, send
 from tests.transport.queue_transport import (
     MAX_FRAME_BYTES,
     QueueReceiver,

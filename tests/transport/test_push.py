@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.transport.conformance import payload, receive, receive_all, send, writer
+from tests.transport.frames import payload, receive, receive_all, send, writer
 from tests.transport.push_ends import create_inproc_push
 from whale_ray.configs.errors import CorruptedMessageError, HeldViewsError, ResourceError
 from whale_ray.configs.settings import TransportSettings

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.transport.conformance import payload, writer
+from tests.transport.frames import payload, writer
 from tests.transport.push_ends import create_inproc_push
 from whale_ray.configs.errors import HeldViewsError
 from whale_ray.transport.channel import Frame, Outcome

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.transport.conformance import ChannelConformance, Ends, Make, payload, receive, send
+from tests.transport.conformance import ChannelConformance, Ends, Make
+from tests.transport.frames import payload, receive, send
 from tests.transport.links import Hosts
 from tests.transport.test_tcp_conformance import Settled
 from whale_ray.transport.channel import Outcome

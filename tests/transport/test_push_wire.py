@@ -15,7 +15,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tests.transport.conformance import ChannelConformance, Ends, Make, payload, receive, send
+from tests.transport.conformance import ChannelConformance, Ends, Make
+from tests.transport.frames import payload, receive, send
 from whale_ray.configs.errors import ProtocolError, ResourceError
 from whale_ray.transport.channel import Outcome
 from whale_ray.transport.links.link import Link, LinkBrokenError, LinkTimes, Role

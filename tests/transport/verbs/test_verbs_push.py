@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.transport.conformance import payload, receive, send
+from tests.transport.frames import payload, receive, send
 from tests.transport.test_push_tcp import (
     SLOT_BYTES,
     Network,

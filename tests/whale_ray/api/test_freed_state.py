@@ -141,8 +141,8 @@ def grouped(*by: Any, **options: Any) -> Callable[[whale.Stream], whale.Stream]:
     return lambda rows: rows.group_by(*by).agg(*AGGREGATES, **options)
 
 
-def joined(within: Any, how: str) -> Callable[[whale.Stream], whale.Stream]:
-    return lambda rows: rows.join(of_others(rows), on={"k": "key"}, within=within, how=how)  # type: ignore[arg-type]  # one of them
+def joined(within: Any, how: Any) -> Callable[[whale.Stream], whale.Stream]:
+    return lambda rows: rows.join(of_others(rows), on={"k": "key"}, within=within, how=how)
 
 
 def processed(process: Any) -> Callable[[whale.Stream], whale.Stream]:
