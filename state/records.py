@@ -33,7 +33,6 @@ from .values import copy_values
 __all__ = [
     "LENGTH_BITS",
     "VALUE_BYTES_MAX",
-    "OneKey",
     "PackedKeys",
     "RecordField",
     "RecordLayout",
@@ -95,18 +94,6 @@ class PackedKeys(NamedTuple):
     def address(self) -> int:
         """Where the words are."""
         return int(self.words.ctypes.data)
-
-
-class OneKey:
-    """Room for one key of integers, and for its hash and record."""
-
-    def __init__(self, columns: int) -> None:
-        self.words = np.empty((1, columns), np.uint64)
-        self.address = int(self.words.ctypes.data)
-        self.cells = self.words[0].view(np.int64).data
-        self.hashes = np.empty(1, np.uint64)
-        self.slots = np.empty(1, np.int64)
-        self.slot = self.slots.data
 
 
 class RecordLayout:

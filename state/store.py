@@ -24,10 +24,11 @@ from ..transport.wire.types import DataType
 from . import history, index, values
 from .budget import StateBudget
 from .heap import ValueHeap
-from .keys import hash_words, virtual_node_of
+from .keys import virtual_node_of
 from .log import ChunkLog
 from .node_transfer import export_nodes, import_nodes
-from .records import OneKey, RecordLayout, column_of_references, text_words
+from .one_key import OneKey
+from .records import RecordLayout, column_of_references, text_words
 from .segments import Cleared, RecordChunks
 
 __all__ = ["KeyedStore"]
@@ -85,7 +86,7 @@ class KeyedStore:
         self._at[index.SEGMENT] = 1
         self.heap = ValueHeap(self._log, self._at)
         self._chunks = RecordChunks(self._log, self._at, size, count, name)
-        self._one = OneKey(layout.fixed_words)
+        self._one = OneKey(self._place, self._at, self._log.segments, layout.fixed_words)
         self._seals: list[tuple[int, int]] = []
         self._settled = 0
         self._cleared: list[Cleared] = []
@@ -154,25 +155,19 @@ class KeyedStore:
         """
         return self._find_or_insert(hashes, words.ctypes.data, _NO_NULLS)
 
-    def slot_of_words(self, *words: int, insert: bool) -> int:
-        """Return the record of one key, the fast way; all key columns are 64-bit integers.
+    def find_one(self, *words: int) -> int:
+        """Return the record of one key, -1 if there is none; all key columns are 64-bit integers.
 
-        Args:
-            words: the key, signed.
-            insert: whether an absent key gets a record; else -1 is returned for it.
+        As of `find`, it may lie in a sealed segment.
         """
-        one = self._one
-        for column, word in enumerate(words):
-            one.cells[column] = word
-        hash_words(one.words, one.hashes)
-        if not insert:
-            table = (self._place, self._at, self._buckets, self._ranks)
-            index.find(*table, one.hashes, one.address, _NO_NULLS, one.slots)
-            return int(one.slot[0])
-        known = (self._place, self._at, self._log.segments, self._buckets, self._ranks)
-        if index.find_or_insert(*known, one.hashes, one.address, _NO_NULLS, one.slots, 0) < 0:
-            return int(self._find_or_insert(one.hashes, one.address, _NO_NULLS)[0])
-        return int(one.slot[0])
+        return self._one.find(self._buckets, self._ranks, words)
+
+    def slot_of_one(self, *words: int) -> int:
+        """Return the record of one key as `slots` does; all key columns are 64-bit integers."""
+        slot = self._one.find_or_insert(self._buckets, self._ranks, words)
+        if slot < 0:
+            slot = int(self._find_or_insert(self._one.hashes, self._one.address, _NO_NULLS)[0])
+        return slot
 
     def _find_or_insert(self, hashes: Hashes, address: int, nulls: npt.NDArray[np.uint32]) -> Slots:
         slots = np.empty(len(hashes), np.int64)

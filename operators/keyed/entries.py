@@ -41,7 +41,12 @@ def id_field(name: str) -> str:
 
 
 class _Entries:
-    """Records by (id, word), each with one value of fixed width and a position."""
+    """Records by (id, word), each with one value of fixed width and a position.
+
+    Attributes:
+        find: returns the record of an entry, or −1.
+        put: returns the record of an entry, a new one if there is none.
+    """
 
     def __init__(
         self,
@@ -54,16 +59,9 @@ class _Entries:
         position = RecordField("position", np.dtype(np.int64))
         layout = RecordLayout(_ENTRY_KEYS, (RecordField("value", kind.storage), position, *fields))
         self.store = KeyedStore(layout, budget, operator, virtual_nodes=virtual_nodes)
+        self.find, self.put = self.store.find_one, self.store.slot_of_one
         self.values: Any = self.store.records["value"].data
         self.positions: Any = self.store.records["position"].data
-
-    def find(self, owner: int, at: int) -> int:
-        """Return the record of an entry, or -1."""
-        return self.store.slot_of_words(owner, at, insert=False)
-
-    def put(self, owner: int, at: int) -> int:
-        """Return the record of an entry, a new one if there is none."""
-        return self.store.slot_of_words(owner, at, insert=True)
 
     def delete(self, slot: int) -> None:
         """Delete a record."""
@@ -204,7 +202,7 @@ class EntriesHandle(ABC):
         if slot is None:
             msg = f"{self.declaration.name!r} belongs to a key, and there is none here"
             raise UsageError(msg)
-        return int(slot)
+        return slot
 
     def _owner(self, slot: int) -> int:
         """Return the id of the key at hand, a new one if it has none."""

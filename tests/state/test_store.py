@@ -195,6 +195,23 @@ def insert(store: KeyedStore, keys: np.ndarray[Any, Any]) -> Any:
     return store.slots(hash_keys(batch, ["k"])[0], batch)
 
 
+def test_one_key_has_the_record_that_it_has_in_a_batch() -> None:
+    store = integers_store()
+    keys = np.random.default_rng(5).integers(-(1 << 63), (1 << 63) - 1, 3_000)  # the table grows
+    one_by_one = [store.slot_of_one(key) for key in keys.tolist()]
+    assert one_by_one == insert(store, keys).tolist()
+    assert [store.find_one(key) for key in keys.tolist()] == one_by_one
+    store.seal(1)
+    key = int(keys[0])
+    assert store.find_one(key) == one_by_one[0] != store.slot_of_one(key) == store.find_one(key)
+    store.roll_back(1)
+    assert store.find_one(key) == one_by_one[0]
+    store.clear()
+    assert store.find_one(key) == -1
+    store.roll_back(1)
+    assert store.find_one(key) == one_by_one[0]
+
+
 def test_a_million_keys_each_have_one_record() -> None:
     store = integers_store()
     keys = np.random.default_rng(3).permutation(1_000_000)

@@ -1,0 +1,119 @@
+"""Finding the record of one key in one call: for handles, whose keys come one by one from Python.
+
+Unpacking an array costs a compiled function as much as finding a key. So all that it needs stands
+in one vector, by address, and the vector's address is its only argument.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import carray
+
+from ..transport.atomics import direct, kernel
+from ..transport.wire.kernels import pointer
+from . import index
+from .keys import hash_words
+
+__all__ = ["OneKey"]
+
+Int64s = npt.NDArray[np.int64]
+
+# The vector: addresses of what `index` works on, and of the key, its hash and its record.
+_PLACE, _AT, _SEGMENTS, _BUCKETS, _RANKS = range(5)
+_BUCKET_COUNT, _COLUMNS, _WORDS, _HASH, _SLOT = range(5, 10)
+
+
+class OneKey:
+    """Looks single keys of 64-bit integers up in the index of a store.
+
+    Args:
+        place, at, segments: of the store, see `index`.
+        columns: how many integers a key has.
+
+    Attributes:
+        hashes: the hash of the key that was looked up last, uint64 (1,).
+        address: where its words are.
+    """
+
+    def __init__(
+        self, place: Int64s, at: Int64s, segments: npt.NDArray[np.uint32], columns: int
+    ) -> None:
+        self._words: Any = np.empty(columns, np.uint64)
+        self.hashes = np.empty(1, np.uint64)
+        self._slot = np.empty(1, np.int64)
+        self.address = int(self._words.ctypes.data)
+        self._write = struct.Struct(f"={columns}q").pack_into
+        self._buckets: Any = None
+        self._ranks: Any = None
+        self._always = (place, at, segments)
+        self._vector = np.zeros(10, np.int64)
+        self._vector[:3] = [array.ctypes.data for array in self._always]
+        self._vector[_COLUMNS:] = [
+            *(columns, self.address, self.hashes.ctypes.data, self._slot.ctypes.data)
+        ]
+        self._at_vector = int(self._vector.ctypes.data)
+
+    def find(self, buckets: Any, ranks: Any, words: tuple[int, ...]) -> int:
+        """Return the record of a key, −1 if there is none; `buckets` and `ranks` as they are."""
+        if buckets is not self._buckets or ranks is not self._ranks:
+            self._note(buckets, ranks)
+        self._write(self._words, 0, *words)
+        return _find(self._at_vector)
+
+    def find_or_insert(self, buckets: Any, ranks: Any, words: tuple[int, ...]) -> int:
+        """Return the record of a key as `find`, a new one if there is none.
+
+        A negative number says that room must be made first, as by `index.find_or_insert`.
+        """
+        if buckets is not self._buckets or ranks is not self._ranks:
+            self._note(buckets, ranks)
+        self._write(self._words, 0, *words)
+        return _find_or_insert(self._at_vector)
+
+    def _note(self, buckets: Any, ranks: Any) -> None:
+        self._buckets, self._ranks = buckets, ranks
+        self._vector[_BUCKETS] = buckets.ctypes.data
+        self._vector[_RANKS] = ranks.ctypes.data
+        self._vector[_BUCKET_COUNT] = len(buckets)
+
+
+@direct
+@kernel("int64(int64)")
+def _find(vector: int) -> int:
+    known = carray(pointer(vector), 10, np.int64)
+    place = carray(pointer(known[_PLACE]), index.PLACE_WORDS, np.int64)
+    at = carray(pointer(known[_AT]), index.AT_WORDS, np.int64)
+    buckets = carray(pointer(known[_BUCKETS]), known[_BUCKET_COUNT], np.uint64)
+    ranks = carray(pointer(known[_RANKS]), 1 << place[index.NODE_BITS], np.int32)
+    words = carray(pointer(known[_WORDS]), (1, known[_COLUMNS]), np.uint64)
+    hashes = carray(pointer(known[_HASH]), 1, np.uint64)
+    slots = carray(pointer(known[_SLOT]), 1, np.int64)
+    no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
+    hash_words(words, hashes)
+    index.find(place, at, buckets, ranks, hashes, known[_WORDS], no_nulls, slots)
+    return slots[0]
+
+
+@direct
+@kernel("int64(int64)")
+def _find_or_insert(vector: int) -> int:
+    known = carray(pointer(vector), 10, np.int64)
+    place = carray(pointer(known[_PLACE]), index.PLACE_WORDS, np.int64)
+    at = carray(pointer(known[_AT]), index.AT_WORDS, np.int64)
+    # As many segments as are asked for are there: their number is not read.
+    segments = carray(pointer(known[_SEGMENTS]), 1, np.uint32)
+    buckets = carray(pointer(known[_BUCKETS]), known[_BUCKET_COUNT], np.uint64)
+    ranks = carray(pointer(known[_RANKS]), 1 << place[index.NODE_BITS], np.int32)
+    words = carray(pointer(known[_WORDS]), (1, known[_COLUMNS]), np.uint64)
+    hashes = carray(pointer(known[_HASH]), 1, np.uint64)
+    slots = carray(pointer(known[_SLOT]), 1, np.int64)
+    no_nulls = carray(pointer(known[_SLOT]), 0, np.uint32)
+    hash_words(words, hashes)
+    done = index.find_or_insert(
+        place, at, segments, buckets, ranks, hashes, known[_WORDS], no_nulls, slots, 0
+    )
+    return slots[0] if done == 1 else done
