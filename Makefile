@@ -15,7 +15,7 @@ PEERS := .peers
 PYTHON ?=
 # More arguments for the command behind a target: make run ARGS="--limit 10000"
 ARGS ?=
-# How many processes run tests; whole files are shared out, since their tests share what they start.
+# How many processes run tests. Each gets whole files, or folders that share a Ray.
 TEST_WORKERS ?= 2
 SHARED_OUT := --numprocesses $(TEST_WORKERS) --dist loadfile --durations 20
 

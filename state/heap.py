@@ -22,7 +22,7 @@ _COMPACTED_FROM_BYTES = 1 << 20
 
 
 class ValueHeap:
-    """The values to which the records of a store refer; it knows no records itself.
+    """The values to which the records of a store refer; it does not read the records.
 
     A reference is position in the log's mapping (40 bits) │ length (24 bits). A value is written
     once and never changed: to replace one is to put another and to discard the first.

@@ -429,7 +429,7 @@ def delete(
     slots: Any,
     start: Any,
 ) -> Any:
-    """Delete records from `slots[start]` on; those that are gone already are passed over.
+    """Delete records from `slots[start]` on; those that are deleted already are skipped.
 
     Returns as `find_or_insert`.
     """

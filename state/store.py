@@ -7,7 +7,7 @@ that it replaced, and redirects the index. So what lies behind a seal is what ha
 section 4.6.2.1).
 
 Records of the tail that are deleted are used again at once. Of sealed segments, what newer versions
-replaced is given up by `release`, and chunks without a living record are freed.
+replaced is freed by `release`, and chunks without a living record are freed.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class KeyedStore:
         return slots
 
     def delete(self, slots: Slots) -> None:
-        """Delete the keys of these records; those that are gone already are passed over."""
+        """Delete the keys of these records; those that are deleted already are skipped."""
         slots = np.ascontiguousarray(slots, np.int64)
 
         def go_on(row: int) -> int:

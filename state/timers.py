@@ -3,7 +3,7 @@
 The time in a record decides. The heap has at most one valid entry for it, whose time is in the
 record, too (*queued*): it is no later than the record's time, so a timer that is moved back again
 and again costs nothing until its entry comes up, and is then entered anew. Entries whose time is
-not the queued one are of no use any more, and passed over.
+not the queued one are out of date, and skipped.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def pick_rows(
         greatest: whether the greatest is kept, not the least.
         later: whether of equal values the later row counts, not the earlier.
         rows: int64 (n,): receives the rows that were kept when their turn came, in order, so that
-            the last one of a group is the one that counts; shape (0,) if nobody asks.
+            the last one of a group is the one that counts; shape (0,) if not needed.
 
     Returns:
         How many rows were written.

@@ -55,7 +55,7 @@ class KeptRows:
             rows: their columns, owned.
             hashes: of their keys, uint64 (n,).
             times: their event times, int64 (n,).
-            nulls: which keys are null, and so are found by nobody, bool (n,), or None.
+            nulls: which keys are null, and so match nothing, bool (n,), or None.
             matched: which have been joined already, bool (n,).
         """
         first, stop = self._count, self._count + rows.num_rows

@@ -75,7 +75,7 @@ class CompiledRows:
             batch: the rows.
             slots: the record of each row's key.
             in_order: whether timers of event time fire before a later row of their key.
-            call: what they do; it is told the number of the row whose key they belong to, and its
+            call: what they do; it gets the number of the row whose key they belong to, and its
                 output receives what the rows emit, too.
 
         Raises:

@@ -1,8 +1,8 @@
 """Values with a `ttl`: handles that forget what was not written for so long.
 
-Each record has the time at which its value is gone, and a `TimerQueue` by these times frees what no
-one asks for any more. A handle looks at the time before it does anything else, so what is read does
-not depend on how far the queue was emptied.
+Each record has the time at which its value is gone, and a `TimerQueue` by these times frees values
+that are not read any more. A handle compares the time before it does anything else, so what is read
+does not depend on how far the queue was emptied.
 """
 
 from __future__ import annotations

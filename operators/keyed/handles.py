@@ -197,7 +197,7 @@ class Extreme(ValueHandle):
         self._is_least = declaration.kind == "min"
 
     def add(self, value: Any) -> None:
-        """Take a value into account; None is passed over, as in SQL.
+        """Take a value into account; None is ignored, as in SQL.
 
         Raises:
             UsageError: as `set`.

@@ -40,7 +40,7 @@ class TimerCall(NamedTuple):
     Attributes:
         on_timer: the user's method.
         out: receives what it emits.
-        bind: is told the key before the call.
+        bind: is called with the key before that.
     """
 
     on_timer: Callable[[TimerHandle, Output], object]

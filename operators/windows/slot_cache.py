@@ -5,7 +5,7 @@ hashes, which holds for a single column of up to eight bytes (XXH64 of one 64-bi
 bijection), and for no column at all. Other keys, and null, are looked up in the index every time.
 
 Where most rows miss, since there are more keys than entries and none is frequent, the cache costs
-more than it saves: it is passed over for a while, each time for longer.
+more than it saves: it is bypassed for a while, each time for longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _ENTRIES_MIN, _ENTRIES_MAX = 1 << 10, 1 << 18
 _PAUSE_MAX = 64
-"""For how many batches the cache is passed over at most."""
+"""For how many batches the cache is bypassed at most."""
 _HASH, _SLICE, _SLOT = 0, 1, 2
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NO_VALIDITY = np.empty(0, np.bool_)

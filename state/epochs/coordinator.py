@@ -12,8 +12,8 @@ A pure state machine: `handle` takes an event and the time, and returns the acti
 
 One epoch is under way at a time. It counts from the moment its manifest is in the store: a restart
 goes on from the newest manifest. Sinks commit only then, since what they have committed cannot be
-taken back, and commit again after every restart, since nobody knows whether they had. An epoch that
-fails or takes too long is forgotten; its number is never used again, so that a late marker,
+taken back, and commit again after every restart, since it is unknown whether they had. An epoch
+that fails or takes too long is forgotten; its number is never used again, so that a late marker,
 snapshot or manifest of it cannot be taken for another's.
 """
 

@@ -60,7 +60,7 @@ class ManifestWritten:
 
 @dataclass(frozen=True)
 class ManifestFailed:
-    """Event: the manifest could not be written, or nobody knows whether it was."""
+    """Event: the manifest could not be written, or it is unknown whether it was."""
 
     epoch: int
     reason: str
@@ -120,7 +120,7 @@ class ForgetEpoch:
     """Action: all tasks end the alignment of the epoch, and ignore its markers.
 
     What sinks staged for it is committed with the next epoch that counts. Its manifest may still
-    turn up, if nobody knows whether it was written: what it names is kept until `ReleaseEpoch`.
+    turn up, if it is unknown whether it was written: what it names is kept until `ReleaseEpoch`.
     """
 
     epoch: int
@@ -148,7 +148,7 @@ class CommitEpoch:
 
 @dataclass(frozen=True)
 class ReleaseEpoch:
-    """Action: nobody goes back behind the epoch any more; older snapshots may be given up."""
+    """Action: no restart goes back behind the epoch any more; older snapshots may be removed."""
 
     epoch: int
 

@@ -121,7 +121,7 @@ class Capture:
             logging.getLogger(name).setLevel(level)
 
     def uninstall(self) -> None:
-        """Put the original streams back where nobody else has replaced ours since."""
+        """Put the original streams back, unless others have replaced ours since."""
         for name, stream in zip(("stdout", "stderr"), self._streams, strict=False):
             if getattr(sys, name) is stream:
                 setattr(sys, name, stream.original)

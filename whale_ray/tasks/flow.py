@@ -21,7 +21,7 @@ class Downstream(Protocol):
         """Learn that no row with an event time ≤ `watermark_ns` follows."""
 
     def set_idle(self, idle: bool) -> None:
-        """Learn whether the producer is idle: then it holds nobody's watermark back."""
+        """Learn whether the producer is idle: then it does not hold watermarks back."""
 
     def end(self) -> None:
         """Learn that no row follows at all."""

@@ -7,8 +7,8 @@ to the other between two slices.
 
 An edge that may change has two rings from a producing worker to a consuming one: the one that all
 workers read, and one of its own. Their rows are numbered as one sequence. A frame that comes before
-its turn waits for the other ring. It never waits in vain: a producer puts rows into one ring only
-when all rows before are in the other.
+its turn waits for the other ring. The rows that it waits for always come: a producer puts rows into
+one ring only when all rows before are in the other.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class WaitingRows:
 class WaitingMark:
     """A message with nothing but a watermark, or with `WATERMARK_END` the end.
 
-    After one that is `idle` the producer holds nobody's watermark back until its next message.
+    After one that is `idle` the producer does not hold watermarks back until its next message.
     """
 
     sequence: int

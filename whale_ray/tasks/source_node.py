@@ -3,9 +3,9 @@
 Sources with event time are aligned: one that is `max_drift_ms` ahead of the slowest waits, so that
 what must wait for event time stays small. The slowest always reads, so alignment cannot stop a job.
 
-A source that has had no row for `idle_after_ms` is idle: nobody waits for it, neither the others
-nor the watermarks of its readers. The time counts from when its reader first had no row; while it
-waits for others, or for room downstream, it is not asked and does not become idle.
+A source that has had no row for `idle_after_ms` is idle: neither other sources nor the watermarks
+of its readers wait for it. The time counts from when its reader first had no row; while it waits
+for others, or for room downstream, it is not asked and does not become idle.
 """
 
 from __future__ import annotations
