@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
 
 
 class ArrowReader(SourceReader):
@@ -97,6 +98,17 @@ def cast_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def kept_columns(schema: Schema, needed: frozenset[str]) -> tuple[str, ...]:
+    """Return the columns that are needed, in their order; if none is, the narrowest one.
+
+    Rows without any column could not be counted.
+    """
+    kept = tuple(name for name in schema.names if name in needed)
+    if kept or not schema.names:
+        return kept
+    return (min(schema, key=lambda field: (field.type.kind == "bytes", field.type.width)).name,)
 
 
 def wanted_columns(names: Sequence[str], columns: Sequence[str] | None, where: str) -> list[str]:

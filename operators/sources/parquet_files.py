@@ -11,6 +11,7 @@ from .arrow_reader import (
     ArrowReader,
     cast_to_schema,
     check_supported,
+    kept_columns,
     supported_schema,
     wanted_columns,
 )
@@ -50,12 +51,8 @@ class ParquetSource(Source):
     def with_columns_needed(self, columns: frozenset[str]) -> ParquetSource:
         """See `Source.with_columns_needed`: columns that are not read are not decoded."""
         there = self.schema()
-        kept = tuple(name for name in there.names if name in columns)
-        if kept == there.names:
-            return self
-        # Rows without any column could not be counted.
-        narrowest = min(there, key=lambda field: (field.type.kind == "bytes", field.type.width))
-        return replace(self, columns=kept or (narrowest.name,))
+        kept = kept_columns(there, columns)
+        return self if kept == there.names else replace(self, columns=kept)
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's row groups; with one instance they come in file order."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...configs.errors import InputError
-from .arrow_reader import ArrowReader, cast_to_schema, check_supported, supported_schema
+from .arrow_reader import (
+    ArrowReader,
+    cast_to_schema,
+    check_supported,
+    kept_columns,
+    supported_schema,
+)
 from .base import Source
 from .files import share
 
@@ -34,6 +40,10 @@ class ArrowTableSource(Source):
         from ...transport.wire.types import Schema
 
         return Schema.from_arrow(supported_schema(self.table.schema))
+
+    def with_columns_needed(self, columns: frozenset[str]) -> ArrowTableSource:
+        """See `Source.with_columns_needed`: other columns are not sent to workers."""
+        return replace(self, table=self.table.select(kept_columns(self.schema(), columns)))
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's rows."""

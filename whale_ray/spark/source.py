@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ..configs.errors import InputError, ResourceError, UsageError
-from ..operators.sources.arrow_reader import wanted_columns
+from ..operators.sources.arrow_reader import kept_columns, wanted_columns
 from ..operators.sources.base import Source, SourceReader
 from ..ray_bridge.blocks import FileSource, ObjectRefs, ObjectSource
 from ..ray_bridge.dataset import quiet_ray_data
@@ -80,6 +80,10 @@ class SparkSource(Source):
         """Return the columns; Spark plans the query for this, but does not run it."""
         zone = self.frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
         return columns_of(self.frame.schema, zone)
+
+    def with_columns_needed(self, columns: frozenset[str]) -> SparkSource:
+        """See `Source.with_columns_needed`: Spark does not compute the other columns."""
+        return SparkSource(_select(self.frame, kept_columns(self.schema(), columns)))
 
     def materialize(self, *, cluster: bool) -> Source:
         """Evaluate the DataFrame and return a source of its rows that workers can read.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -204,6 +205,16 @@ def test_a_source_without_any_column_that_is_needed_reads_the_narrowest(tmp_path
     rows.select(whale.lit(1).alias("one")).sink(whale.sinks.collect(), id="out")
     assert columns_read(topology, "bids") == "price"
     assert run(topology).results("out").rows == COUNT
+
+
+def test_tables_in_memory_are_sent_without_columns_that_nobody_needs() -> None:
+    topology = whale.Topology("in-memory")
+    rows = topology.source(whale.sources.arrow(BIDS), id="bids")
+    rows.filter(C("price") > 50).select("k").sink(whale.sinks.collect(), id="out")
+    payload: Any = prune_columns(topology.logical_plan()).node("bids").payload
+    assert payload.table.column_names == ["k", "price"]
+    expected = BIDS.filter(pc.field("price") > 50)["k"].to_pylist()
+    assert run(topology).results("out").to_arrow()["k"].to_pylist() == expected
 
 
 def test_explain_says_which_columns_are_read(tmp_path: Path) -> None:

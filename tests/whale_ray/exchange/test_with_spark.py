@@ -151,6 +151,15 @@ def test_a_frame_is_a_table_to_join_with(spark: Any) -> None:
     assert words == [(1, "a"), (2, ""), (2, "b"), (3, "")]
 
 
+def test_spark_computes_only_the_columns_that_are_needed(spark: Any) -> None:
+    frame = to_spark(pa.table({"id": [1, 2], "a b": [3, 4], "word": ["a", "b"]}), spark)
+    topology = whale.Topology("narrow")
+    rows = topology.source(spark_source(frame.orderBy("id")), id="rows")
+    rows.filter(whale.col("id") > 0).select("a b").sink(whale.sinks.collect(), id="out")
+    assert "Spark DataFrame (id, a b)" in str(topology.explain())
+    assert whale.run(topology).results("out").preview() == [{"a b": 3}, {"a b": 4}]
+
+
 def test_rows_leave_a_session_of_ours_for_pandas_by_arrow(spark: Any) -> None:
     assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
     table = pa.table({"id": [1, 2**53 + 1], "word": ["a", None], "share": [0.5, 1e300]})
