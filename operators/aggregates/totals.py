@@ -132,7 +132,8 @@ class DecimalTotal(_Wide):
         numbers = [self._result(*one) for one in zip(low, high, left, count, strict=True)]
         for row, number in enumerate(numbers):
             if number is None:
-                raise OutOfRange(row, f"the total does not fit into a {self.output}")
+                reason = f"the total does not fit into a {self.output}"
+                raise OutOfRange(row, f"{reason}: cast the column to double before")
         data = np.empty((len(numbers), 2), np.int64)
         for row, number in enumerate(numbers):
             assert number is not None

@@ -301,7 +301,10 @@ class TimerHandle(Handle):
         """
         try:
             self._values[self._cursor[0]] = when if isinstance(when, int) else _to_ns(when)
-        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (ValueError, OverflowError) as error:
+            msg = f"{self.name!r} is set to {when!r}: a timer tells the years 1678 to 2261"
+            raise UsageError(msg) from error
+        except (TypeError, AttributeError) as error:
             self._refused(error, when)
 
     def get_ns(self) -> int | None:

@@ -220,7 +220,7 @@ class KeyedState:
         self._fire_all_of_event_time(call)
         self.settle()
         due = self._due("processing", _END_NS)
-        self._fire_due(due, "processing", _END_NS, call, TimerChain(once=True))
+        self._fire_due(due, "processing", _END_NS, call, TimerChain(), once=True)
         self.settle()
         self._fire_all_of_event_time(call)
         self.settle()
@@ -244,7 +244,10 @@ class KeyedState:
         until_ns: int,
         call: TimerCall,
         chain: TimerChain,
+        *,
+        once: bool = False,
     ) -> None:
+        """Fire timers and those that they set up to a time; `once` fires none a second time."""
         if not due:
             return
         slots = np.unique(np.array([slot for _, _, _, slot in due], np.int64))
@@ -258,10 +261,17 @@ class KeyedState:
             self.cursor[0] = slot
             call.bind(keys[slot])
             self._fire_one(which, slot, call, chain)
+            if once:
+                chain.note(which, slot, time_ns)
             for other in same_clock:
                 again_ns = self._times[other][slot]
-                if again_ns != NO_TIME and again_ns <= until_ns and chain.goes_on(other, slot):
-                    heapq.heappush(due, (again_ns, other, hashed, slot))
+                if again_ns == NO_TIME or again_ns > until_ns:
+                    continue
+                if not once:
+                    chain.note(which, slot, time_ns)
+                elif (other, slot) in chain.fired:
+                    continue
+                heapq.heappush(due, (again_ns, other, hashed, slot))
         self._touched.append(slots)
 
     def fire_before(self, slot: int, time_ns: int, call: TimerCall) -> None:
@@ -275,6 +285,7 @@ class KeyedState:
             if earliest_ns >= time_ns:
                 return
             self._fire_one(which, slot, call, chain)
+            chain.note(which, slot, earliest_ns)
 
     def _fire_one(self, which: int, slot: int, call: TimerCall, chain: TimerChain) -> None:
         """Unset a timer and call `on_timer`; an error names the timer and its key.
@@ -291,7 +302,7 @@ class KeyedState:
         if timer.declaration.clock == self.ttl_clock:
             now_ns = max(time_ns, self._freed_until_ns)
             self.moment.set(now_ns, now_ns)
-        if (problem := chain.note(which, slot, time_ns)) is not None:
+        if chain.fired and (problem := chain.problem(which, slot, time_ns)) is not None:
             msg = f"{self._described(timer, slot)}: {problem}"
             raise UsageError(msg)
         try:

@@ -14,33 +14,37 @@ class TimerChain:
     A timer may fire again, but only at a later time. Up to a watermark this ends; at the end of the
     input, where there is none, the number of times is limited.
 
+    Most timers set no other, so only those that do are noted.
+
     Args:
-        at_most: how often a timer of a key may fire; None: as often as it likes.
-        once: whether a timer of a key that has fired does not fire again.
+        at_most: how often a timer of a key may set others; None: as often as it likes.
+
+    Attributes:
+        fired: number of the timer and slot of its key → when it fired last, and how often.
     """
 
-    __slots__ = ("_at_most", "_fired", "_once")
+    __slots__ = ("_at_most", "fired")
 
-    def __init__(self, at_most: int | None = None, *, once: bool = False) -> None:
+    def __init__(self, at_most: int | None = None) -> None:
         self._at_most = at_most
-        self._once = once
-        self._fired: dict[tuple[int, int], tuple[int, int]] = {}  # the latest time, how often
+        self.fired: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def goes_on(self, which: int, slot: int) -> bool:
-        """Whether a timer that was set meanwhile is to fire."""
-        return not (self._once and (which, slot) in self._fired)
-
-    def note(self, which: int, slot: int, time_ns: int) -> str | None:
-        """Note that a timer fires; return why it may not, since it would fire for ever.
+    def note(self, which: int, slot: int, time_ns: int) -> None:
+        """Note that a timer has fired and set another, or itself.
 
         Args:
             which: the number of the timer.
             slot: of its key.
             time_ns: for which it was set.
         """
-        before = self._fired.get((which, slot))
+        latest_ns, count = self.fired.get((which, slot), (None, 0))
+        if latest_ns != time_ns:  # else it is noted for another timer that it has set
+            self.fired[which, slot] = (time_ns, count + 1)
+
+    def problem(self, which: int, slot: int, time_ns: int) -> str | None:
+        """Return why a timer may not fire, since it would for ever; arguments as for `note`."""
+        before = self.fired.get((which, slot))
         if before is None:
-            self._fired[which, slot] = (time_ns, 1)
             return None
         latest_ns, count = before
         if time_ns <= latest_ns:
@@ -48,10 +52,9 @@ class TimerChain:
                 "on_timer set it, directly or by another timer, to a time that is not after the one"
                 " at which it had fired, so it would fire for ever"
             )
-        if count == self._at_most:
+        if self._at_most is not None and count >= self._at_most:
             return (
                 f"on_timer has set it again {count:,} times since the input ended, so it would fire"
                 " for ever: set it only while not self.input_ended"
             )
-        self._fired[which, slot] = (time_ns, count + 1)
         return None

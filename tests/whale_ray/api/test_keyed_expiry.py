@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -227,6 +228,81 @@ def test_a_timer_reads_at_its_own_time() -> None:
     feed(process, [("a", "", 9, 0), ("b", "", 10, 0)])
     process.on_watermark(100 * SECOND, Out())
     assert known == [1, 0]
+
+
+class Rates(whale.KeyedCoProcess):
+    """Left asks what is kept of the right rows of its key."""
+
+    rate = state.value("int64", ttl="5 seconds")
+    rates = state.count(ttl="5 seconds")
+    seen = state.map("int64", "int64", ttl="5 seconds")
+
+    def on_left_row(self, row: Any, out: whale.Output) -> None:
+        kept = {"rate": self.rate.get(-1), "rates": self.rates.get(), "seen": len(self.seen)}
+        out.emit_row(n=row.n, sum=sum(self.seen.values()), **kept)
+
+    def on_right_row(self, row: Any, out: whale.Output) -> None:
+        self.rate.set(row.n)
+        self.rates.add(1)
+        self.seen[row.n % 3] = row.n
+
+
+def rates_of(left: list[dict[str, int]], right: list[dict[str, int]]) -> list[tuple[int, ...]]:
+    """Return what `Rates` emits, by a plain model: a write keeps a value for 5 s."""
+    merged = sorted(
+        [
+            (row["t"], side, row["n"], row["k"])
+            for side, rows in enumerate((left, right))
+            for row in rows
+        ]
+    )
+    writes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    found = []
+    for time, side, n, key in merged:
+        if side:
+            writes[key].append((time, n))
+            continue
+        rate = next((m for t, m in reversed(writes[key]) if t + 5 > time), -1)
+        count, until = 0, -1
+        for t, _ in writes[key]:
+            count, until = (count if t < until else 0) + 1, t + 5
+        entries = {m % 3: (t, m) for t, m in writes[key]}
+        kept = [m for t, m in entries.values() if t + 5 > time]
+        found.append((n, sum(kept), rate, count if time < until else 0, len(kept)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runner", "parallelism"),
+    [
+        (whale.run, 1),
+        (whale.run, 3),
+        (lambda topology: whale.submit(topology, on="processes", workers=2), 3),
+    ],
+    ids=["inline", "inline, three instances", "processes"],
+)
+def test_values_of_two_inputs_are_gone_by_event_time_in_a_whole_job(
+    runner: Any, parallelism: int
+) -> None:
+    random = np.random.default_rng(7)
+    left, right = (
+        [
+            {"k": int(random.integers(4)), "t": int(t), "n": n}
+            for n, t in enumerate(np.sort(random.integers(0, 300, 200)))
+        ]
+        for _ in range(2)
+    )
+    topology = whale.Topology("rates")
+    timed = {"event_time": "t", "event_time_unit": "s"}
+    asked = topology.source(whale.sources.iterable(left), id="left", **timed).key_by("k")
+    told = topology.source(whale.sources.iterable(right), id="right", **timed).key_by("k")
+    kept = asked.connect(told).process(Rates, id="rates", parallelism=parallelism)
+    kept.sink(whale.sinks.collect(), id="out")
+    rows = runner(topology).results("out").to_arrow().to_pylist()
+    found = [tuple(row[name] for name in ("n", "sum", "rate", "rates", "seen")) for row in rows]
+    expected = rates_of(left, right)
+    assert sorted(found) == sorted(expected)
+    assert {row[2] == -1 for row in expected} == {True, False}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
-from tests.whale_ray.api.test_keyed_processes import Sink, feed, opened, timed
+from tests.whale_ray.api.test_keyed_processes import EPOCH, Sink, feed, opened, timed
 from whale_ray import state
 from whale_ray.api.submission import run
 from whale_ray.errors import UsageError, UserFunctionError
@@ -101,6 +101,7 @@ def test_a_chain_of_timers_goes_on_to_its_end_when_the_input_has_ended(
 def test_a_heartbeat_ends_with_the_input_if_it_asks_and_is_refused_if_it_does_not() -> None:
     class Heartbeat(whale.KeyedProcess):
         beat = state.timer()
+        echo = state.timer()
         asks = state.value("bool")
 
         def on_row(self, row: Any, out: whale.Output) -> None:
@@ -109,8 +110,9 @@ def test_a_heartbeat_ends_with_the_input_if_it_asks_and_is_refused_if_it_does_no
             self.beat.set(10)
 
         def on_timer(self, timer: Any, out: Any) -> None:
-            if not (self.asks.get() and self.input_ended):
+            if timer is self.beat and not (self.asks.get() and self.input_ended):
                 self.beat.set(out.time_ns + 10)
+                self.echo.set(out.time_ns + 5)
 
     process = opened(Heartbeat)
     feed(process, [{"k": 1, "asks": True}])
@@ -121,7 +123,7 @@ def test_a_heartbeat_ends_with_the_input_if_it_asks_and_is_refused_if_it_does_no
     with pytest.raises(UsageError) as raised:
         process.close(Sink())
     assert str(raised.value) == (
-        "timer 'beat' of key {k=2}: on_timer has set it again 100,000 times since the input ended,"
+        "timer 'echo' of key {k=2}: on_timer has set it again 100,000 times since the input ended,"
         " so it would fire for ever: set it only while not self.input_ended"
     )
 
@@ -179,6 +181,24 @@ def test_an_error_in_a_method_names_the_row_or_the_timer_and_its_key() -> None:
     ) as e:
         run(topology)
     assert str(e.value).endswith("; input: timer 'alarm' of key {k=7}")
+
+
+@pytest.mark.parametrize("when", [EPOCH.replace(year=9999), 1 << 63])
+def test_a_time_that_no_timer_can_tell_is_refused(when: Any) -> None:
+    class Far(whale.KeyedProcess):
+        alarm = state.timer()
+
+        def on_row(self, row: Any, out: whale.Output) -> None:
+            self.alarm.set(when)
+
+        def on_timer(self, timer: Any, out: Any) -> None:
+            raise AssertionError
+
+    with pytest.raises(UsageError) as raised:
+        feed(opened(Far), [{"k": 1}])
+    assert str(raised.value) == (
+        f"'alarm' is set to {when!r}: a timer tells the years 1678 to 2261; input: {{k=1}}"
+    )
 
 
 def test_a_timer_in_the_past_fires_with_the_next_watermark() -> None:
