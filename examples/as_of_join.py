@@ -2,6 +2,7 @@
 
 Rows of both inputs arrive in event-time order, however they were read; at equal times the left
 input comes first. So the operator keeps the latest quote, and needs no buffer of its own.
+`trades.join_asof(quotes, by="symbol")` does the same; this shows how to write such a join.
 
 Run it by `python examples/as_of_join.py [QUOTES.csv TRADES.csv]`.
 """

@@ -61,10 +61,29 @@ _SQL: dict[str, str] = {
     "joined-intervals": """
         SELECT bid, ask FROM bids FULL JOIN asks ON k = key
             AND time - moment BETWEEN INTERVAL (-10) seconds AND INTERVAL 2 seconds""",
+    "joined-sessions": """
+        WITH taken AS (
+            SELECT moment AS t, k, bid AS n, 'bid' AS side FROM bids
+            UNION ALL SELECT time, key, ask, 'ask' FROM asks),
+        begun AS (
+            SELECT *, coalesce(
+                t - lag(t) OVER key > INTERVAL 2500 milliseconds, true) AS begins
+            FROM taken WINDOW key AS (PARTITION BY k ORDER BY t)),
+        numbered AS (
+            SELECT *, count_if(begins) OVER (PARTITION BY k ORDER BY t) AS session FROM begun)
+        SELECT b.n, a.n FROM numbered b JOIN numbered a
+            ON b.k = a.k AND b.session = a.session AND b.side = 'bid' AND a.side = 'ask'""",
+    "as-of": """
+        SELECT bid, CASE WHEN a.time - moment <= INTERVAL 3 seconds THEN ask END
+        FROM bids ASOF LEFT JOIN
+            (SELECT time, key, min(ask) AS ask FROM asks GROUP BY ALL) a
+            ON k = key AND moment <= a.time""",
     "looked-up": "SELECT bid, ask FROM bids LEFT JOIN asks ON k = key",
 }
 _KEPT: dict[str, tuple[str, ...]] = {"joined-windows": ("bid", "ask")}
-_KEPT["joined-intervals"] = _KEPT["looked-up"] = _KEPT["joined-windows"]
+_KEPT |= dict.fromkeys(
+    ("joined-intervals", "joined-sessions", "as-of", "looked-up"), _KEPT["joined-windows"]
+)
 
 
 class Streak(whale.KeyedProcess):
@@ -150,6 +169,12 @@ def build(parallelism: int) -> whale.Topology:
             within=whale.interval("-10 s", "2 s"),
             how="outer",
             **many,
+        ),
+        "joined-sessions": of_bids.join(
+            of_asks, on={"k": "key"}, within=whale.session_window(GAP_MS), **many
+        ),
+        "as-of": of_bids.join_asof(
+            of_asks, by={"k": "key"}, strategy="forward", tolerance="3 s", **many
         ),
         "looked-up": of_bids.join_table(
             whale.sources.arrow(asks()), on={"k": "key"}, how="left", **many
