@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from tests.operators.windows.driving import AGGREGATES, EVENTS, arrivals, batch_of
 from whale_ray import state
+from whale_ray.operators.joins.asof_join import AsOfJoin
 from whale_ray.operators.joins.deduplication import Deduplication
 from whale_ray.operators.joins.interval import TimeInterval
 from whale_ray.operators.joins.join import Join
@@ -24,7 +25,7 @@ from whale_ray.operators.windows.specifications import CountWindow, SessionWindo
 from whale_ray.operators.windows.top_n import TopN
 from whale_ray.testing import check_dump, instance_context
 from whale_ray.testing.conformance import counted, difference
-from whale_ray.testing.dump_check import Step
+from whale_ray.testing.dump_check import Step, hand_over
 from whale_ray.transport.wire.batch import Batch
 from whale_ray.transport.wire.types import Schema
 
@@ -38,9 +39,11 @@ HOPPING = TimeWindow("time", 11 * US, 4 * US, US)
 OBJECTS = (*AGGREGATES, F.collect_list("text"), F.approx_count_distinct("text"))
 
 
+RIGHT = Schema.of(key="int32", **{f"{one.name}2": one.type for one in EVENTS.fields[1:]})
+
+
 def joined(how: str, within: TimeWindow | SessionWindow | TimeInterval) -> Join:
-    right = Schema.of(key="int32", **{f"{one.name}2": one.type for one in EVENTS.fields[1:]})
-    return Join(tuple((key, key) for key in KEYS), within, how=how, left=EVENTS, right=right)
+    return Join((("key", "key"),), within, how=how, left=EVENTS, right=RIGHT)
 
 
 class Everything(whale.KeyedProcess):
@@ -113,6 +116,12 @@ PAIRS = {
     for how in ("inner", "outer")
     for within in (INTERVAL, HOPPING)
 }
+PAIRS |= {
+    f"as-of join, {strategy}": AsOfJoin(
+        (("key", "key"),), strategy, tolerance_ns, how="left", left=EVENTS, right=RIGHT
+    )
+    for strategy, tolerance_ns in (("backward", None), ("forward", 9 * US), ("nearest", 5 * US))
+}
 
 
 def renamed(batch: Batch) -> Batch:
@@ -120,8 +129,24 @@ def renamed(batch: Batch) -> Batch:
     return batch.rename({name: f"{name}2" for name in names})
 
 
-def steps_of(drawn: list[tuple[list[Any], int]], *, paired: bool) -> list[Step]:
+def in_order(drawn: list[tuple[list[Any], int]]) -> list[Step]:
+    """Return pairs of batches in the order of event time, each with its watermark behind it."""
+    steps: list[Any] = []
+    events = sorted((one for some, _ in drawn for one in some), key=lambda one: one.time_ns)
+    times = sorted({one.time_ns for one in events})
+    for some_ns in (set(times[at : at + 3]) for at in range(0, len(times), 3)):
+        some = [one for one in events if one.time_ns in some_ns]
+        lefts, rights = some[::2], some[1::2]
+        right = renamed(batch_of(rights)) if rights else None
+        steps += [(batch_of(lefts), right), max(some_ns)]
+    return steps
+
+
+def steps_of(drawn: list[tuple[list[Any], int]], name: str) -> list[Step]:
     """Return batches and rising watermarks; of a join, batches go to the sides in turns."""
+    if "as-of" in name:
+        return in_order(drawn)
+    paired = "join" in name
     steps: list[Any] = []
     latest_ns = -(1 << 62)
     for number, (events, watermark_ns) in enumerate(drawn):
@@ -141,7 +166,7 @@ def steps_of(drawn: list[tuple[list[Any], int]], *, paired: bool) -> list[Step]:
 def test_virtual_nodes_move_to_other_instances(name: str, data: st.DataObject) -> None:
     make = {**MADE, **PAIRS}[name]
     is_join = "join" in name
-    steps = steps_of(data.draw(arrivals(TIMES)), paired=is_join)
+    steps = steps_of(data.draw(arrivals(TIMES)), name)
     old, new = data.draw(st.sampled_from([(1, 3), (3, 7), (7, 1), (3, 1)]))
     check_dump(
         make,
@@ -189,11 +214,7 @@ class Running:
             elif isinstance(step, Batch):
                 self.operator.on_batch(step, self.out)
             else:
-                left, right = step
-                if left is not None:
-                    self.operator.on_left(left, self.out)
-                if right is not None:
-                    self.operator.on_right(right, self.out)
+                hand_over(self.operator, *step, self.out)
 
     def back_to(self, epoch: int, rows: int, steps: list[Step]) -> None:
         self.operator.roll_back(epoch)
@@ -211,7 +232,7 @@ class Running:
 @given(data=st.data())
 def test_what_follows_a_roll_back_is_as_if_nothing_had_been(name: str, data: st.DataObject) -> None:
     make = {**MADE, **PAIRS}[name]
-    steps = steps_of(data.draw(arrivals(TIMES)), paired="join" in name)
+    steps = steps_of(data.draw(arrivals(TIMES)), name)
     first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(steps))] * 2)))
     straight = Running(make)
     straight.take(steps)

@@ -115,9 +115,16 @@ class Half(Latest):
     load = whale.Process.load
 
 
+class Undeclared(whale.KeyedProcess):
+    def on_row(self, row, out):
+        out.emit_row(**row)
+
+
 def test_explain_names_the_level_of_state_and_how_it_moves():
     assert "rows   rows   by virtual node: dump and load" in str(topology(Latest).explain())
     shown = str(topology(Whole).explain())
     assert "opaque  its object  whole: Whole has no dump and load" in shown
+    shown = str(topology(Undeclared).explain())
+    assert "opaque  its object  whole: Undeclared declares no state" in shown
     with pytest.raises(whale.errors.TopologyError, match="Half defines dump and lacks load"):
         topology(Half)

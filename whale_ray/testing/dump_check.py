@@ -160,7 +160,7 @@ class _Fleet:
                 elif isinstance(operator, CoProcess):
                     assert isinstance(step, tuple), "a co-process takes pairs of batches"
                     left, right = (self._part(port, step[port], instances) for port in (0, 1))
-                    _hand_over(operator, left, right, out)
+                    hand_over(operator, left, right, out)
                 else:
                     assert isinstance(step, Batch), "a process takes batches"
                     part = self._part(0, step, instances)
@@ -217,7 +217,7 @@ class _Fleet:
         require(False, f"{name}.dump returns a row of another virtual node than asked for: {row}")
 
 
-def _hand_over(operator: CoProcess, left: Batch | None, right: Batch | None, out: _Listed) -> None:
+def hand_over(operator: CoProcess, left: Batch | None, right: Batch | None, out: Output) -> None:
     """Let a co-process take rows of both inputs: merged by event time where it wants that."""
     if operator.input_order == "arrival":
         for batch, call in ((left, operator.on_left), (right, operator.on_right)):

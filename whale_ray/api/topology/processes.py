@@ -200,6 +200,10 @@ def _state_of(operator_id: str, kind: ProcessKind) -> tuple[bool, str]:
         TopologyError: its class defines only one of `dump` and `load`.
     """
     made_class = kind if isinstance(kind, type) else type(kind)
+    if kind.declared_state:
+        return False, ""
+    if issubclass(made_class, Keyed):
+        return False, f"whole: {made_class.__name__} declares no state"
     dumps = gives_rows(kind)
     if dumps == (made_class.load in (Process.load, CoProcess.load)):
         there, lacking = ("dump", "load") if dumps else ("load", "dump")
@@ -208,8 +212,6 @@ def _state_of(operator_id: str, kind: ProcessKind) -> tuple[bool, str]:
             f"{made_class.__name__} defines {there} and lacks {lacking}: state that is returned as"
             " rows must be taken back, and the other way round",
         )
-    if kind.declared_state:
-        return False, ""
     if dumps:
         return True, "by virtual node: dump and load"
     return False, f"whole: {made_class.__name__} has no dump and load"
