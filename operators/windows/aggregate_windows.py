@@ -7,7 +7,7 @@ window needs it any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +151,19 @@ class AggregateWindows(TimeWindows):
                 self._merge(others)
         self._emit(self._merged, self._merged.scan(self._merges), window, out)
         self._end_merge()
+
+    def _emit_windows(self, windows: Sequence[int], out: Output) -> None:
+        """Emit all rows of windows; of those without overlap in one batch, as there may be many."""
+        if len(windows) == 1 or len(self._slices.slices_of(windows[0])) > 1:
+            super()._emit_windows(windows, out)
+            return
+        parts = [self._state.scan(*self._slices.slices_of(window)) for window in windows]
+        slots, counts = np.concatenate(parts), [len(part) for part in parts]
+        starts = np.repeat([self._slices.start_ns(window) for window in windows], counts)
+        ends = np.repeat([self._slices.end_ns(window) for window in windows], counts)
+        keys = self._state.keys_of(slots)
+        rows = self._results.rows(keys, self._state, slots, starts, ends)
+        out.emit(rows, np.maximum(ends - 1, self._watermark_ns + 1))
 
     def _merge(self, others: Int64s) -> None:
         keys = self._state.keys_of(others)

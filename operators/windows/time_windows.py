@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -72,6 +73,11 @@ class TimeWindows(Process, SealingByDump):
     def _emit_window(self, window: int, out: Output) -> None:
         """Emit the rows of a window."""
 
+    def _emit_windows(self, windows: Sequence[int], out: Output) -> None:
+        """Emit the rows of one window or several, in this order."""
+        for window in windows:
+            self._emit_window(window, out)
+
     def _free_slice(self, slice_: int) -> None:
         """Free what is kept of a slice."""
         self._state.free(slice_)
@@ -127,10 +133,10 @@ class TimeWindows(Process, SealingByDump):
             self._find_next(self._watermark_ns)
         if watermark_ns + 1 < self._next_end_ns:
             return
-        for window in self._unfired(self._watermark_ns):
-            if self._slices.end_ns(window) > watermark_ns + 1:
-                break
-            self._emit_window(window, out)
+        unfired = self._unfired(self._watermark_ns)
+        ended = [one for one in unfired if self._slices.end_ns(one) <= watermark_ns + 1]
+        if ended:
+            self._emit_windows(ended, out)
         self._find_next(watermark_ns)
 
     def _closes_one(self, watermark_ns: int) -> bool:
