@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -150,14 +151,17 @@ class GroupState:
         return slots
 
     def _entered(self, slices: Int64s, hashes: Hashes, keys: Batch) -> Int64s:
-        first = slices[0]
-        if (slices == first).all():
-            return self._store(int(first)).slots(hashes, keys)
-        slots = np.empty(len(slices), np.int64)
-        for slice_ in np.unique(slices).tolist():
-            rows = np.flatnonzero(slices == slice_)
-            slots[rows] = self._store(slice_).slots(hashes[rows], keys.take(rows))
-        return slots
+        if (slices[1:] < slices[:-1]).any():
+            order = np.argsort(slices, kind="stable")
+            slots = np.empty(len(slices), np.int64)
+            slots[order] = self._entered(slices[order], hashes[order], keys.take(order))
+            return slots
+        bounds = [0, *(np.flatnonzero(slices[1:] != slices[:-1]) + 1).tolist(), len(slices)]
+        parts = [
+            self._store(int(slices[begin])).slots(hashes[begin:end], keys.slice(begin, end))
+            for begin, end in pairwise(bounds)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def find(self, slice_: int, hashes: Hashes, keys: Batch) -> Int64s:
         """Return the slots of groups of one slice, −1 where there is none."""
