@@ -160,7 +160,11 @@ def steps_of(drawn: list[tuple[list[Any], int]], name: str) -> list[Step]:
     return steps
 
 
-@pytest.mark.parametrize("name", [*MADE, *PAIRS])
+# With a trigger, when changed rows come depends on the other keys of an instance.
+MOVED = [name for name in (*MADE, *PAIRS) if "some time later" not in name]
+
+
+@pytest.mark.parametrize("name", MOVED)
 @settings(max_examples=4)
 @given(data=st.data())
 def test_virtual_nodes_move_to_other_instances(name: str, data: st.DataObject) -> None:
