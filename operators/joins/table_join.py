@@ -10,6 +10,8 @@ from .equi_join import EquiJoin
 
 if TYPE_CHECKING:
     from ..expressions.expression import Expression
+    from ..process import InstanceContext
+    from .broadcast_table import BroadcastTable
 
 __all__ = ["TableJoin"]
 
@@ -46,3 +48,9 @@ class TableJoin(EquiJoin):
         if self.delete_when is not None:
             parts.append(f"or delete them when {self.delete_when}")
         return ", ".join(parts)
+
+    def make_table(self, context: InstanceContext) -> BroadcastTable:
+        """Return an empty table for one worker; other jobs do not load its compiled functions."""
+        from .broadcast_table import BroadcastTable
+
+        return BroadcastTable(self, context)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ..operators.joins.broadcast_table import BroadcastTable
+from typing import TYPE_CHECKING
+
 from ..operators.process import InstanceContext
 from ..plan.logical import TABLE
 from ..state.watermarks import WATERMARK_END
 from ..transport.wire.batch import Batch
 from .flow import Downstream
 from .nodes import Node
+
+if TYPE_CHECKING:
+    from ..operators.joins.broadcast_table import BroadcastTable
 
 
 class TableJoinNode(Node):

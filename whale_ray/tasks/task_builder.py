@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ..configs.settings import Settings
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
-from ..operators.joins.broadcast_table import BroadcastTable
 from ..operators.joins.table_join import TableJoin
 from ..operators.process import CoProcess, InstanceContext
 from ..operators.sinks.base import Sink
@@ -40,6 +39,9 @@ from .side_input import SideInput
 from .source_node import SourceNode
 from .stage_task import StageTask
 from .table_join_node import TableJoinNode
+
+if TYPE_CHECKING:
+    from ..operators.joins.broadcast_table import BroadcastTable
 
 
 class TaskBuilder:
@@ -192,7 +194,7 @@ class TaskBuilder:
         """Make a table join; the worker's first instance fills the table of all of them."""
         fills = node.id not in self._tables
         if fills:
-            self._tables[node.id] = BroadcastTable(cast(TableJoin, node.payload), context)
+            self._tables[node.id] = cast(TableJoin, node.payload).make_table(context)
         return TableJoinNode(context, self._worker, self._tables[node.id], output, fills)
 
     def sink_node(self, node: OperatorNode, context: InstanceContext) -> SinkNode:
