@@ -116,8 +116,12 @@ def _ads(options: argparse.Namespace, generated: YahooSettings) -> pa.Table:
         return ads_table(generated)
     path = given_stream(Path(options.data), "ads")
     try:
-        return pq.read_table(path, columns=ADS_SCHEMA.names).cast(ADS_SCHEMA)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        table = pq.read_table(path)
+        if not table.column_names:
+            msg = f"{path}: holds no Parquet file: put one with ad_id and campaign_id there"
+            raise InputError(msg)
+        return table.select(ADS_SCHEMA.names).cast(ADS_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         msg = f"{path}: needs the text columns ad_id and campaign_id ({reason})"
         raise InputError(msg) from error
