@@ -122,7 +122,7 @@ class Seen:
     """A task that writes down what it gets."""
 
     instances: tuple[int, ...]
-    blocked: bool = False
+    accepts_rows: bool = True
     one_by_one: bool = False
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import whale_ray as whale
 from whale_ray.cli.main import main
-from whale_ray.configs.errors import ResourceError
+from whale_ray.configs.errors import JobError, ResourceError
 from whale_ray.lab.bench.peers.base import packages_of
 from whale_ray.lab.bench.streaming import (
     batch_engines,
@@ -36,7 +36,12 @@ from whale_ray.lab.bench.streaming.inputs import (
     stream_path,
     write_inputs,
 )
-from whale_ray.lab.bench.streaming.jobs import build, run_inline, state_peak_bytes
+from whale_ray.lab.bench.streaming.jobs import (
+    answer_of_job,
+    build,
+    run_inline,
+    state_peak_bytes,
+)
 from whale_ray.lab.bench.streaming.systems import SYSTEMS, System, system_named
 from whale_ray.lab.bench.streaming.timing import Measured, Ran, measure
 from whale_ray.lab.bench.streaming.workloads import WORKLOADS, Workload, workload_named
@@ -241,6 +246,16 @@ def test_an_answer_is_that_of_all_rows_though_they_are_dropped(few: InputFiles) 
     workload = workload_named(ON_ROWS)
     rows = pa.Table.from_pylist(run_job(workload, few.folder))
     assert run_inline(workload, few.folder).answer == answer_of(rows, workload.total)
+
+
+def test_a_job_that_was_stopped_has_no_answer() -> None:
+    """A signal drains it, and it publishes what comes of the rows that it has read."""
+    topology = whale.Topology("stopped")
+    bids = topology.source(whale.testing.ListSource([{"bids": 1}, whale.testing.Pause(600_000)]))
+    bids.sink(whale.sinks.collect(), id="out")
+    job = whale.submit(topology, on="processes").stop()
+    with pytest.raises(JobError, match="stopped before its input had ended"):
+        answer_of_job(workload_named(TUMBLING), job)
 
 
 def test_runs_with_two_answers_are_an_error() -> None:

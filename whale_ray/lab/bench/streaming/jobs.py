@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
+from ....configs.errors import JobError
 from ....state.budget import StateBudget
 from .answers import Answer, Tally, answer_of
 from .inputs import MAX_OUT_OF_ORDER_MS
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from ....api.job import Job
     from ....api.topology import Topology
 
-__all__ = ["PeakBudget", "build", "run_inline", "run_on_processes", "state_peak_bytes"]
+__all__ = [
+    "PeakBudget",
+    "answer_of_job",
+    "build",
+    "run_inline",
+    "run_on_processes",
+    "state_peak_bytes",
+]
 
 _SINK = "out"
 
@@ -79,7 +87,7 @@ def run_inline(workload: Workload, folder: Path) -> Ran:
     before_ns = time.process_time_ns()
     job = run(build(workload, folder))
     cpu_s = (time.process_time_ns() - before_ns) / 1e9
-    return Ran(job.outcome().seconds, cpu_s, _answer(workload, job))
+    return Ran(job.outcome().seconds, cpu_s, answer_of_job(workload, job))
 
 
 def run_on_processes(workload: Workload, folder: Path, workers: int) -> Ran:
@@ -88,7 +96,7 @@ def run_on_processes(workload: Workload, folder: Path, workers: int) -> Ran:
 
     job = submit(build(workload, folder, instances=workers), on="processes", workers=workers)
     outcome = job.outcome()
-    return Ran(outcome.seconds, outcome.metrics.cpu_s, _answer(workload, job))
+    return Ran(outcome.seconds, outcome.metrics.cpu_s, answer_of_job(workload, job))
 
 
 def state_peak_bytes(topology: Topology) -> int:
@@ -102,7 +110,11 @@ def state_peak_bytes(topology: Topology) -> int:
     return budget.peak_bytes
 
 
-def _answer(workload: Workload, job: Job) -> Answer:
+def answer_of_job(workload: Workload, job: Job) -> Answer:
+    """Return the answer; raise JobError if the job was drained, so that it is none."""
+    if job.outcome().state != "finished":
+        msg = f"{workload.name}: the job was stopped before its input had ended"
+        raise JobError(msg)
     results: Any = job.results(_SINK).to_arrow()
     if not workload.drops:
         return answer_of(results, workload.total)
