@@ -9,75 +9,51 @@ tolerance reaches, and a left row with its answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import ExpressionError, InputError
-from ...state.keys import hash_keys, virtual_node_of
-from ...state.node_transfer import with_columns
+from ...state.keys import hash_keys
 from ...state.records import RecordField, RecordLayout
 from ...state.store import KeyedStore
 from ...transport.wire.batch import Batch
-from ...transport.wire.column import Column
-from ..process import CoProcess, InputOrder, InstanceContext, Output
-from ..sealing import SealingByDump
+from ..process import InputOrder, InstanceContext, Output
 from .asof_join import AsOfJoin
 from .asof_kernels import NONE, answer_expired, forget_before, match_rows
 from .common_keys import common_keys
-from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS
-from .joined_rows import JoinedRows
 from .row_queue import RowQueue
 from .session_kernels import link_rows
-
-if TYPE_CHECKING:
-    from ...transport.wire.types import Schema
+from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, QueuedJoin
 
 __all__ = ["JoinAsOf"]
 
 Int64s = npt.NDArray[np.int64]
 
-LEFT, RIGHT = 0, 1
-
 _HEADS = ("waiting", "latest")
 """What the record of a key holds: its newest left row that waits, and its newest right row."""
 
-_SIDE = "#side"
-
-_NO_WATERMARK_NS = -(1 << 63)
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ANY_DISTANCE = np.uint64((1 << 64) - 1)
 _KEYS_MIN = 256
 
 
-class JoinAsOf(CoProcess, SealingByDump):
+class JoinAsOf(QueuedJoin):
     """Joins the rows of two streams, as an `AsOfJoin` asks."""
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
     input_order: ClassVar[InputOrder | None] = "event time"
 
+    _join: AsOfJoin
+
     def __init__(self, join: AsOfJoin) -> None:
-        self._join = join
-        self._keys = (join.left_keys, join.right_keys)
+        super().__init__(join)
         tolerance_ns = join.tolerance_ns
         self._tolerance = _ANY_DISTANCE if tolerance_ns is None else np.uint64(tolerance_ns)
-        self._schemas: list[Schema | None] = [join.left, join.right]
-        self._seen = [False, False]
-        self._queues = [RowQueue(), RowQueue()]
         self._store: KeyedStore | None = None
-        self._made: JoinedRows | None = None
-        self._watermark_ns = _NO_WATERMARK_NS
-        self._taken_bytes = 0
 
     def open(self, context: InstanceContext) -> None:
         """Take the operator's name and its memory."""
-        self._context = context
-        self._watermark_ns = context.watermark_ns
+        super().open(context)
         context.state_budget.advise(context.operator_id, "take a shorter tolerance, or fewer keys")
 
     def on_merged(
@@ -135,23 +111,7 @@ class JoinAsOf(CoProcess, SealingByDump):
 
     # -- saving and moving --------------------------------------------------------------------
 
-    def dump(self, nodes: Int64s) -> Iterator[Batch]:
-        """Return the latest right rows of keys, and the left rows that wait."""
-        for side, queue in enumerate(self._queues):
-            rows = queue.owned()
-            if rows is None:
-                continue
-            hashes, _ = hash_keys(rows, self._keys[side])
-            rows = rows.filter(np.isin(virtual_node_of(hashes, self._context.virtual_nodes), nodes))
-            marks = Column.of(np.full(rows.num_rows, side, np.int8))
-            yield with_columns(rows, {_SIDE: marks}).with_times(rows.times)
-
-    def load(self, batch: Batch) -> None:
-        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
-        if not batch.num_rows:
-            return
-        side, rows = int(batch.column(_SIDE).data[0]), batch.drop((_SIDE,))
-        self._learn(side, rows.schema)
+    def _load_side(self, side: int, rows: Batch) -> None:
         before = self._queues[side]
         if (known := before.owned()) is not None:
             owners = before.owners[: before.count]
@@ -161,41 +121,25 @@ class JoinAsOf(CoProcess, SealingByDump):
         queue = self._queues[side] = RowQueue()
         self._add(side, rows.take(np.argsort(rows.times, kind="stable")))
         link_rows(0, queue.count, queue.owners, queue.following, self._heads(side))
-        self._account(sum(one.nbytes for one in self._queues) - self._taken_bytes)
+        self._account_queues()
 
     def _forget(self) -> None:
         if self._store is not None:
             self._store.clear()
-        self._queues = [RowQueue(), RowQueue()]
-        self._account(-self._taken_bytes)
+        self._drop_queues()
 
     # -- taking rows --------------------------------------------------------------------------
 
     def _without_late(self, side: int, rows: Batch, out: Output) -> Batch:
         """Return the rows without those that the watermark has passed; these are emitted."""
-        if not rows.num_rows or self._watermark_ns == _NO_WATERMARK_NS:
+        if not rows.num_rows or self._watermark_ns == NO_WATERMARK_NS:
             return rows
         assert rows.times is not None  # checked while the topology was built
         late = rows.times <= self._watermark_ns
         if not late.any():
             return rows
-        out.emit_to((LATE_LEFT, LATE_RIGHT)[side], rows.filter(late))
+        self._emit_late(side, rows.filter(late), out)
         return rows.filter(~late)
-
-    def _learn(self, side: int, schema: Schema) -> None:
-        """Take the columns of a side from its first rows."""
-        if self._seen[side]:
-            return
-        self._seen[side], self._schemas[side] = True, schema
-        left, right = self._schemas
-        if left is None or right is None:
-            return
-        try:
-            self._made = JoinedRows(self._join, left, right)
-        except ExpressionError as error:
-            msg = f"operator {self._context.operator_id!r}: {error}"
-            raise InputError(msg) from None
-        self.schema = self._made.schema
 
     def _add(self, side: int, rows: Batch) -> None:
         """Put rows into their queue, each with the record of its key."""
@@ -258,15 +202,6 @@ class JoinAsOf(CoProcess, SealingByDump):
         lefts = self._queues[LEFT].take(answers[:, 0])
         out.emit(self._results().of(lefts, rights), answers[:, 2].copy())
 
-    def _results(self) -> JoinedRows:
-        if self._made is None:
-            msg = (
-                f"operator {self._context.operator_id!r}: the columns of the right side are not"
-                " known, and it has had no row: declare them, map(…, schema=…)"
-            )
-            raise InputError(msg)
-        return self._made
-
     # -- memory -------------------------------------------------------------------------------
 
     def _free(self) -> None:
@@ -276,13 +211,4 @@ class JoinAsOf(CoProcess, SealingByDump):
         assert self._store is not None
         if any(dropped) and len(self._store) > 2 * (lefts.count + rights.count) + _KEYS_MIN:
             self._store.delete_initial(self._store.scan()[0])
-        self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
-
-    def _account(self, nbytes: int) -> None:
-        """Take memory for state, or give it back."""
-        budget, name = self._context.state_budget, self._context.operator_id
-        if nbytes > 0:
-            budget.take(name, nbytes, sum(queue.count for queue in self._queues))
-        elif nbytes:
-            budget.give_back(name, -nbytes)
-        self._taken_bytes += nbytes
+        self._account_queues()

@@ -11,26 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import ExpressionError, InputError
 from ...state.keys import hash_keys, virtual_node_of
 from ...state.node_transfer import with_columns
 from ...transport.wire.batch import Batch
 from ...transport.wire.column import Column
-from ..process import CoProcess, InputOrder, InstanceContext, Output
-from ..sealing import SealingByDump
+from ..process import InputOrder, InstanceContext, Output
 from ..windows.specifications import SessionWindow
-from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
-from .joined_rows import JoinedRows, equal_keys
+from .join import Join
+from .joined_rows import equal_keys
 from .kept_rows import KeptRows
 from .spans import WindowSpans, spans_of
-
-if TYPE_CHECKING:
-    from ...transport.wire.types import Schema
+from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, StreamJoin
 
 __all__ = ["JoinStreams"]
 
@@ -39,43 +35,30 @@ Bools = npt.NDArray[np.bool_]
 Pairs: TypeAlias = tuple[Int64s, Int64s]
 WindowBounds: TypeAlias = tuple[int, int] | None
 
-LEFT, RIGHT = 0, 1
-
 _JOINED = ("#left joined", "#right joined")
 """In dumped rows of a side: which have joined. Without a span, a batch tells a side's columns."""
 _SPAN = "#span"
 
-_NO_WATERMARK_NS = -(1 << 63)
 _LATEST_NS = (1 << 63) - 1
 
 
-class JoinStreams(CoProcess, SealingByDump):
+class JoinStreams(StreamJoin):
     """Joins the rows of two streams, as a `Join` asks."""
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
     input_order: ClassVar[InputOrder | None] = "arrival"
 
+    _join: Join
+
     def __init__(self, join: Join) -> None:
-        assert not isinstance(join.within, SessionWindow)  # see `JoinSessions`
-        self._join = join
-        self._keys = (join.left_keys, join.right_keys)
+        super().__init__(join)
+        assert not isinstance(join.within, SessionWindow)  # see JoinSessions
         self._unmatched = (join.keeps_unmatched(LEFT), join.keeps_unmatched(RIGHT))
         self._spans = spans_of(join.within)
         self._kept: tuple[dict[int, KeptRows], dict[int, KeptRows]] = ({}, {})
-        self._schemas: list[Schema | None] = [join.left, join.right]
-        self._seen = [False, False]
-        self._made: JoinedRows | None = None
-        self._exact = False
-        self._watermark_ns = _NO_WATERMARK_NS
-        self._taken_bytes = 0
 
     def open(self, context: InstanceContext) -> None:
-        """Take the operator's name and its memory."""
-        self._context = context
-        self._watermark_ns = context.watermark_ns
+        """See `StreamJoin.open`; advise what makes the memory suffice."""
+        super().open(context)
         context.state_budget.advise(context.operator_id, "join within a shorter time")
 
     def on_left(self, batch: Batch, out: Output) -> None:
@@ -141,8 +124,8 @@ class JoinStreams(CoProcess, SealingByDump):
     @property
     def _patient_ns(self) -> int:
         """The watermark less the allowed lateness."""
-        if self._watermark_ns == _NO_WATERMARK_NS:
-            return _NO_WATERMARK_NS
+        if self._watermark_ns == NO_WATERMARK_NS:
+            return NO_WATERMARK_NS
         return self._watermark_ns - self._join.allowed_lateness_ns
 
     def _take(self, side: int, batch: Batch, out: Output) -> None:
@@ -163,46 +146,29 @@ class JoinStreams(CoProcess, SealingByDump):
                 if self._spans.release_ns(side, span) > self._patient_ns:
                     self._take_span(span, rows, out)
 
-    def _learn(self, side: int, schema: Schema) -> None:
-        """Take the columns of a side from its first rows."""
-        if self._seen[side]:
-            return
-        self._seen[side] = True
-        self._schemas[side] = schema
-        self._made = None
+    @property
+    def _exact(self) -> bool:
+        """Whether equal hashes are equal keys: XXH64 of one 64-bit word is a bijection."""
+        left = self._schemas[LEFT]
+        if left is None or len(self._join.keys) != 1:
+            return False
+        kind = left.field(self._keys[LEFT][0]).type
+        return kind.storage.kind in "biuf" and kind.kind == "fixed"
 
-    def _results(self) -> JoinedRows:
-        if self._made is None:
-            left, right = self._schemas
-            if left is None or right is None:
-                name = "left" if left is None else "right"
-                msg = (
-                    f"operator {self._context.operator_id!r}: the columns of the {name} side are"
-                    " not known, and it has had no row: declare them, map(…, schema=…)"
-                )
-                raise InputError(msg)
-            try:
-                self._made = JoinedRows(self._join, left, right)
-            except ExpressionError as error:
-                msg = f"operator {self._context.operator_id!r}: {error}"
-                raise InputError(msg) from None
-            kind = left.field(self._keys[LEFT][0]).type
-            hashed_whole = kind.storage.kind in "biuf" and kind.kind == "fixed"
-            # XXH64 of one 64-bit word is a bijection: equal hashes are equal keys.
-            self._exact = len(self._join.keys) == 1 and hashed_whole
-            self.schema = self._made.schema
-        return self._made
+    @property
+    def _kept_rows(self) -> int:
+        return sum(len(rows) for side in self._kept for rows in side.values())
 
     def _without_late(
         self, side: int, batch: Batch, slices: Int64s, out: Output
     ) -> tuple[Batch, Int64s]:
         """Return the rows without those that come too late; these are emitted."""
-        if self._watermark_ns == _NO_WATERMARK_NS:
+        if self._watermark_ns == NO_WATERMARK_NS:
             return batch, slices
         late = self._spans.late(batch, slices, self._patient_ns)
         if not late.any():
             return batch, slices
-        out.emit_to((LATE_LEFT, LATE_RIGHT)[side], batch.filter(late))
+        self._emit_late(side, batch.filter(late), out)
         return batch.filter(~late), slices[~late]
 
     def _take_span(self, span: int, rows: NewRows, out: Output) -> None:
@@ -232,7 +198,6 @@ class JoinStreams(CoProcess, SealingByDump):
         self, others: KeptRows, rows: NewRows, matched: Bools, bounds_ns: WindowBounds, out: Output
     ) -> None:
         """Emit what comes of new rows and kept rows of the other side; note who has matched."""
-        self._results()  # so that it is known whether hashes tell keys apart
         once = self._join.only_left_columns
         wanted = ~matched if once and rows.side == LEFT else np.ones(len(matched), np.bool_)
         if rows.nulls is not None:
@@ -341,16 +306,6 @@ class JoinStreams(CoProcess, SealingByDump):
 
     def _bounds(self, span: int) -> WindowBounds:
         return self._spans.bounds_ns(span) if isinstance(self._spans, WindowSpans) else None
-
-    def _account(self, nbytes: int) -> None:
-        """Take memory for state, or give it back."""
-        budget, name = self._context.state_budget, self._context.operator_id
-        if nbytes > 0:
-            kept = sum(len(rows) for side in self._kept for rows in side.values())
-            budget.take(name, nbytes, kept)
-        elif nbytes:
-            budget.give_back(name, -nbytes)
-        self._taken_bytes += nbytes
 
 
 @dataclass(frozen=True)

@@ -7,73 +7,49 @@ keys have sessions, too, but their rows join with none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...configs.errors import ExpressionError, InputError
-from ...state.keys import hash_keys, virtual_node_of
-from ...state.node_transfer import with_columns
-from ...transport.wire.column import Column
-from ..process import CoProcess, InputOrder, InstanceContext, Output
-from ..sealing import SealingByDump
+from ...state.keys import hash_keys
+from ..process import InputOrder, Output
 from ..windows.sessions import Sessions
 from ..windows.specifications import SessionWindow
 from ..windows.window_pool import WindowPool
 from .common_keys import common_keys
-from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
-from .joined_rows import JoinedRows
-from .row_queue import NONE, RowQueue
+from .join import Join
+from .row_queue import NONE
 from .session_kernels import disown_rows, link_rows, list_rows, move_rows, pair_rows
+from .stream_join import LEFT, NO_WATERMARK_NS, RIGHT, QueuedJoin
 
 if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
-    from ...transport.wire.types import Schema
 
 __all__ = ["JoinSessions"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-LEFT, RIGHT = 0, 1
-
 _HEADS = ("left", "right")
 """The fields of a session: its newest row of each side."""
 
-_SIDE = "#side"
-_NO_WATERMARK_NS = -(1 << 63)
 _LATEST_NS = (1 << 63) - 1
 _PAIRS_MAX = 1 << 16
 
 
-class JoinSessions(CoProcess, SealingByDump):
+class JoinSessions(QueuedJoin):
     """Joins the rows of two streams, as a `Join` within a `SessionWindow` asks."""
 
-    per_worker: ClassVar[bool] = True
-    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
-    takes_late_rows: ClassVar[bool] = True
-    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
     input_order: ClassVar[InputOrder | None] = "arrival"
 
-    def __init__(self, join: Join) -> None:
-        assert isinstance(join.within, SessionWindow)
-        self._join = join
-        self._gap_ns = join.within.gap_ns
-        self._keys = (join.left_keys, join.right_keys)
-        self._schemas: list[Schema | None] = [join.left, join.right]
-        self._seen = [False, False]
-        self._made: JoinedRows | None = None
-        self._queues = (RowQueue(), RowQueue())
-        self._pool: WindowPool | None = None
-        self._watermark_ns = _NO_WATERMARK_NS
-        self._taken_bytes = 0
+    _join: Join
 
-    def open(self, context: InstanceContext) -> None:
-        """Take the operator's name and its memory."""
-        self._context = context
-        self._watermark_ns = context.watermark_ns
+    def __init__(self, join: Join) -> None:
+        super().__init__(join)
+        assert isinstance(join.within, SessionWindow)
+        self._gap_ns = join.within.gap_ns
+        self._pool: WindowPool | None = None
 
     def on_left(self, batch: Batch, out: Output) -> None:
         """Put left rows into their sessions."""
@@ -100,49 +76,27 @@ class JoinSessions(CoProcess, SealingByDump):
 
     # -- saving and moving --------------------------------------------------------------------
 
-    def dump(self, nodes: Int64s) -> Iterator[Batch]:
-        """Return the rows of each side, which make the same sessions again."""
-        for side, queue in enumerate(self._queues):
-            rows = queue.owned()
-            if rows is None:
-                continue
-            hashes, _ = hash_keys(rows, self._keys[side])
-            rows = rows.filter(np.isin(virtual_node_of(hashes, self._context.virtual_nodes), nodes))
-            marks = Column.of(np.full(rows.num_rows, side, np.int8))
-            yield with_columns(rows, {_SIDE: marks}).with_times(rows.times)
-
-    def load(self, batch: Batch) -> None:
-        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
-        if batch.num_rows:
-            side, rows = int(batch.column(_SIDE).data[0]), batch.drop((_SIDE,))
-            self._learn(side, rows.schema)
-            self._add(side, rows, _NO_WATERMARK_NS)
+    def _load_side(self, side: int, rows: Batch) -> None:
+        self._add(side, rows, NO_WATERMARK_NS)
 
     def _forget(self) -> None:
         if self._pool is not None:
             self._sessions.forget_waiting()
             self._pool.clear()
-        self._queues = (RowQueue(), RowQueue())
-        self._account(-self._taken_bytes)
+        self._drop_queues()
 
     # -- taking rows --------------------------------------------------------------------------
 
     @property
     def _patient_ns(self) -> int:
         """The watermark less the allowed lateness."""
-        return max(self._watermark_ns - self._join.allowed_lateness_ns, _NO_WATERMARK_NS)
+        return max(self._watermark_ns - self._join.allowed_lateness_ns, NO_WATERMARK_NS)
 
     def _take(self, side: int, batch: Batch, out: Output) -> None:
         self._learn(side, batch.schema)
         late = self._add(side, batch, self._patient_ns)
         if late.any():
-            out.emit_to((LATE_LEFT, LATE_RIGHT)[side], batch.filter(late))
-
-    def _learn(self, side: int, schema: Schema) -> None:
-        """Take the columns of a side from its first rows."""
-        if not self._seen[side]:
-            self._seen[side], self._schemas[side] = True, schema
-            self._made = None
+            self._emit_late(side, batch.filter(late), out)
 
     def _add(self, side: int, batch: Batch, watermark_ns: int) -> Bools:
         """Put rows into their sessions; return which are late, and so are in none."""
@@ -169,7 +123,7 @@ class JoinSessions(CoProcess, SealingByDump):
             move_rows(merges, *self._chains(either))
         self._pool.drop(merges[:, 1].copy())
         self._pool.drop_keys(slots[late])
-        self._account(sum(one.nbytes for one in self._queues) - self._taken_bytes)
+        self._account_queues()
         return late
 
     def _chains(self, side: int) -> tuple[Int64s, Int64s, Int64s]:
@@ -194,7 +148,7 @@ class JoinSessions(CoProcess, SealingByDump):
         slots = self._pool.field("group")[sessions]
         self._pool.drop(sessions)
         self._pool.drop_keys(slots)
-        self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
+        self._account_queues()
 
     def _emit_joined(self, sessions: Int64s, out: Output) -> None:
         """Emit what the join has of sessions."""
@@ -238,34 +192,6 @@ class JoinSessions(CoProcess, SealingByDump):
         rows = self._results().of(left, right, (starts, ends))
         # A row at the end still belongs to a session, so that is its event time.
         out.emit(rows, np.maximum(ends, self._watermark_ns + 1))
-
-    def _results(self) -> JoinedRows:
-        if self._made is not None:
-            return self._made
-        left, right = self._schemas
-        if left is None or right is None:
-            name = "left" if left is None else "right"
-            msg = (
-                f"operator {self._context.operator_id!r}: the columns of the {name} side are"
-                " not known, and it has had no row: declare them, map(…, schema=…)"
-            )
-            raise InputError(msg)
-        try:
-            self._made = JoinedRows(self._join, left, right)
-        except ExpressionError as error:
-            msg = f"operator {self._context.operator_id!r}: {error}"
-            raise InputError(msg) from None
-        self.schema = self._made.schema
-        return self._made
-
-    def _account(self, nbytes: int) -> None:
-        """Take memory for state, or give it back."""
-        budget, name = self._context.state_budget, self._context.operator_id
-        if nbytes > 0:
-            budget.take(name, nbytes, sum(queue.count for queue in self._queues))
-        elif nbytes:
-            budget.give_back(name, -nbytes)
-        self._taken_bytes += nbytes
 
 
 def _without_nulls(keys: Batch) -> Bools:

@@ -1,0 +1,147 @@
+"""What operators that join two streams have in common, whatever makes their rows meet."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...configs.errors import ExpressionError, InputError
+from ...state.keys import hash_keys, virtual_node_of
+from ...state.node_transfer import with_columns
+from ...transport.wire.column import Column
+from ..process import CoProcess, InstanceContext, Output
+from ..sealing import SealingByDump
+from .join import LATE_LEFT, LATE_RIGHT, OUTPUTS
+from .joined_rows import JoinedRows
+from .row_queue import RowQueue
+
+if TYPE_CHECKING:
+    from ...transport.wire.batch import Batch
+    from ...transport.wire.types import Schema
+    from .equi_join import EquiJoin
+
+__all__ = ["LEFT", "NO_WATERMARK_NS", "RIGHT", "QueuedJoin", "StreamJoin"]
+
+LEFT, RIGHT = 0, 1
+NO_WATERMARK_NS = -(1 << 63)
+
+_SIDE = "#side"
+"""In dumped rows: the side they belong to."""
+
+
+class StreamJoin(CoProcess, SealingByDump):
+    """Joins the rows of two streams, as an `EquiJoin` asks."""
+
+    per_worker: ClassVar[bool] = True
+    outputs: ClassVar[tuple[str, ...]] = OUTPUTS
+    takes_late_rows: ClassVar[bool] = True
+    late_outputs: ClassVar[tuple[str, ...]] = (LATE_LEFT, LATE_RIGHT)
+
+    def __init__(self, join: EquiJoin) -> None:
+        self._join = join
+        self._keys = (join.left_keys, join.right_keys)
+        self._schemas: list[Schema | None] = [join.left, join.right]
+        self._seen = [False, False]
+        self._made: JoinedRows | None = None
+        self._watermark_ns = NO_WATERMARK_NS
+        self._taken_bytes = 0
+
+    def open(self, context: InstanceContext) -> None:
+        """Take the operator's name and its memory."""
+        self._context = context
+        self._watermark_ns = context.watermark_ns
+
+    @property
+    @abstractmethod
+    def _kept_rows(self) -> int:
+        """How many rows are kept, for messages."""
+
+    def _learn(self, side: int, schema: Schema) -> None:
+        """Take the columns of a side from its first rows.
+
+        Raises:
+            InputError: those of both sides cannot be joined.
+        """
+        if self._seen[side]:
+            return
+        self._seen[side], self._schemas[side] = True, schema
+        left, right = self._schemas
+        if left is None or right is None:
+            return
+        try:
+            self._made = JoinedRows(self._join, left, right)
+        except ExpressionError as error:
+            msg = f"operator {self._context.operator_id!r}: {error}"
+            raise InputError(msg) from None
+        self.schema = self._made.schema
+
+    def _results(self) -> JoinedRows:
+        """Return what makes the rows; raise InputError if the columns of a side are not known."""
+        if self._made is None:
+            name = "left" if self._schemas[LEFT] is None else "right"
+            msg = (
+                f"operator {self._context.operator_id!r}: the columns of the {name} side are not"
+                " known, and it has had no row: declare them, map(…, schema=…)"
+            )
+            raise InputError(msg)
+        return self._made
+
+    def _emit_late(self, side: int, rows: Batch, out: Output) -> None:
+        """Emit rows of a side that come too late."""
+        out.emit_to((LATE_LEFT, LATE_RIGHT)[side], rows)
+
+    def _account(self, nbytes: int) -> None:
+        """Take memory for state, or give it back."""
+        budget, name = self._context.state_budget, self._context.operator_id
+        if nbytes > 0:
+            budget.take(name, nbytes, self._kept_rows)
+        elif nbytes:
+            budget.give_back(name, -nbytes)
+        self._taken_bytes += nbytes
+
+
+class QueuedJoin(StreamJoin):
+    """Keeps the rows of each side in a queue until they are no longer owned."""
+
+    def __init__(self, join: EquiJoin) -> None:
+        super().__init__(join)
+        self._queues = [RowQueue(), RowQueue()]
+
+    @property
+    def _kept_rows(self) -> int:
+        return sum(queue.count for queue in self._queues)
+
+    def _account_queues(self) -> None:
+        """Take memory for the queues as they are now, or give some back."""
+        self._account(sum(queue.nbytes for queue in self._queues) - self._taken_bytes)
+
+    def _drop_queues(self) -> None:
+        """Drop all rows."""
+        self._queues = [RowQueue(), RowQueue()]
+        self._account(-self._taken_bytes)
+
+    def dump(self, nodes: npt.NDArray[np.int64]) -> Iterator[Batch]:
+        """Return the rows of each side that are owned, marked with their side."""
+        for side, queue in enumerate(self._queues):
+            rows = queue.owned()
+            if rows is None:
+                continue
+            hashes, _ = hash_keys(rows, self._keys[side])
+            rows = rows.filter(np.isin(virtual_node_of(hashes, self._context.virtual_nodes), nodes))
+            marks = Column.of(np.full(rows.num_rows, side, np.int8))
+            yield with_columns(rows, {_SIDE: marks}).with_times(rows.times)
+
+    def load(self, batch: Batch) -> None:
+        """See `CoProcess.load`; the memory for state may be used up: StateFullError."""
+        if batch.num_rows:
+            side, rows = int(batch.column(_SIDE).data[0]), batch.drop((_SIDE,))
+            self._learn(side, rows.schema)
+            self._load_side(side, rows)
+
+    @abstractmethod
+    def _load_side(self, side: int, rows: Batch) -> None:
+        """Keep rows of one side that were dumped."""
