@@ -220,6 +220,40 @@ class Sink(ABC):
         )
         raise OutputError(msg)
 
+    def commit(self, commit: CommitId, staged: Sequence[Staged]) -> None:
+        """Make visible what the writers of an unbounded job with checkpoints staged for an epoch.
+
+        Called by the coordinator once the epoch's manifest is durable, and again after every
+        restart, since it is unknown whether it was done: must be idempotent by `commit`. `staged`
+        may hold parts of several epochs, since the last that was committed.
+
+        Raises:
+            OutputError: it cannot be done at present, or it is unknown whether it was; it is tried
+                again.
+        """
+        msg = (
+            f"{type(self).__name__} cannot commit epochs: give it commit(), and its writer "
+            "stage_epoch()"
+        )
+        raise OutputError(msg)
+
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        """Prepare to go on from an epoch; takes the place of `prepare` in a job that is restored.
+
+        Removes what was staged under the token and is not in `staged`: it belongs to epochs that
+        do not count.
+
+        Args:
+            token: as for `open`; with checkpoints it stays the same in all attempts of a job.
+            staged: what the epochs that count have staged, and is not published or committed.
+            bounded: as for `prepare`.
+
+        Raises:
+            OutputError: something of `staged` is gone, or the output cannot be written.
+        """
+        msg = f"{type(self).__name__} cannot go on from a checkpoint: give it recover()"
+        raise OutputError(msg)
+
     def discard(self, token: str) -> None:
         """Remove what an attempt that will not be published has staged; may be called twice."""
         return
@@ -227,6 +261,19 @@ class Sink(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return one line for `explain`, such as `parquet out/`."""
+
+
+@dataclass(frozen=True)
+class CommitId:
+    """What identifies a commit, however often it is repeated.
+
+    Attributes:
+        lineage: the job that staged it: another one for each restored job.
+        epoch: of the job.
+    """
+
+    lineage: str
+    epoch: int
 
 
 class SinkWriter(ABC):
@@ -250,6 +297,21 @@ class SinkWriter(ABC):
 
         The last call of every writer, also after a publication; may be called twice.
         """
+
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        """Finish the rows written since the last call, so that they survive; they stay invisible.
+
+        Called at each marker of a checkpoint; the writer goes on behind it. None without rows.
+        Parts are named `part-<instance>-<epoch>`.
+
+        Raises:
+            OutputError: this sink has no epochs, or there is no room.
+        """
+        msg = (
+            f"{type(self).__name__} cannot stage epochs, which checkpoints need: give its writer "
+            "stage_epoch()"
+        )
+        raise OutputError(msg)
 
     def publish_part(self) -> Staged | None:
         """Publish the rows written since the last call, for unbounded jobs; None without rows.

@@ -18,12 +18,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ...configs.errors import InputError
+
 if TYPE_CHECKING:
     from typing import Self
 
     from ...transport.wire.batch import Batch
+    from collections.abc import Sequence
+
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
+    from ..snapshots import Position
 
 BadRows: TypeAlias = Literal["fail", "drop"]
 
@@ -87,6 +92,23 @@ class Source(ABC):
             InputError: the input is missing, damaged or lacks a column.
         """
 
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open the share of an instance of what an earlier job, or attempt, has not read.
+
+        Args:
+            context: as for `open`; its parallelism may differ from that of the positions.
+            positions: those of all instances then, in their order. All instances now get the same
+                ones, so that they can divide what is left among themselves.
+
+        Raises:
+            InputError: the input has changed since, or its rows cannot be divided otherwise.
+        """
+        msg = (
+            f"{self.describe()} cannot be read from a position: give {type(self).__name__} "
+            "open_at(), and its reader position()"
+        )
+        raise InputError(msg)
+
     def with_bad_rows(self, policy: BadRows) -> Self:
         """Return this source with another policy for rows that cannot be read.
 
@@ -131,6 +153,14 @@ class SourceReader(ABC):
 
         Called at most once, after the last `read`. A reader that takes rows which nobody could read
         again must return them here, else they are lost.
+        """
+        return None
+
+    def position(self) -> Position | None:
+        """Return where the reader is: behind the last row that it returned.
+
+        Called between calls of `read`, at every marker of a checkpoint, so it must be cheap. The
+        values are JSON's. None: the reader has no position, and its job can have no checkpoints.
         """
         return None
 

@@ -1,0 +1,60 @@
+"""What an operator keeps at an epoch, and what it is given back when a job goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from ..transport.wire.batch import Batch
+    from .sinks.base import Staged
+
+__all__ = ["OperatorSnapshot", "Position", "StateChunk"]
+
+Position: TypeAlias = Mapping[str, Any]
+"""Where a source's instance is in its input: values of JSON only, see `SourceReader.position`."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class StateChunk:
+    """A part of an operator's state; never changes.
+
+    Attributes:
+        rows: with the key columns inside, as `Process.dump` returns them; owned.
+        identity: chunks of one operator object with the same identity hold the same rows, so that
+            one that is in the store already is not written again; None: written in any case.
+    """
+
+    rows: Batch
+    identity: str | None = None
+
+
+@dataclass(frozen=True)
+class OperatorSnapshot:
+    """What one operator object keeps at an epoch's marker.
+
+    Attributes:
+        operator_id: the operator.
+        instances: those that the object serves.
+        parallelism: of the operator.
+        watermark_ns: what it has seen of event time.
+        chunks: its state by virtual node (levels "declared" and "rows"), which another object can
+            take in part.
+        values: what else it keeps, by name: picklable, and moves whole. Learnt columns, rows that
+            wait, the attributes of an opaque operator.
+        position: of a source.
+        staged: what a sink's writer has staged since the marker before.
+    """
+
+    operator_id: str
+    instances: tuple[int, ...]
+    parallelism: int
+    watermark_ns: int
+    chunks: Sequence[StateChunk] = ()
+    values: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    position: Position | None = None
+    staged: Staged | None = None

@@ -1,0 +1,103 @@
+"""The manifest of an epoch: what a restart needs, and where it lies. Pure; JSON in both directions.
+
+A manifest names every chunk file that its epoch consists of, also those that earlier epochs have
+written. What no kept manifest names may be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["ChunkFile", "Lineage", "Manifest", "OperatorPart"]
+
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ChunkFile:
+    """An immutable file of the store.
+
+    Attributes:
+        name: below the store's URL.
+        nbytes: its size.
+        crc32: of its bytes.
+    """
+
+    name: str
+    nbytes: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Which job wrote an epoch, and from which epochs of which jobs it was restored.
+
+    A sink identifies a commit by (lineage, epoch): by the epoch alone, a job that was restored from
+    an older savepoint would find its commits made already, and lose what follows.
+
+    Attributes:
+        job: the id of the job.
+        restored: (job, epoch) of each restore before it, the latest last.
+    """
+
+    job: str
+    restored: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class OperatorPart:
+    """What one operator object has added to an epoch; see `operators.snapshots.OperatorSnapshot`.
+
+    Attributes:
+        operator_id: the operator.
+        instances: those that the object serves.
+        parallelism: of the operator.
+        watermark_ns: what it has seen of event time.
+        chunks: files of its state by virtual node.
+        values: the file of its other values, None if there are none.
+        position: of a source.
+        staged: what a sink has staged and nobody has committed yet, oldest first; as JSON.
+    """
+
+    operator_id: str
+    instances: tuple[int, ...]
+    parallelism: int
+    watermark_ns: int
+    chunks: tuple[ChunkFile, ...] = ()
+    values: ChunkFile | None = None
+    position: Mapping[str, Any] | None = None
+    staged: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An epoch that counts.
+
+    Attributes:
+        epoch: its number.
+        previous: the epoch before it that counts, 0 if none: sinks commit what was staged since.
+        lineage: who wrote it.
+        topology: the topology's name.
+        created_ms: wall clock, ms since the epoch of the calendar.
+        virtual_nodes: into how many parts keys are divided.
+        parts: of all operator objects.
+        operators: what identifies each operator to a later version of the topology: kind, level of
+            state, key columns, state schema; by id.
+        savepoint: a user asked for it: it is kept until the user removes it.
+        stopped: the job was stopped at it.
+        versions: of the programs that wrote it.
+    """
+
+    epoch: int
+    previous: int
+    lineage: Lineage
+    topology: str
+    created_ms: int
+    virtual_nodes: int
+    parts: tuple[OperatorPart, ...]
+    operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    savepoint: bool = False
+    stopped: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,47 @@
+"""What the coordinator of epochs tells workers; they answer with `coordinator_events`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["EpochCommand", "EpochDurable", "EpochForgotten", "InjectMarker", "RestorePoint"]
+
+
+@dataclass(frozen=True)
+class InjectMarker:
+    """The sources emit the epoch's marker; with `stop`, they read nothing behind it."""
+
+    epoch: int
+    stop: bool = False
+
+
+@dataclass(frozen=True)
+class EpochForgotten:
+    """The epoch does not count: end its alignment, and ignore its markers."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class EpochDurable:
+    """The epoch counts: nobody goes back behind it, so earlier seals can be released."""
+
+    epoch: int
+
+
+EpochCommand = InjectMarker | EpochForgotten | EpochDurable
+
+
+@dataclass(frozen=True)
+class RestorePoint:
+    """Where an attempt goes on.
+
+    Attributes:
+        url: of the checkpoint store.
+        manifest: the name of the manifest in it.
+        epoch: its epoch; later ones of the job have higher numbers.
+    """
+
+    url: str
+    manifest: str
+    epoch: int
