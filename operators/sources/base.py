@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ...configs.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
     from ...transport.wire.batch import Batch
-    from collections.abc import Sequence
-
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
     from ..snapshots import Position
