@@ -6,13 +6,11 @@ from ...configs.errors import InputError
 from ...operators.groupings import Global, Key
 from ...operators.joins.asof_join import AsOfJoin, Strategy
 from ...operators.joins.equi_join import How
-from ...operators.joins.join import LATE_LEFT, LATE_RIGHT, OUTPUTS
 from ...operators.windows.durations import duration_ns
 from ...plan.columns import known_columns
-from ...plan.logical import LEFT, RIGHT, Input, OperatorKind, OperatorNode
+from ...plan.logical import LEFT, RIGHT, Input
 from .checks import check_choice, describe_value, mistake
-from .join_arguments import check_sides, join_keys, join_result
-from .locations import caller_location
+from .join_arguments import add_stream_join, join_keys
 from .registry import Registry
 
 
@@ -51,26 +49,18 @@ def add_join_asof(
         left=schemas[left.source],
         right=schemas[right.source],
     )
-    columns = check_sides(registry, operator_id, join, sides)
-    node = OperatorNode(
-        id=operator_id,
-        kind=OperatorKind.CO_PROCESS,
-        payload=join,
-        inputs=(_grouped(left, LEFT, join.left_keys), _grouped(right, RIGHT, join.right_keys)),
-        verb="join_asof",
-        parallelism=parallelism,
-        has_event_time=True,
-        event_time_order=True,
-        per_worker=True,
-        outputs=OUTPUTS,
-        late_outputs=(LATE_LEFT, LATE_RIGHT),
-        takes_late_rows=True,
+    add_stream_join(
+        registry,
+        operator_id,
+        "join_asof",
+        join,
+        sides,
+        (_grouped(left, LEFT, join.left_keys), _grouped(right, RIGHT, join.right_keys)),
+        parallelism,
         declared_state=join.kept,
-        keeps_rows=True,
+        event_time_order=True,
         order_reason="their order says which right row is next to a left one",
-        location=caller_location(),
     )
-    registry.add(node, join_result(operator_id, join, columns), *columns)
     return operator_id
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...configs.errors import ExpressionError
+from ...operators.joins.asof_join import AsOfJoin
 from ...operators.joins.equi_join import EquiJoin, How
-from ...plan.logical import Input
+from ...operators.joins.join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
+from ...plan.logical import Input, OperatorKind, OperatorNode
 from .checks import describe_value, mistake
 from .known import KnownColumns, check_columns, columns_of
+from .locations import caller_location
 from .registry import Registry
 
 _MAKES_NULLS = (("right", "outer"), ("left", "outer"))
@@ -87,6 +90,42 @@ def check_types_known(operator_id: str, how: How, stream: str, known: KnownColum
             f" {stream!r} are not known: declare them where they are made, map(…, schema=…), or"
             " on its source",
         )
+
+
+def add_stream_join(
+    registry: Registry,
+    operator_id: str,
+    verb: str,
+    join: AsOfJoin | Join,
+    sides: tuple[Input, Input],
+    inputs: tuple[Input, Input],
+    parallelism: int | None,
+    *,
+    declared_state: tuple[str, ...],
+    event_time_order: bool,
+    order_reason: str,
+) -> None:
+    """Add the operator that joins two streams; see `check_sides` for what it refuses."""
+    columns = check_sides(registry, operator_id, join, sides)
+    node = OperatorNode(
+        id=operator_id,
+        kind=OperatorKind.CO_PROCESS,
+        payload=join,
+        inputs=inputs,
+        verb=verb,
+        parallelism=parallelism,
+        has_event_time=True,
+        event_time_order=event_time_order,
+        per_worker=True,
+        outputs=OUTPUTS,
+        late_outputs=(LATE_LEFT, LATE_RIGHT),
+        takes_late_rows=True,
+        declared_state=declared_state,
+        keeps_rows=True,
+        order_reason=order_reason,
+        location=caller_location(),
+    )
+    registry.add(node, join_result(operator_id, join, columns), *columns)
 
 
 def join_result(

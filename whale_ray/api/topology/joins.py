@@ -6,14 +6,13 @@ from ...configs.errors import InputError
 from ...operators.groupings import Key
 from ...operators.joins.equi_join import How
 from ...operators.joins.interval import TimeInterval
-from ...operators.joins.join import LATE_LEFT, LATE_RIGHT, OUTPUTS, Join
+from ...operators.joins.join import Join
 from ...operators.windows.durations import duration_ns
 from ...operators.windows.specifications import SessionWindow, TimeWindow
 from ...plan.columns import known_columns
-from ...plan.logical import LEFT, RIGHT, Input, OperatorKind, OperatorNode
+from ...plan.logical import LEFT, RIGHT, Input
 from .checks import check_choice, describe_value, mistake
-from .join_arguments import check_sides, join_keys, join_result
-from .locations import caller_location
+from .join_arguments import add_stream_join, join_keys
 from .registry import Registry
 from .time_columns import event_time_zone
 
@@ -58,25 +57,18 @@ def add_join(
         time_zone=event_time_zone(registry, left.upstream),
         allowed_lateness_ns=_lateness(operator_id, allowed_lateness),
     )
-    columns = check_sides(registry, operator_id, join, sides)
-    node = OperatorNode(
-        id=operator_id,
-        kind=OperatorKind.CO_PROCESS,
-        payload=join,
-        inputs=(_keyed(left, LEFT, join.left_keys), _keyed(right, RIGHT, join.right_keys)),
-        verb="join",
-        parallelism=parallelism,
-        has_event_time=True,
-        per_worker=True,
-        outputs=OUTPUTS,
-        late_outputs=(LATE_LEFT, LATE_RIGHT),
-        takes_late_rows=True,
+    add_stream_join(
+        registry,
+        operator_id,
+        "join",
+        join,
+        sides,
+        (_keyed(left, LEFT, join.left_keys), _keyed(right, RIGHT, join.right_keys)),
+        parallelism,
         declared_state=("rows of both sides",),
-        keeps_rows=True,
+        event_time_order=False,
         order_reason="rows join as they come",
-        location=caller_location(),
     )
-    registry.add(node, join_result(operator_id, join, columns), *columns)
     return operator_id
 
 

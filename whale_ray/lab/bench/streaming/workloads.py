@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ....applications.nexmark.inputs import Inputs
 from ....applications.nexmark.queries import QUERIES
 from ....applications.yahoo.topology import count_views
+from ....operators.keyed.keyed_process import KeyedProcess
 from .inputs import ADS, MAX_OUT_OF_ORDER_MS, event_time_of, stream_path
 from .keyed_processes import SpentCompiled, SpentOnColumns, SpentOnRows
 
@@ -128,43 +129,28 @@ _SPENT_SQL = (
     " ROWS UNBOUNDED PRECEDING)"
 )
 
+
+def _spent(name: str, process: type[KeyedProcess], *, total: str) -> Workload:
+    return Workload(
+        name,
+        "keyed",
+        {"bids": ("bidder", "price")},
+        lambda streams: streams.bids().key_by("bidder").process(process, id="spent"),
+        _SPENT_SQL,
+        total=total,
+        key="bidder",
+        timed=False,
+        window_s=None,
+        drops=True,
+    )
+
+
 WORKLOADS = (
-    Workload(
-        "keyed row process, two handles",
-        "keyed",
-        {"bids": ("bidder", "price")},
-        lambda streams: streams.bids().key_by("bidder").process(SpentOnRows, id="spent"),
-        _SPENT_SQL,
-        total="bids",
-        key="bidder",
-        timed=False,
-        window_s=None,
-        drops=True,
-    ),
-    Workload(
-        "keyed compiled process, two handles",
-        "keyed",
-        {"bids": ("bidder", "price")},
-        lambda streams: streams.bids().key_by("bidder").process(SpentCompiled, id="spent"),
-        _SPENT_SQL,
-        total="bids",
-        key="bidder",
-        timed=False,
-        window_s=None,
-        drops=True,
-    ),
-    Workload(
-        "keyed column process, two handles",
-        "keyed",
-        {"bids": ("bidder", "price")},
-        lambda streams: streams.bids().key_by("bidder").process(SpentOnColumns, id="spent"),
-        _SPENT_SQL,
-        total="bidder",  # its counts are those at the end of each batch
-        key="bidder",
-        timed=False,
-        window_s=None,
-        drops=True,
-    ),
+    _spent("keyed row process, two handles", SpentOnRows, total="bids"),
+    _spent("keyed compiled process, two handles", SpentCompiled, total="bids"),
+    _spent(
+        "keyed column process, two handles", SpentOnColumns, total="bidder"
+    ),  # its counts are those at the end of each batch
     Workload(
         "tumbling window, count per auction",
         "windows",
