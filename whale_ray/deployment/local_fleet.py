@@ -10,13 +10,14 @@ from collections import deque
 from typing import Any
 
 from ..control.controller_events import Raised
-from ..control.fleet import Fleet, FleetEvent, SnapshotTaken
+from ..control.fleet import Fleet, FleetEvent, MemberMessage, SnapshotTaken
 from ..plan.assignment import Assignment
 from ..transport.clock import Clock
 from ..worker.worker import Worker
 from .member_host import COMMANDS, MemberHost
 
 _PENDING_MAX = 64
+_MESSAGES_MAX = 65_536
 
 
 class LocalFleet(Fleet):
@@ -27,6 +28,7 @@ class LocalFleet(Fleet):
         self._host: MemberHost | None = None
         self._pending: deque[tuple[int, str, tuple[Any, ...]]] = deque(maxlen=_PENDING_MAX)
         self._running: int | None = None
+        self._messages: deque[MemberMessage] = deque(maxlen=_MESSAGES_MAX)
 
     @property
     def host(self) -> MemberHost:
@@ -36,7 +38,12 @@ class LocalFleet(Fleet):
 
     def start(self, assignment: Assignment) -> None:
         """Make the worker."""
-        self._host = MemberHost(0, Worker(0, assignment, self._clock))
+        self._host = MemberHost(0, Worker(0, assignment, self._clock, self._take))
+
+    def _take(self, attempt: int, content: object) -> None:
+        """Keep what the worker tells, from any of its threads."""
+        assert len(self._messages) < _MESSAGES_MAX, "a worker tells a few messages per epoch"
+        self._messages.append(MemberMessage(0, attempt, content))
 
     def call(self, member: int, attempt: int, method: str, arguments: tuple[Any, ...]) -> None:
         """Carry out a command at once; keep anything else for `next_event`."""
@@ -52,7 +59,12 @@ class LocalFleet(Fleet):
         raise NotImplementedError(msg)
 
     def next_event(self, timeout_ns: int) -> FleetEvent | None:
-        """Carry out the oldest call, or let the worker run for `timeout_ns`."""
+        """Return what the worker has told, else carry out the oldest call, or let the worker run.
+
+        It runs for `timeout_ns`.
+        """
+        if self._messages:
+            return self._messages.popleft()
         if self._running is not None:
             return self._run_on(self._running, timeout_ns)
         if not self._pending:

@@ -45,8 +45,8 @@ def make_member(
 ) -> Member:
     """Return member `index` of the job in `envelope`; a relay listens at `address`.
 
-    `tell` sends messages of a relay to the controller. Raises JobError if the envelope cannot be
-    unpickled here.
+    `tell` sends what a member tells the controller unasked. Raises JobError if the envelope cannot
+    be unpickled here.
     """
     clock = clock or SystemClock()
     if index >= envelope.workers:
@@ -55,4 +55,4 @@ def make_member(
         return Relay(index, unseal_for_relay(envelope), clock, address, tell)
     from ..worker.worker import Worker  # relays do not load what operators need
 
-    return Worker(index, unseal(envelope), clock)
+    return Worker(index, unseal(envelope), clock, tell)

@@ -18,7 +18,7 @@ doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..configs.errors import AttemptLostError
 from ..metrics.counters import WorkerSnapshot, cpu_time_ns
@@ -41,15 +41,21 @@ from .rings import RingSet
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
 
+Report = Callable[[int, object], None]
+"""Sends content to the controller unasked, from any thread: called with the attempt and it."""
+
 
 class Worker:
     """Worker `index` of a job, for one attempt after the other.
 
-    The steps and `close` are called from one thread; `drain`, `abort` and
-    `snapshot` from any.
+    The steps and `close` are called from one thread; `drain`, `abort`, `report` and
+    `snapshot` from any. `report` is how it tells the controller something; by default nobody hears.
     """
 
-    def __init__(self, index: int, assignment: Assignment, clock: Clock) -> None:
+    def __init__(
+        self, index: int, assignment: Assignment, clock: Clock, report: Report | None = None
+    ) -> None:
+        self._report: Report = report or _unheard
         self._index = index
         self._assignment = assignment
         self._clock = clock
@@ -171,6 +177,10 @@ class Worker:
         assert isinstance(content, SetAddressing)
         self.set_addressing(content.addressing)
 
+    def report(self, attempt: int, content: object) -> None:
+        """Tell the controller something that it has not asked for, in an attempt."""
+        self._report(attempt, content)
+
     def abort(self, attempt: int) -> None:
         """End the attempt as soon as the loop gets its turn."""
         self._aborted = attempt
@@ -287,3 +297,7 @@ class Worker:
         if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
             return True
         return any(reader.available() for reader in self._readers)
+
+
+def _unheard(_attempt: int, _content: object) -> None:
+    """Drop a report: this worker has no controller."""

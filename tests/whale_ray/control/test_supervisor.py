@@ -32,6 +32,7 @@ from whale_ray.control.attempt_steps import STEPS
 from whale_ray.control.controller import JobPhase
 from whale_ray.control.controller_events import Raised, Returned, StopAsked
 from whale_ray.control.fleet import (
+    MemberMessage,
     SnapshotTaken,
 )
 from whale_ray.control.journal import Entry, Journal
@@ -52,6 +53,7 @@ from whale_ray.plan.assignment import (
     Assignment,
 )
 from whale_ray.transport.clock import VirtualClock
+from whale_ray.worker.worker import Worker
 
 
 class Trouble(CollectSink):
@@ -197,6 +199,17 @@ class Silent(LocalFleet):
                 return SnapshotTaken(0, None)
             return None
         return super().next_event(timeout_ns)
+
+
+def test_a_worker_in_this_process_is_heard_before_it_runs_on() -> None:
+    clock = VirtualClock()
+    fleet = LocalFleet(clock)
+    fleet.start(assignment_of(CollectSink()))
+    fleet.call(0, 0, "open", ())
+    cast(Worker, fleet.host.member).report(0, "news")
+    assert fleet.next_event(0) == MemberMessage(0, 0, "news")
+    assert isinstance(fleet.next_event(0), Returned)
+    fleet.shutdown(0)
 
 
 def test_a_worker_that_does_not_answer_is_not_asked_again(no_leaks: None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError
@@ -15,15 +15,22 @@ from whale_ray.configs.errors import ResourceError
 from whale_ray.configs.settings import Settings
 from whale_ray.control.controller_events import Died
 from whale_ray.control.fleet import (
+    MemberMessage,
     SnapshotTaken,
 )
+from whale_ray.deployment.envelope import seal
+from whale_ray.deployment.members import make_member
 from whale_ray.deployment.on_ray import ray_fleet
+from whale_ray.deployment.on_ray.news_box import NewsBox
 from whale_ray.deployment.on_ray.ray_fleet import RayFleet
 from whale_ray.plan.assignment import (
     Assignment,
 )
 from whale_ray.plan.planner import plan_unsized
 from whale_ray.transport.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from whale_ray.worker.worker import Worker
 
 GONE = (
     "host-1 is gone: its Ray node 10.0.0.1 died, and its workers cannot come back; "
@@ -41,14 +48,19 @@ class StandIn:
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.killed: list[int] = []
+        self.given: dict[str, tuple[Any, ...]] = {}
         self.alive = {"a": True, "b": True}
 
     def actor(self, member: int) -> Any:
         def method(name: str) -> Any:
-            return SimpleNamespace(remote=lambda *_given: f"{name} {member}")
+            return SimpleNamespace(remote=lambda *given: self.called(f"{name} {member}", given))
 
         methods = ("ready", "execute", "news", "command", "snapshot")
         return SimpleNamespace(**{name: method(name) for name in methods}, member=member)
+
+    def called(self, call: str, given: tuple[Any, ...]) -> str:
+        self.given[call] = given
+        return call
 
     def kill(self, actor: Any, *, no_restart: bool) -> None:
         assert not no_restart
@@ -194,6 +206,38 @@ def test_a_relay_is_asked_for_news_again_when_its_next_process_answers(
     stand_in.answers["snapshot 5"] = pickle.dumps(SnapshotTaken(5, None))
     assert fleet.next_event(10**9) == SnapshotTaken(5, None)
     assert "news 5" in fleet._pending
+
+
+def test_a_worker_is_told_how_many_of_its_messages_were_dealt_with(
+    stand_in: StandIn, fleet: RayFleet
+) -> None:
+    messages = [MemberMessage(3, 0, content) for content in ("one", "two")]
+    stand_in.answers["news 3"] = pickle.dumps((2, messages))
+    assert [fleet.next_event(10**9) for _ in messages] == messages
+    assert stand_in.given["news 3"] == (0,)  # the caller deals with the second one now
+    assert fleet.next_event(10**9) is None
+    assert stand_in.given["news 3"] == (2,)
+
+
+def test_messages_are_kept_until_a_controller_has_dealt_with_them() -> None:
+    box = NewsBox()
+    assert box.fetch(0, 0.0) == (0, [])
+    first, second = (MemberMessage(3, 0, content) for content in ("one", "two"))
+    box.add(first)
+    assert box.fetch(0, 0.0) == (1, [first])
+    box.add(second)
+    assert box.fetch(0, 0.0) == (2, [first, second])  # another controller
+    assert box.fetch(1, 0.0) == (2, [second])
+    assert box.fetch(2, 0.0) == (2, [])
+
+
+def test_a_worker_tells_things_unasked_in_an_attempt() -> None:
+    told: list[tuple[int, object]] = []
+    envelope = seal(assignment())
+    worker = cast("Worker", make_member(0, envelope, tell=lambda *given: told.append(given)))
+    worker.report(2, "news")
+    assert told == [(2, "news")]
+    cast("Worker", make_member(0, envelope)).report(2, "nobody hears it")
 
 
 @pytest.mark.parametrize("step", ["run", "rejoin"])

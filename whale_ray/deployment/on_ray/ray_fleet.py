@@ -32,7 +32,7 @@ from ray.util.scheduling_strategies import (
 from ...configs.errors import ResourceError, WhaleError
 from ...control.attempt_steps import REJOIN, STEPS
 from ...control.controller_events import Died, Raised, Respawned
-from ...control.fleet import Fleet, FleetEvent, SnapshotTaken
+from ...control.fleet import Fleet, FleetEvent, MemberMessage, SnapshotTaken
 from ...plan.assignment import Assignment
 from ...plan.physical import PhysicalPlan
 from ...plan.requests import CPU, GPU
@@ -43,6 +43,7 @@ from ..envelope import Envelope
 from ..member_host import COMMANDS, MemberHost, StepThread, pack
 from ..members import Member, make_member
 from ..signals import leave_stops_to_the_controller
+from .news_box import NewsBox
 from .ray_journal import fetch_envelope
 from .ray_output import ActorOutput
 from .ray_room import Room
@@ -80,13 +81,24 @@ class MemberActor:
         self._token = secrets.token_hex(8)
         self._steps = StepThread()
         self._output: ActorOutput | None = None
+        self._news = NewsBox()
         try:
             envelope = fetch_envelope(job_id)
             if index < envelope.workers:
                 self._output = ActorOutput(f"worker {index}", envelope)
-            self._host = MemberHost(index, _make_member(index, envelope))
+            self._host = MemberHost(index, self._make_member(envelope))
         except WhaleError as error:
             self._refused = error
+
+    def _make_member(self, envelope: Envelope) -> Member:
+        """Return a worker, or a relay in a process of its own at this node's address."""
+        index = self._index
+        if index < envelope.workers:
+            return make_member(index, envelope, tell=self._tell)
+        return RelayProcess(index, envelope, ray.util.get_node_ip_address())
+
+    def _tell(self, attempt: int, content: object) -> None:
+        self._news.add(MemberMessage(self._index, attempt, content))
 
     def __repr__(self) -> str:
         """Return its name in Ray's dashboard and messages."""
@@ -114,10 +126,16 @@ class MemberActor:
             given = pickle.loads(arguments)  # noqa: S301  # from our own controller
             self._host.command(attempt, name, given)
 
-    def news(self) -> bytes:
-        """Return the member's messages to the controller, pickled; wait some time for the first."""
+    def news(self, received: int) -> bytes:
+        """Return the member's messages to the controller, pickled; wait some time for the first.
+
+        `received` says how many of a worker's messages the controller has dealt with; the others
+        are returned again, since it may have failed. Those of relays are repeated by themselves.
+        """
         member = None if self._host is None else self._host.member
-        return pack(member.news(_NEWS_WAIT_S) if isinstance(member, RelayProcess) else [])
+        if isinstance(member, RelayProcess):
+            return pickle.dumps((0, member.news(_NEWS_WAIT_S)))
+        return pickle.dumps(self._news.fetch(received, _NEWS_WAIT_S))
 
     def output(self, last_answer: int) -> Fetched:
         """Return lines printed here, see `Outbox.fetch`; wait some time for the first."""
@@ -137,13 +155,6 @@ class MemberActor:
             self._steps.run(self._host.close)
         if self._output is not None:
             self._output.close()
-
-
-def _make_member(index: int, envelope: Envelope) -> Member:
-    """Return a worker, or a relay in a process of its own that listens at this node's address."""
-    if index < envelope.workers:
-        return make_member(index, envelope)
-    return RelayProcess(index, envelope, ray.util.get_node_ip_address())
 
 
 def member_title(plan: PhysicalPlan, index: int) -> str:
@@ -230,7 +241,8 @@ class RayFleet(Fleet):
         self._tokens: list[str] = []
         self._killed: set[int] = set()
         self._pending: dict[Any, tuple[int, str, int]] = {}
-        self._unheard: set[int] = set()  # relays whose call of `news` was lost with a process
+        self._unheard: set[int] = set()  # members whose call of `news` was lost with a process
+        self._heard: dict[int, int] = {}  # whose messages were returned, and the number of the last
         self._messages: deque[FleetEvent] = deque(maxlen=_MESSAGES_MAX)
 
     def start(self, assignment: Assignment) -> None:
@@ -248,8 +260,8 @@ class RayFleet(Fleet):
         self._tokens = [
             self._token_of(member, ready, deadline_ns) for member, ready in enumerate(waiting)
         ]
-        for relay in range(self._plan.workers, self._plan.members):
-            self._ask_for_news(relay)
+        for member in range(self._plan.members):
+            self._ask_for_news(member, 0)
 
     def _token_of(self, member: int, ready: Any, deadline_ns: int) -> str:
         while True:
@@ -329,9 +341,10 @@ class RayFleet(Fleet):
     def _ask_whether_ready(self, member: int) -> None:
         self._pending[self._actors[member].ready.remote()] = (member, "ready", 0)
 
-    def _ask_for_news(self, relay: int) -> None:
-        self._unheard.discard(relay)
-        self._pending[self._actors[relay].news.remote()] = (relay, "news", 0)
+    def _ask_for_news(self, member: int, received: int) -> None:
+        self._unheard.discard(member)
+        self._heard.pop(member, None)
+        self._pending[self._actors[member].news.remote(received)] = (member, "news", 0)
 
     def _ready(self, member: int, token: str) -> FleetEvent | None:
         """Return `Respawned` if the answer is from a new process, by its token.
@@ -341,9 +354,7 @@ class RayFleet(Fleet):
         """
         if token != self._tokens[member]:
             self._tokens[member] = token
-            assert self._plan is not None, "not started"
-            if member >= self._plan.workers:
-                self._ask_for_news(member)
+            self._ask_for_news(member, 0)
             return Respawned(member)
         if member not in self._killed:
             self._kill_old(member)
@@ -355,6 +366,8 @@ class RayFleet(Fleet):
         """Wait for the next call to return."""
         if self._messages:
             return self._messages.popleft()
+        for one, received in list(self._heard.items()):  # the caller has dealt with all of them
+            self._ask_for_news(one, received)
         if not self._pending:
             self._clock.sleep_ns(timeout_ns)
             return None
@@ -372,7 +385,7 @@ class RayFleet(Fleet):
             if method == "snapshot":
                 return SnapshotTaken(member, None)
             if method == "news":
-                self._ask_for_news(member)
+                self._ask_for_news(member, 0)
                 return None
             failure = ResourceError(
                 f"{self._name(member)} failed in {method}: {_first_line(error)}"
@@ -381,10 +394,11 @@ class RayFleet(Fleet):
         if method == "ready":
             return self._ready(member, value)
         if member in self._unheard:
-            self._ask_for_news(member)
+            self._ask_for_news(member, 0)
         if method == "news":
-            self._ask_for_news(member)
-            self._messages.extend(pickle.loads(value))  # noqa: S301  # from our members
+            last, messages = pickle.loads(value)  # noqa: S301  # from our members
+            self._heard[member] = last
+            self._messages.extend(messages)
             return self._messages.popleft() if self._messages else None
         event: FleetEvent = pickle.loads(value)  # noqa: S301  # from our members
         return event
