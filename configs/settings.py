@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .declaring import Declaration, SettingValue, declarations, parse_values
+from .sections.checkpoints import CheckpointSettings
 from .sections.multicast import MulticastSettings
 from .sections.runtime import RuntimeSettings
 from .sections.spark import SparkSettings
@@ -22,6 +23,7 @@ from .sections.transport import TransportSettings
 __all__ = [
     "DECLARATIONS",
     "SECTIONS",
+    "CheckpointSettings",
     "MulticastSettings",
     "RuntimeSettings",
     "Settings",
@@ -38,6 +40,7 @@ class Settings:
     runtime: RuntimeSettings = dataclasses.field(default_factory=RuntimeSettings)
     multicast: MulticastSettings = dataclasses.field(default_factory=MulticastSettings)
     spark: SparkSettings = dataclasses.field(default_factory=SparkSettings)
+    checkpoints: CheckpointSettings = dataclasses.field(default_factory=CheckpointSettings)
 
     def with_overrides(self, overrides: Mapping[str, object]) -> Settings:
         """Return a copy with the settings of `overrides` ({"transport.mms_bytes": 65536}) changed.
@@ -69,6 +72,7 @@ SECTIONS: Mapping[str, type] = {
     "runtime": RuntimeSettings,
     "multicast": MulticastSettings,
     "spark": SparkSettings,
+    "checkpoints": CheckpointSettings,
 }
 
 DECLARATIONS: Mapping[str, Declaration] = {

@@ -154,8 +154,8 @@ def test_a_mistake_in_an_override_names_the_key(overrides, message):
         ("transport: 5", "job.yaml: transport must be a mapping of settings, not 5"),
         (
             "- transport",
-            "job.yaml: expected a mapping of sections (transport, runtime, multicast, spark), "
-            "found ['transport']",
+            "job.yaml: expected a mapping of sections (transport, runtime, multicast, spark, "
+            "checkpoints), found ['transport']",
         ),
         (
             "runtime:\n  workers: 1\n  workers: 2\n",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..operators.sinks.base import Sink, SinkResult, Staged
-from ..plan.assignment import Assignment, attempt_token, job_is_bounded
+from ..plan.assignment import Assignment, job_is_bounded, output_token
 from ..plan.logical import OperatorKind
 from ..worker.staged_output import StagedOutput
 from .controller_events import Published, StepResult
@@ -87,4 +87,4 @@ class SinkPublisher:
                 sink.discard(self._token(attempt))
 
     def _token(self, attempt: int) -> str:
-        return attempt_token(self._assignment.job_id, attempt)
+        return output_token(self._assignment, attempt)

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from ..configs.settings import Settings
+from ..state.epochs.messages import RestorePoint
 from .logical import OperatorKind
 from .physical import PhysicalPlan
 from .streams import StreamPlan
@@ -22,11 +23,15 @@ class Assignment:
         plan: the physical plan.
         settings: all settings.
         secret: the key with which relays authenticate each other. Workers do not receive it.
+        restore: the epoch of another job, or of an earlier run, from which the job goes on.
+        restored: (job, epoch) of each restore in its history, see `Lineage`.
     """
 
     job_id: str
     plan: PhysicalPlan
     settings: Settings
+    restore: RestorePoint | None = None
+    restored: tuple[tuple[str, int], ...] = ()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
 
 
@@ -49,9 +54,18 @@ class RelayAssignment:
     secret: bytes = field(repr=False)
 
 
-def attempt_token(job_id: str, attempt: int) -> str:
-    """Return the name of an attempt's unpublished output."""
-    return f"{job_id}-{attempt}"
+def has_checkpoints(assignment: Assignment) -> bool:
+    """Return whether a job takes checkpoints."""
+    return bool(assignment.settings.checkpoints.url)
+
+
+def output_token(assignment: Assignment, attempt: int) -> str:
+    """Return the name of the unpublished output of an attempt.
+
+    With checkpoints all attempts share it, since a later one goes on with what was staged.
+    """
+    job_id = assignment.job_id
+    return job_id if has_checkpoints(assignment) else f"{job_id}-{attempt}"
 
 
 def job_is_bounded(assignment: Assignment) -> bool:

@@ -15,8 +15,8 @@ from ..operators.sources.base import Source
 from ..operators.transforms import Transform
 from ..plan.assignment import (
     Assignment,
-    attempt_token,
     job_is_bounded,
+    output_token,
 )
 from ..plan.logical import MAIN, OperatorKind, OperatorNode
 from ..plan.physical import Edge, PhysicalPlan, Stage, watermark_slots
@@ -200,7 +200,7 @@ class TaskBuilder:
     def sink_node(self, node: OperatorNode, context: InstanceContext) -> SinkNode:
         """Open a sink's writer."""
         sink = cast(Sink, node.payload)
-        token = attempt_token(self._assignment.job_id, self._attempt)
+        token = output_token(self._assignment, self._attempt)
         bounded = job_is_bounded(self._assignment)
         with naming_user_errors(context):
             writer = sink.open(context, token)

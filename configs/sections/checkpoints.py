@@ -1,0 +1,60 @@
+"""Settings of the section `checkpoints`: where a job keeps its state, how often, and how many."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..declaring import check_section, setting
+
+_HOUR_MS = 3_600_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+    """Checkpoints, from which a job goes on after a failure."""
+
+    url: str = setting(
+        "",
+        why="folder or URL of an object store in which checkpoints are kept; empty: none",
+    )
+    interval_ms: int = setting(
+        10_000,
+        low=10,
+        high=24 * _HOUR_MS,
+        why="from the beginning of one checkpoint to that of the next; unbounded jobs publish as "
+        "often",
+    )
+    min_pause_ms: int = setting(
+        0,
+        low=0,
+        high=24 * _HOUR_MS,
+        why="between two checkpoints none is under way for at least so long",
+    )
+    timeout_ms: int = setting(
+        600_000,
+        low=1,
+        high=24 * _HOUR_MS,
+        why="time for all snapshots of a checkpoint to be written, and for each step after it",
+    )
+    keep: int = setting(
+        3,
+        low=1,
+        high=10_000,
+        why="checkpoints that are kept beside savepoints, which stay until you remove them",
+    )
+    retry_ms: int = setting(
+        100,
+        low=1,
+        high=_HOUR_MS,
+        why="until a commit that failed is tried again; doubles with each failure, up to the "
+        "interval",
+    )
+    tries_max: int = setting(
+        10,
+        low=1,
+        high=10_000,
+        why="tries of a commit before the job fails",
+    )
+
+    def __post_init__(self) -> None:
+        check_section("checkpoints", self)
