@@ -1,4 +1,4 @@
-"""One memory budget per worker for the state of all of its operators."""
+"""One budget per worker for the state of all of its operators: memory, then room on the disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ class StateBudget:
 
     Args:
         limit_bytes: the setting `runtime.state_bytes`.
+        disk_bytes_max: what state that can lie on the disk may take there, beyond the limit.
+        disk_folder: where; empty for the system's temporary directory.
     """
 
-    def __init__(self, limit_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, limit_bytes: int = 1 << 30, disk_bytes_max: int = 0, disk_folder: str = ""
+    ) -> None:
         self.limit_bytes = limit_bytes
+        self.disk_bytes_max, self.disk_folder = disk_bytes_max, disk_folder
         self._used: dict[str, int] = {}
+        self._on_disk: dict[str, int] = {}
         self._remedies: dict[str, str] = {}
 
     @property
@@ -56,16 +62,40 @@ class StateBudget:
             msg = (
                 f"operator {operator!r}: its state of {keys:,} keys takes"
                 f" {format_mib(self.used_by(operator))} and needs {format_mib(nbytes)}"
-                f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}:"
-                f" raise {SETTING}, run more workers,"
+                f" more{beside}, but a worker's state may take {format_mib(self.limit_bytes)}"
+                f"{self._beyond}: raise {SETTING}, run more workers,"
                 f" or {self._remedies.get(operator, 'keep fewer keys')}"
             )
             raise StateFullError(msg)
         self._used[operator] = self.used_by(operator) + nbytes
 
-    def give_back(self, operator: str, nbytes: int) -> None:
-        """Take memory back from an operator."""
-        self._used[operator] -= nbytes
+    def take_or_spill(self, operator: str, nbytes: int, keys: int) -> bool:
+        """Grant memory, or room on the disk if that is used up; raise as `take` if both are.
+
+        Returns:
+            whether it is on the disk.
+        """
+        spilled = sum(self._on_disk.values())
+        fits = self.used_bytes + nbytes <= self.limit_bytes
+        if fits or spilled + nbytes > self.disk_bytes_max:
+            self.take(operator, nbytes, keys)
+            return False
+        self._on_disk[operator] = self.spilled_by(operator) + nbytes
+        return True
+
+    def spilled_by(self, operator: str) -> int:
+        """Return the bytes on the disk of one operator's state."""
+        return self._on_disk.get(operator, 0)
+
+    def give_back(self, operator: str, nbytes: int, *, on_disk: bool = False) -> None:
+        """Take memory, or room on the disk, back from an operator."""
+        (self._on_disk if on_disk else self._used)[operator] -= nbytes
+
+    @property
+    def _beyond(self) -> str:
+        if not any(self._on_disk.values()):
+            return ""
+        return f" and {format_mib(self.disk_bytes_max)} on disk (runtime.spill_bytes_max)"
 
 
 def format_mib(nbytes: int) -> str:

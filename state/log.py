@@ -4,6 +4,8 @@ The mapping is as large as all chunks could ever become, but only pages that are
 memory (MAP_NORESERVE). So its address never changes: compiled loops take it as one array, in which
 a record has a number, and no chunk is ever moved. A freed chunk goes back to the kernel at once
 (MADV_DONTNEED), and its place to a free list.
+
+Chunks beyond the memory budget are pages of a file, at the same addresses (`page_file`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy.typing as npt
 
 from ..configs.errors import ResourceError, StateFullError, system_reason
 from .budget import SETTING, StateBudget, format_mib
+from .page_file import PageFile
 
 __all__ = ["CHUNK_BYTES_MAX", "CHUNK_BYTES_MIN", "Chunk", "ChunkLog"]
 
@@ -47,7 +50,7 @@ class ChunkLog:
     """The reserved memory of one operator's state on one worker.
 
     Args:
-        budget: the worker's; it is charged for every chunk.
+        budget: the worker's; it is charged for every chunk, or says that it must lie on the disk.
         operator: the operator's id.
 
     Attributes:
@@ -63,7 +66,8 @@ class ChunkLog:
     def __init__(self, budget: StateBudget, operator: str) -> None:
         self._budget = budget
         self._operator = operator
-        granules = _RESERVED_PER_BUDGET * (budget.limit_bytes // CHUNK_BYTES_MIN + 1)
+        bytes_max = budget.limit_bytes + budget.disk_bytes_max
+        granules = _RESERVED_PER_BUDGET * (bytes_max // CHUNK_BYTES_MIN + 1)
         self._reserved_bytes = granules * CHUNK_BYTES_MIN
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         try:
@@ -78,6 +82,9 @@ class ChunkLog:
         self.address: int = self.memory.ctypes.data
         self.segments: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
         self.dead: npt.NDArray[np.uint32] = np.zeros(granules, np.uint32)
+        self._pages = PageFile(operator, budget.disk_folder)
+        self._spilled: set[int] = set()  # the starts of chunks on disk
+        self._spilled_words: set[int] = set()  # the addresses of words on disk
         self._end = 0
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self.nbytes = 0
@@ -89,15 +96,18 @@ class ChunkLog:
             StateFullError: the budget is used up; `keys` is for the message.
         """
         size = max(CHUNK_BYTES_MIN, -(-nbytes // CHUNK_BYTES_MIN) * CHUNK_BYTES_MIN)
-        self._budget.take(self._operator, size, keys)
+        on_disk = self._budget.take_or_spill(self._operator, size, keys)
         chunk = self._place(size)
         if chunk is None:
-            self._budget.give_back(self._operator, size)
+            self._budget.give_back(self._operator, size, on_disk=on_disk)
             msg = (
                 f"operator {self._operator!r}: no place for a value of {format_mib(size)} in what"
                 f" is left of its memory; raise {SETTING}"
             )
             raise StateFullError(msg)
+        if on_disk:
+            self._pages.back(self.address + chunk.start, chunk.start, size)
+            self._spilled.add(chunk.start)
         self.nbytes += size
         granules = slice(chunk.start // CHUNK_BYTES_MIN, chunk.stop // CHUNK_BYTES_MIN)
         self.segments[granules] = segment
@@ -105,19 +115,33 @@ class ChunkLog:
         return chunk
 
     def free(self, chunk: Chunk) -> None:
-        """Give a chunk's memory back to the kernel."""
-        self._mapping.madvise(mmap.MADV_DONTNEED, chunk.start, chunk.size)
+        """Give a chunk's memory, or its room on the disk, back to the kernel."""
+        on_disk = chunk.start in self._spilled
+        if on_disk:
+            self._spilled.remove(chunk.start)
+            self._pages.give_back(self.address + chunk.start, chunk.start, chunk.size)
+        else:
+            self._mapping.madvise(mmap.MADV_DONTNEED, chunk.start, chunk.size)
         self._free[chunk.size].append(chunk.start)
         self.nbytes -= chunk.size
-        self._budget.give_back(self._operator, chunk.size)
+        self._budget.give_back(self._operator, chunk.size, on_disk=on_disk)
 
-    def charge(self, nbytes: int, keys: int) -> None:
-        """Charge the budget for memory beside the mapping, such as an index; raise as `take`."""
-        self._budget.take(self._operator, nbytes, keys)
+    def words(self, count: int, keys: int) -> npt.NDArray[np.uint64]:
+        """Return zeroed memory beside the mapping, for an index: uint64 (count,); raise as `take`.
 
-    def discharge(self, nbytes: int) -> None:
-        """Undo `charge`."""
-        self._budget.give_back(self._operator, nbytes)
+        `give_back_words` gives it back.
+        """
+        if not self._budget.take_or_spill(self._operator, 8 * count, keys):
+            return np.zeros(count, np.uint64)
+        words = self._pages.words(count)
+        self._spilled_words.add(words.ctypes.data)
+        return words
+
+    def give_back_words(self, words: npt.NDArray[np.uint64]) -> None:
+        """Take back what `words` returned, which nobody uses any more."""
+        on_disk = words.ctypes.data in self._spilled_words
+        self._spilled_words.discard(words.ctypes.data)
+        self._budget.give_back(self._operator, words.nbytes, on_disk=on_disk)
 
     def _place(self, size: int) -> Chunk | None:
         """Return a free place: of this size, else at the end, else the begin of a larger one."""

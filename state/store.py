@@ -259,7 +259,7 @@ class KeyedStore:
             )
         else:
             self._free(lambda _: True)
-            self._log.discharge(self._buckets.nbytes)
+            self._log.give_back_words(self._buckets)
         self._start_empty()
 
     # -- values of variable size --------------------------------------------------------------
@@ -371,7 +371,7 @@ class KeyedStore:
                     self._log.free(extent.chunk)
                 for _, chunk in cleared.heap:
                     self._log.free(chunk)
-                self._log.discharge(cleared.buckets.nbytes)
+                self._log.give_back_words(cleared.buckets)
             else:
                 kept.append(cleared)
         self._cleared = kept
@@ -456,13 +456,12 @@ class KeyedStore:
 
     def _grow_index(self, count: int) -> None:
         """Replace the table by one of `count` buckets."""
-        self._log.charge(8 * count, len(self))
-        old, self._buckets = self._buckets, np.zeros(count, np.uint64)
+        old, self._buckets = self._buckets, self._log.words(count, len(self))
         seen, node_bits = max(1, int(self._ranks.max()) + 1), int(self._place[index.NODE_BITS])
         self._at[index.SPREAD] = (count << 32) // (seen << (32 - node_bits))
         self._at[index.LIMIT] = count * 5 // 8
         index.rehash(self._place, self._at, old, self._buckets, self._ranks)
-        self._log.discharge(old.nbytes)
+        self._log.give_back_words(old)
 
     # -- cutting ------------------------------------------------------------------------------
 
@@ -488,7 +487,7 @@ class KeyedStore:
 
     def _restore(self, cleared: Cleared) -> None:
         self._free(lambda _: True)
-        self._log.discharge(self._buckets.nbytes)
+        self._log.give_back_words(self._buckets)
         self._buckets, self._ranks = cleared.buckets, cleared.ranks
         self._chunks.take_back(cleared.extents)
         self.heap.chunks = cleared.heap

@@ -78,18 +78,19 @@ class RuntimeSettings:
         GIB,
         low=MIB,
         high=1024 * GIB,
-        why="memory per worker for the state of windows, joins and keyed processes; beyond it the "
-        "job fails",
+        why="memory per worker for the state of windows, joins and keyed processes; what keeps "
+        "records by key spills beyond it, other operators fail the job",
     )
     spill_bytes_max: int = setting(
         4 * GIB,
         low=0,
         high=1024 * GIB,
-        why="disk space per operator instance for waiting rows; beyond it the job fails",
+        why="disk space per operator instance for waiting rows, and per worker for state; beyond "
+        "it the job fails",
     )
     spill_directory: str = setting(
         "",
-        why="directory for spilled rows; empty means the system's temporary directory",
+        why="directory for spilled rows and state; empty means the system's temporary directory",
     )
     collect_bytes_max: int = setting(
         512 * MIB,

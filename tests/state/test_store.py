@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import os
+import resource
+import signal
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from whale_ray.configs.errors import InputError, StateFullError
+from whale_ray.configs.errors import InputError, ResourceError, StateFullError
 from whale_ray.state.budget import StateBudget
 from whale_ray.state.keys import hash_keys, virtual_node_of
 from whale_ray.state.records import RecordField, RecordLayout
@@ -85,9 +88,11 @@ notes = st.one_of(st.none(), st.binary(max_size=20), st.just(b"x" * 3000))
 class StoreMachine(RuleBasedStateMachine):
     """Every operation on the store and on a dict; a snapshot is a copy of the dict."""
 
+    memory_bytes, disk_bytes = 1 << 30, 0
+
     @initialize()
     def begin(self) -> None:
-        self.budget = StateBudget(1 << 30)
+        self.budget = StateBudget(self.memory_bytes, self.disk_bytes)
         self.store = KeyedStore(LAYOUT, self.budget, "op", virtual_nodes=NODES)
         self.model: dict[Any, tuple[Any, ...]] = {}
         self.seals: dict[int, dict[Any, tuple[Any, ...]]] = {}
@@ -178,16 +183,72 @@ class StoreMachine(RuleBasedStateMachine):
     def it_is_what_the_dict_is(self) -> None:
         assert contents(self.store) == self.model
         assert len(self.store) == len(self.model)
-        assert self.store.nbytes == self.budget.used_by("op")
+        in_memory = self.budget.used_by("op")
+        assert in_memory <= self.memory_bytes
+        assert self.store.nbytes == in_memory + self.budget.spilled_by("op")
 
 
 StoreMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestStore = StoreMachine.TestCase
 
 
+class SpillingStoreMachine(StoreMachine):
+    """The same, where only the first chunk has room in memory: all others are pages of a file."""
+
+    memory_bytes, disk_bytes = 64 << 10, 1 << 30
+
+
+SpillingStoreMachine.TestCase.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None
+)
+TestSpillingStore = SpillingStoreMachine.TestCase
+
+
 def integers_store(limit_bytes: int = 1 << 30) -> KeyedStore:
     layout = RecordLayout(Schema.of(k="int64"), (RecordField("n", np.dtype(np.int64)),))
     return KeyedStore(layout, StateBudget(limit_bytes), "counts")
+
+
+def on_disk() -> int:
+    """Return the bytes of this process' nameless files."""
+    return sum(
+        os.stat(f"/proc/self/fd/{fd}").st_blocks * 512
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}")
+        and "(deleted)" in os.readlink(f"/proc/self/fd/{fd}")
+    )
+
+
+def test_state_beyond_its_memory_lies_on_disk_and_leaves_it_when_it_is_deleted() -> None:
+    before = on_disk()
+    budget = StateBudget(1 << 20, 1 << 30)
+    layout = RecordLayout(Schema.of(k="int64"), (RecordField("n", np.dtype(np.int64)),))
+    store = KeyedStore(layout, budget, "counts")
+    keys = np.arange(200_000)
+    for part in np.split(keys, 20):
+        store.records["n"][insert(store, part)] = part
+    assert budget.used_by("counts") <= 1 << 20
+    assert on_disk() - before > 5 << 20
+    slots = insert(store, keys[::-1])
+    assert (store.records["n"][slots] == keys[::-1]).all()
+    store.clear()
+    assert budget.spilled_by("counts") == 0
+    assert on_disk() == before
+
+
+def test_a_full_disk_is_one_clear_line() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    store = KeyedStore(
+        RecordLayout(Schema.of(k="int64"), ()), StateBudget(1 << 20, 1 << 30), "counts"
+    )
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, limits[1]))
+    try:
+        with pytest.raises(ResourceError, match=r"'counts' cannot spill .*runtime.spill_directory"):
+            insert(store, np.arange(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def insert(store: KeyedStore, keys: np.ndarray[Any, Any]) -> Any:

@@ -63,7 +63,7 @@ class InstanceMetrics:
             watermark, elsewhere behind the operator's after their producer had been idle.
         latency: for sinks, from the source's read of a slice's oldest row to its arrival here.
         buffered_rows: rows that wait for event time, or for the types of their columns.
-        spilled_bytes: bytes of them on disk.
+        spilled_bytes: bytes of them, and of state, on disk.
         waits_for_table: whether it takes no row yet, since a table of its stage is not complete.
     """
 

@@ -280,8 +280,10 @@ def _state_tables(plan: PhysicalPlan, settings: Settings) -> tuple[Table, ...]:
         )
         for node in stateful
     )
-    budget = format_bytes(settings.runtime.state_bytes)
-    title = f"State: up to {budget} in each worker (runtime.state_bytes)"
+    runtime = settings.runtime
+    title = f"State: up to {format_bytes(runtime.state_bytes)} in each worker (runtime.state_bytes)"
+    if runtime.spill_bytes_max:
+        title += f", then {format_bytes(runtime.spill_bytes_max)} on disk (runtime.spill_bytes_max)"
     return (Table(title, ("operator", "level", "keeps", "moves"), rows),)
 
 

@@ -178,9 +178,10 @@ class ProcessNode(Node):
     def update_metrics(self) -> None:
         """Count the rows that wait, and read the gauges of the buffer."""
         self.metrics.buffered_rows = self._output.waiting_rows
+        self.metrics.spilled_bytes = self.context.state_budget.spilled_by(self.context.operator_id)
         if self._buffer is not None:
             self.metrics.buffered_rows += self._buffer.buffered_rows
-            self.metrics.spilled_bytes = self._buffer.spilled_bytes
+            self.metrics.spilled_bytes += self._buffer.spilled_bytes
 
     def close(self) -> None:
         """Free the buffer."""

@@ -65,7 +65,10 @@ class TaskBuilder:
         self._attempt = attempt
         self._clock = clock
         self._out_rings = out_rings
-        self._state_budget = StateBudget(assignment.settings.runtime.state_bytes)
+        runtime = assignment.settings.runtime
+        self._state_budget = StateBudget(
+            runtime.state_bytes, runtime.spill_bytes_max, runtime.spill_directory
+        )
         self._tables: dict[str, BroadcastTable] = {}
         self._of_tables = sources_of_side_inputs(assignment.plan.logical)
 

@@ -221,7 +221,7 @@ def test_explain_shows_window_aggregates_and_state() -> None:
     shown = str(counted(2).explain())
     assert "hopping window of 10 seconds every 5 seconds, by slices" in shown
     assert "count(*) AS bids, max(price) AS highest" in shown
-    assert "State: up to 1 GiB in each worker (runtime.state_bytes)" in shown
+    assert "State: up to 1 GiB in each worker (runtime.state_bytes), then 4 GiB on disk" in shown
     assert re.search(
         r"agg-1 +declared +count\(\*\) AS bids, max\(price\) AS highest +by virtual node\n", shown
     )
@@ -352,6 +352,9 @@ def test_changed_rows_come_at_most_every_trigger() -> None:
     assert found == [(1, 2), (1, 4), (2, 1), (1, 5)]
 
 
+NO_ROOM = {"runtime.state_bytes": 1 << 20, "runtime.spill_bytes_max": 0}
+
+
 @pytest.mark.parametrize("aggregate", [F.count(), F.count_distinct("n")], ids=str)
 def test_state_beyond_its_budget_names_operator_and_setting(aggregate: Any) -> None:
     topology = whale.Topology("full")
@@ -363,7 +366,22 @@ def test_state_beyond_its_budget_names_operator_and_setting(aggregate: Any) -> N
     )
     said = "'counts'.*runtime.state_bytes.* or group within windows"
     with pytest.raises(whale.errors.StateFullError, match=said):
-        whale.run(topology, settings={"runtime.state_bytes": 1 << 20})
+        whale.run(topology, settings=NO_ROOM)
+
+
+def test_state_beyond_its_memory_spills_and_is_right() -> None:
+    topology = whale.Topology("spilling")
+    numbers = np.random.default_rng(3).permutation(np.repeat(np.arange(100_000), 3))
+    stream = topology.source(whale.sources.arrow(pa.table({"n": numbers})), id="rows")
+    stream.group_by("n").agg(F.count().alias("times"), id="counts", output_mode="append").sink(
+        whale.sinks.collect(), id="out"
+    )
+    with pytest.raises(whale.errors.StateFullError):
+        whale.run(topology, settings=NO_ROOM)
+    job = whale.run(topology, settings={"runtime.state_bytes": 1 << 20})
+    out = job.results("out").to_arrow()
+    assert sorted(out["n"].to_pylist()) == list(range(100_000))
+    assert set(out["times"].to_pylist()) == {3}
 
 
 @pytest.mark.parametrize(
@@ -383,7 +401,7 @@ def test_state_beyond_its_budget_says_how_an_operator_can_keep_less(
     counts = stream.group_by(window, "n").agg(F.count(), id="counts")
     counts.sink(whale.sinks.collect(), id="out")
     with pytest.raises(whale.errors.StateFullError) as raised:
-        whale.run(topology, settings={"runtime.state_bytes": 1 << 20})
+        whale.run(topology, settings=NO_ROOM)
     assert str(raised.value).startswith("operator 'counts': its state of ")
     assert str(raised.value).endswith(f"run more workers, or {remedy}")
 

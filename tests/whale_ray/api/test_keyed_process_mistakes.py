@@ -205,8 +205,9 @@ def test_null_keys_are_refused() -> None:
 
 def test_full_memory_is_told_with_operator_keys_and_setting() -> None:
     rows = [(f"bidder {n}", 1, n) for n in range(20_000)]
+    settings = {"runtime.state_bytes": 1 << 20, "runtime.spill_bytes_max": 0}
     with pytest.raises(whale.errors.StateFullError) as caught:
-        run_with(Counted, rows, settings={"runtime.state_bytes": 1 << 20})
+        run_with(Counted, rows, settings=settings)
     assert str(caught.value).startswith("operator 'streaks': its state of ")
     remedy = "raise runtime.state_bytes, run more workers, or let keys go (ttl=, clear())"
     assert str(caught.value).endswith(remedy)

@@ -331,6 +331,6 @@ def test_values_of_all_types_come_back() -> None:
 
 def test_explain_shows_what_is_kept_and_the_memory_for_it() -> None:
     text = str(streak_topology([("a", 1, 0)], 1).explain())
-    assert "State: up to 1 GiB in each worker (runtime.state_bytes)" in text
+    assert "State: up to 1 GiB in each worker (runtime.state_bytes), then 4 GiB on disk" in text
     assert "declared  bids: count, spent: sum of float64, least: min of float64" in text
     assert "quiet: timer (event time)" in text

@@ -368,7 +368,7 @@ def test_explain_shows_the_table_and_where_it_is() -> None:
     assert "named-table → named (table) all" in text
     assert "moves → named (changes) all" in text
     assert "named rows the table not at all: each worker has all of it" in text
-    assert "State: up to 1 GiB in each worker (runtime.state_bytes)" in text
+    assert "State: up to 1 GiB in each worker (runtime.state_bytes), then 4 GiB on disk" in text
 
 
 def test_a_table_beyond_the_memory_for_state_fails_the_job_in_a_line() -> None:
@@ -378,7 +378,7 @@ def test_a_table_beyond_the_memory_for_state_fails_the_job_in_a_line() -> None:
     stream.join_table(ids, on={"k": "id"}, id="named").sink(whale.sinks.collect(), id="out")
     said = "operator 'named': its state of .* keys takes .* runtime.state_bytes, .* smaller table"
     with pytest.raises(whale.errors.StateFullError, match=said):
-        run(topology, settings={"runtime.state_bytes": 4 << 20})
+        run(topology, settings={"runtime.state_bytes": 4 << 20, "runtime.spill_bytes_max": 0})
 
 
 class Rig:

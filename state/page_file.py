@@ -1,0 +1,134 @@
+"""Memory whose pages lie in a nameless file: for state that exceeds its budget.
+
+The kernel keeps as many of these pages in memory as there is room for, writes them to the disk and
+reads them back. So state on disk is used like state in memory, and no code but this knows where it
+lies. Room on the disk is taken beforehand: a page for which the disk has no room when it is written
+would end the process (SIGBUS). The file has no name, so that nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..configs.errors import ResourceError, system_reason
+
+__all__ = ["PageFile"]
+
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # known to Python from 3.13 on
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
+
+
+class PageFile:
+    """A file that takes the place of parts of an anonymous mapping.
+
+    Args:
+        owner: the operator's id, for messages.
+        directory: where the file is made; empty for the system's temporary directory.
+    """
+
+    def __init__(self, owner: str, directory: str = "") -> None:
+        self._owner, self._directory = owner, directory
+        self._fd = -1
+
+    def back(self, address: int, offset: int, nbytes: int) -> None:
+        """Let the memory at an address be pages of the file, zeroed.
+
+        Args:
+            address: of memory that was mapped, on a page's start.
+            offset: where it lies in the file, on a page's start; nothing else does.
+            nbytes: whole pages.
+
+        Raises:
+            ResourceError: there is no room on the disk, or the file cannot be made.
+        """
+        try:
+            if self._fd < 0:
+                self._fd = _nameless(self._directory)
+            os.posix_fallocate(self._fd, offset, nbytes)
+            _map(address, nbytes, mmap.MAP_SHARED | _MAP_FIXED, self._fd, offset)
+        except OSError as error:
+            raise self._error(error) from None
+
+    def give_back(self, address: int, offset: int, nbytes: int) -> None:
+        """Let the memory be anonymous again, zeroed, and free the room on the disk."""
+        anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        try:
+            _map(address, nbytes, anonymous | _MAP_FIXED, -1, 0)
+        except OSError as error:
+            raise self._error(error) from None
+        _libc().fallocate(self._fd, _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE, offset, nbytes)
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return zeroed memory in a file of its own, freed with the array; raise as `back`.
+
+        Returns:
+            uint64 (count,).
+        """
+        nbytes = -(-8 * count // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            fd = _nameless(self._directory)
+            try:
+                os.posix_fallocate(fd, 0, nbytes)
+                return np.frombuffer(mmap.mmap(fd, nbytes), np.uint64, count)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise self._error(error) from None
+
+    def close(self) -> None:
+        """Free the file once nothing is mapped any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        """Free the file: a store is dropped, not closed."""
+        self.close()
+
+    def _error(self, error: OSError) -> ResourceError:
+        folder = self._directory or tempfile.gettempdir()
+        return ResourceError(
+            f"operator {self._owner!r} cannot spill its state to {folder}: {system_reason(error)};"
+            " make room or correct that, or name another folder in runtime.spill_directory"
+        )
+
+
+def _nameless(directory: str) -> int:
+    file = tempfile.TemporaryFile(dir=directory or None)  # noqa: SIM115  # only its descriptor
+    try:
+        return os.dup(file.fileno())
+    finally:
+        file.close()
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    )
+    libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+    return libc
+
+
+def _map(address: int, nbytes: int, flags: int, fd: int, offset: int) -> None:
+    """Map memory at an address that is mapped already; Python's mmap cannot."""
+    if _libc().mmap(address, nbytes, _READ_WRITE, flags, fd, offset) != address:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
