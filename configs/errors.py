@@ -8,6 +8,7 @@
     │   ├── TopologyError          a mistake found while building or planning a topology
     │   ├── ExpressionError        a column expression that does not fit its batch
     │   └── InputError             a missing file or column, an unsupported type
+    │       └── DamagedCheckpointError  a file of a checkpoint is missing, cut short or damaged
     ├── JobError                   the job ended without a result; the command line exits with 1
     │   ├── UserFunctionError      a user's own function raised
     │   ├── BadRowError            a row that cannot be used, and the policy is to fail
@@ -16,7 +17,8 @@
     │   ├── JobCancelledError      the user stopped it; the command line exits with 130
     │   ├── AttemptLostError       a worker is no longer in the attempt of a request; internal
     │   │   └── NotInAttemptError  its process was never in that attempt; internal
-    │   ├── OutputError            the result could not be written or published
+    │   ├── OutputError            the result, or a checkpoint, could not be written or published
+    │   │   └── ClaimLostError     another job has taken over the folder of checkpoints
     │   ├── SparkFailedError       Spark failed in preparing or comparing an application's rows
     │   ├── TransportError         a user's transport raised, or delivered wrong bytes
     │   │   └── TransportGoneError its other side has ended; internal
@@ -73,6 +75,10 @@ class ExpressionError(UsageError):
 
 class InputError(UsageError):
     """An input is missing, lacks a column or has a type that whale-ray does not support."""
+
+
+class DamagedCheckpointError(InputError):
+    """A file of a checkpoint is missing, cut short or damaged."""
 
 
 class JobError(WhaleError):
@@ -150,7 +156,11 @@ class NotInAttemptError(AttemptLostError):
 
 
 class OutputError(JobError):
-    """The result could not be written or published."""
+    """The result, or a checkpoint, could not be written or published."""
+
+
+class ClaimLostError(OutputError):
+    """Another job has taken over the folder of checkpoints: this one may not commit any more."""
 
 
 class SparkFailedError(JobError):

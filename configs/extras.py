@@ -38,6 +38,7 @@ EXTRAS: Final[Mapping[str, Extra]] = MappingProxyType(
             "Ray's dashboard and metrics, and `ray job submit`",
         ),
         "pandas": Extra(("pandas",), "results as pandas frames"),
+        "s3": Extra(("fsspec", "s3fs"), "checkpoints in S3, and at other URLs that fsspec knows"),
         "plots": Extra(("matplotlib",), "what --plots and `whale-ray simulate` draw"),
         "bench": Extra(("zmq",), "ZeroMQ, which `whale-ray bench transport` compares with"),
     }

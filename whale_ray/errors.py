@@ -3,7 +3,9 @@
 from .configs.errors import (
     AttemptLostError,
     BadRowError,
+    ClaimLostError,
     CorruptedMessageError,
+    DamagedCheckpointError,
     ExpressionError,
     ForeignMessageError,
     HeldViewsError,
@@ -31,7 +33,9 @@ from .configs.errors import (
 __all__ = [
     "AttemptLostError",
     "BadRowError",
+    "ClaimLostError",
     "CorruptedMessageError",
+    "DamagedCheckpointError",
     "ExpressionError",
     "ForeignMessageError",
     "HeldViewsError",

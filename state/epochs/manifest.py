@@ -6,13 +6,25 @@ written. What no kept manifest names may be removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ChunkFile", "Lineage", "Manifest", "OperatorPart"]
+from ...configs.errors import DamagedCheckpointError
+from .sealed_json import seal, unseal
+
+__all__ = [
+    "ChunkFile",
+    "Lineage",
+    "Manifest",
+    "OperatorPart",
+    "chunk_files",
+    "decode_manifest",
+    "encode_manifest",
+]
 
 MANIFEST_VERSION = 1
+_KIND = "manifest"
 
 
 @dataclass(frozen=True)
@@ -101,3 +113,69 @@ class Manifest:
     savepoint: bool = False
     stopped: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def chunk_files(manifest: Manifest) -> frozenset[str]:
+    """Return the names of all files that an epoch consists of."""
+    return frozenset(
+        file.name
+        for part in manifest.parts
+        for file in (*part.chunks, *([part.values] if part.values else ()))
+    )
+
+
+def encode_manifest(manifest: Manifest, kept: Collection[str] = ()) -> bytes:
+    """Return a manifest's file.
+
+    Args:
+        manifest: what it says.
+        kept: the names of the manifests that are in the store beside it, which a listing of the
+            store that is out of date may lack.
+
+    Raises:
+        ValueError, TypeError: a position, what a sink staged, or what identifies an operator is
+            not of JSON.
+    """
+    return seal(_KIND, MANIFEST_VERSION, {"manifest": manifest, "kept": sorted(kept)})
+
+
+def decode_manifest(data: bytes, name: str) -> tuple[Manifest, frozenset[str]]:
+    """Return a manifest and the names of those that were in the store beside it.
+
+    Args:
+        data: the whole file.
+        name: of the file, for messages.
+
+    Raises:
+        DamagedCheckpointError: it was cut short, or is damaged.
+        InputError: it is something else, or of a newer version.
+    """
+    content = unseal(_KIND, MANIFEST_VERSION, data, name)
+    try:
+        return _manifest(content["manifest"]), frozenset(content["kept"])
+    except (KeyError, TypeError) as error:
+        msg = f"{name} is damaged: it lacks what a manifest has ({error})"
+        raise DamagedCheckpointError(msg) from None
+
+
+def _manifest(values: dict[str, Any]) -> Manifest:
+    lineage = values["lineage"]
+    restored = tuple((str(job), int(epoch)) for job, epoch in lineage["restored"])
+    whole = {
+        "lineage": Lineage(lineage["job"], restored),
+        "parts": tuple(map(_part, values["parts"])),
+    }
+    return Manifest(**values | whole)
+
+
+def _part(values: dict[str, Any]) -> OperatorPart:
+    file = values["values"]
+    return OperatorPart(
+        **values
+        | {
+            "instances": tuple(values["instances"]),
+            "chunks": tuple(ChunkFile(**chunk) for chunk in values["chunks"]),
+            "values": None if file is None else ChunkFile(**file),
+            "staged": tuple(values["staged"]),
+        }
+    )

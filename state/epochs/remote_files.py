@@ -1,0 +1,142 @@
+"""The files of a checkpoint store at a URL that fsspec knows: such as S3, GCS or HDFS.
+
+A put of an object store is atomic: the object is there, whole, or is not. Nothing is renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...configs.errors import InputError, OutputError, ResourceError, WhaleError
+from ...configs.extras import require_extra
+
+__all__ = ["RemoteFiles"]
+
+_REFUSED = ("403", "accessdenied", "forbidden", "credential", "invalidaccesskeyid", "signature")
+_WITHOUT_FOLDERS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "r2", "b2"}
+"""Object stores: to make a folder there would do nothing, or create the bucket unasked."""
+_ABSENT = ("nosuchbucket", "bucket does not exist")
+
+
+class RemoteFiles:
+    """Files below a URL; fsspec and the package for its kind are loaded here."""
+
+    def __init__(self, url: str) -> None:
+        require_extra("s3", f"checkpoints at {url}", "name a local folder")
+        import fsspec
+
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        except ImportError as error:
+            msg = f"checkpoints at {url} need a package that is not installed: {error}"
+            raise ResourceError(msg) from None
+        except ValueError as error:
+            msg = (
+                f"the checkpoint folder {url!r} is not understood: {_reason(error)}; name a path, "
+            )
+            raise InputError(
+                msg + "or a URL that fsspec knows, such as s3://bucket/folder"
+            ) from None
+        self._url = url.rstrip("/")
+        self._root = str(self._root).rstrip("/")
+        kinds = self._files.protocol
+        kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+        self._has_folders = not kinds & _WITHOUT_FOLDERS
+
+    @property
+    def url(self) -> str:
+        """Return the folder's URL."""
+        return self._url
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file in one put."""
+        with self._writing(name):
+            self._make_folder(name)
+            self._files.pipe_file(self._path_of(name), bytes(data))
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one; where the store can, it decides between two at once."""
+        path = self._path_of(name)
+        with self._writing(name):
+            self._make_folder(name)
+            try:
+                self._files.pipe_file(path, bytes(data), mode="create")
+            except FileExistsError:
+                return False
+            except (TypeError, NotImplementedError):  # this kind of store has no such put
+                if self._files.exists(path):
+                    return False
+                self._files.pipe_file(path, bytes(data))
+        return True
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file's bytes; None if there is none."""
+        with self._reading(name):
+            try:
+                return bytes(self._files.cat_file(self._path_of(name)))
+            except FileNotFoundError:
+                return None
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all files in a folder, and in those below it, sorted."""
+        with self._reading(folder):
+            try:
+                found = self._files.find(self._path_of(folder))
+            except FileNotFoundError:
+                return []
+        # Some kinds of store answer with a leading slash, or without, whatever they were asked.
+        begin = len(self._root.lstrip("/")) + 1
+        return sorted(str(path).lstrip("/")[begin:] for path in found)
+
+    def remove(self, name: str) -> None:
+        """Remove a file; does nothing if there is none."""
+        with self._writing(name):
+            try:
+                self._files.rm_file(self._path_of(name))
+            except FileNotFoundError:
+                return
+
+    def _make_folder(self, name: str) -> None:
+        """Create the folder of a file, where the kind of store has folders."""
+        if self._has_folders:
+            self._files.makedirs(self._path_of(name).rpartition("/")[0], exist_ok=True)
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except WhaleError:
+            raise
+        except Exception as error:
+            what = f"the checkpoint folder {self._url!r} cannot be written to"
+            msg = f"{what}: {_reason(error)} ({name}); {_remedy(error)}"
+            raise OutputError(msg) from error
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except WhaleError:
+            raise
+        except Exception as error:
+            what = f"the checkpoint folder {self._url!r} cannot be read"
+            msg = f"{what}: {_reason(error)} ({name}); {_remedy(error)}"
+            raise InputError(msg) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of what a library says, and the kind of error if it says nothing."""
+    return str(error).partition("\n")[0].strip().rstrip(".") or type(error).__name__
+
+
+def _remedy(error: BaseException) -> str:
+    said = f"{type(error).__name__} {error} {error.__cause__}".lower()
+    if isinstance(error, PermissionError) or any(word in said for word in _REFUSED):
+        return "check the credentials, and what they permit there"
+    if isinstance(error, FileNotFoundError) or any(word in said for word in _ABSENT):
+        return "create the bucket, or name another"
+    return "check the URL, and whether the store can be reached from here"

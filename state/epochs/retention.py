@@ -1,0 +1,71 @@
+"""Which files of a checkpoint store nobody needs any more. Pure.
+
+A file goes only if it is known that nothing lists it, never because something is not seen:
+
+- Manifests are known by name from two sources, since the listing of an object store may be out of
+  date: the listing, and the newest manifest, which names those beside it.
+- Chunk files of a job that are younger than its newest manifest belong to the epoch under way,
+  or to an epoch whose manifest is not seen. Those of an earlier job go only once the present one
+  has a manifest of its own, behind which nobody goes back unasked.
+- A chunk file that an epoch does not list is not listed by any later epoch of its job: what an
+  operator gave up, it does not take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from .manifest import Manifest, chunk_files
+from .store_names import ChunkName, manifest_names
+
+__all__ = ["kept_manifests", "removable_chunks"]
+
+
+def kept_manifests(
+    manifests: Mapping[str, Manifest],
+    durable: Collection[str],
+    keep: int,
+    needed: Collection[str] = (),
+) -> frozenset[str]:
+    """Return which manifests stay.
+
+    Args:
+        manifests: all that are in the store, by name.
+        durable: of these, those of which it is known; others are of epochs that were forgotten,
+            and stay while they are newer than all of these.
+        keep: how many durable ones stay, savepoints not counted.
+        needed: those that a running job may go back to.
+    """
+    order = manifest_names(manifests)
+    savepoints = {str(name) for name in order if manifests[str(name)].savepoint}
+    known = [name for name in order if str(name) in durable]
+    counted = [str(name) for name in known if str(name) not in savepoints]
+    younger = (str(name) for name in order if not known or name > known[-1])
+    stay = {*map(str, known[-1:]), *savepoints, *counted[-keep:], *needed, *younger}
+    return frozenset(stay & manifests.keys())
+
+
+def removable_chunks(
+    chunks: Iterable[str], kept: Mapping[str, Manifest], job: str
+) -> frozenset[str]:
+    """Return which chunk files can go.
+
+    Args:
+        chunks: the names of all files in the folder of chunks.
+        kept: the manifests that stay, by name.
+        job: the id of the job that has the claim; no other writes into the folder.
+    """
+    listed: frozenset[str] = frozenset().union(*map(chunk_files, kept.values()))
+    newest: dict[str, int] = {}
+    for manifest in kept.values():
+        writer = manifest.lineage.job
+        newest[writer] = max(manifest.epoch, newest.get(writer, 0))
+    removable = set()
+    for name in chunks:
+        found = ChunkName.of(name)
+        if found is None or name in listed:
+            continue
+        is_of_earlier_job = found.job != job and job in newest
+        if is_of_earlier_job or found.epoch <= newest.get(found.job, 0):
+            removable.add(name)
+    return frozenset(removable)

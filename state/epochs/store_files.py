@@ -1,0 +1,70 @@
+"""The files of a checkpoint store: what it asks of a folder, wherever that is."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from .local_files import LocalFiles
+from .remote_files import RemoteFiles
+
+__all__ = ["StoreFiles", "files_at"]
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+
+
+class StoreFiles(Protocol):
+    """Whole files below one folder, by their names with `/` between parts.
+
+    What fails for want of room, rights or a network raises OutputError if it was to write, and
+    InputError if it was to read; the message names the folder and the remedy.
+    """
+
+    @property
+    def url(self) -> str:
+        """Return the folder's path, or URL."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, durably; one that has the name is replaced.
+
+        It appears whole or not at all, if the file system can do that.
+        """
+        ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one; return whether it was written.
+
+        Of those who try at the same time one succeeds, if the file system can do that.
+        """
+        ...
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file's bytes; None if there is none."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of all files in a folder, and in those below it, sorted.
+
+        An object store may lack what was written a moment ago, and still have what was removed.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file; does nothing if there is none."""
+        ...
+
+
+def files_at(url: str) -> StoreFiles:
+    """Return the files of a folder: a path, `file://…`, or any URL that fsspec knows.
+
+    Raises:
+        ResourceError: fsspec, or what it takes for this kind of URL, is not installed.
+        InputError: the URL is not understood.
+    """
+    found = _SCHEME.match(url)
+    if found is None:
+        return LocalFiles(url)
+    if url.startswith("file://"):
+        return LocalFiles(url.removeprefix("file://"))
+    return RemoteFiles(url)
