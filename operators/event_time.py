@@ -15,6 +15,7 @@ than `max_ahead_ms` ahead of the clock counts as a bad row, and moves nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -178,6 +179,17 @@ class EventTimeAssigner:
     def reads_clock(self) -> bool:
         """Whether it needs the present time."""
         return self._max_ahead_ns is not None
+
+    def kept(self) -> dict[str, int]:
+        """Return what a snapshot keeps of it."""
+        return {"latest_ns": self._latest_ns, "late_rows": self.late_rows, "rows": self._rows}
+
+    def take_kept(self, kept: Sequence[Mapping[str, int]]) -> None:
+        """Go on from what instances kept: from the one that has come least far in event time."""
+        self._latest_ns = min(one["latest_ns"] for one in kept)
+        self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
+        self.late_rows = sum(one["late_rows"] for one in kept)
+        self._rows = sum(one["rows"] for one in kept)
 
     def assign(self, batch: Batch, now_ns: int = 0) -> tuple[Batch, dict[str, int]]:
         """Return the batch with event times, and the number of dropped rows by reason.

@@ -158,6 +158,28 @@ class LearntSchema:
         assert self.known is not None
         return batch_of_rows(rows, self.known, learnt=not self._is_declared)
 
+    def kept(self) -> Mapping[str, Any]:
+        """Return what a snapshot keeps beside the rows that wait: picklable, a copy."""
+        return {"known": self.known, "presumed": dict(self._presumed), "inputs": self.inputs}
+
+    def take_kept(
+        self, kept: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Go on from what instances have `kept`: the columns that the first of them knew.
+
+        Args:
+            kept: of instances, in order of precedence.
+            rows: those that wait, which are looked at again if no instance knew the columns.
+        """
+        if self.known is not None:
+            return
+        for one in kept:
+            if one["known"] is not None:
+                self.known, self._presumed = one["known"], dict(one["presumed"])
+                return
+            self.inputs = self.inputs or one["inputs"]
+        self.look(rows)
+
     def _take_names(self, rows: Sequence[Mapping[str, Any]], first_row: int) -> int:
         """Take the names from the first row that has any; return the number of rows before it."""
         for skipped, row in enumerate(rows):

@@ -12,12 +12,13 @@ pickled, and stays whole.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..configs.errors import UsageError
 from ..state.watermarks import WATERMARK_NONE
 from .process import CoProcess, InstanceContext, Process, gives_rows
+from .snapshots import StateChunk
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,9 @@ __all__ = [
     "Epochs",
     "Sealing",
     "SealingByDump",
+    "kept_of",
     "state_of",
+    "take_back",
 ]
 
 Kept = TypeVar("Kept")
@@ -231,3 +234,25 @@ def state_of(
     if gives_rows(operator):
         return _RowsState(operator, context, renew, watermark_ns)
     return _OpaqueState(operator, context, renew, watermark_ns)
+
+
+def kept_of(
+    operator: Sealing | Operator, context: InstanceContext
+) -> tuple[Sequence[StateChunk], bytes | None]:
+    """Return the state of an operator's object for a snapshot: by virtual node, or as a whole.
+
+    Raises:
+        UsageError: an opaque operator keeps what cannot be pickled.
+    """
+    if isinstance(operator, Sealing) or gives_rows(operator):
+        return [StateChunk(batch) for batch in _dumped(operator, context)], None
+    from .pickled_attributes import pickled_attributes
+
+    return (), pickled_attributes(vars(operator), context)
+
+
+def take_back(operator: Operator, kept: bytes, context: InstanceContext) -> None:
+    """Give an opened object what `kept_of` returned of an opaque one."""
+    from .pickled_attributes import attributes_of
+
+    vars(operator).update(attributes_of(kept, context))

@@ -27,10 +27,13 @@ class StateChunk:
         rows: with the key columns inside, as `Process.dump` returns them; owned.
         identity: chunks of one operator object with the same identity hold the same rows, so that
             one that is in the store already is not written again; None: written in any case.
+        waits: (port, producer's number on it) of rows that have not reached the operator yet, since
+            they wait for event time; None for state.
     """
 
     rows: Batch
     identity: str | None = None
+    waits: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -69,6 +69,21 @@ class Transform(ABC):
         """Return the rows that were kept back, at the end of the input or when they are due."""
         return None
 
+    def learnt(self) -> Mapping[str, Any]:
+        """Return what it has learnt from its rows, and the rows kept back: picklable, a copy."""
+        return {}
+
+    def take_learnt(
+        self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Go on from what instances have returned from `learnt`, before the first row.
+
+        Args:
+            dealt: of those whose rows it takes over.
+            known: of all instances; the columns of one are those of all.
+        """
+        return
+
 
 class Learning(Transform):
     """A transform whose columns are declared, or learnt from the first rows and then fixed.
@@ -96,6 +111,17 @@ class Learning(Transform):
     def declared(self) -> Schema | None:
         """The output columns that the user declared, None if not."""
         return self._schema if self._declared else None
+
+    def learnt(self) -> Mapping[str, Any]:
+        """See `Transform.learnt`."""
+        return {"schema": self._schema}
+
+    def take_learnt(
+        self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """See `Transform.take_learnt`."""
+        found = (one["schema"] for one in (*dealt, *known))
+        self._schema = self._schema or next(filter(None, found), None)
 
     def _refuse(self, reason: object) -> NoReturn:
         """Raise UsageError for a wrong result of the function."""
@@ -162,6 +188,22 @@ class MakesRows(Learning):
     def waiting_rows(self) -> int:
         """The number of rows that wait for the types of their columns."""
         return len(self._waiting)
+
+    def learnt(self) -> Mapping[str, Any]:
+        """See `Transform.learnt`."""
+        inputs = [(None if times is None else times.copy(), at) for times, at in self._inputs]
+        waiting = [dict(row) for row in self._waiting]
+        return {"columns": self._learnt.kept(), "waiting": waiting, "inputs": inputs}
+
+    def take_learnt(
+        self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """See `Transform.take_learnt`."""
+        for one in dealt:
+            self._waiting += one["waiting"]
+            self._inputs += [(times, 0) for times, _ in one["inputs"]]
+        self._learnt.take_kept([one["columns"] for one in (*dealt, *known)], self._waiting)
+        self._schema = self._learnt.known
 
     def finish(self) -> Batch | None:
         """Return the waiting rows; raise UsageError if a column's type is still unknown."""

@@ -37,6 +37,9 @@ MERGE_RATIO = 2
 """A run is merged with newer ones if it is at most this many times their total size. Each copy of a
 row then makes its run larger by half at least, so rows are copied a logarithmic number of times."""
 
+WAITING_PIECE_BYTES = 16 << 20
+"""About how large the batches of a snapshot become."""
+
 SPILL_PIECE_BYTES = 1 << 20
 """Runs are spilled in pieces of about this size, which span little event time each."""
 
@@ -106,6 +109,29 @@ class EventTimeBuffer:
             self._merge_small(port)
         if self.buffered_bytes > self._memory_bytes:
             self._make_room()
+
+    def waiting(self) -> Iterator[tuple[int, int, Batch]]:
+        """Yield copies of the rows that wait, as (port, source, batch with times).
+
+        Added to another buffer in this order, they are released in the order in which they would
+        be here.
+        """
+        for port, runs in enumerate(self._runs):
+            pieces: list[Batch] = []
+            source, size = 0, 0
+            for run in sorted(runs, key=lambda run: run.place):
+                batch = run.batch
+                if batch is None:
+                    assert self._spill is not None and run.record is not None
+                    batch = self._spill.look(run.record)
+                alike = not pieces or (run.place[0] == source and batch.schema == pieces[0].schema)
+                if pieces and not (alike and size < WAITING_PIECE_BYTES):
+                    yield port, source, Batch.concat(pieces)
+                    pieces, size = [], 0
+                pieces.append(batch)
+                source, size = run.place[0], size + batch.nbytes
+            if pieces:
+                yield port, source, Batch.concat(pieces)
 
     def release(self, watermark_ns: int) -> Iterator[Released]:
         """Yield the rows with a time ≤ `watermark_ns` in order, about `memory_bytes` at a time.

@@ -94,19 +94,25 @@ class SpillFile:
         page.live += 1
         return record
 
-    def read(self, record: SpillRecord) -> Batch:
-        """Read a batch back, once."""
+    def look(self, record: SpillRecord) -> Batch:
+        """Return a copy of a batch, which stays here."""
         page = self._pages[record.page]
         buffer = np.empty(record.length, dtype=np.uint8)
         page.file.seek(record.offset)
         page.file.readinto(buffer.data)  # type: ignore[attr-defined]  # temporary files have it
         message = decode(buffer, self._schemas)
         assert isinstance(message, WorkerMessage)
+        return message.batch
+
+    def read(self, record: SpillRecord) -> Batch:
+        """Read a batch back, once."""
+        batch = self.look(record)
+        page = self._pages[record.page]
         page.live -= 1
         if page.live == 0:
             page.file.close()
             del self._pages[record.page]
-        return message.batch
+        return batch
 
     @property
     def size_bytes(self) -> int:

@@ -32,6 +32,13 @@ class WatermarkTracker(Generic[InputKey]):
         self._idle: set[InputKey] = set()
         self.current_ns = WATERMARK_NONE if self._watermarks else WATERMARK_END
 
+    def restore(self, watermark_ns: int) -> None:
+        """Go on where the minimum of all inputs had come to.
+
+        Until an input has come to it, it counts as behind: it may have been idle.
+        """
+        self.current_ns = max(self.current_ns, watermark_ns)
+
     def update(self, key: InputKey, watermark_ns: int) -> bool:
         """Set an input's watermark (int64 ns); return whether the minimum of all has advanced.
 

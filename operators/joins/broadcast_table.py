@@ -51,6 +51,7 @@ class BroadcastTable(SealingByDump):
 
     Attributes:
         loaded: whether all rows of the table have come.
+        changes: how often `change` was called, so that an unchanged table need not be saved again.
     """
 
     def __init__(self, join: TableJoin, context: InstanceContext) -> None:
@@ -66,6 +67,7 @@ class BroadcastTable(SealingByDump):
         self._results: dict[Schema, Schema] = {}
         self._watermark_ns = WATERMARK_NONE  # rows of the table have no event times
         self.loaded = False
+        self.changes = 0
 
     @property
     def keys(self) -> int:
@@ -104,6 +106,7 @@ class BroadcastTable(SealingByDump):
             UsageError: they lack columns of the table, or have them in other types.
             StateFullError: the worker's memory for state is used up.
         """
+        self.changes += 1
         deletes = self._deletes(rows)
         rows = self._fitting(rows, "the changes")
         known = ~self._null_keys(rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar, NoReturn
 
 from ..configs.errors import BadRowError, Interrupted, UsageError, UserFunctionError, WhaleError
@@ -15,6 +16,7 @@ from ..metrics.counters import InstanceMetrics, LatencyHistogram
 from ..operators.learnt_schema import WAITING_NS_MAX
 from ..operators.process import InstanceContext
 from ..operators.sinks.base import SinkWriter, Staged
+from ..operators.snapshots import OperatorSnapshot
 from ..operators.transforms import RowFailure, Transform
 from ..plan.explanation import number_ranges
 from ..plan.logical import MAIN
@@ -24,6 +26,7 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .capture import enter, leave, running
 from .flow import Downstream, WatermarkBoard
+from .predecessors import Predecessors, counts_of, take_counts
 
 
 class Node:
@@ -114,6 +117,40 @@ class Node:
 
     def update_metrics(self) -> None:
         """Bring gauges up to date before a snapshot."""
+
+    def snapshot(self, epoch: int) -> OperatorSnapshot:
+        """Return what it keeps at an epoch's marker; nothing that happens later changes it."""
+        self.update_metrics()
+        context = self.context
+        values = {
+            "ended": self.ended,
+            "cut_short": self.cut_short,
+            "columns": self._columns,
+            "counts": counts_of(self.metrics),
+        }
+        return OperatorSnapshot(
+            context.operator_id,
+            context.instances,
+            context.parallelism,
+            self.metrics.watermark_ns,
+            values=values,
+        )
+
+    def restore(self, before: Predecessors) -> None:
+        """Take over what objects of the operator kept; called once, before any row.
+
+        Raises:
+            UsageError: something of it cannot be divided among the instances that there are now.
+        """
+        self.ended = before.ended
+        self.metrics.watermark_ns = before.watermark_ns
+        self._columns = before.known("columns")
+        for one in before.dealt:
+            self.cut_short |= one.values["cut_short"]
+            take_counts(self.metrics, one.values["counts"])
+
+    def resume(self) -> None:
+        """Tell what follows how far it had come; called of a restored head when all is linked."""
 
     def close(self) -> None:
         """Give back what it holds; what was not published is dropped."""
@@ -207,6 +244,28 @@ class TransformNode(Node):
         self.metrics.watermark_ns = WATERMARK_END
         self._output.end()
 
+    def snapshot(self, epoch: int) -> OperatorSnapshot:
+        """See `Node.snapshot`: what it has learnt from its rows, and those that are kept back."""
+        kept = super().snapshot(epoch)
+        return replace(kept, values={**kept.values, "learnt": self._transform.learnt()})
+
+    def restore(self, before: Predecessors) -> None:
+        """See `Node.restore`."""
+        super().restore(before)
+        self._transform.take_learnt(
+            [one.values["learnt"] for one in before.dealt],
+            [one.values["learnt"] for one in before.all],
+        )
+        self.metrics.buffered_rows = waiting = self._transform.waiting_rows
+        self._note_waiting(waiting)
+
+    def resume(self) -> None:
+        """See `Node.resume`."""
+        if self.ended:
+            self._output.end()
+        elif self.metrics.watermark_ns > WATERMARK_NONE:
+            self.advance(self.metrics.watermark_ns)
+
     def pass_on_waiting(self) -> None:
         """See `Node.pass_on_waiting`; the watermark that waited with the rows follows them."""
         with self.guard():
@@ -230,15 +289,19 @@ class TransformNode(Node):
 
 
 class SinkNode(Node):
-    """A sink's writer; nothing follows it."""
+    """A sink's writer; nothing follows it.
+
+    `publishes_parts` says whether it makes rows visible by itself: in unbounded jobs without
+    checkpoints.
+    """
 
     def __init__(
-        self, context: InstanceContext, worker: int, writer: SinkWriter, bounded: bool
+        self, context: InstanceContext, worker: int, writer: SinkWriter, publishes_parts: bool
     ) -> None:
         super().__init__(context, worker)
         self.metrics.latency = LatencyHistogram()
         self._writer = writer
-        self._bounded = bounded
+        self._publishes_parts = publishes_parts
 
     def emit(self, batch: Batch) -> None:
         """Write the rows and count how long they took from their source."""
@@ -254,16 +317,22 @@ class SinkNode(Node):
         self.metrics.watermark_ns = watermark_ns
 
     def end(self) -> None:
-        """Publish the last part of an unbounded job; a bounded one waits for `stage`."""
+        """Publish the last part, if it publishes parts; else it waits for `stage`."""
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
-        if not self._bounded:
-            self.publish_part()
+        self.publish_part()
 
     def publish_part(self) -> None:
         """See `Node.publish_part`."""
+        if self._publishes_parts:
+            with self.guard():
+                self._writer.publish_part()
+
+    def snapshot(self, epoch: int) -> OperatorSnapshot:
+        """See `Node.snapshot`: the rows since the marker before, staged."""
         with self.guard():
-            self._writer.publish_part()
+            staged = self._writer.stage_epoch(epoch)
+        return replace(super().snapshot(epoch), staged=staged)
 
     def stage(self) -> Staged:
         """See `Node.stage`."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..configs.errors import UsageError
+from ..operators.groupings import Grouping
 from ..operators.process import CoProcess, InstanceContext, Process, call_method, common_time
+from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..plan.logical import MAIN
 from ..state.event_time_buffer import EventTimeBuffer, Released
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
@@ -14,14 +17,17 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.types import Schema
 from .flow import Downstream, FanOut
 from .nodes import Node
+from .predecessors import Predecessors
 from .process_output import make_output
+from .process_state import ProcessState, divided_rows
 
 
 class ProcessNode(Node):
     """A process or co-process at a stage's head: takes rows by port, in event-time order if asked.
 
     `outputs` is what follows each of its outputs. `buffer` is None where rows are handed over as
-    they arrive.
+    they arrive. `remake` makes another object of the process, `groupings` are those of its inputs,
+    and `checkpoints` says whether the job has any.
     """
 
     def __init__(
@@ -34,6 +40,10 @@ class ProcessNode(Node):
         ports: int,
         needs_times: bool,
         bounded: bool,
+        *,
+        remake: Callable[[], Process | CoProcess],
+        groupings: Sequence[Grouping],
+        checkpoints: bool = False,
     ) -> None:
         super().__init__(context, worker)
         self._process = process
@@ -48,8 +58,10 @@ class ProcessNode(Node):
         self._one_by_one = process.one_by_one and buffer is None
         base = Process if isinstance(process, Process) else CoProcess
         self.is_polled = type(process).deadline_ns is not base.deadline_ns
+        self._groupings = tuple(groupings)
         with self.guard():
             call_method(process.open, context)
+            self._state = ProcessState(process, context, remake, checkpoints=checkpoints)
 
     @property
     def columns(self) -> Mapping[int, Schema]:
@@ -182,6 +194,52 @@ class ProcessNode(Node):
         if self._buffer is not None:
             self.metrics.buffered_rows += self._buffer.buffered_rows
             self.metrics.spilled_bytes += self._buffer.spilled_bytes
+
+    def snapshot(self, epoch: int) -> OperatorSnapshot:
+        """See `Node.snapshot`: its state, and rows that wait before and behind it."""
+        kept = super().snapshot(epoch)
+        values = {
+            **kept.values,
+            "passed_on_ns": self._passed_on_ns,
+            "ports": [None if known is None else known.schema for known in self._empty],
+            "output": self._output.kept(),
+        }
+        if self.ended:
+            return replace(kept, values=values)
+        with self.guard():
+            chunks, whole = self._state.kept()
+        waiting = () if self._buffer is None else self._buffer.waiting()
+        rows = [StateChunk(batch, waits=(port, source)) for port, source, batch in waiting]
+        return replace(kept, chunks=(*chunks, *rows), values={**values, "object": whole})
+
+    def restore(self, before: Predecessors) -> None:
+        """See `Node.restore`."""
+        super().restore(before)
+        self._passed_on_ns = before.least("passed_on_ns")
+        for port, _ in enumerate(self._empty):
+            known = (one.values["ports"][port] for one in (*before.dealt, *before.all))
+            schema = next(filter(None, known), None)
+            self._empty[port] = None if schema is None else Batch.empty(schema)
+        self._output.know_inputs([known.schema for known in self._empty if known is not None])
+        self._output.take_kept(
+            [one.values["output"] for one in before.dealt],
+            [one.values["output"] for one in before.all],
+        )
+        self._note_waiting(self._output.waiting_rows)
+        if self.ended:
+            return
+        with self.guard():
+            self._state.restore(before)
+        if self._buffer is not None:
+            for port, source, batch in divided_rows(before, self.context, self._groupings):
+                self._buffer.add(port, source, batch)
+
+    def resume(self) -> None:
+        """See `Node.resume`."""
+        if self.ended:
+            self._downstream.end()
+        elif self._passed_on_ns > WATERMARK_NONE:
+            self._downstream.advance(self._passed_on_ns)
 
     def close(self) -> None:
         """Free the buffer."""

@@ -139,6 +139,25 @@ class ProcessOutput(Output):
             output._gather(final=True)
             output._deliver()
 
+    def kept(self) -> Mapping[str, Any]:
+        """Return what a snapshot keeps of each output, by its name; the main one's is empty."""
+        outputs = {"": self, **self._by_name}
+        return {
+            name: {"columns": one.columns, "gathered": one._rows.kept()}
+            for name, one in outputs.items()
+        }
+
+    def take_kept(
+        self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Go on from what outputs kept; see `RowGatherer.take_kept`."""
+        for name, one in {"": self, **self._by_name}.items():
+            mine = [kept[name]["gathered"] for kept in dealt if name in kept]
+            others = [kept[name] for kept in known if name in kept]
+            one._rows.take_kept(mine, [kept["gathered"] for kept in others])
+            columns = (kept["columns"] for kept in others)
+            one.columns = one.columns or next(filter(None, columns), None)
+
     def _gather(self, final: bool) -> None:
         batch = self._rows.take(final)
         if batch is not None:

@@ -71,6 +71,26 @@ class RowGatherer:
             batch = batch.with_times(np.array(times, dtype=np.int64))
         return batch
 
+    def kept(self) -> Mapping[str, Any]:
+        """Return what it has learnt, and copies of the rows that wait."""
+        rows = [dict(row) for row in self.rows]
+        return {"columns": self._learnt.kept(), "rows": rows, "times": list(self.times)}
+
+    def take_kept(
+        self, dealt: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Go on from what gatherers kept.
+
+        Args:
+            dealt: of those whose rows it takes over.
+            known: of all instances; the columns of one are those of all.
+        """
+        for one in dealt:
+            self.rows += one["rows"]
+            self.times += one["times"]
+        self._learnt.take_kept([one["columns"] for one in (*dealt, *known)], self.rows)
+        self._note_seen()
+
     def _has_learnt(self, final: bool) -> bool:
         """Learn from the rows that were not seen yet; return whether the schema is known."""
         if self._learnt.known is None:

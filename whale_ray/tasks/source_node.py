@@ -10,18 +10,35 @@ for others, or for room downstream, it is not asked and does not become idle.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
+from ..configs.errors import UsageError
 from ..operators.event_time import EventTimeAssigner
 from ..operators.process import InstanceContext
+from ..operators.snapshots import OperatorSnapshot
 from ..operators.sources.base import SourceReader
 from ..state.watermarks import WATERMARK_END, WATERMARK_IDLE, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream, WatermarkBoard
 from .nodes import Node
+from .predecessors import Predecessors, has_ended
 
 ALIGNMENT_POLL_NS = 1_000_000
 """How soon a source that waits for slower ones looks again; they do not ring for it."""
+
+
+class EndedReader(SourceReader):
+    """Stands for the input of a source that has ended, in a restored job: it is not read again."""
+
+    def read(self, max_rows: int) -> Batch | None:
+        """See `SourceReader.read`."""
+        return None
+
+    @property
+    def finished(self) -> bool:
+        """See `SourceReader.finished`."""
+        return True
 
 
 class SourceNode(Node):
@@ -102,6 +119,57 @@ class SourceNode(Node):
         """Count the late rows."""
         if self._assigner is not None:
             self.metrics.rows_late = self._assigner.late_rows
+
+    def snapshot(self, epoch: int) -> OperatorSnapshot:
+        """See `Node.snapshot`: its position, and how far event time has come."""
+        kept = super().snapshot(epoch)
+        with self.guard():
+            position = self._reader.position()
+        if position is None and not self.ended:
+            msg = (
+                f"source {self.context.operator_id!r} says no position, so its job can have no"
+                f" checkpoints: give {type(self._reader).__name__} position() and its source"
+                " open_at(), or run the job without checkpoints"
+            )
+            raise UsageError(msg)
+        dropped = dict(kept.values["counts"]["rows_dropped"])
+        if not self.ended:  # they are among those dropped since
+            for reason, rows in self._reader.rejected.items():
+                dropped[reason] = dropped.get(reason, 0) + rows
+        values = {
+            **kept.values,
+            "counts": {**kept.values["counts"], "rows_dropped": dropped},
+            "event_time": None if self._assigner is None else self._assigner.kept(),
+            "idle": self._idle,
+        }
+        return replace(kept, position=position, values=values)
+
+    def restore(self, before: Predecessors) -> None:
+        """See `Node.restore`; its reader was opened at their positions."""
+        super().restore(before)
+        self._idle = before.own is not None and before.own.values["idle"]
+        kept = [
+            one.values["event_time"]
+            for one in (before.all if before.own is None else (before.own,))
+            if one.values["event_time"] is not None and (before.ended or not has_ended(one))
+        ]
+        if self._assigner is not None and kept:
+            self._assigner.take_kept(kept)
+            if before.own is None:  # each is counted by one of those that go on
+                self._assigner.late_rows = self.metrics.rows_late
+
+    def resume(self) -> None:
+        """See `Node.resume`; other sources see it, too."""
+        if self.ended:
+            self._publish_watermark(WATERMARK_END)
+            self._output.end()
+            return
+        watermark_ns = self.metrics.watermark_ns
+        self._publish_watermark(WATERMARK_IDLE if self._idle else watermark_ns)
+        if watermark_ns > WATERMARK_NONE:
+            self._output.advance(watermark_ns)
+        if self._idle:
+            self._output.set_idle(True)
 
     def close(self) -> None:
         """Close the reader."""

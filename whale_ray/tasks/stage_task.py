@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from ..metrics.counters import InstanceMetrics
+from ..operators.snapshots import OperatorSnapshot
 from ..plan.physical import Stage
 from ..state.watermarks import WatermarkTracker
 from ..transport.wire.batch import Batch
@@ -13,6 +15,7 @@ from .edge_writer import EdgeWriter
 from .flow import WatermarkBoard
 from .late_after_idleness import LateAfterIdleness
 from .nodes import Node
+from .predecessors import Predecessors
 from .side_input import SideInput
 
 BLOCKED_POLL_NS = 1_000_000
@@ -58,10 +61,13 @@ class StageTask:
         self.side_inputs = dict(side_inputs)
         self._head = head
         self._unfed = False
+        self._restored = False
+        self._null_keys: dict[str, int] = {}
         self._late = late
         self._may_idle = self._idle = False
         self._limit_waiting = tuple(node for node in self.nodes if node.limits_waiting)
-        self._watermarks: WatermarkTracker[tuple[int, int]] = WatermarkTracker(inputs)
+        self._producers = tuple(inputs)
+        self._watermarks: WatermarkTracker[tuple[int, int]] = WatermarkTracker(self._producers)
 
     @property
     def blocked(self) -> bool:
@@ -138,7 +144,9 @@ class StageTask:
         it is called.
         """
         self._head.join(board)
-        self._unfed = self._head.takes_input and self._watermarks.ended
+        if self._restored:
+            self._head.resume()
+        self._unfed = self._head.takes_input and self._watermarks.ended and not self._head.ended
         self._end_unfed()
 
     def _end_unfed(self) -> bool:
@@ -194,6 +202,39 @@ class StageTask:
         """Count a time during which a full output kept the head from working."""
         self.nodes[0].metrics.blocked_ns += elapsed_ns
 
+    def snapshot(self, epoch: int) -> tuple[OperatorSnapshot, ...]:
+        """Return what its operators keep at an epoch's marker.
+
+        Called between two other calls, once all its inputs have come to the marker; also after its
+        end. What happens later does not change it: batches are owned.
+
+        Raises:
+            UsageError: an operator keeps what cannot be saved, or a source has no position.
+            OutputError: a sink cannot stage its rows.
+        """
+        kept = [node.snapshot(epoch) for node in self.nodes]
+        values = {**kept[0].values, "producers": self._producers}
+        return (replace(kept[0], values=values), *kept[1:])
+
+    def restore(self, snapshots: Mapping[str, Sequence[OperatorSnapshot]]) -> None:
+        """Take over what the operators kept; called once, after the task is built, before `begin`.
+
+        Args:
+            snapshots: those of all objects of an operator, by its id, whatever their parallelism
+                was. An operator without any begins anew.
+
+        Raises:
+            UsageError: an operator's state cannot be divided among the instances that there are.
+        """
+        for node in self.nodes:
+            found = snapshots.get(node.context.operator_id)
+            if found:
+                same = all(one.values.get("producers") == self._producers for one in found)
+                node.restore(Predecessors(found, node.context, same_producers=same))
+                if node is self._head:
+                    self._restored = True
+                    self._watermarks.restore(node.metrics.watermark_ns)
+
     def update_metrics(self) -> None:
         """Bring gauges up to date before a snapshot."""
         self.nodes[0].metrics.waits_for_table = not self._tables_ready
@@ -202,8 +243,8 @@ class StageTask:
             name = node.metrics.operator_id
             mine = (writer for writer in self.writers if writer.edge.source_operator == name)
             dropped = sum(writer.rows_dropped for writer in mine)
-            if dropped:
-                node.metrics.rows_dropped["null key"] = dropped
+            node.metrics.drop({"null key": dropped - self._null_keys.get(name, 0)})
+            self._null_keys[name] = dropped
 
     def close(self) -> None:
         """Close readers, buffers and unpublished outputs."""

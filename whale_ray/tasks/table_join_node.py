@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..operators.process import InstanceContext
+from ..operators.sealing import kept_of
+from ..operators.snapshots import OperatorSnapshot, StateChunk
 from ..plan.logical import TABLE
-from ..state.watermarks import WATERMARK_END
+from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream
 from .nodes import Node
+from .predecessors import Predecessors
 
 if TYPE_CHECKING:
     from ..operators.joins.broadcast_table import BroadcastTable
@@ -33,6 +38,7 @@ class TableJoinNode(Node):
         self._table = table
         self._output = output
         self._fills = fills
+        self._kept: tuple[int, Sequence[StateChunk]] | None = None
 
     @property
     def ready(self) -> bool:
@@ -79,3 +85,33 @@ class TableJoinNode(Node):
         self.ended = True
         self.metrics.watermark_ns = WATERMARK_END
         self._output.end()
+
+    def snapshot(self, epoch: int) -> OperatorSnapshot:
+        """See `Node.snapshot`; the table is with the instance that fills it."""
+        kept = super().snapshot(epoch)
+        if not self._fills:
+            return kept
+        if self._kept is None or self._kept[0] != self._table.changes:
+            chunks, _ = kept_of(self._table, self.context)
+            named = [
+                replace(one, identity=f"table-{self._table.changes}-{number}")
+                for number, one in enumerate(chunks)
+            ]
+            self._kept = self._table.changes, named
+        return replace(kept, chunks=self._kept[1], values={**kept.values, "loaded": self.ready})
+
+    def restore(self, before: Predecessors) -> None:
+        """See `Node.restore`: all objects that filled a table had the same one."""
+        super().restore(before)
+        filled = next((one for one in before.all if one.values.get("loaded")), None)
+        if filled is not None and self._fills:
+            for chunk in filled.chunks:
+                self._table.load(chunk.rows)
+            self._table.finish()
+
+    def resume(self) -> None:
+        """See `Node.resume`."""
+        if self.ended:
+            self._output.end()
+        elif self.metrics.watermark_ns > WATERMARK_NONE:
+            self._output.advance(self.metrics.watermark_ns)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from ..configs.errors import InputError
 from ..configs.settings import Settings
 from ..operators.event_time import EventTimeAssigner
 from ..operators.groupings import All, Key
 from ..operators.joins.table_join import TableJoin
 from ..operators.process import CoProcess, InstanceContext
 from ..operators.sinks.base import Sink
-from ..operators.sources.base import Source
+from ..operators.snapshots import OperatorSnapshot
+from ..operators.sources.base import Source, SourceReader
 from ..operators.transforms import Transform
 from ..plan.assignment import (
     Assignment,
+    has_checkpoints,
     job_is_bounded,
     output_token,
 )
@@ -33,10 +39,11 @@ from .instance_oriented import InstanceOriented
 from .late_after_idleness import IdleInput, LateAfterIdleness
 from .nodes import Node, SinkNode, TransformNode, naming_user_errors
 from .partitioner import make_partitioner
+from .predecessors import Predecessors
 from .process_node import ProcessNode, make_process
 from .ring_queue import OutRing
 from .side_input import SideInput
-from .source_node import SourceNode
+from .source_node import EndedReader, SourceNode
 from .stage_task import StageTask
 from .table_join_node import TableJoinNode
 
@@ -47,7 +54,8 @@ if TYPE_CHECKING:
 class TaskBuilder:
     """Builds the tasks of one worker for one attempt.
 
-    `out_rings` gives the worker's own rings of each edge it sends on.
+    `out_rings` gives the worker's own rings of each edge it sends on. `restored` are the snapshots
+    of all objects of each operator, by its id, that the attempt goes on from.
     """
 
     def __init__(
@@ -57,6 +65,7 @@ class TaskBuilder:
         attempt: int,
         clock: Clock,
         out_rings: Mapping[int, Sequence[OutRing]],
+        restored: Mapping[str, Sequence[OperatorSnapshot]] = MappingProxyType({}),
     ) -> None:
         self._assignment = assignment
         self._plan: PhysicalPlan = assignment.plan
@@ -65,6 +74,8 @@ class TaskBuilder:
         self._attempt = attempt
         self._clock = clock
         self._out_rings = out_rings
+        self._restored = restored
+        self._checkpoints = has_checkpoints(assignment)
         runtime = assignment.settings.runtime
         self._state_budget = StateBudget(
             runtime.state_bytes, runtime.spill_bytes_max, runtime.spill_directory
@@ -81,6 +92,8 @@ class TaskBuilder:
                 groups = [local] if stage.per_worker else [(instance,) for instance in local]
                 for instances in groups:
                     tasks.append(_TaskAssembly(self, stage, instances).build())
+                    if self._restored:
+                        tasks[-1].restore(self._restored)
         except BaseException:
             for task in tasks:
                 task.close()
@@ -91,6 +104,20 @@ class TaskBuilder:
         self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]
     ) -> InstanceContext:
         """Return what an operator is told about where it runs."""
+        context = self._new_context(node, stage, instances)
+        before = self._before(context)
+        if before is None or before.ended:
+            return context
+        return replace(context, watermark_ns=before.watermark_ns)
+
+    def _before(self, context: InstanceContext) -> Predecessors | None:
+        """Return the snapshots of an operator's objects; None in an operator that begins."""
+        found = self._restored.get(context.operator_id)
+        return Predecessors(found, context) if found else None
+
+    def _new_context(
+        self, node: OperatorNode, stage: Stage, instances: tuple[int, ...]
+    ) -> InstanceContext:
         return InstanceContext(
             job=self._plan.name,
             operator_id=node.id,
@@ -147,7 +174,7 @@ class TaskBuilder:
         runtime = self._settings.runtime
         assigner = EventTimeAssigner(node.event_time, node.id) if node.event_time else None
         with naming_user_errors(context):
-            reader = cast(Source, node.payload).open(context)
+            reader = self._open(cast(Source, node.payload), context)
         return SourceNode(
             context,
             self._worker,
@@ -160,14 +187,36 @@ class TaskBuilder:
             reads_to_end=node.id in self._of_tables,
         )
 
+    def _open(self, source: Source, context: InstanceContext) -> SourceReader:
+        """Open a source where it was; one that has ended is not read again.
+
+        Raises:
+            InputError: it has no positions, or cannot go on from them.
+        """
+        before = self._before(context)
+        if before is None:
+            return source.open(context)
+        if before.ended:
+            return EndedReader()
+        positions = [one.position for one in before.all]
+        known = [position for position in positions if position is not None]
+        if len(known) < len(positions):
+            msg = (
+                f"source {context.operator_id!r}: some of its instances had ended and said no"
+                " position, so it cannot go on: give its reader position()"
+            )
+            raise InputError(msg)
+        return source.open_at(context, known)
+
     def process_node(
         self, node: OperatorNode, context: InstanceContext, outputs: Sequence[Downstream]
     ) -> ProcessNode:
         """Make a process or co-process and open it."""
         runtime = self._settings.runtime
         ports = len(node.inputs)  # a union is one of them
+        remake = partial(make_process, cast("type[CoProcess]", node.payload), node.outputs)
         with naming_user_errors(context):
-            process = make_process(cast("type[CoProcess]", node.payload), node.outputs)
+            process = remake()
         buffer = None
         if node.event_time_order:
             buffer = EventTimeBuffer(
@@ -180,7 +229,17 @@ class TaskBuilder:
         )
         bounded = job_is_bounded(self._assignment)
         return ProcessNode(
-            context, self._worker, process, outputs, buffer, ports, needs_times, bounded
+            context,
+            self._worker,
+            process,
+            outputs,
+            buffer,
+            ports,
+            needs_times,
+            bounded,
+            remake=remake,
+            groupings=[feed.grouping for feed in node.inputs],
+            checkpoints=self._checkpoints,
         )
 
     def transform_node(
@@ -204,10 +263,10 @@ class TaskBuilder:
         """Open a sink's writer."""
         sink = cast(Sink, node.payload)
         token = output_token(self._assignment, self._attempt)
-        bounded = job_is_bounded(self._assignment)
+        publishes_parts = not (self._checkpoints or job_is_bounded(self._assignment))
         with naming_user_errors(context):
             writer = sink.open(context, token)
-        return SinkNode(context, self._worker, writer, bounded)
+        return SinkNode(context, self._worker, writer, publishes_parts)
 
     @property
     def worker(self) -> int:
