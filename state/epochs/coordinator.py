@@ -101,6 +101,11 @@ class EpochCoordinator:
         self.phase = EpochPhase.DURABLE
         return self._commit.begin(epoch)
 
+    @property
+    def serves(self) -> SavepointAsked | None:
+        """What the user asked the present epoch for, or the last one; None: it began by itself."""
+        return self._serves
+
     def handle(self, event: Event, now_ms: int) -> list[Action]:
         """Take an event and return what is to be done, in order.
 

@@ -99,6 +99,7 @@ class Manifest:
             state, key columns, state schema; by id.
         savepoint: a user asked for it: it is kept until the user removes it.
         stopped: the job was stopped at it.
+        finished: the job has ended behind it, and all its output is visible.
         versions: of the programs that wrote it.
     """
 
@@ -112,6 +113,7 @@ class Manifest:
     operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     savepoint: bool = False
     stopped: bool = False
+    finished: bool = False
     versions: Mapping[str, str] = field(default_factory=dict)
 
 

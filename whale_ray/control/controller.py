@@ -23,10 +23,13 @@ the next attempt reads the sources from the start (DESIGN: death of a worker). A
 while the job runs is replaced within the attempt: the new one rejoins, and runs. Once all workers
 have returned from `run`, failures of relays are ignored.
 
+With checkpoints, the next attempt goes on from the newest one, and the job stays RUNNING until the
+last one counts, in which all has ended. A savepoint behind which the job is to stop ends it there.
+
 A drain ends the sources where they are. A job that starts drains as soon as its workers run, with
-what they have read by then. A draining job that loses its attempt fails: another attempt would
-begin at the start of the sources, and end there. So one that is asked to drain while it begins anew
-is cancelled.
+what they have read by then. A draining job without checkpoints that loses its attempt fails:
+another attempt would begin at the start of the sources, and end there. So one that is asked to
+drain while it begins anew is cancelled.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ from .controller_events import (
     Died,
     Discard,
     End,
+    EpochCounted,
+    EpochsFailed,
+    EpochsOver,
     Event,
     Publish,
     Published,
@@ -98,6 +104,9 @@ class JobController:
         self._stop: StopAsked | None = None
         self._failing = False  # stays True when the job has ended
         self._error: WhaleError | None = None
+        self._stopped = False  # behind its savepoint: FAILING is then how it ends in order
+        self._counted_attempt = 0
+        self._awaits_epochs = limits.has_checkpoints
 
     @property
     def attempt(self) -> int:
@@ -108,6 +117,11 @@ class JobController:
     def draining(self) -> bool:
         """Whether the user asked for an orderly end."""
         return self._stop is not None and self._stop.drain
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the user asked for the end behind a savepoint."""
+        return self._stop is not None and self._stop.savepoint
 
     # --- begin and resume -----------------------------------------------------------------------
 
@@ -129,6 +143,9 @@ class JobController:
             frozenset(self._repairs.finished),
             self._failing,
             self._error,
+            self.stopping,
+            self._stopped,
+            self._counted_attempt,
         )
 
     def resume(self, progress: ControllerProgress, now_ns: int) -> list[Action]:
@@ -139,11 +156,14 @@ class JobController:
         again, since it is unknown how far they came.
         """
         self._attempt.number = progress.attempt
-        self._stop = StopAsked(drain=True) if progress.draining else None
+        if progress.draining or progress.stopping:
+            self._stop = StopAsked(progress.draining, progress.stopping)
         self._steps.exchanged = progress.exchanged
+        self._counted_attempt, self._stopped = progress.counted_attempt, progress.stopped
         if progress.failing:
             self._attempt.busy = set(self._attempt.members)
             return self._fail(progress.error, now_ns)
+        self._awaits_epochs &= progress.step <= STEPS.index("run")
         late_ns = self._start_deadline_ns(now_ns)
         self._repairs.restore(progress.repairing, progress.repaired, late_ns)
         back: list[Action] = [
@@ -185,6 +205,16 @@ class JobController:
                 return self._stop_asked(event, now_ns)
             case Published():
                 return self._published(event)
+            case EpochCounted() | EpochsOver() | EpochsFailed() if event.attempt != self.attempt:
+                return []
+            case EpochCounted():
+                self._counted_attempt = event.attempt
+                return []
+            case EpochsOver():
+                return self._epochs_over(event, now_ns)
+            case EpochsFailed():
+                is_running = self.phase is JobPhase.RUNNING
+                return self._fail(event.error, now_ns) if is_running else []
             case Tick():
                 return self._tick(now_ns)
 
@@ -255,6 +285,16 @@ class JobController:
             return []
         return self._begin_anew(event.reason, set(), now_ns)
 
+    def _epochs_over(self, event: EpochsOver, now_ns: int) -> list[Action]:
+        """Go on to the end: nothing of this attempt can be lost any more."""
+        if self.phase is not JobPhase.RUNNING:
+            return []
+        if event.stopped:
+            self._stopped = True
+            return self._fail(None, now_ns)
+        self._awaits_epochs = False
+        return self._advance_if_complete(now_ns)
+
     def _published(self, event: Published) -> list[Action]:
         self.phase = JobPhase.ENDED
         if event.error is not None:
@@ -267,11 +307,12 @@ class JobController:
         """Begin an attempt."""
         self.phase = JobPhase.STARTING
         self._deadline_ns = self._start_deadline_ns(now_ns)
+        self._awaits_epochs = self._limits.has_checkpoints
         return [*self._attempt.open()]
 
     def _advance_if_complete(self, now_ns: int) -> list[Action]:
         """Call the next step once all members have returned; after the last one, publish."""
-        if not self._steps.is_complete:
+        if not self._steps.is_complete or (self._steps.method == "run" and self._awaits_epochs):
             return []
         if self._steps.method == "stage":
             self.phase = JobPhase.PUBLISHING
@@ -321,7 +362,8 @@ class JobController:
 
     def _begin_anew(self, reason: str, died: set[int], now_ns: int) -> list[Action]:
         """Restart the job, or fail it if it may not be restarted (again)."""
-        refusal = self._limits.refusal(self.attempt, is_draining=self.draining)
+        restarts = self.attempt - self._counted_attempt
+        refusal = self._limits.refusal(restarts, is_draining=self.draining)
         if refusal is not None:
             msg = f"{reason}; the job is not restarted: {refusal}"
             return self._fail(WorkerDiedError(msg), now_ns)
@@ -372,6 +414,10 @@ class JobController:
             return []
         begins = self.phase in (JobPhase.STARTING, JobPhase.RESTARTING)
         begins_anew = begins and (self.attempt > 0 or self.phase is JobPhase.RESTARTING)
+        begins_anew &= not self._limits.has_checkpoints
+        if event.savepoint:
+            self._stop = event
+            return []
         if begins_anew or not event.drain:
             return self._fail(None, now_ns)
         self._stop = event
@@ -384,7 +430,7 @@ class JobController:
         return [*self._attempt.command("drain")]
 
     def _fail(self, error: WhaleError | None, now_ns: int) -> list[Action]:
-        """Abort all members; `error` is None if the user cancelled the job."""
+        """Abort all members; `error` is None if the user cancelled the job, or it has stopped."""
         self.phase, self._failing = JobPhase.FAILING, True
         self._repairs.give_up()
         self._error = error
@@ -395,7 +441,8 @@ class JobController:
         if self._attempt.busy:
             return []
         self.phase = JobPhase.ENDED
-        state = "cancelled" if self._error is None else "failed"
+        state = "stopped" if self._stopped else "cancelled"
+        state = state if self._error is None else "failed"
         return [Discard(self.attempt), End(state, self._error)]
 
     # --- deadlines ------------------------------------------------------------------------------

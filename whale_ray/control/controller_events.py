@@ -58,9 +58,13 @@ class AttemptLost:
 
 @dataclass(frozen=True)
 class StopAsked:
-    """Event: the user wants the job to end; with `drain`, after all rows read have come out."""
+    """Event: the user wants the job to end.
+
+    With `drain`, after all rows read have come out; with `savepoint`, once that is taken.
+    """
 
     drain: bool
+    savepoint: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,36 @@ class Published:
 
 
 @dataclass(frozen=True)
+class EpochCounted:
+    """Event: a checkpoint of `attempt` counts, so that no restart goes back behind it."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class EpochsOver:
+    """Event: the last checkpoint of `attempt` counts: all has ended, or was `stopped` at it."""
+
+    attempt: int
+    stopped: bool
+
+
+@dataclass(frozen=True)
+class EpochsFailed:
+    """Event: the checkpoints of `attempt` cannot go on, and so the job cannot."""
+
+    attempt: int
+    error: WhaleError
+
+
+@dataclass(frozen=True)
 class Tick:
     """Event: time has passed."""
 
 
-Event = Returned | Raised | Died | Respawned | AttemptLost | StopAsked | Published | Tick
+EpochNews = EpochCounted | EpochsOver | EpochsFailed
+MemberEvent = Returned | Raised | Died | Respawned | AttemptLost
+Event = MemberEvent | StopAsked | Published | EpochNews | Tick
 
 
 @dataclass(frozen=True)
@@ -131,7 +160,7 @@ class RelayBack:
 
 @dataclass(frozen=True)
 class End:
-    """Action: the job is over; `state` is finished, drained, cancelled or failed."""
+    """Action: the job is over; `state` is finished, drained, stopped, cancelled or failed."""
 
     state: str
     error: WhaleError | None = None

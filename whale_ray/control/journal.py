@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..multicast.tree_state import TreeState
 from ..operators.sinks.base import SinkResult
+from .epoch_progress import EpochProgress
 from .progress import ControllerProgress
 
 
@@ -20,12 +21,14 @@ class Entry:
         progress: where the attempt is.
         results: what has been published already, by sink.
         trees: the multicast trees and their switches, by stream.
+        epochs: how far the checkpoints have come; None for a job without them.
     """
 
     term: int
     progress: ControllerProgress
     results: Mapping[str, SinkResult] = field(default_factory=dict)
     trees: Mapping[int, TreeState] = field(default_factory=dict)
+    epochs: EpochProgress | None = None
 
 
 class Journal(ABC):

@@ -22,6 +22,9 @@ class ControllerProgress:
         repaired: the relays that were replaced in this attempt.
         failing: whether the job is to end without publishing.
         error: why, if `failing`; None if the user cancelled the job.
+        stopping: whether the user asked for the end behind a savepoint.
+        stopped: whether that savepoint is taken.
+        counted_attempt: the last attempt in which a checkpoint counted, 0 if none did.
     """
 
     attempt: int
@@ -33,3 +36,6 @@ class ControllerProgress:
     repaired: frozenset[int] = frozenset()
     failing: bool = False
     error: WhaleError | None = None
+    stopping: bool = False
+    stopped: bool = False
+    counted_attempt: int = 0

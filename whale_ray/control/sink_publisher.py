@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from ..operators.sinks.base import Sink, SinkResult, Staged
+from ..operators.sinks.base import CommitId, Sink, SinkResult, Staged
 from ..plan.assignment import Assignment, job_is_bounded, output_token
 from ..plan.logical import OperatorKind
 from ..worker.staged_output import StagedOutput
 from .controller_events import Published, StepResult
 from .failures import as_whale_error, attributed_to, logged
 from .outputs import staged_of, warn_without_columns
+
+StagedParts = Mapping[str, Sequence[Staged]]
+"""What sinks have staged, by their ids."""
+
+_NOTHING: StagedParts = MappingProxyType({})
 
 
 class SinkPublisher:
@@ -48,9 +54,37 @@ class SinkPublisher:
             with attributed_to(name, "none yet"):
                 sink.prepare(self._assignment.job_id, bounded=self.is_bounded)
 
-    def publish(self, attempt: int, staged: tuple[StepResult, ...]) -> Published:
-        """Publish what the members staged, relays nothing; an error becomes part of the event."""
+    def recover(self, staged: StagedParts) -> None:
+        """Prepare all sinks to go on from an epoch that names what they have staged.
+
+        Raises:
+            OutputError, UserFunctionError: a sink cannot go on.
+        """
+        for name, sink in self._sinks.items():
+            with attributed_to(name, "what its instances staged"):
+                sink.recover(self._token(0), staged.get(name, ()), bounded=self.is_bounded)
+
+    def commit(self, commit: CommitId, staged: StagedParts) -> None:
+        """Let sinks make visible what they have staged for an epoch; the job is unbounded.
+
+        Raises:
+            OutputError, UserFunctionError: it cannot be done at present, or it is unknown whether
+                it was.
+        """
+        for name, parts in staged.items():
+            if name in self._sinks:  # else the restored job does without that sink
+                with attributed_to(name, "what its instances staged"):
+                    self._sinks[name].commit(commit, parts)
+
+    def publish(
+        self, attempt: int, staged: tuple[StepResult, ...], before: StagedParts = _NOTHING
+    ) -> Published:
+        """Publish what the members staged, relays nothing; an error becomes part of the event.
+
+        `before` has what sinks staged for the epochs of a job with checkpoints.
+        """
         outputs = [one for one in staged if isinstance(one, StagedOutput)]
+        outputs.insert(0, StagedOutput(before, cut_short=False))
         cut_short = any(one.cut_short for one in outputs)
         try:
             if self.is_bounded:

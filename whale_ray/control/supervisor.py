@@ -7,22 +7,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..configs.errors import UsageError, WhaleError
+from ..metrics.checkpoint_metrics import CheckpointMetrics
 from ..metrics.counters import WorkerSnapshot
 from ..metrics.edge_metrics import edge_metrics
 from ..metrics.job_metrics import JobMetrics, summarize
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..multicast.tree_state import Goal, ReconfigurationRequest
 from ..operators.sinks.base import SinkResult
-from ..plan.assignment import Assignment
+from ..plan.assignment import Assignment, has_checkpoints
+from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.messages import RestorePoint
 from ..transport.clock import Clock
 from . import controller_events as e
 from .attempt_steps import REJOIN
 from .controller import JobController, JobPhase
+from .epoch_session import EpochSession
+from .epoch_writer import EpochWriter
 from .failures import as_whale_error, logged
 from .fleet import Fleet, MemberMessage, SnapshotTaken
 from .journal import Entry, Journal, NoJournal
 from .progress import ControllerProgress
 from .restart_policy import Limits
+from .savepoints import Savepoints
 from .sink_publisher import SinkPublisher
 from .snapshots import SnapshotHistory
 from .tree_session import TreeSession
@@ -41,7 +47,7 @@ _STATES = {
 }
 QUEUED = "queued"
 """The state of a job that waits for resources of Ray."""
-ALIVE = frozenset({*_STATES.values(), "draining", QUEUED})
+ALIVE = frozenset({*_STATES.values(), "draining", "stopping", QUEUED})
 """The states of a job that has not ended."""
 
 
@@ -50,7 +56,7 @@ class JobOutcome:
     """How a job ended.
 
     Attributes:
-        state: finished, drained, cancelled or failed.
+        state: finished, drained, stopped, cancelled or failed.
         results: what each sink published, by operator id.
         metrics: the last counters.
         seconds: time from the first tuple to the last, without start-up.
@@ -58,6 +64,7 @@ class JobOutcome:
         workers: how many workers ran it.
         error: why it failed, or None.
         bounded: whether all its sources end by themselves; otherwise it published parts as it ran.
+        checkpoint: the newest checkpoint, which a job can be restored from; "" if there is none.
     """
 
     state: str
@@ -68,6 +75,7 @@ class JobOutcome:
     workers: int
     error: WhaleError | None = None
     bounded: bool = True
+    checkpoint: str = ""
 
 
 class Supervisor:
@@ -97,6 +105,9 @@ class Supervisor:
         self._addressed_attempt = -1  # the attempt whose workers have `_addressing`
         self._trees = TreeSession(plan.streams, multicast, fleet.call, self._write_down)
         self._publisher = SinkPublisher(assignment, self._write_down)
+        self._epochs: EpochSession | None = None
+        if has_checkpoints(assignment):
+            self._epochs = self._new_epochs(CheckpointStore.at(assignment.settings.checkpoints.url))
         self._snapshots = SnapshotHistory()
         self._outcome: JobOutcome | None = None
         self._running_since_ns: int | None = None
@@ -105,6 +116,10 @@ class Supervisor:
         self._ended_streams: set[int] = set()
         self._asked: dict[int, int] = {}  # member → attempt in which it was asked for a snapshot
 
+    def _new_epochs(self, store: CheckpointStore) -> EpochSession:
+        writer = EpochWriter(self._assignment, store, self._publisher.commit, self._clock)
+        return EpochSession(self._assignment, writer, self._fleet.call, self._write_down)
+
     @property
     def state(self) -> str:
         """What the job does, one of `ALIVE`, or how it ended."""
@@ -112,6 +127,8 @@ class Supervisor:
             return self._outcome.state
         if self._controller.phase is JobPhase.RUNNING and self._controller.draining:
             return "draining"
+        if self._controller.phase is JobPhase.RUNNING and self._controller.stopping:
+            return "stopping"
         return _STATES[self._controller.phase]
 
     def metrics(self) -> JobMetrics:
@@ -126,11 +143,37 @@ class Supervisor:
             switches=self._trees.switches,
             throttled=dict(self._trees.throttled),
             edges=edge_metrics(self._assignment.plan, self._trees.trees, metrics.relays),
+            checkpoints=self._checkpoint_metrics(),
         )
+
+    def _checkpoint_metrics(self) -> CheckpointMetrics | None:
+        return None if self._epochs is None else self._epochs.metrics(self._clock.monotonic_ns())
 
     def stop(self, drain: bool) -> None:
         """Ask for the end of the job; with `drain`, after all rows read have come out."""
-        command = e.StopAsked(drain)
+        self._ask_for_end(e.StopAsked(drain))
+
+    def stop_with_savepoint(self) -> None:
+        """Ask for the end of the job behind a savepoint; UsageError for one without checkpoints."""
+        self._savepoints.stop()
+        self._ask_for_end(e.StopAsked(drain=False, savepoint=True))
+
+    def ask_savepoint(self) -> int:
+        """Ask for a savepoint, return its number; UsageError for a job without checkpoints."""
+        return self._savepoints.ask()
+
+    def savepoint_of(self, number: int) -> str | None:
+        """Return where the savepoint of a number is; None as long as there is none."""
+        return self._savepoints.place_of(number)
+
+    @property
+    def _savepoints(self) -> Savepoints:
+        if self._epochs is None:
+            msg = "the job takes no checkpoints, and so no savepoints: submit it with checkpoints="
+            raise UsageError(msg)
+        return self._epochs.savepoints
+
+    def _ask_for_end(self, command: e.StopAsked) -> None:
         if command not in self._commands:  # repetitions change nothing, and none is dropped
             self._commands.append(command)
 
@@ -171,7 +214,7 @@ class Supervisor:
             with logged("end the workers"):
                 self._fleet.shutdown(runtime.kill_grace_ms * 1_000_000)
             if not in_order:
-                self._publisher.discard(self._controller.attempt)
+                self._drop_output(self._controller.attempt)
             with logged("erase the journal"):
                 self._journal.erase()
         assert self._outcome is not None
@@ -184,6 +227,10 @@ class Supervisor:
             self._term = before.term + 1
             self._trees.inherit(self._term, before.trees)
             self._publisher.results = dict(before.results)
+            if self._epochs is not None and before.epochs is not None:
+                self._epochs.inherit(before.epochs)
+        elif self._epochs is not None and self._assignment.restore is not None:
+            self._recover(self._epochs)
         else:
             self._publisher.prepare()
         self._fleet.term = self._term
@@ -193,14 +240,15 @@ class Supervisor:
             return self._controller.start(now_ns)
         actions = self._controller.resume(before.progress, now_ns)
         self._turn_trees()  # the first actions may already be RelayLost and RelayBack
-        return actions
+        return [*actions, *self._turn_epochs()]
 
     def _write_down(self) -> None:
         """Write to the journal what a successor needs."""
         progress = self._controller.progress
         self._written = progress
         results = self._publisher.durable_results
-        self._journal.write(Entry(self._term, progress, results, self._trees.states))
+        epochs = None if self._epochs is None else self._epochs.progress
+        self._journal.write(Entry(self._term, progress, results, self._trees.states, epochs))
 
     def _lead(self, actions: list[e.Action], interval_ns: int) -> None:
         while self._outcome is None:
@@ -221,14 +269,16 @@ class Supervisor:
             actions = self._controller.handle(event, self._clock.monotonic_ns())
             self._measure_time()
             self._turn_trees()
+            actions += self._turn_epochs()
 
     def _next_event(self, interval_ns: int) -> e.Event | SnapshotTaken | MemberMessage:
         # Without an except block: a user's error would be shown as raised "during" ours.
         if self._commands:
             return self._commands.popleft()
-        due_ns = self._trees.next_due_ns
-        if due_ns is not None:
-            interval_ns = max(0, min(interval_ns, due_ns - self._clock.monotonic_ns()))
+        epochs_ns = None if self._epochs is None else self._epochs.next_due_ns
+        for due_ns in (self._trees.next_due_ns, epochs_ns):
+            if due_ns is not None:
+                interval_ns = max(0, min(interval_ns, due_ns - self._clock.monotonic_ns()))
         return self._fleet.next_event(interval_ns) or e.Tick()
 
     def _turn_trees(self) -> None:
@@ -246,6 +296,20 @@ class Supervisor:
                 self._addressing, self._addressed_attempt = request, -1
         self._send_addressing()
         self._trees.turn(now_ns)
+
+    def _turn_epochs(self) -> list[e.Action]:
+        """Begin the epochs that are due, and go on with the one under way."""
+        if self._epochs is None:
+            return []
+        now_ns = self._clock.monotonic_ns()
+        if self._controller.phase is not JobPhase.RUNNING:
+            self._epochs.end()
+            return []
+        self._epochs.run(self._controller.attempt, now_ns)
+        actions: list[e.Action] = []
+        for event in self._epochs.turn(now_ns):
+            actions += self._controller.handle(event, now_ns)
+        return actions
 
     def _send_addressing(self) -> None:
         """Send the addressing that the user asked for to all workers, once in each attempt."""
@@ -266,7 +330,11 @@ class Supervisor:
                     self._fleet.call(member, self._controller.attempt, "snapshot", ())
 
     def _take_message(self, message: MemberMessage) -> e.Event:
-        """Take a relay's message about trees; return AttemptLost if they cannot go on."""
+        """Take a worker's message, or a relay's; return AttemptLost if the trees cannot go on."""
+        if message.member < self._assignment.plan.workers:
+            if self._epochs is not None:
+                self._epochs.take(message, self._clock.monotonic_ns())
+            return e.Tick()
         self._trees.take(message, self._clock.monotonic_ns())
         if not self._trees.failure:
             return e.Tick()
@@ -311,6 +379,8 @@ class Supervisor:
             case e.CallMember(member, attempt, method, arguments):
                 if method == REJOIN:
                     arguments = (*arguments, self._trees.states)
+                elif method == "link" and member < self._assignment.plan.workers:
+                    arguments = (*arguments, *self._restore_points)
                 self._fleet.call(member, attempt, method, arguments)
             case e.RelayLost(relay):
                 self._trees.lost(relay, self._clock.monotonic_ns())
@@ -320,7 +390,8 @@ class Supervisor:
                 self._asked.pop(member, None)
                 self._fleet.respawn(member)
             case e.Publish(attempt, staged):
-                event = self._publisher.publish(attempt, staged)
+                before = {} if self._epochs is None else self._epochs.writer.staged
+                event = self._publisher.publish(attempt, staged, before)
                 for follow_up in self._controller.handle(event, self._clock.monotonic_ns()):
                     self._perform(follow_up)
             case e.Discard(attempt):
@@ -332,11 +403,41 @@ class Supervisor:
         """Forget an attempt; the next one counts from zero."""
         self._running_since_ns, self._ran_ns = None, 0
         self._ended_streams.clear()
-        self._publisher.discard(attempt)
-        if self._controller.phase is not JobPhase.ENDED:
-            self._snapshots.clear()
+        if self._controller.phase is JobPhase.ENDED:
+            self._drop_output(attempt)
+            return
+        self._snapshots.clear()
+        if self._epochs is None:
+            self._publisher.discard(attempt)
+        else:
+            self._recover(self._epochs)
+
+    @property
+    def _restore_points(self) -> tuple[RestorePoint, ...]:
+        """What `Worker.link` takes beside the boards."""
+        point = None if self._epochs is None else self._epochs.writer.restore_point
+        return () if point is None else (point,)
+
+    def _recover(self, epochs: EpochSession) -> None:
+        """Let an attempt go on from the newest epoch that counts, or from the start."""
+        epochs.writer.recover()
+        self._publisher.recover(epochs.writer.staged)
+
+    def _drop_output(self, attempt: int) -> None:
+        """Remove what a job that has ended staged, but for what a checkpoint of it names."""
+        if self._epochs is None or self._epochs.writer.manifest is None:
+            self._publisher.discard(attempt)
+            return
+        with logged("remove what no checkpoint names"):
+            self._publisher.recover(self._epochs.writer.staged)
 
     def _finish(self, end: e.End) -> None:
+        checkpoint = ""
+        if self._epochs is not None:
+            checkpoint = self._epochs.writer.place
+            if end.state in ("finished", "drained"):
+                with logged("mark the newest checkpoint as that of a job that has ended"):
+                    self._epochs.writer.finish()
         self._outcome = JobOutcome(
             end.state,
             dict(self._publisher.results),
@@ -346,4 +447,5 @@ class Supervisor:
             self._assignment.plan.workers,
             end.error,
             self._publisher.is_bounded,
+            checkpoint,
         )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..plan.units import describe_duration
+from .checkpoint_metrics import CheckpointMetrics
 from .counters import InstanceMetrics, TransportMetrics, WorkerSnapshot
 from .edge_metrics import EdgeMetrics
 from .operator_metrics import (
@@ -28,7 +30,8 @@ class JobMetrics:
     `relays` has those of all hosts, in their order; none on a single host. `switches` are the last
     switches of multicast trees. `throttled` has the streams (ring ids) whose load no out-degree can
     carry, and how much of it can be, in slices per second. `transports` has the senders and
-    receivers of users' transports, `edges` what carries rows from each operator to the next.
+    receivers of users' transports, `edges` what carries rows from each operator to the next,
+    `checkpoints` what became of the checkpoints, None for a job without them.
     """
 
     operators: tuple[OperatorMetrics, ...]
@@ -39,6 +42,7 @@ class JobMetrics:
     throttled: Mapping[int, float] = field(default_factory=dict)
     transports: tuple[TransportMetrics, ...] = ()
     edges: tuple[EdgeMetrics, ...] = ()
+    checkpoints: CheckpointMetrics | None = None
 
     def operator(self, operator_id: str) -> OperatorMetrics:
         """Return one operator's metrics; raises KeyError for an unknown id."""
@@ -78,6 +82,8 @@ class JobMetrics:
             parts += _troubles(relay)
         for stream, rate in self.throttled.items():
             parts.append(f"stream {stream} THROTTLED to {_short(rate)} slices/s")
+        if self.checkpoints is not None and parts:
+            parts.append(self.checkpoints.line())
         return " | ".join(parts)
 
 
@@ -131,7 +137,7 @@ def _intervals(
 def _operator_line(metrics: OperatorMetrics) -> str:
     text = f"{metrics.operator_id} {_short(metrics.rate_per_s)}/s"
     if metrics.lag_ms is not None and metrics.lag_ms > 0:
-        text += f" lag {_duration(metrics.lag_ms)}"
+        text += f" lag {describe_duration(metrics.lag_ms)}"
     if metrics.busy >= 0.01:
         text += f" busy {metrics.busy:.0%}#{metrics.busiest_instance}"
     if metrics.back_pressured >= 0.01:
@@ -159,15 +165,3 @@ def _short(value: float) -> str:
         if value >= limit:
             return f"{value / limit:.3g}{suffix}"
     return f"{value:.3g}"
-
-
-def _duration(milliseconds: float) -> str:
-    for limit, suffix in (
-        (86_400_000.0, "d"),
-        (3_600_000.0, "h"),
-        (60_000.0, "min"),
-        (1000.0, "s"),
-    ):
-        if milliseconds >= limit:
-            return f"{milliseconds / limit:.3g} {suffix}"
-    return f"{milliseconds:.3g} ms"

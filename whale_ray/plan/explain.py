@@ -32,12 +32,11 @@ from .physical import Edge, PhysicalPlan, Stage
 from .planner import plan_unsized
 from .requests import CPU, Cluster, describe_amounts, host_demands, worker_demands
 from .rings import size_rings
+from .units import format_bytes
 
 if TYPE_CHECKING:
     from ..configs.settings import Settings, TransportSettings
     from .streams import RingSpec
-
-_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def explain(
@@ -87,15 +86,6 @@ def explain(
         ),
         diagram_svg=draw(physical),
     )
-
-
-def format_bytes(count: float) -> str:
-    """Return a number of bytes as text, in the largest binary unit in which it is at least 1."""
-    unit = 0
-    while count >= 1024 and unit < len(_BINARY_UNITS) - 1:
-        count /= 1024
-        unit += 1
-    return f"{count:.4g} {_BINARY_UNITS[unit]}"
 
 
 def describe_payload(node: OperatorNode) -> str:

@@ -21,10 +21,11 @@ from whale_ray.operators.groupings import (
     Shuffle,
 )
 from whale_ray.plan.data_path import Devices
-from whale_ray.plan.explain import explain, format_bytes
+from whale_ray.plan.explain import explain
 from whale_ray.plan.explanation import Explanation, Table
 from whale_ray.plan.logical import Input, LogicalPlan, OperatorKind, OperatorNode
 from whale_ray.plan.memory import FreeMemory
+from whale_ray.plan.units import format_bytes
 
 GIB = 1024**3
 

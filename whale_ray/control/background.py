@@ -1,0 +1,116 @@
+"""Carries out calls that may take long, or hang, beside the controller's loop; waits are bounded.
+
+On a virtual clock calls are carried out at once, so that a run is the same each time.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..transport.clock import Clock, SystemClock
+
+T = TypeVar("T")
+
+POLL_NS = 2_000_000
+"""How often a loop that waits for a result asks for it."""
+
+_RESULTS_MAX = 64
+
+
+@dataclass(frozen=True)
+class _Call(Generic[T]):
+    """A call under way: what its failure means, and until when it is waited for."""
+
+    number: int
+    failed: Callable[[BaseException], T]
+    deadline_ns: int
+
+
+class Background(Generic[T]):
+    """Carries out one call at a time of each kind, in a thread of its own.
+
+    A call that is not through in time has failed. Until it returns, further ones of its kind fail
+    at once, so that no two of them ever run beside each other.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._in_threads = isinstance(clock, SystemClock)
+        self._number = 0
+        self._calls: dict[str, _Call[T]] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._results: queue.Queue[tuple[str, int, Callable[[], T]]] = queue.Queue(_RESULTS_MAX)
+
+    def begin(
+        self,
+        kind: str,
+        call: Callable[[], T],
+        failed: Callable[[BaseException], T],
+        timeout_ns: int,
+    ) -> None:
+        """Begin a call; `poll` returns what it returned, or what `failed` makes of its error."""
+        assert kind not in self._calls, "its result is awaited"
+        self._number += 1
+        number = self._number
+        self._calls[kind] = _Call(number, failed, self._clock.monotonic_ns() + timeout_ns)
+        before = self._threads.get(kind)
+        if before is not None and before.is_alive():
+            self._put(kind, number, failed, TimeoutError("the call before has not returned yet"))
+            return
+
+        def carry_out() -> None:
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001  # whatever a user's sink raises
+                self._put(kind, number, failed, error)
+            else:
+                self._results.put((kind, number, lambda: result))
+
+        if not self._in_threads:
+            carry_out()
+            return
+        thread = threading.Thread(target=carry_out, name=f"checkpoints: {kind}", daemon=True)
+        self._threads[kind] = thread
+        thread.start()
+
+    def is_busy(self, kind: str) -> bool:
+        """Whether a call of a kind is under way."""
+        return kind in self._calls
+
+    def poll(self) -> list[T]:
+        """Return the results of the calls that have ended, or are late."""
+        found = []
+        while not self._results.empty():
+            kind, number, result = self._results.get()
+            call = self._calls.get(kind)
+            if call is not None and call.number == number:
+                del self._calls[kind]
+                found.append(result())
+        now_ns = self._clock.monotonic_ns()
+        for kind, call in list(self._calls.items()):
+            if now_ns >= call.deadline_ns:
+                del self._calls[kind]
+                found.append(call.failed(TimeoutError("it did not answer in time")))
+        return found
+
+    def forget(self) -> None:
+        """Expect no results any more; the calls go on, and their results are dropped."""
+        self._calls.clear()
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When `poll` is to be called again; None while nothing is under way."""
+        return self._clock.monotonic_ns() + POLL_NS if self._calls else None
+
+    def _put(
+        self,
+        kind: str,
+        number: int,
+        failed: Callable[[BaseException], T],
+        error: BaseException,
+    ) -> None:
+        self._results.put((kind, number, lambda: failed(error)))

@@ -1,0 +1,70 @@
+"""What sinks have staged at epochs, from the snapshots of workers to manifests and commits. Pure.
+
+A part of a sink's output is made visible by one epoch, although workers may name it several times:
+a task that has ended belongs to all later epochs, and one that has not heard that an epoch counts
+names its output again. In a bounded job nothing is visible before the end: each manifest names all
+that was staged so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..operators.sinks.base import Staged
+from ..operators.sinks.staged_json import staged_from_json
+from ..state.epochs.manifest import Manifest, OperatorPart
+
+_Key = tuple[str, str]
+_Json = Mapping[str, Any]
+
+
+class EpochOutput:
+    """What has been staged and belongs to an epoch that counts."""
+
+    def __init__(self, *, bounded: bool) -> None:
+        self._bounded = bounded
+        self._kept: dict[str, tuple[_Json, ...]] = {}
+        self._counted: frozenset[_Key] = frozenset()
+
+    @property
+    def staged(self) -> dict[str, list[Staged]]:
+        """What the epoch that counted last names, by sink: all that is staged in a bounded job."""
+        return {sink: [staged_from_json(one) for one in all_] for sink, all_ in self._kept.items()}
+
+    def parts(self, snapshots: Iterable[OperatorPart]) -> tuple[OperatorPart, ...]:
+        """Return the parts of a manifest, with each output once, and in it those kept before."""
+        seen = set(self._counted)
+        first = set()
+        found = []
+        for part in snapshots:
+            new = []
+            for one in part.staged:
+                key = _key(part.operator_id, one)
+                if key not in seen:
+                    seen.add(key)
+                    new.append(one)
+            if self._bounded and part.operator_id not in first:
+                first.add(part.operator_id)
+                new = [*self._kept.get(part.operator_id, ()), *new]
+            found.append(replace(part, staged=tuple(new)))
+        return tuple(found)
+
+    def count(self, manifest: Manifest, snapshots: Iterable[OperatorPart] = ()) -> None:
+        """Record that an epoch counts, which workers' snapshots with these parts belong to."""
+        kept: dict[str, tuple[_Json, ...]] = {}
+        for part in manifest.parts:
+            if part.staged:
+                kept[part.operator_id] = (*kept.get(part.operator_id, ()), *part.staged)
+        self._kept = kept
+        self._counted = frozenset(
+            _key(part.operator_id, one)
+            for part in (*manifest.parts, *snapshots)
+            for one in part.staged
+        )
+
+
+def _key(operator_id: str, staged: _Json) -> _Key:
+    return operator_id, json.dumps(staged, sort_keys=True)

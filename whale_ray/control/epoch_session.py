@@ -1,0 +1,247 @@
+"""Joins the coordinator of epochs to a job's supervisor: tells workers, and hears them.
+
+Each attempt that runs has a coordinator of its own. It goes on from the newest epoch that counts,
+whose commit it repeats. `turn` carries out what is due, and returns what the job's controller must
+know.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ..configs.errors import OutputError
+from ..configs.settings import CheckpointSettings
+from ..metrics.checkpoint_metrics import CheckpointMetrics
+from ..plan.assignment import Assignment, job_is_bounded
+from ..state.epochs import coordinator_events as events
+from ..state.epochs.coordinator import EpochCoordinator
+from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
+from ..state.epochs.rules import EpochRules
+from .controller_events import EpochCounted, EpochsFailed, EpochsOver
+from .epoch_progress import EpochProgress
+from .epoch_writer import EpochWriter
+from .fleet import MemberMessage
+from .savepoints import Savepoints
+
+FleetCall = Callable[[int, int, str, tuple[object, ...]], None]
+
+_NEWS = (events.Aligned, events.SnapshotWritten, events.SnapshotFailed, events.TaskEnded)
+_NS_PER_MS = 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+def epoch_rules(settings: CheckpointSettings) -> EpochRules:
+    """Return when epochs begin, and how long they may take."""
+    return EpochRules(
+        interval_ms=settings.interval_ms,
+        min_pause_ms=settings.min_pause_ms,
+        timeout_ms=settings.timeout_ms,
+        retry_ms=settings.retry_ms,
+        tries_max=settings.tries_max,
+    )
+
+
+class EpochSession:
+    """The epochs of a job over all its attempts.
+
+    `metrics` may be called from any thread.
+
+    Args:
+        assignment: the job.
+        writer: writes and commits.
+        call: `Fleet.call`.
+        write_down: writes what a successor needs to the journal; called before a marker is sent.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        writer: EpochWriter,
+        call: FleetCall,
+        write_down: Callable[[], None],
+    ) -> None:
+        plan = assignment.plan
+        self._workers = plan.workers
+        self._tasks = frozenset((s.id, worker) for s in plan.stages for worker in s.workers)
+        self._rules = epoch_rules(assignment.settings.checkpoints)
+        self._bounded = job_is_bounded(assignment)
+        self._call = call
+        self._write_down = write_down
+        self._attempt = -1
+        self._coordinator: EpochCoordinator | None = None
+        self._last = 0
+        self._ended: dict[events.Task, events.TaskEnded] = {}
+        self._inherited: EpochProgress | None = None
+        self._begun_ns: int | None = None
+        self._is_stop = False
+        self._told: list[EpochCounted | EpochsOver | EpochsFailed] = []
+        self._metrics = CheckpointMetrics()
+        self._counted_begun_ns: int | None = None
+        self.writer = writer
+        self.savepoints = Savepoints()
+
+    @property
+    def progress(self) -> EpochProgress:
+        """What a successor needs."""
+        point = self.writer.restore_point
+        return EpochProgress(self._last, point, dict(self._ended), self.savepoints.stops)
+
+    def metrics(self, now_ns: int) -> CheckpointMetrics:
+        """Return how many there were, and what the last one was like."""
+        begun_ns = self._counted_begun_ns
+        age_ms = None if begun_ns is None else (now_ns - begun_ns) // _NS_PER_MS
+        return replace(self._metrics, age_ms=age_ms)
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    def inherit(self, progress: EpochProgress) -> None:
+        """Continue for a controller that failed, in the attempt that it led."""
+        self._inherited, self._last = progress, progress.last
+        if progress.stops:
+            self.savepoints.stop()
+        if progress.restore is not None:
+            epoch = progress.restore.epoch
+            ended = (one.part for one in progress.ended.values() if one.behind < epoch)
+            self.writer.inherit(progress.restore.manifest, ended)
+
+    def run(self, attempt: int, now_ns: int) -> None:
+        """Begin with an attempt that runs; a second call does nothing."""
+        if attempt == self._attempt:
+            return
+        self._attempt = attempt
+        self._ended.clear()
+        self._told.clear()
+        point = self.writer.restore_point
+        restored = 0 if point is None else point.epoch
+        self._last = max(self._last, restored)
+        self._metrics = replace(self._metrics, restored=restored)
+        coordinator = EpochCoordinator(
+            self._rules, self._tasks, last=self._last, now_ms=now_ns // _NS_PER_MS
+        )
+        self._coordinator = coordinator
+        inherited, self._inherited = self._inherited, None
+        if inherited is not None and self._last > restored:
+            self._tell(EpochForgotten(self._last))  # its snapshots went to the former controller
+        if restored:
+            self._perform(coordinator.resume(restored), now_ns)
+        self.savepoints.ask_again()
+        for ended in () if inherited is None else inherited.ended.values():
+            self._handle(ended, now_ns)
+
+    def end(self) -> None:
+        """Record that no attempt runs; nothing that is under way matters any more."""
+        self._attempt, self._coordinator = -1, None
+        self.writer.forget()
+
+    def take(self, message: MemberMessage, now_ns: int) -> None:
+        """Take what a worker tells."""
+        if message.attempt != self._attempt:
+            return
+        assert isinstance(message.content, _NEWS)
+        self._handle(message.content, now_ns)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """The latest time for the next `turn`; None while nothing is awaited."""
+        coordinator = self._coordinator
+        deadline_ms = None if coordinator is None else coordinator.deadline_ms
+        due = [self.writer.next_due_ns, None if deadline_ms is None else deadline_ms * _NS_PER_MS]
+        return min((one for one in due if one is not None), default=None)
+
+    def turn(self, now_ns: int) -> list[EpochCounted | EpochsOver | EpochsFailed]:
+        """Do what is due; return what the job's controller must know."""
+        if self._coordinator is not None:
+            for result in self.writer.poll():
+                self._handle(result, now_ns)
+            asked = self.savepoints.next_ask()
+            self._handle(events.TimePassed() if asked is None else asked, now_ns)
+        if self.writer.lost is not None:
+            self._told = [EpochsFailed(self._attempt, self.writer.lost)]
+        told, self._told = self._told, []
+        return told
+
+    def _handle(self, event: events.Event, now_ns: int) -> None:
+        """Let the coordinator take an event, and do what it wants to be done."""
+        coordinator = self._coordinator
+        if coordinator is None:
+            return
+        if isinstance(event, events.TaskEnded):
+            self._ended[event.task] = event
+            self._write_down()
+        was_over = coordinator.over
+        actions = coordinator.handle(event, now_ns // _NS_PER_MS)
+        if isinstance(event, events.ManifestWritten):
+            self._count(event.epoch, now_ns)
+        self._perform(actions, now_ns)
+        if coordinator.over and not was_over:
+            self._told.append(EpochsOver(self._attempt, stopped=self._is_stop))
+
+    def _perform(self, actions: Iterable[events.Action], now_ns: int) -> None:
+        for action in actions:
+            match action:
+                case events.BeginEpoch(epoch, stop):
+                    self._begin(epoch, stop, now_ns)
+                case events.ForgetEpoch(epoch, reason):
+                    self._forget(epoch, reason)
+                case events.WriteManifest(epoch):
+                    is_asked = self.savepoints.are_served_by(epoch)
+                    self.writer.write(action, savepoint=is_asked, stopped=self._is_stop)
+                case events.CommitEpoch(epoch):
+                    self.writer.commit(epoch)
+                case events.ReleaseEpoch():
+                    self.writer.release()
+                case events.GiveUp(reason):
+                    self._give_up(reason)
+
+    def _begin(self, epoch: int, stop: bool, now_ns: int) -> None:
+        assert self._coordinator is not None
+        self._last, self._begun_ns, self._is_stop = epoch, now_ns, stop
+        self.savepoints.begun(epoch, self._coordinator.serves)
+        self._write_down()  # its number is used, even if this controller fails now
+        self._tell(InjectMarker(epoch, stop))
+
+    def _forget(self, epoch: int, reason: str) -> None:
+        _log.warning(
+            "checkpoint %d failed: %s; the job runs on, and the next one follows", epoch, reason
+        )
+        self._is_stop = False
+        self._metrics = replace(
+            self._metrics, failures=self._metrics.failures + 1, failure=reason or "unknown"
+        )
+        self._tell(EpochForgotten(epoch))
+
+    def _count(self, epoch: int, now_ns: int) -> None:
+        """Record that an epoch counts."""
+        self._counted_begun_ns = self._begun_ns
+        begun_ns = now_ns if self._begun_ns is None else self._begun_ns
+        self._metrics = replace(
+            self._metrics,
+            count=self._metrics.count + 1,
+            epoch=epoch,
+            nbytes=self.writer.size.nbytes,
+            new_nbytes=self.writer.size.new_nbytes,
+            duration_ms=(now_ns - begun_ns) // _NS_PER_MS,
+            failure="",
+        )
+        self._write_down()
+        self._told.append(EpochCounted(self._attempt))
+        self.savepoints.written(epoch, self.writer.place)
+        self._tell(EpochDurable(epoch))
+
+    def _give_up(self, reason: str) -> None:
+        """Fail the job, unless it is bounded and its output does not depend on the last epoch."""
+        if self._bounded and not self._is_stop:
+            _log.warning("%s; the job publishes its output without it", reason)
+            self._told.append(EpochsOver(self._attempt, stopped=False))
+            return
+        kept = f"; mend that, and resume from {self.writer.place}" if self.writer.place else ""
+        self._told.append(EpochsFailed(self._attempt, OutputError(f"{reason}{kept}")))
+
+    def _tell(self, command: EpochCommand) -> None:
+        for worker in range(self._workers):
+            self._call(worker, self._attempt, "tell", (command,))

@@ -1,0 +1,237 @@
+"""Writes the manifests of epochs, lets sinks commit them, and removes what nobody needs any more.
+
+All of this runs in the background; `poll` returns what became of it, as events of the coordinator.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..configs.errors import ClaimLostError, WhaleError
+from ..operators.sinks.base import CommitId, Staged
+from ..plan.assignment import Assignment, job_is_bounded
+from ..state.epochs import coordinator_events as events
+from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
+from ..state.epochs.messages import RestorePoint
+from ..transport.clock import Clock
+from .background import Background
+from .epoch_output import EpochOutput
+from .failures import as_whale_error
+from .operator_records import operator_records
+
+Commit = Callable[[CommitId, Mapping[str, Sequence[Staged]]], None]
+"""Lets sinks, by their ids, commit what they have staged."""
+
+_NS_PER_MS = 1_000_000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A manifest is in the store."""
+
+    name: str
+    manifest: Manifest
+    snapshots: tuple[OperatorPart, ...]
+
+
+@dataclass(frozen=True)
+class EpochSize:
+    """The bytes of an epoch's files: of all, and of those that were written for it."""
+
+    nbytes: int = 0
+    new_nbytes: int = 0
+
+
+class EpochWriter:
+    """The epochs of a job that count, and the way there.
+
+    Attributes:
+        manifest: the newest that counts; None if there is none.
+        restore_point: where it is.
+        size: of the epoch that was written last.
+        lost: the error by which another job has taken over the folder of checkpoints.
+    """
+
+    def __init__(
+        self, assignment: Assignment, store: CheckpointStore, commit: Commit, clock: Clock
+    ) -> None:
+        self._assignment = assignment
+        self._store = store
+        self._commit = commit
+        self._clock = clock
+        self._timeout_ns = assignment.settings.checkpoints.timeout_ms * _NS_PER_MS
+        self._bounded = job_is_bounded(assignment)
+        self._output = EpochOutput(bounded=self._bounded)
+        self._background: Background[_Written | events.Event | None] = Background(clock)
+        self._operators = operator_records(assignment.plan.logical)
+        self.manifest: Manifest | None = None
+        self.restore_point: RestorePoint | None = None
+        self.size = EpochSize()
+        self.lost: WhaleError | None = None
+
+    @property
+    def staged(self) -> dict[str, list[Staged]]:
+        """What the newest epoch names, by sink: in a bounded job, all that is staged."""
+        return self._output.staged
+
+    @property
+    def place(self) -> str:
+        """The newest epoch's manifest, as users name it; "" if there is none."""
+        point = self.restore_point
+        return "" if point is None else f"{point.url}/{point.manifest}"
+
+    # --- go on from an epoch ----------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Find the newest epoch of the job, else the one that it is to be restored from.
+
+        Raises:
+            InputError: the folder cannot be read, or a manifest is damaged.
+        """
+        point = self._assignment.restore
+        name = self._store.newest_name(self._assignment.job_id)
+        if name is None and point is not None:
+            name = point.manifest
+        if name is not None:
+            self.inherit(name)
+
+    def inherit(self, name: str, ended: Iterable[events.Part] = ()) -> None:
+        """Go on from a manifest; `ended` has the parts of tasks that ended before it."""
+        self.manifest = self._store.read_manifest(name)
+        self._output.count(self.manifest, parts_of(ended))
+        self.restore_point = RestorePoint(self._store.url, name, self.manifest.epoch)
+
+    def forget(self) -> None:
+        """Expect no results any more: their attempt is over."""
+        self._background.forget()
+
+    # --- the steps of an epoch --------------------------------------------------------------------
+
+    def write(self, action: events.WriteManifest, *, savepoint: bool, stopped: bool) -> None:
+        """Write an epoch's manifest."""
+        snapshots = parts_of(action.parts.values())
+        manifest = Manifest(
+            action.epoch,
+            action.previous,
+            Lineage(self._assignment.job_id, self._assignment.restored),
+            self._assignment.plan.name,
+            self._clock.wall_ns() // _NS_PER_MS,
+            self._assignment.settings.runtime.virtual_nodes,
+            self._output.parts(snapshots),
+            self._operators,
+            savepoint=savepoint,
+            stopped=stopped,
+            versions=program_versions(),
+        )
+
+        def failed(error: BaseException) -> events.Event:
+            return events.ManifestFailed(action.epoch, self._reason(error))
+
+        def write() -> _Written:
+            return _Written(self._store.write_manifest(manifest), manifest, snapshots)
+
+        self._background.begin("manifest", write, failed, self._timeout_ns)
+
+    def commit(self, epoch: int) -> None:
+        """Let sinks commit what the newest manifest names; bounded jobs publish at their end."""
+        manifest, staged = self.manifest, self.staged
+        assert manifest is not None
+        assert manifest.epoch == epoch
+        commit_id = CommitId(manifest.lineage.job, epoch)
+        has_nothing = self._bounded or not staged
+
+        def commit() -> events.Event:
+            if not has_nothing:
+                self._commit(commit_id, staged)
+            return events.Committed(epoch)
+
+        def failed(error: BaseException) -> events.Event:
+            reason = self._reason(error)
+            _log.warning("checkpoint %d cannot be committed yet: %s", epoch, reason)
+            return events.CommitFailed(epoch, reason)
+
+        self._background.begin("commit", commit, failed, self._timeout_ns)
+
+    def release(self) -> None:
+        """Remove checkpoints that are not kept any more, unless it is being done."""
+        if self._background.is_busy("retention"):
+            return
+        keep = self._assignment.settings.checkpoints.keep
+        point = self.restore_point
+        needed = [] if point is None else [point.manifest]
+
+        def remove() -> None:
+            self._store.remove_unlisted(keep, needed)
+
+        def failed(error: BaseException) -> None:
+            _log.warning("old checkpoints stay for now: %s", self._reason(error))
+
+        self._background.begin("retention", remove, failed, self._timeout_ns)
+
+    def poll(self) -> list[events.Event]:
+        """Return the results of the steps that have ended, or have taken too long."""
+        found: list[events.Event] = []
+        for result in self._background.poll():
+            if isinstance(result, _Written):
+                self._count(result)
+                found.append(events.ManifestWritten(result.manifest.epoch))
+            elif result is not None:
+                found.append(result)
+        return found
+
+    @property
+    def next_due_ns(self) -> int | None:
+        """When `poll` is to be called again; None while nothing is under way."""
+        return self._background.next_due_ns
+
+    def finish(self) -> None:
+        """Mark the newest epoch: the job has ended behind it, and its output is visible."""
+        if self.manifest is not None:
+            self._store.write_manifest(replace(self.manifest, finished=True))
+
+    def _count(self, written: _Written) -> None:
+        before = set() if self.manifest is None else {file.name for file in _files(self.manifest)}
+        files = {file.name: file.nbytes for file in _files(written.manifest)}
+        new = sum(nbytes for name, nbytes in files.items() if name not in before)
+        self.size = EpochSize(sum(files.values()), new)
+        self.manifest = written.manifest
+        self._output.count(written.manifest, written.snapshots)
+        self.restore_point = RestorePoint(self._store.url, written.name, written.manifest.epoch)
+
+    def _reason(self, error: BaseException) -> str:
+        if isinstance(error, ClaimLostError):
+            self.lost = error
+        if isinstance(error, Exception):
+            return next(iter(str(as_whale_error(error)).strip().splitlines()), repr(error))
+        return repr(error)
+
+
+def parts_of(snapshots: Iterable[events.Part]) -> tuple[OperatorPart, ...]:
+    """Return the parts of operators in those of tasks."""
+    found: list[OperatorPart] = []
+    for part in snapshots:
+        assert isinstance(part, tuple)
+        found += part
+    return tuple(sorted(found, key=lambda one: (one.operator_id, one.instances)))
+
+
+def program_versions() -> dict[str, str]:
+    """Return the versions of the programs that write a manifest."""
+    return {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "whale-ray": importlib.metadata.version("whale-ray"),
+    }
+
+
+def _files(manifest: Manifest) -> Iterable[ChunkFile]:
+    for part in manifest.parts:
+        yield from part.chunks
+        if part.values is not None:
+            yield part.values

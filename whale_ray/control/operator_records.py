@@ -1,0 +1,99 @@
+"""What identifies a topology's operators to a later version of it, which goes on with their state.
+
+Operators are matched by their ids. One that keeps something must be of the same kind; one that is
+gone may only be left out if the user says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..configs.errors import InputError
+from ..plan.logical import LogicalPlan, OperatorKind, OperatorNode
+from ..state.epochs.manifest import Manifest
+
+_KEEPING = (OperatorKind.SOURCE, OperatorKind.SINK)
+"""Kinds that keep something besides state: positions, and what is staged."""
+
+
+def operator_records(logical: LogicalPlan) -> dict[str, Mapping[str, Any]]:
+    """Return kind, level of state, key columns and declared state of each operator, by its id."""
+    return {node.id: _record(node) for node in logical.nodes}
+
+
+def check_restorable(logical: LogicalPlan, manifest: Manifest, without: Collection[str]) -> None:
+    """Check that a topology can go on from a manifest that another version of it may have written.
+
+    Args:
+        logical: the topology.
+        manifest: the epoch.
+        without: the ids of operators that may be gone: what they kept is given up.
+
+    Raises:
+        InputError: an operator that kept something is gone, or is of another kind, or keeps its
+            state by other keys; or `without` names one that the epoch does not have.
+    """
+    records = operator_records(logical)
+    for named in sorted(set(without) - manifest.operators.keys()):
+        msg = f"restore_without names {named!r}, which the checkpoint does not have; leave it out"
+        raise InputError(msg)
+    kept = {part.operator_id for part in manifest.parts if _keeps(part, manifest)}
+    for name, before in manifest.operators.items():
+        if name in without:
+            if name in records:
+                msg = f"restore_without names {name!r}, which the topology has; rename one of them"
+                raise InputError(msg)
+            continue
+        now = records.get(name)
+        if now is None:
+            if name in kept:
+                raise InputError(_gone(name, before, records.keys() - manifest.operators.keys()))
+            continue
+        _check_same(name, before, now)
+
+
+def _check_same(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for what, meaning in (("kind", "was a"), ("level", "kept state of level"), ("key", "had key")):
+        if before.get(what) != now[what]:
+            msg = (
+                f"operator {name!r} {meaning} {_text(before.get(what))} when the checkpoint was"
+                f" taken, and now {_text(now[what])}: give the new operator another id, and name"
+                f" the old one in restore_without=[{name!r}]"
+            )
+            raise InputError(msg)
+
+
+def _gone(name: str, record: Mapping[str, Any], new: Collection[str]) -> str:
+    renamed = f"; new in the topology: {', '.join(sorted(map(repr, new)))}" if new else ""
+    return (
+        f"the checkpoint has {record.get('kind', 'operator')} {name!r}, which the topology lacks: "
+        f"give the operator that id again, or give up what it kept with restore_without=[{name!r}]"
+        f"{renamed}"
+    )
+
+
+def _keeps(part: Any, manifest: Manifest) -> bool:
+    kind = manifest.operators.get(part.operator_id, {}).get("kind")
+    return bool(part.chunks or part.position or part.staged) or kind in _KEEPING
+
+
+def _record(node: OperatorNode) -> dict[str, Any]:
+    is_process = node.kind.is_stateful
+    level = "rows" if node.keeps_rows else "declared" if node.declared_state else "opaque"
+    return {
+        "kind": str(node.kind.value),
+        "level": level if is_process else "",
+        "key": [list(one.columns) for one in _key_groupings(node)],
+        "state": list(node.declared_state),
+    }
+
+
+def _key_groupings(node: OperatorNode) -> list[Any]:
+    return [one.grouping for one in node.inputs if hasattr(one.grouping, "columns")]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join("+".join(map(str, one)) for one in value) or "none"
+    return str(value) or "none"
