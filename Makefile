@@ -115,7 +115,7 @@ $(CREATED):
 	 exit 1
 
 $(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
-	@echo "[2/$(STEPS)] whale-ray with all extras, about 660 MB to load and 1,440 MB on disk: some minutes"
+	@echo "[2/$(STEPS)] whale-ray with all extras, about 715 MB to load and 1,580 MB on disk: some minutes"
 	@$(INSTALL) ".[all]"
 	@$(BIN)/python -c '$(SHOW_SOURCES)' $(VENV)/src
 	@touch $@

@@ -1,8 +1,8 @@
 """Sinks for rows: pass one of these to `sink` at the end of a stream.
 
-They write files (`parquet`, `csv`, `json_lines`: a folder), to the caller's memory (`collect`), Ray
-Datasets (`ray_dataset`), Spark DataFrames (`spark`), to standard output (`print`), or call a
-function of your own (`each`). Derive a sink of your own from `Sink`.
+They write files (`parquet`, `csv`, `json_lines`: a folder), tables (`delta`), to the caller's
+memory (`collect`), Ray Datasets (`ray_dataset`), Spark DataFrames (`spark`), to standard output
+(`print`), or call a function of your own (`each`). Derive a sink of your own from `Sink`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .operators.sinks import (
     Staged,
     collect,
     csv,
+    delta,
     json_lines,
     parquet,
     print,
@@ -39,6 +40,7 @@ __all__ = [
     "Staged",
     "collect",
     "csv",
+    "delta",
     "each",
     "json_lines",
     "parquet",

@@ -6,6 +6,7 @@ heavy library is imported before rows arrive.
 
 from .base import Sink, SinkResult, SinkWriter, Staged
 from .collect import collect
+from .delta import delta
 from .each import EachBatch, EachRow, print
 from .files import csv, json_lines, parquet
 
@@ -18,6 +19,7 @@ __all__ = [
     "Staged",
     "collect",
     "csv",
+    "delta",
     "json_lines",
     "parquet",
     "print",

@@ -180,6 +180,14 @@ class Sink(ABC):
         """Return this sink with settings for the options that its user left out."""
         return self
 
+    def for_operator(self, operator_id: str) -> Self:
+        """Return this sink as that of an operator, for a place that several sinks may share.
+
+        Called once, before `prepare`. Two sinks of one job that write into one table have the same
+        token, and tell what they have staged and committed apart by the operator.
+        """
+        return self
+
     def prepare(self, token: str, *, bounded: bool) -> None:
         """Prepare the place of the output; called once per job, before the first writer opens.
 

@@ -230,7 +230,7 @@ def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> Logical
         if node.kind is OperatorKind.SOURCE:
             payload = cast(Source, payload).materialize(cluster=cluster)
         elif node.kind is OperatorKind.SINK:
-            payload = cast(Sink, payload).configured(settings)
+            payload = cast(Sink, payload).configured(settings).for_operator(node.id)
         nodes.append(replace(node, payload=payload))
     return replace(logical, nodes=tuple(nodes))
 

@@ -23,7 +23,8 @@ import re
 import zoneinfo
 from typing import TYPE_CHECKING
 
-from ..configs.errors import InputError, OutputError
+from ..configs.errors import InputError
+from ..operators.sinks.nearest_types import in_nearest_types, nearest_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..transport.wire.types import Schema
 
+_SYSTEM = "Spark"
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 _REMEDIES = {
     "array": "explode it into rows, or join it into a string",
@@ -103,14 +105,7 @@ def to_spark_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     Raises:
         OutputError: a column's type has no counterpart, or a value cannot be represented exactly.
     """
-    import pyarrow as pa
-
-    fields, columns = [], []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        kind = _nearest_type(field)
-        fields.append(pa.field(field.name, kind))
-        columns.append(column if column.type == kind else _exact_cast(column, kind, field.name))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return in_nearest_types(batch, _SYSTEM)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -128,7 +123,7 @@ def _spark_type(field: pa.Field) -> DataType:
     import pyarrow as pa
     from pyspark.sql import types
 
-    kind = _nearest_type(field)
+    kind = nearest_type(field, _SYSTEM)
     if pa.types.is_decimal(kind):
         return types.DecimalType(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
@@ -150,53 +145,3 @@ def _spark_type(field: pa.Field) -> DataType:
     }
     made: DataType = plain[kind]()
     return made
-
-
-def _nearest_type(field: pa.Field) -> pa.DataType:
-    """Return the Arrow type that can represent all values of a column and that Spark has, too."""
-    import pyarrow as pa
-
-    kind = field.type
-    widened = {
-        pa.uint8(): pa.int16(),
-        pa.uint16(): pa.int32(),
-        pa.uint32(): pa.int64(),
-        pa.uint64(): pa.decimal128(20, 0),
-        pa.float16(): pa.float32(),
-        pa.date64(): pa.date32(),
-    }
-    if kind in widened:
-        return widened[kind]
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", None if kind.tz is None else "UTC")
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
-    if pa.types.is_time(kind):
-        msg = (
-            f"column {field.name!r} has type {kind}, a time of day, which Spark does not have; "
-            "cast it to an integer or a string before the sink"
-        )
-        raise OutputError(msg)
-    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
-        msg = (
-            f"column {field.name!r} has type {kind}, but Spark's decimals have between 0 and "
-            f"{kind.precision} digits after the point; cast it before the sink"
-        )
-        raise OutputError(msg)
-    return kind
-
-
-def _exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    import pyarrow as pa
-
-    try:
-        return column.cast(kind)
-    except pa.ArrowException as error:
-        reason = next(iter(str(error).splitlines()), repr(error)).rstrip(".")
-        msg = (
-            f"column {name!r} is {column.type}, in Spark it is {kind}, where not every value fits: "
-            f"{reason}; round it or cast it before the sink"
-        )
-        raise OutputError(msg) from error
