@@ -1,21 +1,25 @@
 """The store of checkpoints: chunk files, and manifests that list them, below one folder.
 
-A manifest counts once `write_manifest` has returned. Then it is durable, and so is a small file
-that names it: whoever looks for the newest one later can tell a manifest that was never finished,
-which it passes over, from one that was and is damaged, which it refuses. That file is also read by
-its name, so that a listing that is out of date hides nothing that is durable.
+A manifest counts once `write_manifest` has returned. Then it is durable, and so is the note that
+names it: whoever looks for the newest one later can tell a manifest that was never finished, which
+it passes over, from one that was whole and is damaged, which it refuses.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from ...configs.errors import DamagedCheckpointError
+from ...configs.errors import DamagedCheckpointError, InputError
+from ...transport.clock import Clock, SystemClock
+from .claim import Claim
+from .claim_rules import refusal_of_folder
 from .manifest import ChunkFile, Manifest, decode_manifest, encode_manifest
+from .messages import RestorePoint
+from .newest_note import NewestNote, read_note, write_note
 from .retention import kept_manifests, removable_chunks
-from .sealed_json import seal, unseal
 from .store_files import StoreFiles, files_at
 from .store_names import (
     CHUNKS,
@@ -24,30 +28,32 @@ from .store_names import (
     NEWEST,
     ChunkName,
     ManifestName,
-    claim_name,
     claim_number,
     manifest_names,
-    newest_name,
 )
 
 __all__ = ["CheckpointStore"]
 
 _log = logging.getLogger(__name__)
 
-_NEWEST = "note of the newest manifest"
-_NEWEST_VERSION = 1
-
 
 class CheckpointStore:
-    """Chunk files and manifests below a folder. Many may read; one job writes.
+    """Chunk files and manifests below a folder. Many may read; one job writes, see `take_claim`.
+
+    Methods may be called from several threads.
 
     Args:
         files: the folder.
+
+    Attributes:
+        claim: what `take_claim` has taken.
     """
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
-        self._durable: frozenset[str] | None = None  # what the one job that writes knows itself
+        self.claim: Claim | None = None
+        self._lock = threading.Lock()
+        self._durable: frozenset[str] | None = None  # what the job that has the claim knows itself
 
     @classmethod
     def at(cls, url: str) -> CheckpointStore:
@@ -65,6 +71,65 @@ class CheckpointStore:
     def url(self) -> str:
         """The folder's absolute path, or its URL."""
         return self._files.url
+
+    # --- the claim --------------------------------------------------------------------------------
+
+    def take_claim(
+        self,
+        job: str,
+        topology: str,
+        *,
+        restore: RestorePoint | None = None,
+        take_over: bool = False,
+        clock: Clock | None = None,
+    ) -> Claim:
+        """Take the folder for a job, which then may write manifests; close the claim at its end.
+
+        Args:
+            job: the id of the job.
+            topology: its name.
+            restore: where the user lets it go on.
+            take_over: also from a job that is alive; it can write and commit nothing any more.
+            clock: whose wall time is that of the heartbeats.
+
+        Raises:
+            OutputError: another job uses the folder, or it cannot be written to.
+            InputError: it holds checkpoints of another job or topology, and the job does not go on
+                from any of them; or it cannot be read.
+            DamagedCheckpointError: the newest manifest is damaged, and the user names none.
+        """
+        claim = Claim.take(
+            self._files, job, topology, clock=clock or SystemClock(), take_over=take_over
+        )
+        try:
+            name = self._begin_from(job, topology, restore)
+            write_note(self._files, NewestNote(claim.number, name))
+        except BaseException:
+            claim.close()
+            raise
+        self.claim, self._durable = claim, None
+        claim.start_beating()
+        return claim
+
+    def _begin_from(
+        self, job: str, topology: str, restore: RestorePoint | None
+    ) -> ManifestName | None:
+        """Return the newest manifest when a claim is taken; refuse a folder of others."""
+        is_restored = restore is not None and restore.url == self.url
+        try:
+            name = self.newest_name()
+        except DamagedCheckpointError:
+            note = read_note(self._files)
+            if not is_restored or note is None:
+                raise
+            return note.name
+        newest = None if name is None else self.read_manifest(name)
+        refusal = refusal_of_folder(
+            newest, job=job, topology=topology, is_restored=is_restored, url=self.url
+        )
+        if refusal:
+            raise InputError(refusal)
+        return None if name is None else ManifestName.of(name)
 
     # --- chunks -----------------------------------------------------------------------------------
 
@@ -113,18 +178,25 @@ class CheckpointStore:
     def write_manifest(self, manifest: Manifest) -> str:
         """Write a manifest, and return its name once it is durable: then the epoch counts.
 
-        All chunk files that it lists must have been written.
+        All chunk files that it lists must have been written, and the claim taken.
 
         Raises:
+            ClaimLostError: another job has taken the folder over.
             OutputError: it cannot be written, or it is unknown whether it was; it may turn up.
+            InputError: the folder cannot be read.
             ValueError, TypeError: see `encode_manifest`.
         """
-        name = ManifestName(0, manifest.epoch, manifest.lineage.job)
-        if self._durable is None:
-            self._durable = self._durable_names()
-        self._files.put(str(name), encode_manifest(manifest, self._durable))
-        self._files.put(newest_name(name.claim), seal(_NEWEST, _NEWEST_VERSION, str(name)))
-        self._durable |= {str(name)}
+        claim = self._claimed()
+        name = ManifestName(claim.number, manifest.epoch, manifest.lineage.job)
+        known = self._durable_names()
+        if known is None:
+            known = frozenset(self.manifests())
+        data = encode_manifest(manifest, known)
+        claim.check()
+        self._files.put(str(name), data)
+        write_note(self._files, NewestNote(claim.number, name))
+        with self._lock:
+            self._durable = (known if self._durable is None else self._durable) | {str(name)}
         return str(name)
 
     def read_manifest(self, name: str) -> Manifest:
@@ -137,10 +209,9 @@ class CheckpointStore:
         return self._read(name)[0]
 
     def manifests(self) -> list[str]:
-        """Return the names of all manifests, also of damaged ones, the newest last."""
-        listed = set(self._files.names(MANIFESTS))
-        unseen = (name for name in self._durable_names() - listed if self._files.get(name))
-        return list(map(str, manifest_names((*listed, *unseen))))
+        """Return the names of all manifests that count, the newest last; some may be damaged."""
+        durable = self._durable_names()
+        return list(map(str, self._counting(self._listed(durable), durable)))
 
     def newest(self, job: str | None = None) -> Manifest | None:
         """Return the newest manifest, None if there is none; with `job`, of those that it wrote.
@@ -156,16 +227,17 @@ class CheckpointStore:
         return None if name is None else self.read_manifest(name)
 
     def newest_name(self, job: str | None = None) -> str | None:
-        """Return the name of the manifest that `newest` returns; it is whole."""
-        last = self._last_durable()
-        unseen = () if last is None else (str(last),)
-        for name in reversed(manifest_names((*self._files.names(MANIFESTS), *unseen))):
-            if job is not None and name.job != job:
+        """Return the name of the manifest that `newest` returns; it raises the same."""
+        note = read_note(self._files)
+        named = () if note is None or note.name is None else (str(note.name),)
+        names = manifest_names((*self._files.names(MANIFESTS), *named))
+        for name in reversed(self._counting(names, self._durable_names())):
+            if job not in (None, name.job):
                 continue
             try:
                 self.read_manifest(str(name))
             except DamagedCheckpointError as error:
-                if last is not None and name <= last:
+                if note is not None and note.is_behind(name):
                     msg = (
                         f"{error}; it was whole once, and results behind it may be out already: to"
                         " go on from an earlier epoch all the same, name its manifest"
@@ -188,67 +260,97 @@ class CheckpointStore:
                 none of its own.
 
         Raises:
+            ClaimLostError: another job has taken the folder over; nothing is removed.
             DamagedCheckpointError: a manifest that stays is damaged. Nothing is removed then, since
                 nobody knows what it lists.
             InputError: the folder cannot be read, or a manifest is of a newer version; the same.
             OutputError: something cannot be removed.
         """
         assert keep >= 1
+        claim = self._claimed()
+        # First what is there, then what is listed: what is written meanwhile is not looked at.
+        chunks = self._files.names(CHUNKS)
         durable = self._durable_names()
-        last = self._last_durable()
-        if last is None:
+        newest = self.newest_name()
+        if durable is None or newest is None:
             return 0
-        manifests = {}
-        for name in self.manifests():
-            try:
-                manifests[name] = self.read_manifest(name)
-            except DamagedCheckpointError:
-                if name in durable:
-                    raise
+        names = self._listed(durable)
+        manifests = self._readable(self._counting(names, durable), durable)
         kept = kept_manifests(manifests, durable, keep, needed)
-        stay = {name: manifests[name] for name in kept}
+        last = max(manifest_names(durable), default=ManifestName(0, 0, ""))
+        gone = [str(name) for name in names if name < last and str(name) not in kept]
+        gone += removable_chunks(chunks, {name: manifests[name] for name in kept}, claim.job)
+        if any(manifests[name].lineage.job == claim.job for name in kept):
+            earlier = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
+            gone += [name for name in earlier if 0 < claim_number(name) < claim.number]
+        claim.check()
         # Manifests go first: a crash in between leaves files that nothing lists, not the reverse.
-        gone = [name for name in manifests if name not in kept]
-        gone += removable_chunks(self._files.names(CHUNKS), stay, last.job)
         for name in gone:
             self._files.remove(name)
-        self._durable = durable & kept
+        with self._lock:
+            self._durable = (durable if self._durable is None else self._durable) - set(gone)
         return len(gone)
 
-    # --- what is durable --------------------------------------------------------------------------
+    def _readable(
+        self, names: Iterable[ManifestName], durable: Collection[str]
+    ) -> dict[str, Manifest]:
+        """Return manifests, but those that were never finished."""
+        found = {}
+        for name in map(str, names):
+            try:
+                found[name] = self.read_manifest(name)
+            except DamagedCheckpointError as error:
+                if name in durable:
+                    msg = f"{error}; nothing is removed from that folder until it is gone"
+                    raise DamagedCheckpointError(msg) from None
+        return found
 
-    def _last_durable(self) -> ManifestName | None:
-        """Return the newest manifest that is known to be durable; it may be damaged by now."""
-        for number in reversed(self._claim_numbers()):
-            where = newest_name(number)
-            data = self._files.get(where)
-            if data is not None:
-                return ManifestName.of(unseal(_NEWEST, _NEWEST_VERSION, data, self._where(where)))
-        return None
+    # --- what there is ----------------------------------------------------------------------------
 
-    def _durable_names(self) -> frozenset[str]:
-        """Return the names of all manifests that are known to be durable; some may be gone."""
-        if self._durable is not None:
-            return self._durable
-        last = self._last_durable()
-        if last is None:
-            return frozenset()
-        return self._read(str(last))[1] | {str(last)}
+    def _durable_names(self) -> frozenset[str] | None:
+        """Return the names of all manifests that are durable, some may be gone; None: unknown."""
+        with self._lock:
+            known = self._durable
+        if known is not None:
+            return known
+        note = read_note(self._files)
+        if note is None or note.name is None:
+            return None if note is None else frozenset()
+        try:
+            return self._read(str(note.name))[1] | {str(note.name)}
+        except DamagedCheckpointError:
+            return None
 
-    def _claim_numbers(self) -> list[int]:
-        """Return the numbers of all claims, also of those that a listing does not show yet."""
-        names = (*self._files.names(CLAIMS), *self._files.names(NEWEST))
-        numbers = {0, *map(claim_number, names)}
-        while self._files.get(claim_name(max(numbers) + 1)) is not None:
-            numbers.add(max(numbers) + 1)
-        return sorted(numbers)
+    def _listed(self, durable: frozenset[str] | None) -> list[ManifestName]:
+        """Return the names of all manifests, the newest last, also if they do not count."""
+        listed = set(self._files.names(MANIFESTS))
+        unseen = (name for name in (durable or set()) - listed if self._files.get(name))
+        return manifest_names((*listed, *unseen))
+
+    def _counting(
+        self, names: Iterable[ManifestName], durable: frozenset[str] | None
+    ) -> list[ManifestName]:
+        """Return those manifests that count: durable ones, and what may be durable behind them."""
+        note = read_note(self._files)
+        if note is None:
+            return list(names)
+        return [
+            name
+            for name in names
+            if note.lets_count(name)
+            and (durable is None or str(name) in durable or not note.is_behind(name))
+        ]
 
     def _read(self, name: str) -> tuple[Manifest, frozenset[str]]:
+        where = f"the checkpoint folder {self.url!r}"
         data = self._files.get(name)
         if data is None:
-            msg = f"the checkpoint folder {self.url!r} lacks {name}"
+            msg = f"{where} lacks {name}"
             raise DamagedCheckpointError(msg)
-        return decode_manifest(data, self._where(name))
+        return decode_manifest(data, f"{name} in {where}")
 
-    def _where(self, name: str) -> str:
-        return f"{name} in the checkpoint folder {self.url!r}"
+    def _claimed(self) -> Claim:
+        if self.claim is None:
+            msg = "a store is written to without a claim: call take_claim first"
+            raise ValueError(msg)
+        return self.claim

@@ -43,6 +43,7 @@ MANIFESTS = st.builds(
     operators=st.dictionaries(NAMES, RECORDS, max_size=3),
     savepoint=st.booleans(),
     stopped=st.booleans(),
+    finished=st.booleans(),
     versions=st.dictionaries(NAMES, NAMES, max_size=2),
 )
 

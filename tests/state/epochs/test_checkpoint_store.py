@@ -14,6 +14,7 @@ from whale_ray.errors import DamagedCheckpointError, InputError
 from whale_ray.state.epochs.checkpoint_store import CheckpointStore
 from whale_ray.state.epochs.local_files import LocalFiles
 from whale_ray.state.epochs.manifest import MANIFEST_VERSION, chunk_files, encode_manifest
+from whale_ray.state.epochs.messages import RestorePoint
 from whale_ray.state.epochs.sealed_json import seal
 from whale_ray.state.epochs.store_files import files_at
 from whale_ray.state.epochs.store_names import (
@@ -31,6 +32,26 @@ def url(request, tmp_path):
     else:
         yield f"memory://{tmp_path.name}/store"
         fsspec.filesystem("memory").store.clear()
+
+
+@pytest.fixture
+def claimed():
+    """Return a function that takes a folder for a job; claims are given back at the end."""
+    claims = []
+
+    def take(url, job="job-1", **more):
+        store = CheckpointStore.at(url)
+        claims.append(store.take_claim(job, "auction", **more))
+        return store
+
+    yield take
+    for claim in claims:
+        claim.close()
+
+
+def going_on(store):
+    """Return what a user names to go on from the newest epoch."""
+    return RestorePoint(store.url, store.newest_name(), store.newest().epoch)
 
 
 def write_epoch(store, epoch, *older, job="job-1", **more):
@@ -107,14 +128,14 @@ def test_a_chunk_has_a_chunks_name(tmp_path):
 # --- manifests ------------------------------------------------------------------------------------
 
 
-def test_an_empty_or_missing_folder_has_no_manifests(url):
-    store = CheckpointStore.at(url)
+def test_an_empty_or_missing_folder_has_no_manifests(url, claimed):
+    store = claimed(url)
     assert store.manifests() == []
     assert store.newest() is None
 
 
-def test_the_newest_manifest_is_the_last_that_was_written(url):
-    store = CheckpointStore.at(url)
+def test_the_newest_manifest_is_the_last_that_was_written(url, claimed):
+    store = claimed(url)
     names = [write_epoch(store, epoch)[0] for epoch in (1, 2, 10)]
     again = CheckpointStore.at(url)
     assert again.manifests() == names
@@ -123,10 +144,10 @@ def test_the_newest_manifest_is_the_last_that_was_written(url):
     assert again.newest("job-2") is None
 
 
-def test_a_manifest_that_was_never_finished_is_passed_over_and_told(url, caplog):
-    store = CheckpointStore.at(url)
+def test_a_manifest_that_was_never_finished_is_passed_over_and_told(url, claimed, caplog):
+    store = claimed(url)
     write_epoch(store, 1)
-    torn = str(ManifestName(0, 2, "job-1"))
+    torn = str(ManifestName(1, 2, "job-1"))
     files_at(url).put(torn, b'{"whale-ray": "mani')
     with caplog.at_level(logging.WARNING):
         assert CheckpointStore.at(url).newest().epoch == 1
@@ -135,17 +156,17 @@ def test_a_manifest_that_was_never_finished_is_passed_over_and_told(url, caplog)
     assert CheckpointStore.at(url).newest().epoch == 3
 
 
-def test_a_whole_manifest_counts_even_if_nothing_names_it(url):
-    store = CheckpointStore.at(url)
+def test_a_whole_manifest_counts_even_if_nothing_names_it(url, claimed):
+    store = claimed(url)
     name, _ = write_epoch(store, 1)
-    later = str(ManifestName(0, 2, "job-1"))
+    later = str(ManifestName(1, 2, "job-1"))
     files_at(url).put(later, files_at(url).get(name))
     assert CheckpointStore.at(url).newest_name() == later
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone"])
-def test_a_manifest_that_was_durable_is_never_passed_over(url, harm):
-    store = CheckpointStore.at(url)
+def test_a_manifest_that_was_durable_is_never_passed_over(url, claimed, harm):
+    store = claimed(url)
     write_epoch(store, 1)
     name, _ = write_epoch(store, 2)
     if harm == "cut":
@@ -156,16 +177,16 @@ def test_a_manifest_that_was_durable_is_never_passed_over(url, harm):
         CheckpointStore.at(url).newest()
 
 
-def test_a_newer_version_is_never_passed_over(url):
-    store = CheckpointStore.at(url)
+def test_a_newer_version_is_never_passed_over(url, claimed):
+    store = claimed(url)
     write_epoch(store, 1)
-    files_at(url).put(str(ManifestName(0, 2, "j")), seal("manifest", MANIFEST_VERSION + 1, {}))
+    files_at(url).put(str(ManifestName(1, 2, "j")), seal("manifest", MANIFEST_VERSION + 1, {}))
     with pytest.raises(InputError, match="newer whale-ray"):
         CheckpointStore.at(url).newest()
 
 
-def test_a_store_can_be_moved_and_copied(tmp_path):
-    store = CheckpointStore.at(str(tmp_path / "a"))
+def test_a_store_can_be_moved_and_copied(tmp_path, claimed):
+    store = claimed(str(tmp_path / "a"))
     name, chunk = write_epoch(store, 1, savepoint=True)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     shutil.rmtree(tmp_path / "a")
@@ -174,8 +195,8 @@ def test_a_store_can_be_moved_and_copied(tmp_path):
     assert copy.read_chunk(chunk) == b"rows of 1"
 
 
-def test_manifests_and_chunks_alone_are_a_store(tmp_path):
-    write_epoch(CheckpointStore.at(str(tmp_path / "a")), 1)
+def test_manifests_and_chunks_alone_are_a_store(tmp_path, claimed):
+    write_epoch(claimed(str(tmp_path / "a")), 1)
     for folder in ("manifests", "chunks"):
         shutil.copytree(tmp_path / "a" / folder, tmp_path / "b" / folder)
     assert CheckpointStore.at(str(tmp_path / "b")).newest().epoch == 1
@@ -184,8 +205,8 @@ def test_manifests_and_chunks_alone_are_a_store(tmp_path):
 # --- what nobody needs ----------------------------------------------------------------------------
 
 
-def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url):
-    store = CheckpointStore.at(url)
+def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url, claimed):
+    store = claimed(url)
     _, first = write_epoch(store, 1)
     _, second = write_epoch(store, 2, first)
     third_name, third = write_epoch(store, 3, first)
@@ -197,8 +218,8 @@ def test_the_newest_epochs_stay_with_every_chunk_that_they_list(url):
     assert store.remove_unlisted(2) == 0
 
 
-def test_savepoints_stay(url):
-    store = CheckpointStore.at(url)
+def test_savepoints_stay(url, claimed):
+    store = claimed(url)
     saved, chunk = write_epoch(store, 1, savepoint=True)
     names = [write_epoch(store, epoch)[0] for epoch in range(2, 6)]
     store.remove_unlisted(1)
@@ -206,8 +227,8 @@ def test_savepoints_stay(url):
     assert store.read_chunk(chunk) == b"rows of 1"
 
 
-def test_what_a_job_was_restored_from_stays_while_it_is_needed(url):
-    store = CheckpointStore.at(url)
+def test_what_a_job_was_restored_from_stays_while_it_is_needed(url, claimed):
+    store = claimed(url)
     name, chunk = write_epoch(store, 1)
     write_epoch(store, 2)
     write_epoch(store, 3)
@@ -217,8 +238,8 @@ def test_what_a_job_was_restored_from_stays_while_it_is_needed(url):
     assert chunk.name not in chunks_of(url)
 
 
-def test_chunks_of_the_epoch_under_way_stay(url):
-    store = CheckpointStore.at(url)
+def test_chunks_of_the_epoch_under_way_stay(url, claimed):
+    store = claimed(url)
     write_epoch(store, 1)
     forgotten = store.write_chunk(chunk_name("job-1", 2, "count-0"), b"of an epoch that failed")
     young = store.write_chunk(chunk_name("job-1", 3, "count-0"), b"of the epoch under way")
@@ -229,10 +250,14 @@ def test_chunks_of_the_epoch_under_way_stay(url):
     assert forgotten.name not in chunks_of(url)
 
 
-def test_an_earlier_jobs_chunks_go_once_the_present_one_has_a_manifest(url):
-    store = CheckpointStore.at(url)
+def test_an_earlier_jobs_chunks_go_once_the_present_one_has_a_manifest(url, claimed):
+    store = claimed(url)
     _, kept = write_epoch(store, 1)
     stray = store.write_chunk(chunk_name("job-1", 2, "a"), b"its manifest may not be seen")
+    store.remove_unlisted(1)
+    assert stray.name in chunks_of(url)
+    store.claim.close()
+    store = claimed(url, "job-2", restore=going_on(store))
     store.remove_unlisted(1)
     assert stray.name in chunks_of(url)
     _, own = write_epoch(store, 2, kept, job="job-2")
@@ -240,11 +265,11 @@ def test_an_earlier_jobs_chunks_go_once_the_present_one_has_a_manifest(url):
     assert chunks_of(url) == {kept.name, own.name}
 
 
-def test_a_manifest_of_a_forgotten_epoch_goes_once_a_later_one_counts(url):
-    store = CheckpointStore.at(url)
+def test_a_manifest_of_a_forgotten_epoch_goes_once_a_later_one_counts(url, claimed):
+    store = claimed(url)
     write_epoch(store, 1)
     chunk = store.write_chunk(chunk_name("job-1", 2, "a"), b"")
-    turned_up = str(ManifestName(0, 2, "job-1"))
+    turned_up = str(ManifestName(1, 2, "job-1"))
     files_at(url).put(turned_up, encode_manifest(small_manifest(2, chunk)))
     store.remove_unlisted(1)
     assert turned_up in store.manifests() and chunk.name in chunks_of(url)
@@ -253,8 +278,8 @@ def test_a_manifest_of_a_forgotten_epoch_goes_once_a_later_one_counts(url):
     assert turned_up not in store.manifests() and last in store.manifests()
 
 
-def test_nothing_goes_while_a_manifest_that_stays_cannot_be_read(url):
-    store = CheckpointStore.at(url)
+def test_nothing_goes_while_a_manifest_that_stays_cannot_be_read(url, claimed):
+    store = claimed(url)
     saved, _ = write_epoch(store, 1, savepoint=True)
     for epoch in range(2, 6):
         write_epoch(store, epoch)
@@ -265,8 +290,8 @@ def test_nothing_goes_while_a_manifest_that_stays_cannot_be_read(url):
     assert chunks_of(url) == before
 
 
-def test_files_of_others_stay(url):
-    store = CheckpointStore.at(url)
+def test_files_of_others_stay(url, claimed):
+    store = claimed(url)
     write_epoch(store, 1)
     files_at(url).put("chunks/notes.txt", b"mine")
     files_at(url).put("README", b"mine")
@@ -275,8 +300,10 @@ def test_files_of_others_stay(url):
     assert files_at(url).get("chunks/notes.txt") == files_at(url).get("README") == b"mine"
 
 
-def test_a_listing_that_is_out_of_date_hides_nothing_that_is_durable(tmp_path, monkeypatch):
-    store = CheckpointStore.at(str(tmp_path))
+def test_a_listing_that_is_out_of_date_hides_nothing_that_is_durable(
+    tmp_path, claimed, monkeypatch
+):
+    store = claimed(str(tmp_path))
     saved, chunk = write_epoch(store, 1, savepoint=True)
     old = [write_epoch(store, epoch) for epoch in (2, 3)]
     last, _ = write_epoch(store, 4)
@@ -286,7 +313,9 @@ def test_a_listing_that_is_out_of_date_hides_nothing_that_is_durable(tmp_path, m
         return [name for name in listing(files, folder) if name not in (saved, last)]
 
     monkeypatch.setattr(LocalFiles, "names", names)
-    fresh = CheckpointStore.at(str(tmp_path))
+    point = going_on(store)
+    store.claim.close()
+    fresh = claimed(str(tmp_path), "job-2", restore=point)
     assert fresh.newest_name() == last
     assert fresh.manifests() == [saved, *(name for name, _ in old), last]
     fresh.remove_unlisted(1)
