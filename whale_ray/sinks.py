@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .configs.errors import UsageError
 from .operators.sinks import (
+    CommitId,
     EachBatch,
     EachRow,
     Sink,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .spark import spark_sink as spark
 
 __all__ = [
+    "CommitId",
     "Sink",
     "SinkResult",
     "SinkWriter",

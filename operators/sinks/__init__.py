@@ -4,13 +4,14 @@ Each function returns a small description that is sent to the workers; nothing i
 heavy library is imported before rows arrive.
 """
 
-from .base import Sink, SinkResult, SinkWriter, Staged
+from .base import CommitId, Sink, SinkResult, SinkWriter, Staged
 from .collect import collect
 from .delta import delta
 from .each import EachBatch, EachRow, print
 from .files import csv, json_lines, parquet
 
 __all__ = [
+    "CommitId",
     "EachBatch",
     "EachRow",
     "Sink",

@@ -9,6 +9,17 @@ Calls for a bounded job::
 Nothing is visible before `publish`, and `publish` makes everything visible at once. A writer of
 an unbounded job never stages: it calls `publish_part` every commit interval and once at its end.
 
+With checkpoints, writers stage at each epoch's marker, and never publish parts themselves::
+
+    coordinator   prepare(token)      manifest(1) commit(1)   manifest(2) commit(2)   …   unbounded
+    instances         open ── write ── stage_epoch(1) ── write ── stage_epoch(2) ── …
+    coordinator   prepare(token)      manifest(1)             manifest(2)   …  publish      bounded
+
+An epoch counts once its manifest, which lists what was staged, is in the store of checkpoints. A
+job that goes on from there calls `recover` in the place of `prepare`, then `commit` again for that
+epoch, since nobody knows whether it was done. In a bounded job nothing is committed: `publish` gets
+what was staged for all epochs, and since the last one.
+
 `whale_ray.testing.check_sink` tests whether a sink does all this.
 
 The runtime stages only when every instance has ended, and keeps the writers until `publish` or
@@ -20,7 +31,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from ...configs.errors import OutputError
 from ...configs.extras import require_extra
@@ -35,6 +46,9 @@ if TYPE_CHECKING:
     from ...configs.settings import Settings
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
+
+Delivery: TypeAlias = Literal["exactly once", "at least once"]
+"""How often a row takes effect in a job with checkpoints, whatever dies."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,8 @@ class Staged:
         path: the file, None if there is none (no rows, or a sink without files).
         payload: data that `publish` needs of a sink without files, such as the rows themselves.
         inode: the file's inode number, which does not change when the file is published.
+        epoch: with checkpoints, the epoch for which it was staged; the runtime fills it in. So no
+            two of an instance are equal, however equal their rows are.
     """
 
     instance: int
@@ -60,6 +76,7 @@ class Staged:
     path: str | None = None
     payload: bytes | None = field(default=None, repr=False)
     inode: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -164,10 +181,14 @@ class Sink(ABC):
     """The picklable description of an output.
 
     Attributes:
-        publishes_parts: whether its writers have `publish_part`, which unbounded jobs need.
+        publishes_parts: whether its writers have `publish_part`, which unbounded jobs without
+            checkpoints need.
+        delivery: what it promises in a job with checkpoints; None: it has no `stage_epoch`,
+            `commit` and `recover`, and its job can have none.
     """
 
     publishes_parts: ClassVar[bool] = False
+    delivery: ClassVar[Delivery | None] = None
 
     def check(self) -> None:
         """Raise `OutputError` if the output cannot be written (it exists, no permission).
@@ -274,6 +295,9 @@ class Sink(ABC):
 @dataclass(frozen=True)
 class CommitId:
     """What identifies a commit, however often it is repeated.
+
+    The epoch alone does not: a job that was restored from an older epoch has the same epochs again,
+    with other rows.
 
     Attributes:
         lineage: the job that staged it: another one for each restored job.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError
-from .base import Sink, SinkResult, SinkWriter, Staged
+from .base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from .row_buffer import RowBuffer
 from .writer_schema import WriterSchema, common_schema
 
@@ -24,6 +24,8 @@ _BYTES_MAX = 512 << 20
 @dataclass(frozen=True)
 class CollectSink(Sink):
     """Collects rows in memory, at most `max_bytes` over all instances."""
+
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     max_bytes: int | None = None
 
@@ -63,6 +65,10 @@ class CollectSink(Sink):
         """Concatenate the rows collected so far."""
         return self.publish(token, staged)
 
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        """Refuse an unbounded job; the rows of earlier epochs come back with `staged`."""
+        self.prepare(token, bounded=bounded)
+
     def describe(self) -> str:
         """Return the limit, if one was given."""
         return "collect" if self.max_bytes is None else f"collect up to {_size(self.max_bytes)}"
@@ -81,6 +87,7 @@ class CollectWriter(SinkWriter):
         self._max_bytes = max_bytes
         self._schema = WriterSchema(operator_id)
         self._buffer: RowBuffer | None = None
+        self._staged_bytes = 0
 
     def write(self, batch: Batch) -> None:
         """Copy the rows; see `SinkWriter.write`."""
@@ -88,7 +95,7 @@ class CollectWriter(SinkWriter):
         if self._buffer is None:
             self._buffer = RowBuffer(record.schema)
         self._buffer.add(record)
-        if self._buffer.nbytes > self._max_bytes:
+        if self._staged_bytes + self._buffer.nbytes > self._max_bytes:
             self._buffer = None
             what = f"sink {self._operator_id!r}: the collected result"
             raise OutputError(_too_large(what, self._max_bytes))
@@ -106,6 +113,13 @@ class CollectWriter(SinkWriter):
         payload = stream.getvalue().to_pybytes()
         schema = table.schema.serialize().to_pybytes()
         return Staged(self._instance, table.num_rows, table.nbytes, schema, None, payload)
+
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        """Serialize the rows since the last call; they are kept with the checkpoint."""
+        if self._buffer is None or not self._buffer.rows:
+            return None
+        self._staged_bytes += self._buffer.nbytes
+        return self.stage()
 
     def abort(self) -> None:
         """Drop the rows."""
@@ -129,7 +143,8 @@ def _size(nbytes: int) -> str:
 def collect(max_bytes: int | None = None) -> Sink:
     """Collect the rows in memory: `job.results(id)` returns them as Arrow or pandas.
 
-    Rows come in the order of the sink's instances, and within an instance as they arrived.
+    Rows come in the order of the sink's instances, and within an instance as they arrived. In a job
+    with checkpoints, each has the rows since the one before, until the job's end.
 
     Args:
         max_bytes: the most that may be collected in all; the setting `runtime.collect_bytes_max`

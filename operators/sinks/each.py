@@ -1,7 +1,10 @@
 """Sinks that call a function for every row or batch, or print rows.
 
 The effects of a function cannot be undone. It gets rows as they arrive, before it is known whether
-the job succeeds, and gets them again after a restart: delivery is at least once.
+the job succeeds, and gets them again after a restart: delivery is at least once. With checkpoints
+it gets those again that came after the last epoch that counts. A function that writes each row
+under a key of its own (an upsert) has the effect of exactly once; else a sink of the user's own is
+needed, which stages rows and commits them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from ...configs.errors import OutputError, UsageError, system_reason
 from ..rows import Row, results_of
-from .base import Sink, SinkResult, SinkWriter, Staged
+from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,6 +67,7 @@ class _HandingOver(Sink):
     """A sink with nothing to publish, since rows take effect when they are written."""
 
     publishes_parts: ClassVar[bool] = True
+    delivery: ClassVar[Delivery | None] = "at least once"
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Count the rows."""
@@ -72,6 +76,12 @@ class _HandingOver(Sink):
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Count the rows."""
         return self.publish(token, staged)
+
+    def commit(self, commit: CommitId, staged: Sequence[Staged]) -> None:
+        """Do nothing: the rows took effect when they were written."""
+
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        """Do nothing: what was passed on since the epoch cannot be taken back, and comes again."""
 
 
 class _HandingWriter(SinkWriter):
@@ -98,6 +108,13 @@ class _HandingWriter(SinkWriter):
         """Return the number of rows since the last call."""
         staged = self.stage() if self._rows else None
         self._rows = 0
+        return staged
+
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        """Return the number of rows since the last call, all of which have taken effect."""
+        if not self._rows:
+            return None
+        staged, self._rows = self.stage(), 0
         return staged
 
     def abort(self) -> None:

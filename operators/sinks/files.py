@@ -3,7 +3,7 @@
 The output is always a folder of parts, one per sink instance that had rows, as in Spark:
 `out/part-00003.parquet` is that of instance 3. All parts have the same schema. A result without
 rows is one empty part, or none if its columns are unknown. Missing folders above the output are
-created at the end.
+created at the end. With checkpoints, an instance has one part for each epoch; see `epoch_parts`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ...configs.errors import OutputError, system_reason
-from .base import Sink, SinkResult, SinkWriter, Staged
+from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
+from .epoch_parts import EpochParts, drop_note, remove_if_spent
 from .formats import CsvFormat, JsonLinesFormat, ParquetFormat, PartEncoder, PartFormat
 from .held_folders import FolderHold
 from .manifest import is_manifest, write_manifest
-from .staging import PART_PREFIX, OutputFolder, PartFile
+from .part_file import PartFile, sync_folder
+from .staging import PART_PREFIX, OutputFolder
 from .writer_schema import WriterSchema, common_schema
 
 if TYPE_CHECKING:
+    from typing import Self
+
     import pyarrow as pa
 
+    from ...configs.settings import Settings
     from ...transport.wire.batch import Batch
     from ..process import InstanceContext
 
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 class _Parts:
     """The parts of all instances; without rows, `empty` is the content of the only part."""
 
+    staged: Sequence[Staged]
     names: list[str]
     inodes: Mapping[str, int | None]
     empty: bytes | None
@@ -55,11 +61,21 @@ class FileSink(Sink):
     """A folder of parts in one format."""
 
     publishes_parts: ClassVar[bool] = True
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     folder: OutputFolder
     format: PartFormat
     given_path: str
     remedy: str = "make room or mend the folder, or name another output"
+    checkpoints: str = ""
+    """The folder or URL of the job's checkpoints; empty if it has none."""
+
+    def configured(self, settings: Settings) -> Self:
+        """Return this sink with the place of the job's checkpoints."""
+        url = settings.checkpoints.url
+        if not url or "://" in url:
+            return replace(self, checkpoints=url)
+        return replace(self, checkpoints=os.path.abspath(os.path.expanduser(url)))
 
     def check(self) -> None:
         """Raise `OutputError` if the output exists or cannot be written."""
@@ -91,6 +107,36 @@ class FileSink(Sink):
             self.folder.hand_over(token, place)
             return self._publish(token, parts, place)
 
+    def commit(self, commit: CommitId, staged: Sequence[Staged]) -> None:
+        """Move the parts to the output."""
+        with self._errors():
+            common_schema(staged, self.describe())
+            self._epochs(commit.lineage).commit(staged)
+
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        """Check that all parts are there, and remove those of epochs that do not count."""
+        with self._errors():
+            keep = {os.path.dirname(part.path) for part in staged if part.path is not None}
+            self.folder.sweep({*keep, self.folder.hidden(token)})
+            if not bounded:
+                self._epochs(token).recover(staged)
+                return
+            parts = self._parts(staged)
+            if not (parts.inodes and parts.are_in(self.folder)):  # else it died right after that
+                self.folder.check()
+                self._epochs(token).gather(staged)
+
+    def _epochs(self, job: str) -> EpochParts:
+        return EpochParts(self.folder, job, self.checkpoints)
+
+    def with_files(self, token: str, staged: Sequence[Staged]) -> list[Staged]:
+        """Return staged parts with payloads written to the hidden folder, for `publish`.
+
+        Those that are published already are found in the output, and are not written again.
+        """
+        with self._errors():
+            return self._epochs(token).with_files(staged, self.format.suffix)
+
     def discard(self, token: str) -> None:
         """Remove what an attempt staged."""
         self.folder.discard(token)
@@ -114,6 +160,7 @@ class FileSink(Sink):
         }
         empty = None if inodes or schema is None else self._empty_part(schema)
         return _Parts(
+            staged,
             names=sorted(inodes) if empty is None else [self._part_name(0)],
             inodes=inodes,
             empty=empty,
@@ -128,6 +175,8 @@ class FileSink(Sink):
             folder.discard(token)
         else:
             self._rename(token, parts, folder)
+        drop_note(folder.path)
+        self._epochs(token).release(parts.staged)
         return SinkResult(
             rows=parts.rows,
             nbytes=parts.nbytes,
@@ -142,6 +191,9 @@ class FileSink(Sink):
         hold = folder.hold_hidden(token)
         try:
             hidden = folder.hidden(token)
+            epochs = EpochParts(folder, token, self.checkpoints)
+            if not epochs.is_whole(parts.inodes):
+                epochs.gather(parts.staged)
             if parts.empty is not None:
                 with open(os.path.join(hidden, parts.names[0]), "wb") as stream:
                     stream.write(parts.empty)
@@ -181,6 +233,7 @@ class FileWriter(SinkWriter):
         self._rows = 0
         self._parts = 0
         self._staged: str | None = None
+        self._has_epochs = False
         self._hold: FolderHold | None = None
 
     def write(self, batch: Batch) -> None:
@@ -202,10 +255,23 @@ class FileWriter(SinkWriter):
             if self._finish() is None:
                 return self._receipt(None)
             self._hold = self._hold or self._sink.folder.hold_hidden(self._token)
-            name = self._sink._part_name(self._instance)
-            self._staged = os.path.join(self._sink.folder.hidden(self._token), name)
-            self._link(self._staged)
+            self._staged = self._link_hidden(f"{PART_PREFIX}{self._instance:05d}")
             return self._receipt(self._staged)
+
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        """Complete a part and link it into the hidden folder, where it outlives this process."""
+        with self._sink._errors():
+            if self._finish() is None:
+                return None
+            epochs = self._sink._epochs(self._token)
+            if not self._has_epochs:
+                assert self._schema.schema is not None
+                hold = epochs.hold(self._schema.schema.serialize().to_pybytes())
+                self._has_epochs, self._hold = True, hold
+            receipt = self._receipt(self._link_hidden(epochs.stem(self._instance, epoch)))
+            sync_folder(epochs.hidden)
+            self._rows = 0
+            return receipt
 
     def publish_part(self) -> Staged | None:
         """Complete a part and link it into the output at once."""
@@ -232,11 +298,10 @@ class FileWriter(SinkWriter):
             with suppress(OSError):
                 os.unlink(self._staged)
             self._staged = None
-        with suppress(OSError):
-            os.rmdir(self._sink.folder.hidden(self._token))
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+        remove_if_spent(self._sink.folder.hidden(self._token))
 
     def _start(self, schema: pa.Schema) -> PartEncoder:
         self._sink.format.check(schema)
@@ -251,10 +316,13 @@ class FileWriter(SinkWriter):
             self._encoder = None
         return self._file
 
-    def _link(self, path: str) -> None:
-        if self._file is not None:
-            self._file.link(path)
-            self._drop_file()
+    def _link_hidden(self, stem: str) -> str:
+        """Give the file a free name in the hidden folder and return its path."""
+        assert self._file is not None
+        hidden = self._sink.folder.hidden(self._token)
+        path = self._file.link_free(os.path.join(hidden, stem), self._sink.format.suffix)
+        self._drop_file()
+        return path
 
     def _drop_file(self) -> None:
         if self._file is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -53,8 +53,13 @@ class FolderHold:
             self._descriptor = -1
 
 
-def remove_unless_held(path: str) -> bool:
-    """Remove a folder that no process has locked; return whether it is gone."""
+def remove_unless_held(path: str, *, unless: Callable[[str], bool] | None = None) -> bool:
+    """Remove a folder that no process has locked; return whether it is gone.
+
+    Args:
+        path: the folder.
+        unless: called with the path once the folder is locked; the folder stays if it returns true.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:  # it belongs to another user, or was removed meanwhile
@@ -63,6 +68,8 @@ def remove_unless_held(path: str) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not leads_to(path, descriptor):
             return False  # the path refers to another folder by now
+        if unless is not None and unless(path):
+            return False
         shutil.rmtree(path, ignore_errors=True)
         return not os.path.lexists(path)
     except OSError:  # locked, or the file system has no locks

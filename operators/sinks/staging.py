@@ -11,6 +11,8 @@ The output's own name is only used for complete outputs. The output of a job tha
 published beside it, as `out.partial/`. If that exists, it is replaced if overwriting was requested;
 otherwise the name is `out.partial-2/`, and so on.
 
+What a job with checkpoints stages outlives its processes; see `epoch_parts`.
+
 If the file system has no nameless files, a part is written as `part-00000.parquet.open` in the
 hidden folder. A job locks its hidden folder (`held_folders`) until it is published or discarded; an
 unlocked one belongs to a dead job, and the next job with the same output removes it.
@@ -26,14 +28,15 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
 
 from ...configs.errors import OutputError, system_reason
+from .epoch_note import outlives_its_job
 from .held_folders import FolderHold, leads_to, opened_folder, remove_unless_held
 from .manifest import add_to_manifest, has_manifest, is_manifest, unlisted_entry
+from .part_file import PartFile, free_names, sync_folder
 
 PART_PREFIX = "part-"
 _OPEN_SUFFIX = ".open"
@@ -48,57 +51,6 @@ _TRIES_MAX = 100
 _COME_OR_GONE = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-
-
-class PartFile:
-    """A file that is being written and has no name, or a hidden one, until it is linked."""
-
-    def __init__(
-        self, stream: BinaryIO, path: str | None = None, hold: FolderHold | None = None
-    ) -> None:
-        """Wrap a stream; without nameless files, `path` is its name and `hold` locks its folder."""
-        self.stream = stream
-        self._path = path
-        self._hold = hold
-
-    def link(self, path: str) -> None:
-        """Sync the file to disk and give it a name.
-
-        Raises:
-            FileExistsError: the name is taken; the file can still be linked under another.
-        """
-        self.stream.flush()
-        os.fsync(self.stream.fileno())
-        if self._path is not None:
-            os.link(self._path, path)
-            os.unlink(self._path)
-            self._path = None
-            return
-        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            # Python calls linkat, which follows /proc/self/fd/N to the file, only if it gets the
-            # descriptor of a folder; plain link does not follow it.
-            nameless = f"/proc/self/fd/{self.stream.fileno()}"
-            name = os.path.basename(path)
-            os.link(nameless, name, dst_dir_fd=folder, follow_symlinks=True)
-        finally:
-            os.close(folder)
-
-    def size(self) -> int:
-        """Return the number of bytes written."""
-        self.stream.flush()
-        return os.fstat(self.stream.fileno()).st_size
-
-    def close(self) -> None:
-        """Drop the file, unless it was linked."""
-        with suppress(OSError):  # there may be no room for buffered bytes, which are dropped anyway
-            self.stream.close()
-        if self._path is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(self._path)
-            self._path = None
-        if self._hold is not None:
-            self._hold.close()
 
 
 @dataclass(frozen=True)
@@ -125,16 +77,7 @@ class OutputFolder:
 
     def check(self) -> None:
         """Raise `OutputError` if the output exists or cannot be written."""
-        self._check_place()
-        if os.path.ismount(self.path):
-            msg = (
-                f"the output {self.path!r} is a mount point, which cannot be renamed; "
-                f"name a folder in it, such as {os.path.join(self.path, 'result')!r}"
-            )
-            raise OutputError(msg)
-        if os.path.lexists(self.path) and not os.path.isdir(self.path):
-            msg = f"the output {self.path!r} is {_kind_of(self.path)}, and must be a folder; "
-            raise OutputError(msg + "remove it or name another output")
+        self.check_place()
         if not self._is_taken():
             return
         if not self.overwrite:
@@ -144,6 +87,19 @@ class OutputFolder:
             )
             raise OutputError(msg)
         self._check_removable(self.path)
+
+    def check_place(self) -> None:
+        """Raise `OutputError` if there is something else than a folder, or none can be created."""
+        self._check_parent()
+        if os.path.ismount(self.path):
+            msg = (
+                f"the output {self.path!r} is a mount point, which cannot be renamed; "
+                f"name a folder in it, such as {os.path.join(self.path, 'result')!r}"
+            )
+            raise OutputError(msg)
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            msg = f"the output {self.path!r} is {_kind_of(self.path)}, and must be a folder; "
+            raise OutputError(msg + "remove it or name another output")
 
     @property
     def is_free(self) -> bool:
@@ -162,16 +118,21 @@ class OutputFolder:
             return False
         return True
 
-    def sweep(self) -> None:
+    def sweep(self, keep: Collection[str] = ()) -> None:
         """Remove hidden folders of dead jobs; restore the outputs that they had moved aside.
 
         Includes those of partial outputs, one of which a job may have published when it died.
+
+        Args:
+            keep: paths of hidden folders to leave alone.
         """
         with suppress(OSError):
             # In this order, a folder moved aside (NAME-old) comes before the staged one (NAME).
             names = sorted(os.listdir(self._parent), reverse=True)
             for place in (self, *self._partials_begun(names)):
-                place._sweep([name for name in names if name.startswith(place._hidden_prefix)])
+                mine = (name for name in names if name.startswith(place._hidden_prefix))
+                paths = (os.path.join(place._parent, name) for name in mine)
+                place._sweep(path for path in paths if path not in keep)
 
     def _partials_begun(self, names: Iterable[str]) -> Iterator[OutputFolder]:
         """Yield the partial outputs to which any of these hidden folders belong."""
@@ -179,11 +140,10 @@ class OutputFolder:
         found = (re.match(rf"{hidden}(?:-(\d+))?\.whale-", name) for name in names)
         yield from map(self.partial, sorted({int(one[1] or 1) for one in found if one}))
 
-    def _sweep(self, hidden_names: Iterable[str]) -> None:
-        for name in hidden_names:
-            path = os.path.join(self._parent, name)
+    def _sweep(self, hidden_folders: Iterable[str]) -> None:
+        for path in hidden_folders:
             if not path.endswith(_ASIDE_SUFFIX) or not self._give_back(path):
-                remove_unless_held(path)
+                remove_unless_held(path, unless=outlives_its_job)
 
     def _give_back(self, aside: str) -> bool:
         """Return whether an output that was moved aside is still needed.
@@ -192,7 +152,7 @@ class OutputFolder:
         then it is renamed back.
         """
         hidden = aside.removesuffix(_ASIDE_SUFFIX)
-        if os.path.lexists(hidden) and not remove_unless_held(hidden):
+        if os.path.lexists(hidden) and not remove_unless_held(hidden, unless=outlives_its_job):
             return True
         if os.path.lexists(self.path):
             return False
@@ -205,8 +165,9 @@ class OutputFolder:
         if descriptor is not None:
             return PartFile(os.fdopen(descriptor, "wb"))
         hold = self.hold_hidden(token)
-        path = os.path.join(self.hidden(token), name + _OPEN_SUFFIX)
-        return PartFile(open(path, "wb"), path, hold)  # closed by PartFile
+        names = free_names(os.path.join(self.hidden(token), name), _OPEN_SUFFIX)
+        path = next(name for name in names if not os.path.lexists(name))  # an earlier attempt's
+        return PartFile(open(path, "xb"), path, hold)  # closed by PartFile
 
     def hold_hidden(self, token: str) -> FolderHold:
         """Create the hidden folder and its parents unless they exist, and lock it."""
@@ -224,7 +185,7 @@ class OutputFolder:
             OutputError: the output was created meanwhile.
         """
         hidden = self.hidden(token)
-        _sync_folder(hidden)
+        sync_folder(hidden)
         for _ in range(_TRIES_MAX):
             try:
                 if self._is_taken():
@@ -238,7 +199,7 @@ class OutputFolder:
                     raise
         else:
             raise self._contended()
-        _sync_folder(self._parent)
+        sync_folder(self._parent)
         self.discard(token)
 
     def _replace(self, hidden: str) -> None:
@@ -314,9 +275,19 @@ class OutputFolder:
                 add_to_manifest(self.path, instance, name, file.size())
                 with suppress(FileExistsError):
                     file.link(path)
-                    _sync_folder(self.path)
+                    sync_folder(self.path)
                     return path, number
             number += 1
+
+    def hidden_folders(self) -> list[str]:
+        """Return the hidden folders of all jobs with this output."""
+        with suppress(FileNotFoundError):
+            names = [name for name in os.listdir(self._parent) if self._is_hidden(name)]
+            return [os.path.join(self._parent, name) for name in sorted(names)]
+        return []
+
+    def _is_hidden(self, name: str) -> bool:
+        return name.startswith(self._hidden_prefix) and not name.endswith(_ASIDE_SUFFIX)
 
     def remove(self, token: str) -> None:
         """Remove an existing output: rename it to a hidden name, then remove that."""
@@ -349,7 +320,7 @@ class OutputFolder:
             place = os.path.dirname(place)
         return place
 
-    def _check_place(self) -> None:
+    def _check_parent(self) -> None:
         """Raise `OutputError` if no folder can be created at the output's path."""
         place = self._nearest_folder()
         if not os.path.isdir(place):
@@ -459,11 +430,3 @@ def _exchange(new: str, path: str) -> str:
     os.rename(path, aside)
     os.rename(new, path)
     return aside
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -72,6 +72,28 @@ def differing(expected: pa.Schema, found: pa.Schema) -> str:
     )
 
 
+def check_same_columns(expected: bytes, found: bytes, output: str) -> None:
+    """Raise `OutputError` unless two serialized schemas are the same.
+
+    Args:
+        expected: of the parts that the output has already.
+        found: of the rows to be added.
+        output: its path, for the message.
+    """
+    import pyarrow as pa
+
+    if expected == found:
+        return
+    schemas = [pa.ipc.read_schema(pa.py_buffer(one)) for one in (expected, found)]
+    if schemas[0] != schemas[1]:
+        difference = differing(*schemas) or "the columns are in another order"
+        msg = (
+            f"the output {output!r} has other columns than the rows to be added: {difference}; go "
+            "on with the code that wrote it, or start the job anew with another output"
+        )
+        raise OutputError(msg)
+
+
 def common_schema(staged: Sequence[Staged], output: str) -> pa.Schema | None:
     """Return the schema of all parts, None if no instance saw a row or an empty batch.
 

@@ -70,7 +70,8 @@ class OperatorPart:
         chunks: files of its state by virtual node.
         values: the file of its other values, None if there are none.
         position: of a source.
-        staged: what a sink has staged and nobody has committed yet, oldest first; as JSON.
+        staged: what a sink has staged and nobody has committed yet, oldest first; as JSON. A
+            `payload` with the attributes of a `ChunkFile` is in that file.
     """
 
     operator_id: str
@@ -119,11 +120,13 @@ class Manifest:
 
 def chunk_files(manifest: Manifest) -> frozenset[str]:
     """Return the names of all files that an epoch consists of."""
-    return frozenset(
+    state = frozenset(
         file.name
         for part in manifest.parts
         for file in (*part.chunks, *([part.values] if part.values else ()))
     )
+    payloads = (one.get("payload") for part in manifest.parts for one in part.staged)
+    return state | {one["name"] for one in payloads if isinstance(one, Mapping) and "name" in one}
 
 
 def encode_manifest(manifest: Manifest, kept: Collection[str] = ()) -> bytes:

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ..configs.errors import InputError, UsageError
 from ..configs.extras import require_extra
-from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from ..operators.sinks.base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from ..operators.sinks.files import parquet
 from ..operators.sources.arrow_reader import supported_schema
 from ..operators.sources.base import Source, SourceReader
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..configs.settings import Settings
     from ..operators.process import InstanceContext
     from ..operators.sinks.files import FileSink
+    from ..transport.wire.batch import Batch
     from ..transport.wire.types import Schema
 
 _BLOCK_BYTES = 64 << 20
@@ -239,6 +241,8 @@ def ray_dataset_sink() -> Sink:
 class HandoverSink(Sink):
     """Parquet files in a temporary folder of the submitting process.
 
+    That folder ends with the process, so what is staged for an epoch is kept with the checkpoint.
+
     Attributes:
         target: the kind of the result in words, for `explain`.
         result: the class of the result.
@@ -247,9 +251,10 @@ class HandoverSink(Sink):
 
     target: str
     result: type[SinkResult]
-    files: Sink | None = field(default=None, repr=False)
+    files: FileSink | None = field(default=None, repr=False)
 
     outlives_driver = False
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     def configured(self, settings: Settings) -> HandoverSink:
         """Create the folder; called in the submitting process."""
@@ -263,15 +268,22 @@ class HandoverSink(Sink):
 
     def open(self, context: InstanceContext, token: str) -> SinkWriter:
         """Open one instance's part."""
-        return self._files().open(context, token)
+        return HandoverWriter(self._files().open(context, token))
 
     def publish(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Publish the parts."""
-        return self._result_of(self._files().publish(token, staged))
+        files = self._files()
+        return self._result_of(files.publish(token, files.with_files(token, staged)))
 
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Publish the parts of an input that was not read to its end."""
-        return self._result_of(self._files().publish_partial(token, staged))
+        files = self._files()
+        return self._result_of(files.publish_partial(token, files.with_files(token, staged)))
+
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        """Check the files; parts of epochs come back with `staged`."""
+        in_files = [part for part in staged if part.payload is None]
+        self._files().recover(token, in_files, bounded=bounded)
 
     def _result_of(self, published: SinkResult) -> SinkResult:
         return self.result(**{one.name: getattr(published, one.name) for one in fields(SinkResult)})
@@ -284,8 +296,41 @@ class HandoverSink(Sink):
         """Return the kind of the result."""
         return self.target
 
-    def _files(self) -> Sink:
+    def _files(self) -> FileSink:
         if self.files is None:
             msg = f"the {self.target} sink was not given to a job; pass it to `sink` of a stream"
             raise UsageError(msg)
         return self.files
+
+
+class HandoverWriter(SinkWriter):
+    """Writes files, and hands those of epochs over as bytes."""
+
+    def __init__(self, files: SinkWriter) -> None:
+        self._files = files
+
+    def write(self, batch: Batch) -> None:
+        """See `SinkWriter.write`."""
+        self._files.write(batch)
+
+    def stage(self) -> Staged:
+        """See `SinkWriter.stage`."""
+        return self._files.stage()
+
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        """See `SinkWriter.stage_epoch`."""
+        staged = self._files.stage_epoch(epoch)
+        if staged is None or staged.path is None:
+            return staged
+        with writing_there():
+            payload = Path(staged.path).read_bytes()
+            os.unlink(staged.path)
+        return replace(staged, path=None, inode=None, payload=payload)
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`."""
+        self._files.abort()
+
+    def publish_part(self) -> Staged | None:
+        """See `SinkWriter.publish_part`."""
+        return self._files.publish_part()

@@ -86,6 +86,10 @@ class _SparkWriter(SinkWriter):
         """See `SinkWriter.stage`."""
         return self._file.stage()
 
+    def stage_epoch(self, epoch: int) -> Staged | None:
+        """See `SinkWriter.stage_epoch`."""
+        return self._file.stage_epoch(epoch)
+
     def abort(self) -> None:
         """See `SinkWriter.abort`."""
         self._file.abort()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 from ..configs.errors import OutputError
-from ..operators.sinks.base import Sink, SinkResult, SinkWriter, Staged
+from ..operators.sinks.base import Delivery, Sink, SinkResult, SinkWriter, Staged
 from ..operators.sinks.collect import collect
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class CollectingSink(Sink):
         >>> sink.rows
         [{'x': 1}, {'x': 2}]
     """
+
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     def __init__(self, max_bytes: int | None = None) -> None:
         self._sink = collect(max_bytes)
@@ -95,6 +97,10 @@ class CollectingSink(Sink):
     def publish_partial(self, token: str, staged: Sequence[Staged]) -> SinkResult:
         """Keep the rows of an input that was not read to its end."""
         return self._keep(self._sink.publish_partial(token, staged))
+
+    def recover(self, token: str, staged: Sequence[Staged], *, bounded: bool) -> None:
+        """Refuse an unbounded job; see `Sink.recover`."""
+        self._sink.recover(token, staged, bounded=bounded)
 
     def _keep(self, result: SinkResult) -> SinkResult:
         holder = _HOLDERS.get(self._key)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whale_ray.operators.sinks.base import Staged
 from whale_ray.operators.sinks.staged_json import staged_from_json, staged_to_json
+from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.manifest import Lineage, Manifest, OperatorPart
+from whale_ray.state.epochs.store_names import chunk_name
 
 _PARTS = st.builds(
     Staged,
@@ -19,6 +23,7 @@ _PARTS = st.builds(
     path=st.none() | st.text(max_size=20),
     payload=st.none() | st.binary(max_size=40),
     inode=st.none() | st.integers(0, 2**62),
+    epoch=st.none() | st.integers(1, 2**40),
 )
 
 
@@ -30,3 +35,21 @@ def test_a_part_comes_back_from_json_as_it_was(part: Staged) -> None:
 
 def test_what_has_its_default_is_left_out() -> None:
     assert staged_to_json(Staged(2, 5)) == {"instance": 2, "rows": 5}
+
+
+def test_a_large_payload_is_in_a_chunk_file_that_the_manifest_keeps(tmp_path: Path) -> None:
+    store = CheckpointStore.at(str(tmp_path))
+    parts = [Staged(0, 1, payload=b"x" * size, epoch=1) for size in (10, 10_000)]
+    staged = [
+        staged_to_json(one, lambda data: store.write_chunk(chunk_name("a", 1, "out"), data))
+        for one in parts
+    ]
+    part = OperatorPart("out", (0,), 1, 0, staged=tuple(staged))
+    manifest = Manifest(1, 0, Lineage("a"), "t", 0, 16, (part,))
+    store.read_manifest(store.write_manifest(manifest))
+    assert store.remove_unlisted(keep=1) == 0
+    read = store.newest()
+    assert read is not None
+    found = [staged_from_json(one, store.read_chunk) for one in read.parts[0].staged]
+    assert found == parts
+    assert staged_from_json(read.parts[0].staged[1]).payload is None
