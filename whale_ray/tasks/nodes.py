@@ -332,6 +332,8 @@ class SinkNode(Node):
         """See `Node.snapshot`: the rows since the marker before, staged."""
         with self.guard():
             staged = self._writer.stage_epoch(epoch)
+        if staged is not None:
+            staged = replace(staged, epoch=epoch)
         return replace(super().snapshot(epoch), staged=staged)
 
     def stage(self) -> Staged:
