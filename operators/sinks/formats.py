@@ -160,7 +160,7 @@ class CsvFormat(PartFormat):
         from ..sources.csv_files import CsvSource
 
         source = CsvSource(_files(paths), _given(schema), None, newlines_in_values=True)
-        return source.batches(0, 1, {})
+        return source.batches()
 
 
 class _CsvEncoder(PartEncoder):
@@ -195,7 +195,7 @@ class JsonLinesFormat(PartFormat):
         """Yield the rows of parts that this format wrote."""
         from ..sources.json_lines_files import JsonLinesSource
 
-        return JsonLinesSource(_files(paths), _given(schema), None).batches(0, 1, {})
+        return JsonLinesSource(_files(paths), _given(schema), None).batches()
 
 
 class _JsonLinesEncoder(PartEncoder):

@@ -7,29 +7,28 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
-from .base import NOTHING_REJECTED, SourceReader
+from .base import SourceReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
+    from ..snapshots import Position
+    from .progress import Progress
 
 
 class ArrowReader(SourceReader):
     """Reads from an iterator of record batches, at most `max_rows` rows at a time.
 
     The iterator may yield empty batches, for which `read` returns None, so that a long part of the
-    input without usable rows does not block the worker's loop.
+    input without usable rows does not block the worker's loop. It tells `progress` where each batch
+    lies, before it yields it.
     """
 
-    def __init__(
-        self,
-        batches: Iterator[pa.RecordBatch],
-        rejected: Mapping[str, int] = NOTHING_REJECTED,
-    ) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], progress: Progress) -> None:
         self._batches = batches
-        self._rejected = rejected
+        self._progress = progress
         self._pending: pa.RecordBatch | None = None
         self._start = 0
         self._finished = False
@@ -41,7 +40,9 @@ class ArrowReader(SourceReader):
         if self._pending is None and not self._finished:
             self._pending = next(self._batches, None)
             self._start = 0
-            self._finished = self._pending is None
+            if self._pending is None:
+                self._finished = True
+                self._progress.end()
         if self._pending is None:
             return None
         piece = self._pending.slice(self._start, max_rows)
@@ -55,10 +56,14 @@ class ArrowReader(SourceReader):
         """Whether the iterator has ended."""
         return self._finished
 
+    def position(self) -> Position:
+        """Return the units left and begun."""
+        return self._progress.position(self._start)
+
     @property
     def rejected(self) -> Mapping[str, int]:
         """The number of rows dropped so far, by reason."""
-        return self._rejected
+        return self._progress.rejected
 
     def close(self) -> None:
         """Drop the iterator, which closes its files."""

@@ -108,6 +108,13 @@ class Source(ABC):
         )
         raise InputError(msg)
 
+    def resumption(self) -> str | None:
+        """Return in a few words how it goes on from a position, for `explain`; None: it cannot.
+
+        Such as "seeks to the row group" or "reads again and skips".
+        """
+        return None if type(self).open_at is Source.open_at else "goes on from a position"
+
     def with_bad_rows(self, policy: BadRows) -> Self:
         """Return this source with another policy for rows that cannot be read.
 

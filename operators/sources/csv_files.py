@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from .block_parser import BAD_QUOTES, BlockParser, Fault, no_line
 from .files import FileSet, PathLike
 from .inference import has_fractions, may_be_changed, number_type, refuse_changed, widen
 from .malformed_records import malformed_values, of_all_records, suspicious_values
-from .text_blocks import Quoting, TextBlock, read_blocks
+from .text_blocks import Quoting, TextBlock
 from .text_encoding import UTF_8, check_encoding, encoding_remedy, undecodable
 from .text_source import TextSource, take_schema
 
@@ -45,10 +45,8 @@ class CsvSource(TextSource):
         """Return the paths as the user wrote them."""
         return f"csv {self.paths.describe()}"
 
-    def blocks(self, path: str) -> Iterator[TextBlock]:
-        """Yield a file in blocks of whole records."""
-        quoting = Quoting(self.delimiter, self.newlines_in_values)
-        return read_blocks(path, quoting, self.encoding, self.block_bytes)
+    def _quoting(self) -> Quoting:
+        return Quoting(self.delimiter, self.newlines_in_values)
 
     def _arrow_schema(self, files: list[str]) -> pa.Schema:
         if self.given_schema is not None:

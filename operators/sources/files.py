@@ -7,14 +7,19 @@ attempt has the same order. No file is opened, so that checking a topology is ch
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 from ...configs.errors import InputError
 
 PathLike: TypeAlias = str | os.PathLike[str]
+
+START_ANEW = "bring the input back as it was, or start without restoring"
+"""The remedy if the input is another than that of the positions."""
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
@@ -74,6 +79,39 @@ class FileSet:
     def describe(self) -> str:
         """Return the paths as the user wrote them."""
         return ", ".join(self.given)
+
+    def facts(self, files: Sequence[str]) -> dict[str, Any]:
+        """Return what a position says of the files: how many, and a digest of their names."""
+        names = "\n".join(map(os.path.basename, files))
+        digest = hashlib.blake2b(names.encode("utf-8", "surrogateescape"), digest_size=8)
+        return {"files": len(files), "names": digest.hexdigest()}
+
+    def check_same(self, files: Sequence[str], positions: Sequence[Mapping[str, Any]]) -> None:
+        """Check that these are the files of the positions.
+
+        Raises:
+            InputError: there are others.
+        """
+        now = self.facts(files)
+        names = set(map(os.path.basename, files))
+        for one in positions:
+            if one["files"] == now["files"] and one["names"] == now["names"]:
+                continue
+            begun = [place["file"] for _, place in one["begun"]]
+            for name in begun:
+                if name not in names:
+                    msg = (
+                        f"{self.describe()}: the file {name!r}, of which a part was read, is "
+                        f"missing; {START_ANEW}"
+                    )
+                    raise InputError(msg)
+            newest = max(files, key=os.path.getmtime)
+            msg = (
+                f"{self.describe()}: the files have changed since the checkpoint: {now['files']:,} "
+                f"instead of {one['files']:,}, or with other names; the newest is {newest!r}; "
+                f"{START_ANEW} (for files that keep coming there is sources.growing_folder)"
+            )
+            raise InputError(msg)
 
     def _expand(self, path: str) -> list[str]:
         if os.path.isdir(path):
@@ -135,6 +173,42 @@ def compression_of(path: str) -> str | None:
     return _COMPRESSIONS.get(os.path.splitext(path.lower())[1])
 
 
-def share(units: int, instance: int, parallelism: int) -> range:
-    """Return the units of one instance, assigned round-robin, so that instances advance evenly."""
-    return range(instance, units, parallelism)
+def likeness(path: str) -> dict[str, Any]:
+    """Return what a position says of a file of which a part was read.
+
+    Raises:
+        InputError: the file cannot be found.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror}); bring it back or leave it out"
+        raise InputError(msg) from error
+    return {
+        "file": os.path.basename(path),
+        "size": found.st_size,
+        "mtime_ns": found.st_mtime_ns,
+    }
+
+
+def check_likeness(path: str, place: Mapping[str, Any]) -> None:
+    """Check that a file of which a part was read has not changed since.
+
+    Raises:
+        InputError: it has another name, size or time of change.
+    """
+    now = likeness(path)
+    for what, name in (("file", "name"), ("size", "size in bytes"), ("mtime_ns", "time of change")):
+        if now[what] != place[what]:
+            msg = (
+                f"{path}: a part of it was read before the checkpoint, and it has changed since: "
+                f"its {name} is {_shown(what, now)} instead of {_shown(what, place)}; {START_ANEW}"
+            )
+            raise InputError(msg)
+
+
+def _shown(what: str, of: Mapping[str, Any]) -> str:
+    if what != "mtime_ns":
+        return f"{of[what]:,}" if what == "size" else repr(of[what])
+    moment = datetime.fromtimestamp(of[what] / 1e9, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC"

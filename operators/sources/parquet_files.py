@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...configs.errors import InputError
@@ -16,7 +17,8 @@ from .arrow_reader import (
     wanted_columns,
 )
 from .base import Source
-from .files import FileSet, PathLike
+from .files import FileSet, PathLike, check_likeness, likeness
+from .progress import Place, Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
+    from ..snapshots import Position
     from .base import SourceReader
 
 _BATCH_ROWS = 8192
@@ -56,7 +59,27 @@ class ParquetSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's row groups; with one instance they come in file order."""
-        return ArrowReader(self._batches(context.instance, context.parallelism))
+        paths = self.paths.files()
+        progress = Progress.opened(context, None, {**self.paths.facts(paths), "at": [0, 0]})
+        return ArrowReader(self._batches(paths, progress, 0, 0), progress)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's row groups of those left; a row group begun is decoded again.
+
+        Raises:
+            InputError: files have come, gone or changed.
+        """
+        paths = self.paths.files()
+        self.paths.check_same(paths, positions)
+        progress = Progress.opened(context, positions, self.paths.facts(paths))
+        # Files before it need not be opened to count their row groups.
+        known = (one["at"] for one in positions if one["at"][1] <= progress.first)
+        progress.facts["at"] = at = max(known, default=[0, 0])
+        return ArrowReader(self._batches(paths, progress, *at), progress)
+
+    def resumption(self) -> str:
+        """Return that it seeks."""
+        return "seeks to the row group"
 
     def describe(self) -> str:
         """Return the paths as the user wrote them, and the columns unless all are read."""
@@ -72,32 +95,60 @@ class ParquetSource(Source):
         check_supported(schema, path)
         return schema
 
-    def _batches(self, instance: int, parallelism: int) -> Iterator[pa.RecordBatch]:
-        paths = self.paths.files()
-        first_unit = 0
+    def _batches(
+        self, paths: list[str], progress: Progress, first_file: int, first_unit: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the row groups of `progress`, from a file on whose first one is `first_unit`."""
         expected: pa.Schema | None = None
-        for path in paths:
+        for number, path in enumerate(paths[first_file:], first_file):
             with _open(path) as file:
                 schema = self._columns_of(file, path)
                 expected = expected or schema
-                _check_alike(schema, path, expected, paths[0])
-                units = file.metadata.num_row_groups
-                groups = range((instance - first_unit) % parallelism, units, parallelism)
-                first_unit += units
-                yield from _read(file, path, list(groups), expected)
+                _check_alike(schema, path, expected, paths[first_file])
+                progress.facts["at"] = [number, first_unit]
+                stop = first_unit + file.metadata.num_row_groups
+                units = list(progress.units(first_unit, stop))
+                for run, place in _runs(units):
+                    if place is not None:
+                        check_likeness(path, place)
+                    groups = [unit - first_unit for unit in run]
+                    lengths = [file.metadata.row_group(group).num_rows for group in groups]
+                    skip = 0 if place is None else place["rows"]
+                    progress.enter_run(run, lengths, likeness(path))
+                    yield from _read(file, path, groups, expected, progress, skip)
+                first_unit = stop
+
+
+def _runs(units: list[tuple[int, Place | None]]) -> Iterator[tuple[list[int], Place | None]]:
+    """Yield row groups that are read in one go: those not begun, and each of the others."""
+    for is_begun, some in groupby(units, lambda one: one[1] is not None):
+        if is_begun:
+            yield from (([unit], place) for unit, place in some)
+        else:
+            yield [unit for unit, _ in some], None
 
 
 def _read(
-    file: pq.ParquetFile, path: str, groups: list[int], schema: pa.Schema
+    file: pq.ParquetFile,
+    path: str,
+    groups: list[int],
+    schema: pa.Schema,
+    progress: Progress,
+    skip: int,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some row groups behind the first `skip`; batches may span row groups."""
     import pyarrow as pa
 
-    if not groups:
-        return
+    rows = 0
     try:
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
-            _check_texts(batch, path)
-            yield cast_to_schema(batch, schema)
+            begin, rows = rows, rows + batch.num_rows
+            if rows <= skip:
+                continue
+            some = batch.slice(skip - begin) if begin < skip else batch
+            progress.move(max(begin, skip))
+            _check_texts(some, path)
+            yield cast_to_schema(some, schema)
     except (pa.ArrowException, OSError) as error:
         msg = f"{path}: the Parquet file is damaged ({_first_line(error)}); write it again"
         raise InputError(msg) from error

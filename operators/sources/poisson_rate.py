@@ -8,16 +8,23 @@ The content of a row depends on the seed and the row's number only, not on the r
 instances or the batches: rows are generated in chunks of 1,024, each with its own random generator,
 and chunks are assigned to instances round-robin. Each of p instances emits at 1/p of the rate;
 together they are a Poisson process of the whole rate.
+
+A position holds the chunks that are left, and the schedule: the generator of the gaps before the
+chunk that is being emitted. So a job that goes on emits the same rows at the same distances; with
+another number of instances, the schedule is another one, which goes on from the latest time that
+any instance had reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import InputError
 from .base import Source, SourceReader
+from .files import START_ANEW
+from .progress import Progress
 from .text_source import take_schema
 
 if TYPE_CHECKING:
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
+    from ..snapshots import Position
     from .text_source import SchemaLike
 
     Columns: TypeAlias = Callable[[npt.NDArray[np.int64], np.random.Generator], Mapping[str, Any]]
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 1024
 
 _CONTENT, _GAPS = 0, 1
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,25 @@ class PoissonSource(Source):
         """Start the schedule at the current time of the context's clock."""
         return PoissonReader(self, context)
 
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Go on with the schedule at the current time of the context's clock.
+
+        Raises:
+            InputError: the seed is another one.
+        """
+        for one in positions:
+            if one["seed"] != self.seed:
+                msg = (
+                    f"poisson: rows of seed={one['seed']} were emitted before the checkpoint, "
+                    f"and the seed is {self.seed} now; {START_ANEW}"
+                )
+                raise InputError(msg)
+        return PoissonReader(self, context, positions)
+
+    def resumption(self) -> str:
+        """Return that it seeks."""
+        return "seeks to the chunk of rows"
+
     def describe(self) -> str:
         """Return rate, limit and seed."""
         limit = "no limit" if self.limit is None else f"{self.limit:,} rows"
@@ -65,21 +93,63 @@ class PoissonSource(Source):
 class PoissonReader(SourceReader):
     """Emits rows when their scheduled time has come."""
 
-    def __init__(self, source: PoissonSource, context: InstanceContext) -> None:
+    def __init__(
+        self,
+        source: PoissonSource,
+        context: InstanceContext,
+        positions: Sequence[Position] | None = None,
+    ) -> None:
         import numpy as np
 
         self._source = source
         self._clock = context.clock
-        self._chunk = context.instance
-        self._stride = context.parallelism
+        self._progress = Progress.opened(context, positions, {"seed": source.seed})
+        stop = _NO_LIMIT if source.limit is None else -(-source.limit // CHUNK_ROWS)
+        self._chunks = self._progress.units(0, stop)
         self._mean_gap_ns = 1e9 * context.parallelism / source.rate_per_s
-        self._gaps = np.random.default_rng([source.seed, _GAPS, context.instance])
+        seed = [source.seed, _GAPS, context.instance]
+        other = positions is not None and len(positions) != context.parallelism
+        self._gaps = np.random.default_rng([*seed, self._progress.first] if other else seed)
+        self._gaps_before: Mapping[str, Any] = {}
+        self._scheduled_from = 0
+        self._since_ns = 0
         self._start_ns = context.clock.monotonic_ns()
         self._last_ns = 0
         self._position = 0
         self._rows: Batch | None = None
         self._due_ns: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        self._advance()
+        if positions is None:
+            self._advance()
+        elif other:
+            self._last_ns = max(one["reached_ns"] for one in positions)
+            self._start_ns -= self._last_ns
+            self._advance()
+        else:
+            self._go_on(positions[context.instance])
+
+    def _go_on(self, own: Position) -> None:
+        """Go on with the instance's own schedule.
+
+        The time from the last row to the next is as scheduled, however long the job stood still.
+        """
+        self._last_ns = own["since_ns"]
+        self._start_ns -= own["reached_ns"]
+        state = dict(self._gaps.bit_generator.state)
+        state["state"] = {name: int(value, 16) for name, value in own["gaps"].items()}
+        self._gaps.bit_generator.state = state
+        self._advance(own["scheduled_from"])
+
+    def position(self) -> Position:
+        """Return the chunks left, and where the schedule is."""
+        rows = self._position
+        reached_ns = int(self._due_ns[rows - 1]) if rows > self._scheduled_from else self._since_ns
+        return {
+            **self._progress.position(rows),
+            "gaps": {name: hex(value) for name, value in self._gaps_before["state"].items()},
+            "scheduled_from": self._scheduled_from,
+            "since_ns": self._since_ns,
+            "reached_ns": reached_ns,
+        }
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the rows that are due, the oldest first; None if there are none."""
@@ -110,25 +180,37 @@ class PoissonReader(SourceReader):
             return None
         return self._start_ns + int(self._due_ns[self._position])
 
-    def _advance(self) -> None:
-        """Generate this instance's next chunk and its schedule."""
+    def _advance(self, scheduled_from: int | None = None) -> None:
+        """Generate this instance's next chunk and its schedule.
+
+        Of a chunk of which another schedule has emitted a part, only the rest is scheduled; None
+        stands for what has not been emitted.
+        """
         import numpy as np
 
         from ...transport.wire.batch import Batch
 
         source = self._source
-        first = self._chunk * CHUNK_ROWS
-        count = CHUNK_ROWS if source.limit is None else min(CHUNK_ROWS, source.limit - first)
-        self._position = 0
+        self._gaps_before, self._since_ns = self._gaps.bit_generator.state, self._last_ns
+        self._position = self._scheduled_from = 0
         self._rows = None
-        if count <= 0:
+        for chunk, place in self._chunks:
+            first, begin = chunk * CHUNK_ROWS, place["rows"] if place else 0
+            count = CHUNK_ROWS if source.limit is None else min(CHUNK_ROWS, source.limit - first)
+            if begin < count:
+                break
+        else:
+            self._progress.end()
             return
-        random = np.random.default_rng([source.seed, _CONTENT, self._chunk])
+        self._progress.enter(chunk, {"rows": 0})
+        self._position = begin
+        self._scheduled_from = begin if scheduled_from is None else scheduled_from
+        random = np.random.default_rng([source.seed, _CONTENT, chunk])
         made = source.columns(np.arange(first, first + CHUNK_ROWS), random)
         gaps_ns = self._gaps.exponential(1.0, CHUNK_ROWS) * self._mean_gap_ns
+        gaps_ns[: self._scheduled_from] = 0
         self._due_ns = (self._last_ns + np.cumsum(gaps_ns).astype(np.int64))[:count]
         self._last_ns = int(self._due_ns[-1])
-        self._chunk += self._stride
         columns = {name: _cut(name, values, count) for name, values in made.items()}
         if source.time_column is not None:
             columns[source.time_column] = self._due_ns.view("datetime64[ns]")

@@ -1,17 +1,25 @@
-"""The source of rows from Python: a collection, or a function that returns an iterable."""
+"""The source of rows from Python: a collection, or a function that returns an iterable.
+
+A position is the numbers of the rows that are left, and the columns that were learnt. To go on from
+it, the function is called again and rows are skipped, unless another function can begin anywhere.
+A None is no row, so it has no number: it may be yielded at other places each time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, fields, replace
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...configs.errors import BadRowError, InputError, WhaleError
 from ..learnt_schema import WAITING_NS_MAX, LearntSchema
 from .bad_rows import Good, separate
 from .base import BadRows, Source, SourceReader
+from .files import START_ANEW
+from .progress import own_or_first, rejected_before
 from .text_source import check_policy, take_schema
+from .units_left import UnitsLeft
 
 if TYPE_CHECKING:
     from typing import Self
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
     from ...transport.wire.batch import Batch
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
+    from ..snapshots import Position
     from .text_source import SchemaLike
 
 Row: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
@@ -39,6 +48,7 @@ class IterableSource(Source):
     bounded: bool
     replayable: bool
     on_bad_rows: BadRows = "fail"
+    resume: Callable[[int], Rows] | None = field(default=None, repr=False)
 
     def schema(self) -> Schema | None:
         """Return the schema if it was given."""
@@ -50,10 +60,58 @@ class IterableSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Start the iteration."""
-        rows = self.rows() if callable(self.rows) else self.rows
-        return RowReader(
-            iter(rows), self.given_schema, self.on_bad_rows, context, bounded=self.bounded
-        )
+        left = UnitsLeft.of_share(context.instance, context.parallelism)
+        return RowReader(self, OwnRows(iter(self._from_start()), left), context)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Iterate again, over the rows that are left.
+
+        Raises:
+            InputError: the rows are an iterator, or a collection of another size.
+        """
+        if not self.replayable:
+            msg = (
+                f"the rows of a {type(self.rows).__name__} cannot be read again: pass the function "
+                "that makes it, iterable(rows) instead of iterable(rows())"
+            )
+            raise InputError(msg)
+        for one in positions:
+            if one["size"] != self.size:
+                msg = (
+                    f"{self.describe()}: there were {_counted(one['size'])} when a part of them "
+                    f"was read, and there are {_counted(self.size)} now; {START_ANEW}"
+                )
+                raise InputError(msg)
+        instance, parallelism = context.instance, context.parallelism
+        lefts = [UnitsLeft.from_json(one["left"]) for one in positions]
+        if len(positions) == parallelism:
+            left = lefts[instance]
+        else:
+            left = UnitsLeft.divided(lefts, instance, parallelism)
+        first = left.first or 0
+        if self.resume is None:
+            rows = OwnRows(iter(self._from_start()), left)
+        else:
+            rows = OwnRows(iter(self.resume(first)), left, first)
+        reader = RowReader(self, rows, context)
+        learnt = own_or_first(context, positions, "columns")
+        presumed = own_or_first(context, positions, "presumed")
+        reader.go_on(rejected_before(context, positions), learnt, presumed)
+        return reader
+
+    def resumption(self) -> str | None:
+        """Return whether the rows are made again and skipped; None for an iterator."""
+        if not self.replayable:
+            return None
+        return "makes all rows again and skips" if self.resume is None else "seeks to the row"
+
+    def _from_start(self) -> Rows:
+        return self.rows() if callable(self.rows) else self.rows
+
+    @property
+    def size(self) -> int | None:
+        """The number of rows, if that is known."""
+        return len(self.rows) if isinstance(self.rows, Sized) else None
 
     def describe(self) -> str:
         """Return the function's name or the number of rows, and whether the source is bounded."""
@@ -76,8 +134,55 @@ class IterableSource(Source):
                 "function that makes it, not its result: iterable(rows) instead of iterable(rows())"
             )
             raise InputError(msg)
-        values = (self.rows, self.given_schema, self.bounded, self.replayable, self.on_bad_rows)
-        return type(self), values
+        return type(self), tuple(getattr(self, one.name) for one in fields(self))
+
+
+def _counted(size: int | None) -> str:
+    return "an unknown number of rows" if size is None else f"{size:,} rows"
+
+
+class OwnRows:
+    """Takes the rows of one instance from an iterator of all rows.
+
+    Args:
+        rows: an iterator, which yields None if there is no row at present.
+        left: the numbers of the rows to take.
+        number: that of the iterator's first row.
+
+    Attributes:
+        ended: whether the iterator has ended.
+        waits: whether it had no row when it was last asked.
+    """
+
+    def __init__(self, rows: Iterator[Row | None], left: UnitsLeft, number: int = 0) -> None:
+        self.all_rows = rows
+        self.ended = False
+        self.waits = False
+        self.left = left
+        self._to_take = left
+        self._number = number
+        self._stride = left.runs[-1].step if left.runs else 1
+
+    def take(self, most: int) -> list[Any]:
+        """Return the next rows, at most `most` times the number of instances are looked at."""
+        count = most * self._stride
+        rows: list[Any] = []
+        self.waits = False
+        for row in islice(self.all_rows, count):
+            if row is None:
+                self.waits = True
+                break
+            rows.append(row)
+        else:
+            self.ended = len(rows) < count
+        start, self._number = self._number, self._number + len(rows)
+        if len(self._to_take.runs) != 1:
+            mask = self._to_take.mask(start, self._number)
+            self._to_take = self._to_take.from_unit(self._number)
+            return list(compress(rows, mask))
+        run = self._to_take.runs[0]
+        first = run.start - start if run.start >= start else (run.start - start) % run.step
+        return rows[first :: run.step] if first or run.step > 1 else rows
 
 
 class RowReader(SourceReader):
@@ -85,24 +190,50 @@ class RowReader(SourceReader):
 
     def __init__(
         self,
-        rows: Iterator[Row | None],
-        schema: Schema | None,
-        policy: BadRows,
+        source: IterableSource,
+        rows: OwnRows,
         context: InstanceContext,
-        *,
-        bounded: bool,
     ) -> None:
-        self._all_rows = rows
-        self._rows = islice(rows, context.instance, None, context.parallelism)
-        self._bounded = bounded
-        self._learnt = LearntSchema(schema, skips_misfits=True, presumes=not bounded)
-        self._policy = policy
+        self._source = source
+        self._rows = rows
+        self._bounded = source.bounded
+        self._learnt = LearntSchema(
+            source.given_schema, skips_misfits=True, presumes=not source.bounded
+        )
+        self._policy = source.on_bad_rows
         self._clock = context.clock
         self._ended = False
         self._waiting: list[Any] = []
         self._waits_since_ns: int | None = None
         self._passed_on = 0
         self._rejected: dict[str, int] = {}
+
+    def go_on(
+        self,
+        rejected: Mapping[str, int],
+        columns: Sequence[tuple[str, str]] | None,
+        presumed: Mapping[str, int] | None,
+    ) -> None:
+        """Go on from what was counted and learnt before; the names and types of the columns."""
+        self._rejected = dict(rejected)
+        if columns is not None:
+            known = take_schema(dict(columns))
+            self._learnt.take_kept([{"known": known, "presumed": presumed or {}}], ())
+
+    def position(self) -> Position | None:
+        """Return the rows left, and what was learnt; None for an iterator, which has none."""
+        if not self._source.replayable:
+            return None
+        position: dict[str, Any] = {
+            "left": self._rows.left.from_count(self._passed_on).to_json(),
+            "rejected": dict(self._rejected),
+            "size": self._source.size,
+        }
+        kept = self._learnt.kept()
+        if self._source.given_schema is None and kept["known"] is not None:
+            position["columns"] = [[field.name, str(field.type)] for field in kept["known"]]
+            position["presumed"] = kept["presumed"]
+        return position
 
     def read(self, max_rows: int) -> Batch | None:
         """Return the next rows: up to `max_rows`, the end, or a None, which means none at present.
@@ -146,20 +277,13 @@ class RowReader(SourceReader):
         until_ns = self._clock.monotonic_ns() + _TAKING_NS
         wanted, count = 1, 0
         while wanted and self._clock.monotonic_ns() < until_ns:
-            taken = []
-            self._ended = True
-            for row in islice(self._rows, wanted):
-                if row is None:
-                    self._ended = False
-                    break
-                taken.append(row)
-            else:
-                self._ended = len(taken) < wanted
+            taken = self._rows.take(wanted)
+            self._ended = self._rows.ended
             self._waiting += taken
             is_known = self._learn(taken)
-            if len(taken) < wanted:
+            if self._rows.ended or self._rows.waits:
                 return
-            count += wanted
+            count += len(taken)
             room = max(0, max_rows - count) if is_known else max_rows
             wanted = min(2 * wanted, room)
 
@@ -214,7 +338,7 @@ class RowReader(SourceReader):
 
     def close(self) -> None:
         """Close the generator, if it is one."""
-        close = getattr(self._all_rows, "close", None)
+        close = getattr(self._rows.all_rows, "close", None)
         if close is not None:
             close()
 
@@ -232,8 +356,9 @@ class RowReader(SourceReader):
             reason = "row does not fit the schema"
             self._rejected[reason] = self._rejected.get(reason, 0) + rows
             return
+        number = self._rows.left.from_count(index).first
         msg = (
-            f"row {index}: {error}: {_preview(row)}; correct it, pass schema=, or pass "
+            f"row {number}: {error}: {_preview(row)}; correct it, pass schema=, or pass "
             "on_bad_rows='drop' to leave such rows out and count them"
         )
         raise BadRowError(msg) from error
@@ -249,6 +374,7 @@ def iterable(
     schema: SchemaLike | None = None,
     *,
     bounded: bool = True,
+    resume: Callable[[int], Rows] | None = None,
 ) -> Source:
     """Read rows from Python.
 
@@ -271,6 +397,9 @@ def iterable(
         schema: the columns and their types; if left out, the names are those of the first row and
             the types those of the first values.
         bounded: whether the rows end.
+        resume: a function that returns the rows from a number on, counted from 0 without the Nones:
+            `resume(0)` are all rows. A job that goes on from a checkpoint calls it, instead of
+            `rows` whose rows it would have to skip.
 
     Raises:
         InputError: `rows` is none of these; while running: without a schema, a column holds only
@@ -288,4 +417,10 @@ def iterable(
         )
         raise InputError(msg)
     replayable = callable(rows) or not isinstance(rows, Iterator)
-    return IterableSource(rows, take_schema(schema), bounded, replayable)
+    if resume is not None and not (callable(resume) and callable(rows)):
+        msg = (
+            "iterable() takes resume=, a function of a row's number, only with a function that "
+            "returns all rows; pass rows=, too, or leave it out"
+        )
+        raise InputError(msg)
+    return IterableSource(rows, take_schema(schema), bounded, replayable, resume=resume)

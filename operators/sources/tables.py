@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from .arrow_reader import (
     supported_schema,
 )
 from .base import Source
-from .files import share
+from .files import START_ANEW
+from .progress import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
+    from ..snapshots import Position
     from .base import SourceReader
 
 _UNIT_ROWS = 8192
@@ -47,17 +49,44 @@ class ArrowTableSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's rows."""
-        return ArrowReader(self._batches(context.instance, context.parallelism))
+        progress = Progress.opened(context, None, {"rows": self.table.num_rows})
+        return ArrowReader(self._batches(progress), progress)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's share of the rows left.
+
+        Raises:
+            InputError: the table has another number of rows.
+        """
+        rows = self.table.num_rows
+        for one in positions:
+            if one["rows"] != rows:
+                msg = (
+                    f"{self.describe()}: the table had {one['rows']:,} rows when a part of it was "
+                    f"read; {START_ANEW}"
+                )
+                raise InputError(msg)
+        progress = Progress.opened(context, positions, {"rows": rows})
+        return ArrowReader(self._batches(progress), progress)
+
+    def resumption(self) -> str:
+        """Return that it seeks."""
+        return "seeks to the row"
 
     def describe(self) -> str:
         """Return the table's size."""
         return f"{self.kind} {self.table.num_rows:,} rows"
 
-    def _batches(self, instance: int, parallelism: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, progress: Progress) -> Iterator[pa.RecordBatch]:
         schema = supported_schema(self.table.schema)
         units = -(-self.table.num_rows // _UNIT_ROWS)
-        for unit in share(units, instance, parallelism):
-            for batch in self.table.slice(unit * _UNIT_ROWS, _UNIT_ROWS).to_batches():
+        for unit, place in progress.units(0, units):
+            rows = place["rows"] if place else 0
+            progress.enter(unit, {"rows": rows})
+            part = self.table.slice(unit * _UNIT_ROWS + rows, _UNIT_ROWS - rows)
+            for batch in part.to_batches():
+                progress.move(rows)
+                rows += batch.num_rows
                 yield cast_to_schema(batch, schema)
 
 

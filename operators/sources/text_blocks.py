@@ -44,12 +44,14 @@ class TextBlock:
         first_line: the number of the first line, counted from 1.
         quoting: the rules of quoting; None if every line is a record.
         has_bad_quotes: whether the quotes of any record break the rules.
+        offset: how many bytes of the file's text, in UTF-8 without a byte-order mark, are before.
     """
 
     data: bytes
     first_line: int
     quoting: Quoting | None = None
     has_bad_quotes: bool = False
+    offset: int = 0
 
     def split(self) -> tuple[list[bytes], list[bool]]:
         """Return the records, each with its line end, and which of them have bad quotes."""
@@ -70,7 +72,9 @@ class TextBlock:
         else:
             first, is_bad, bad_follow = self._first(), False, False
         line = self.first_line + count_lines(first)
-        return first, is_bad, TextBlock(self.data[len(first) :], line, self.quoting, bad_follow)
+        offset = self.offset + len(first)
+        rest = TextBlock(self.data[len(first) :], line, self.quoting, bad_follow, offset)
+        return first, is_bad, rest
 
     def _first(self) -> bytes:
         """Return the first record of a block without bad ones, reading only its beginning."""
@@ -101,6 +105,8 @@ def read_blocks(
     encoding: str = UTF_8,
     block_bytes: int = BLOCK_BYTES,
     most_bytes: int = RECORD_BYTES_MAX,
+    offset: int = 0,
+    line: int = 1,
 ) -> Iterator[TextBlock]:
     """Read a file (compressed if its name ends in .gz, .bz2 or .zst) in blocks of whole records.
 
@@ -111,13 +117,14 @@ def read_blocks(
         block_bytes: how many bytes to read at once.
         most_bytes: the longest accepted record, which bounds memory; a quote that is not closed
             within this distance counts as unclosed.
+        offset: where to begin: the offset of a block.
+        line: the number of the first line there.
 
     Raises:
         InputError: the file cannot be read, is not text, or holds a longer line.
     """
     import pyarrow as pa
 
-    line = 1
     rest = b""
     compression = compression_of(path)
     try:
@@ -125,13 +132,15 @@ def read_blocks(
             msg = f"0 bytes, which is no {compression} file"
             raise EOFError(msg)
         with pa.input_stream(path, compression=compression) as stream:
-            for piece, last in utf8_pieces(stream, path, encoding, block_bytes):
+            seeks = compression is None
+            for piece, last in utf8_pieces(stream, path, encoding, block_bytes, offset, seeks):
                 rest += piece
                 end, hidden, bad = _whole_records(rest, quoting, last, most_bytes)
                 if end:
-                    block = TextBlock(rest[:end], line, hidden, bad)
+                    block = TextBlock(rest[:end], line, hidden, bad, offset)
                     yield block
                     line += count_lines(block.data)
+                    offset += end
                     rest = rest[end:]
                 elif len(rest) > most_bytes:
                     raise InputError(_too_long(path, line, most_bytes))

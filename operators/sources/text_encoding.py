@@ -39,6 +39,9 @@ class ByteStream(Protocol):
     def read(self, nbytes: int) -> bytes:
         """Return at most `nbytes` bytes, none at the end."""
 
+    def seek(self, position: int) -> object:
+        """Go on from a position; only for a file that is not compressed."""
+
 
 def check_encoding(encoding: str) -> str:
     """Return Python's name of a text encoding.
@@ -60,9 +63,22 @@ def check_encoding(encoding: str) -> str:
 
 
 def utf8_pieces(
-    stream: ByteStream, path: str, encoding: str, piece_bytes: int
+    stream: ByteStream,
+    path: str,
+    encoding: str,
+    piece_bytes: int,
+    offset: int = 0,
+    seeks: bool = False,
 ) -> Iterator[tuple[bytes, bool]]:
     """Yield a file as pieces of UTF-8 without a byte-order mark, and whether each is the last.
+
+    Args:
+        stream: the file, decompressed.
+        path: its name.
+        encoding: that of the file, as Python names it.
+        piece_bytes: how many bytes to read at once.
+        offset: how many bytes of the result to leave out at the beginning.
+        seeks: whether the stream can seek; so bytes of UTF-8 are left out without reading them.
 
     Raises:
         InputError: the file's signature is that of a binary format or of another encoding.
@@ -70,15 +86,25 @@ def utf8_pieces(
     decoder = None
     if encoding != UTF_8:
         decoder = codecs.getincrementaldecoder(encoding)(errors=_UNDECODABLE)
-    piece = stream.read(max(piece_bytes, _FIRST_BYTES))
+    seeks = seeks and decoder is None and offset > 0
+    piece = stream.read(_FIRST_BYTES if seeks else max(piece_bytes, _FIRST_BYTES))
     _check_start(piece, path, encoding)
     first, last = True, False
+    if seeks:
+        mark = len(codecs.BOM_UTF8) if piece.startswith(codecs.BOM_UTF8) else 0
+        stream.seek(mark + offset)
+        piece, first, offset = stream.read(piece_bytes), False, 0
     while not last:
         following = stream.read(piece_bytes) if piece else b""
         last = not following
         if decoder is not None:
             piece = decoder.decode(piece, final=last).encode("utf-8", "surrogateescape")
-        yield piece.removeprefix(codecs.BOM_UTF8) if first else piece, last
+        piece = piece.removeprefix(codecs.BOM_UTF8) if first else piece
+        if offset and not last and len(piece) <= offset:
+            offset -= len(piece)
+        else:
+            yield piece[offset:] if offset else piece, last
+            offset = 0
         piece, first = following, False
 
 

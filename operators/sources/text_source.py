@@ -1,4 +1,9 @@
-"""The base of the CSV and JSON-lines sources: whole files per instance, one schema for all."""
+"""The base of the CSV and JSON-lines sources: whole files per instance, one schema for all.
+
+A position holds the offset of the block that is being read and how many of its rows were passed on.
+Files in UTF-8 that are not compressed are read from there on; others are read again from their
+begin, but parsed from there on. The columns that were learnt are in the position.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...configs.errors import InputError
-from .arrow_reader import ArrowReader
+from .arrow_reader import ArrowReader, supported_schema, wanted_columns
 from .base import BadRows, Source
 from .block_parser import BlockParser
-from .files import FileSet, share
-from .text_blocks import BLOCK_BYTES, TextBlock, read_blocks
+from .files import FileSet, check_likeness, compression_of, likeness
+from .progress import Progress, own_or_first
+from .text_blocks import BLOCK_BYTES, Quoting, TextBlock, read_blocks
 from .text_encoding import UTF_8
+from .units_left import UnitsLeft
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
     import pyarrow as pa
 
     from ...transport.wire.types import Schema
     from ..process import InstanceContext
+    from ..snapshots import Position
     from .base import SourceReader
+    from .progress import Place
 
     SchemaLike: TypeAlias = Schema | pa.Schema | Mapping[str, str]
 
@@ -64,27 +73,104 @@ class TextSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's files; with one instance they are read in order."""
-        rejected: dict[str, int] = {}
-        batches = self.batches(context.instance, context.parallelism, rejected)
-        return ArrowReader(batches, rejected)
-
-    def batches(
-        self, instance: int, parallelism: int, rejected: dict[str, int]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one instance; count dropped rows in `rejected`, by reason."""
         files = self.paths.files()
-        schema = self._arrow_schema(files)
-        for index in share(len(files), instance, parallelism):
-            parser: BlockParser | None = None
-            for block in self.blocks(files[index]):
-                body = block
-                if parser is None:
-                    parser, body = self._parser(files[index], block, schema, rejected)
-                yield from parser.batches(files[index], body)
+        progress = Progress.opened(context, None, self.paths.facts(files))
+        return ArrowReader(self._batches(files, progress, None), progress)
 
-    def blocks(self, path: str) -> Iterator[TextBlock]:
-        """Yield a file in blocks of whole records."""
-        return read_blocks(path, None, self.encoding, self.block_bytes)
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's files of those left; columns that were learnt stay.
+
+        Raises:
+            InputError: files have come, gone or changed, or a column is wanted that was not learnt.
+        """
+        files = self.paths.files()
+        self.paths.check_same(files, positions)
+        progress = Progress.opened(context, positions, self.paths.facts(files))
+        learnt = own_or_first(context, positions, "columns")
+        return ArrowReader(self._batches(files, progress, learnt), progress)
+
+    def resumption(self) -> str:
+        """Return whether all files can be read from the middle."""
+        if self.encoding == UTF_8 and not any(map(compression_of, self.paths.files())):
+            return "seeks to the block"
+        return "reads the file again and skips"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all files in order."""
+        files = self.paths.files()
+        return self._batches(files, Progress(UnitsLeft.of_share(0, 1), {}, {}, {}), None)
+
+    def _batches(
+        self, files: list[str], progress: Progress, learnt: list[list[str]] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files of `progress`; count dropped rows there."""
+        if learnt is None or self.given_schema is not None:
+            schema = self._arrow_schema(files)
+        else:
+            schema = self._schema_of(learnt)
+        if self.given_schema is None:
+            progress.facts["columns"] = [[field.name, str(field.type)] for field in schema]
+        for unit, place in progress.units(0, len(files)):
+            yield from self.file_batches(files[unit], schema, progress, unit, place)
+
+    def file_batches(
+        self,
+        path: str,
+        schema: pa.Schema,
+        progress: Progress,
+        unit: int,
+        place: Place | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file behind a place in it, and tell `progress` where they are.
+
+        Raises:
+            InputError: the file cannot be read, or has changed since it was begun.
+            BadRowError: a line is malformed and the policy is `fail`.
+        """
+        like = likeness(path)
+        passed_on, offset, line = 0, 0, 1  # rows passed on behind the begin of the block
+        if place is not None:
+            check_likeness(path, place)
+            passed_on, offset, line = place["rows"], place["offset"], place["line"]
+        parser: BlockParser | None = None
+        for block in self.blocks(path, offset, line):
+            body = block
+            if parser is None:
+                head = next(self.blocks(path)) if offset else block
+                parser, rest = self._parser(path, head, schema, progress.rejected)
+                body = block if offset else rest
+            here = {**like, "offset": body.offset, "line": body.first_line, "rows": passed_on}
+            progress.enter(unit, here)
+            rows = 0
+            for batch in parser.batches(path, body):
+                skipped = min(passed_on, batch.num_rows)
+                passed_on -= skipped
+                progress.move(rows + skipped + passed_on)
+                rows += batch.num_rows
+                if not skipped:
+                    yield batch
+                elif skipped < batch.num_rows:
+                    yield batch.slice(skipped)
+
+    def blocks(self, path: str, offset: int = 0, line: int = 1) -> Iterator[TextBlock]:
+        """Yield a file in blocks of whole records, from a block's offset and line on."""
+        return read_blocks(
+            path, self._quoting(), self.encoding, self.block_bytes, offset=offset, line=line
+        )
+
+    def _quoting(self) -> Quoting | None:
+        """Return the rules of quoting, None if every line is a record."""
+        return None
+
+    def _schema_of(self, learnt: list[list[str]]) -> pa.Schema:
+        """Return the wanted ones of columns that were learnt before a checkpoint."""
+        import pyarrow as pa
+
+        known = take_schema(dict(learnt))
+        assert known is not None
+        schema = supported_schema(known.to_arrow())
+        names = wanted_columns(schema.names, self.columns, "the columns in the checkpoint")
+        return pa.schema([schema.field(name) for name in names])
 
     @abstractmethod
     def _arrow_schema(self, files: list[str]) -> pa.Schema:

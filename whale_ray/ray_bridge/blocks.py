@@ -11,14 +11,15 @@ Blocks (objects or files) are assigned to instances round-robin, in their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..configs.errors import InputError, ResourceError
 from ..operators.sources.arrow_reader import ArrowReader
 from ..operators.sources.base import Source, SourceReader
-from ..operators.sources.files import share
+from ..operators.sources.files import START_ANEW
+from ..operators.sources.progress import Place, Progress
 from .failures import root_of
 from .folders import remove_folder
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..operators.process import InstanceContext
+    from ..operators.snapshots import Position
     from ..transport.clock import Clock
     from ..transport.wire.types import Schema
 
@@ -113,9 +115,16 @@ class ObjectSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's objects."""
-        mine = _share(len(self.refs), context)
-        refs = self.refs.unpack() if mine else ()
-        return _ObjectReader(self, [(number, refs[number]) for number in mine], context.clock)
+        return _ObjectReader(self, _progress(len(self.refs), context, None), context.clock)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's share of the objects left; see `_check_blocks`."""
+        _check_blocks(self.origin, len(self.refs), positions)
+        return _ObjectReader(self, _progress(len(self.refs), context, positions), context.clock)
+
+    def resumption(self) -> str:
+        """Return that it seeks."""
+        return "seeks to the row"
 
     def describe(self) -> str:
         """Return the origin."""
@@ -150,8 +159,18 @@ class FileSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Open this instance's files."""
-        mine = [self.names[i] for i in _share(len(self.names), context)]
-        return ArrowReader(self._batches(mine))
+        progress = _progress(len(self.names), context, None)
+        return ArrowReader(self._batches(progress), progress)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open this instance's share of the files left; see `_check_blocks`."""
+        _check_blocks(self.origin, len(self.names), positions)
+        progress = _progress(len(self.names), context, positions)
+        return ArrowReader(self._batches(progress), progress)
+
+    def resumption(self) -> str:
+        """Return that a part of a file is read again."""
+        return "seeks to the partition and skips rows"
 
     def describe(self) -> str:
         """Return the origin."""
@@ -161,19 +180,24 @@ class FileSource(Source):
         """Remove the files after the end of the job."""
         remove_folder(self.folder)
 
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, progress: Progress) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         schema = self.columns.to_arrow()
-        for name in names:
+        for number, place in progress.units(0, len(self.names)):
+            path = f"{self.folder}/{self.names[number]}"
             try:
-                with pq.ParquetFile(f"{self.folder}/{name}", pre_buffer=False) as file:
-                    for batch in file.iter_batches(_BATCH_ROWS):
+                with pq.ParquetFile(path, pre_buffer=False) as file:
+                    total = file.metadata.num_rows
+                    _check_rows(self.origin, number, total, place)
+                    progress.enter(number, {"rows": 0, "of": total})
+                    batches = file.iter_batches(_BATCH_ROWS)
+                    for batch in _behind(place, batches, progress):
                         yield fitted(batch, schema, self.origin)
             except (OSError, pa.ArrowException) as error:
                 msg = (
-                    f"{self.origin}: its hand-over file {self.folder}/{name} cannot be read "
+                    f"{self.origin}: its hand-over file {path} cannot be read "
                     f"({error}); submit the job again"
                 )
                 raise InputError(msg) from error
@@ -182,33 +206,36 @@ class FileSource(Source):
 class _ObjectReader(ArrowReader):
     """Reads the objects of one instance in order, without blocking while one is fetched."""
 
-    def __init__(
-        self, source: ObjectSource, blocks: Sequence[tuple[int, Any]], clock: Clock
-    ) -> None:
+    def __init__(self, source: ObjectSource, progress: Progress, clock: Clock) -> None:
         self._source = source
         self._schema = source.columns.to_arrow()
         self._clock = clock
         self._waiting = False
-        super().__init__(self._in_turn(blocks))
+        super().__init__(self._in_turn(progress), progress)
 
     def next_ready_ns(self) -> int | None:
         """Return when to read again, in ns, while an object is being fetched to this node."""
         return self._clock.monotonic_ns() + _POLL_NS if self._waiting else None
 
-    def _in_turn(self, blocks: Sequence[tuple[int, Any]]) -> Iterator[pa.RecordBatch]:
+    def _in_turn(self, progress: Progress) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import ray
 
         nothing = pa.RecordBatch.from_pylist([], schema=self._schema)
-        for position, (number, ref) in enumerate(blocks):
-            ahead = [later for _, later in blocks[position : position + 1 + _AHEAD]]
+        mine = list(progress.units(0, len(self._source.refs)))
+        refs = self._source.refs.unpack() if mine else ()
+        blocks = [(number, refs[number], place) for number, place in mine]
+        for index, (number, ref, place) in enumerate(blocks):
+            ahead = [later for _, later, _ in blocks[index : index + 1 + _AHEAD]]
             while ref not in ray.wait(ahead, num_returns=len(ahead), timeout=0)[0]:
                 self._waiting = True
                 yield nothing
             self._waiting = False
-            yield from self._table(number, ref)
+            yield from self._table(number, ref, place, progress)
 
-    def _table(self, number: int, ref: Any) -> Iterator[pa.RecordBatch]:
+    def _table(
+        self, number: int, ref: Any, place: Place | None, progress: Progress
+    ) -> Iterator[pa.RecordBatch]:
         import ray
         from ray.exceptions import RayError
 
@@ -220,12 +247,50 @@ class _ObjectReader(ArrowReader):
                 f"({root_of(error)}); the process that submitted the job must live until it ends"
             )
             raise ResourceError(msg) from error
-        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        _check_rows(self._source.origin, number, table.num_rows, place)
+        progress.enter(number, {"rows": 0, "of": table.num_rows})
+        batches = table.to_batches(max_chunksize=_BATCH_ROWS)
+        for batch in _behind(place, batches, progress):
             yield fitted(batch, self._schema, self._source.origin)
 
 
-def _share(blocks: int, context: InstanceContext) -> range:
-    return share(blocks, context.instance, context.parallelism)
+def _progress(
+    blocks: int, context: InstanceContext, positions: Sequence[Position] | None
+) -> Progress:
+    return Progress.opened(context, positions, {"blocks": blocks})
+
+
+def _behind(
+    place: Place | None, batches: Iterable[pa.RecordBatch], progress: Progress
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a block behind a place in it, and tell `progress` where they are."""
+    skip, rows = place["rows"] if place else 0, 0
+    for batch in batches:
+        begin, rows = rows, rows + batch.num_rows
+        if rows > skip:
+            progress.move(max(begin, skip))
+            yield batch.slice(skip - begin) if begin < skip else batch
+
+
+def _check_blocks(origin: str, blocks: int, positions: Sequence[Position]) -> None:
+    """Raise InputError if there are other blocks than when the positions were taken."""
+    for one in positions:
+        if one["blocks"] != blocks:
+            msg = (
+                f"{origin}: it had {one['blocks']:,} blocks when a part of it was read, and has "
+                f"{blocks:,} now; {START_ANEW}"
+            )
+            raise InputError(msg)
+
+
+def _check_rows(origin: str, number: int, rows: int, place: Place | None) -> None:
+    """Raise InputError if a block that was begun has another number of rows."""
+    if place is not None and place["of"] != rows:
+        msg = (
+            f"{origin}: block {number} had {place['of']:,} rows when a part of it was read, and "
+            f"has {rows:,} now; {START_ANEW}"
+        )
+        raise InputError(msg)
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordBatch:

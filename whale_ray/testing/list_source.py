@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..configs.errors import JobError
 from ..operators.sources.base import Source, SourceReader
+from ..operators.sources.progress import own_or_first
 from ..operators.sources.text_source import take_schema
+from ..operators.sources.units_left import UnitsLeft
 
 if TYPE_CHECKING:
     from ..operators.process import InstanceContext
+    from ..operators.snapshots import Position
     from ..operators.sources.text_source import SchemaLike
     from ..transport.clock import Clock
     from ..transport.wire.batch import Batch
@@ -92,18 +95,42 @@ class ListSource(Source):
 
     def open(self, context: InstanceContext) -> SourceReader:
         """Start at the first item."""
-        mine: list[Item] = []
+        left = UnitsLeft.of_share(context.instance, context.parallelism)
+        return self._reader(context, left, 0, self._schema)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Start with the rows left, and with the markers that no instance had reached."""
+        instance, parallelism = context.instance, context.parallelism
+        lefts = [UnitsLeft.from_json(one["left"]) for one in positions]
+        known = own_or_first(context, positions, "columns")
+        schema = self._schema if known is None else take_schema(dict(known))
+        if len(positions) == parallelism:
+            return self._reader(context, lefts[instance], positions[instance]["items"], schema)
+        left = UnitsLeft.divided(lefts, instance, parallelism)
+        return self._reader(context, left, max(one["items"] for one in positions), schema)
+
+    def resumption(self) -> str:
+        """Return that it seeks."""
+        return "seeks to the row"
+
+    def _reader(
+        self, context: InstanceContext, left: UnitsLeft, passed: int, schema: Schema | None
+    ) -> SourceReader:
+        """Return a reader of the rows left, and of the markers behind so many items."""
+        mine: list[tuple[int, Item]] = []
+        marks = left.mask(0, len(self._items))
         row = 0
-        for item in self._items:
+        for number, item in enumerate(self._items):
             if isinstance(item, EndOfInput | Pause | Abort):
-                mine.append(item)
+                if number >= passed:
+                    mine.append((number, item))
                 continue
-            if row % context.parallelism == context.instance:
-                mine.append(item)
+            if marks[row]:
+                mine.append((number, item))
             row += 1
         if self.bounded:
-            mine.append(EndOfInput())
-        return _ListReader(mine, self._schema, self._batch_rows, context.clock)
+            mine.append((len(self._items), EndOfInput()))
+        return _ListReader(mine, left, schema, self._batch_rows, context.clock)
 
     def describe(self) -> str:
         """Return the number of items."""
@@ -112,10 +139,17 @@ class ListSource(Source):
 
 class _ListReader(SourceReader):
     def __init__(
-        self, items: list[Item], schema: Schema | None, batch_rows: int | None, clock: Clock
+        self,
+        items: list[tuple[int, Item]],
+        left: UnitsLeft,
+        schema: Schema | None,
+        batch_rows: int | None,
+        clock: Clock,
     ) -> None:
         self._items = items
+        self._left = left
         self._next = 0
+        self._rows = 0
         self._schema = schema
         self._batch_rows = batch_rows
         self._clock = clock
@@ -131,7 +165,7 @@ class _ListReader(SourceReader):
         rows: list[Any] = []
         most = min(max_rows, self._batch_rows or max_rows)
         while self._next < len(self._items) and len(rows) < most:
-            item = self._items[self._next]
+            _, item = self._items[self._next]
             if isinstance(item, EndOfInput | Pause | Abort):
                 if not rows:
                     self._apply(item)
@@ -140,6 +174,7 @@ class _ListReader(SourceReader):
             self._next += 1
         if not rows:
             return None
+        self._rows += len(rows)
         batch = Batch.from_rows(rows, self._schema)
         self._schema = batch.schema
         return batch
@@ -148,6 +183,16 @@ class _ListReader(SourceReader):
     def finished(self) -> bool:
         """Whether the end of the input was reached."""
         return self._finished
+
+    def position(self) -> Position:
+        """Return the rows left, the number of items passed, and the columns."""
+        passed = self._items[self._next - 1][0] + 1 if self._next else 0
+        known = self._schema or ()
+        return {
+            "left": self._left.from_count(self._rows).to_json(),
+            "items": passed,
+            "columns": [[field.name, str(field.type)] for field in known] or None,
+        }
 
     def next_ready_ns(self) -> int | None:
         """Return the end of the pause in ns; at the end of an unbounded list, 1 ms from now."""

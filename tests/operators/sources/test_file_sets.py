@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from whale_ray.configs.errors import InputError
-from whale_ray.operators.sources.files import FileSet, share
+from whale_ray.operators.sources.files import FileSet
+from whale_ray.operators.sources.units_left import UnitsLeft
 
 
 def parquet_files(*paths: str | Path) -> list[str]:
@@ -124,5 +125,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 def test_shares_are_disjoint_and_cover_all(parallelism: int) -> None:
-    shares = [share(7, instance, parallelism) for instance in range(parallelism)]
+    shares = [
+        UnitsLeft.of_share(instance, parallelism).before(7) for instance in range(parallelism)
+    ]
     assert sorted(unit for one in shares for unit in one) == list(range(7))
