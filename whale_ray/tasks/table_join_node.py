@@ -93,9 +93,9 @@ class TableJoinNode(Node):
             return kept
         if self._kept is None or self._kept[0] != self._table.changes:
             chunks, _ = kept_of(self._table, self.context)
+            made = f"{self.context.attempt}-{self._table.changes}"
             named = [
-                replace(one, identity=f"table-{self._table.changes}-{number}")
-                for number, one in enumerate(chunks)
+                replace(one, identity=f"{made}-{number}") for number, one in enumerate(chunks)
             ]
             self._kept = self._table.changes, named
         return replace(kept, chunks=self._kept[1], values={**kept.values, "loaded": self.ready})
@@ -108,6 +108,8 @@ class TableJoinNode(Node):
             for chunk in filled.chunks:
                 self._table.load(chunk.rows)
             self._table.finish()
+            if all(chunk.identity for chunk in filled.chunks):
+                self._kept = self._table.changes, filled.chunks
 
     def resume(self) -> None:
         """See `Node.resume`."""
