@@ -41,6 +41,7 @@ EXTRAS: Final[Mapping[str, Extra]] = MappingProxyType(
         "s3": Extra(("fsspec", "s3fs"), "checkpoints in S3, and at other URLs that fsspec knows"),
         "delta": Extra(("deltalake",), "tables of Delta Lake"),
         "plots": Extra(("matplotlib",), "what --plots and `whale-ray simulate` draw"),
+        "kafka": Extra(("confluent_kafka",), "sources and sinks of Kafka's topics"),
         "bench": Extra(("zmq",), "ZeroMQ, which `whale-ray bench transport` compares with"),
     }
 )

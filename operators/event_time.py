@@ -159,11 +159,12 @@ class EventTimeAssigner:
         late_rows: how many rows were late so far, whatever was done with them.
     """
 
-    def __init__(self, event_time: EventTime, source_id: str) -> None:
+    def __init__(self, event_time: EventTime, source_id: str, split: str | None = None) -> None:
+        """`split` names the part of the input that the rows are of, if it has several."""
         self.late_rows = 0
         self._event_time = event_time
         self._max_ahead_ns = event_time.max_ahead_ns
-        self._source_id = source_id
+        self._source = f"source {source_id!r}" + ("" if split is None else f", split {split!r}")
         self._behind_ns = event_time.max_out_of_order_ns
         # The smallest value for which `latest − behind` fits into 64 bits; no row is late then.
         self._latest_ns = NO_WATERMARK_NS + self._behind_ns
@@ -190,6 +191,12 @@ class EventTimeAssigner:
         self.watermark_ns = max(self._latest_ns - self._behind_ns - 1, NO_WATERMARK_NS)
         self.late_rows = sum(one["late_rows"] for one in kept)
         self._rows = sum(one["rows"] for one in kept)
+
+    def catch_up(self, watermark_ns: int) -> None:
+        """Advance to a watermark: rows with a time up to it are late from now on."""
+        if watermark_ns > self.watermark_ns:
+            self._latest_ns = min(watermark_ns + self._behind_ns + 1, _LATEST_NS)
+            self.watermark_ns = watermark_ns
 
     def assign(self, batch: Batch, now_ns: int = 0) -> tuple[Batch, dict[str, int]]:
         """Return the batch with event times, and the number of dropped rows by reason.
@@ -316,7 +323,7 @@ class EventTimeAssigner:
         return late if any_late and self._event_time.on_late == "drop" else None
 
     def _where(self, row: int) -> str:
-        return f"source {self._source_id!r}, row {self._rows + row}"
+        return f"{self._source}, row {self._rows + row}"
 
     def _null_message(self, row: int) -> str:
         return (

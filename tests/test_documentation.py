@@ -154,7 +154,8 @@ def test_the_watch_line_is_what_the_metrics_write():
 
     def operator(name: str, rate: float, **values: Any) -> OperatorMetrics:
         fields = dict.fromkeys(inspect.signature(OperatorMetrics).parameters)
-        fields |= {"busy": 0.0, "busiest_instance": 0, "back_pressured": 0.0, **values}
+        fields |= {"busy": 0.0, "busiest_instance": 0, "back_pressured": 0.0, "gauges": {}}
+        fields |= values
         return OperatorMetrics(**{**fields, "operator_id": name, "rate_per_s": rate})
 
     metrics = JobMetrics(

@@ -1,8 +1,8 @@
 """Sources of rows: pass one of these to `Topology.source`.
 
 They read files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), objects in memory
-(`arrow`, `pandas`, `iterable`), generated rows at a rate (`poisson`), Ray Datasets (`ray_dataset`)
-and Spark DataFrames (`spark`). Derive a source of your own from `Source`.
+(`arrow`, `pandas`, `iterable`), generated rows at a rate (`poisson`), Kafka's topics (`kafka`), Ray
+Datasets (`ray_dataset`) and Spark DataFrames (`spark`). Derive a source of your own from `Source`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .operators.sources import (
     csv,
     iterable,
     json_lines,
+    kafka,
     pandas,
     parquet,
     poisson,
@@ -32,6 +33,7 @@ __all__ = [
     "csv",
     "iterable",
     "json_lines",
+    "kafka",
     "pandas",
     "parquet",
     "poisson",

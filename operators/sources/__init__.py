@@ -7,6 +7,7 @@ heavy library is imported before a worker opens its share.
 from .base import BadRows, Source, SourceReader
 from .csv_files import csv
 from .json_lines_files import json_lines
+from .kafka import kafka
 from .parquet_files import parquet
 from .poisson_rate import poisson
 from .rows import iterable
@@ -20,6 +21,7 @@ __all__ = [
     "csv",
     "iterable",
     "json_lines",
+    "kafka",
     "pandas",
     "parquet",
     "poisson",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 BadRows: TypeAlias = Literal["fail", "drop"]
 
 NOTHING_REJECTED: Mapping[str, int] = MappingProxyType({})
+NO_GAUGES: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 class Source(ABC):
@@ -41,11 +42,13 @@ class Source(ABC):
         replayable: a new attempt can read the same rows again from the start.
         bounded: the input ends by itself.
         outlives_driver: it can still be read after the process that submitted the job has ended.
+        has_splits: its readers have `splits`, an instance maybe none, which is then idle.
     """
 
     replayable: bool = True
     bounded: bool = True
     outlives_driver: bool = True
+    has_splits: bool = False
 
     def check(self) -> None:
         """Raise `InputError` if the input is obviously unusable (a missing file, an empty folder).
@@ -154,6 +157,20 @@ class SourceReader(ABC):
         """
         return None
 
+    def splits(self) -> Mapping[str, bool] | None:
+        """Return the parts of the input whose rows advance in event time independently, by name.
+
+        Such as the partitions of a topic: each then has a watermark of its own, see
+        `operators.split_event_times`. The values say whether a split may have rows at present:
+        False if the reader has come to the split's present end. None: the input is one.
+        """
+        return None
+
+    @property
+    def split(self) -> str:
+        """The split of the rows that `read`, or `drain`, returned last; of a reader with splits."""
+        raise NotImplementedError
+
     def drain(self) -> Batch | None:
         """Return rows that were taken from the input and not returned yet, as a stopped job ends.
 
@@ -174,6 +191,13 @@ class SourceReader(ABC):
     def rejected(self) -> Mapping[str, int]:
         """The rows left out so far, counted by reason."""
         return NOTHING_REJECTED
+
+    def gauges(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what the metrics show of the input: by name, then by part; must be cheap.
+
+        Such as `{"rows behind": {"orders/0": 12}}`. Parts of one name are summed up in a line.
+        """
+        return NO_GAUGES
 
     def close(self) -> None:
         """Release files and memory; may be called twice."""

@@ -80,7 +80,7 @@ class JsonLinesSource(TextSource):
         chosen = self.given_schema is not None or self.columns is not None
 
         def parse(data: bytes) -> pa.Table:
-            return _parse(data, schema, "ignore" if chosen else "error")
+            return parse_objects(data, schema, "ignore" if chosen else "error")
 
         def find_suspicious(records: Sequence[bytes]) -> npt.NDArray[np.bool_]:
             return suspicious_objects(records, schema, others=chosen)
@@ -96,7 +96,14 @@ class JsonLinesSource(TextSource):
         return parser, block
 
 
-def _parse(data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"]) -> pa.Table:
+def parse_objects(
+    data: bytes, schema: pa.Schema, unexpected: Literal["ignore", "error"]
+) -> pa.Table:
+    """Parse lines of one object each; blank lines are no rows.
+
+    Raises:
+        pyarrow.ArrowException: a line is something else, or does not fit the schema.
+    """
     import pyarrow as pa
 
     if not data.strip():

@@ -65,6 +65,7 @@ class InstanceMetrics:
         buffered_rows: rows that wait for event time, or for the types of their columns.
         spilled_bytes: bytes of them, and of state, on disk.
         waits_for_table: whether it takes no row yet, since a table of its stage is not complete.
+        gauges: what a source's reader tells of its input: by name, then by part.
     """
 
     operator_id: str
@@ -82,6 +83,7 @@ class InstanceMetrics:
     buffered_rows: int = 0
     spilled_bytes: int = 0
     waits_for_table: bool = False
+    gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def count_side(self, output: str, rows: int) -> None:
         """Count rows that were emitted on a side output."""

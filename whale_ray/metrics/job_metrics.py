@@ -142,6 +142,8 @@ def _operator_line(metrics: OperatorMetrics) -> str:
         text += f" busy {metrics.busy:.0%}#{metrics.busiest_instance}"
     if metrics.back_pressured >= 0.01:
         text += f" BACK-PRESSURED {metrics.back_pressured:.0%}"
+    for name, parts in metrics.gauges.items():
+        text += f" {_short(sum(parts.values()))} {name}"
     if metrics.waits_for_table:
         text += " WAITS FOR A TABLE"
     return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..state.watermarks import WATERMARK_END, WATERMARK_NONE
@@ -29,6 +29,8 @@ class OperatorMetrics:
         rows_late: rows that came too late, whatever was done with them (`InstanceMetrics`).
         latency_p50_ms, latency_p99_ms: for sinks; None elsewhere.
         waits_for_table: whether an instance takes no row yet, since a table is not complete.
+        gauges: what a source tells of its input, such as `{"rows behind": {"orders/0": 12}}`: by
+            name, then by part.
     """
 
     operator_id: str
@@ -49,6 +51,7 @@ class OperatorMetrics:
     side_rows_out: dict[str, int] = field(default_factory=dict)
     rows_late: int = 0
     waits_for_table: bool = False
+    gauges: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,17 @@ def operator_metrics(
         side_rows_out=dict(side_rows_out),
         rows_late=sum(metrics.rows_late for metrics in instances),
         waits_for_table=any(metrics.waits_for_table for metrics in instances),
+        gauges=_gauges(instances),
     )
+
+
+def _gauges(instances: Sequence[InstanceMetrics]) -> dict[str, dict[str, int]]:
+    """Put the gauges of instances together, whose parts differ."""
+    gauges: dict[str, dict[str, int]] = {}
+    for metrics in instances:
+        for name, parts in metrics.gauges.items():
+            gauges.setdefault(name, {}).update(parts)
+    return gauges
 
 
 def _lag_ms(instances: Sequence[InstanceMetrics], furthest_ns: int) -> float | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..operators.sources.base import Source
 from .logical import LogicalPlan, OperatorKind, OperatorNode, OutputKey
 
 if TYPE_CHECKING:
-    from ..operators.event_time import LatePolicy
+    from ..operators.event_time import EventTime, LatePolicy
 
 _STRICTEST_FIRST: tuple[LatePolicy, ...] = ("fail", "drop", "pass")
 
@@ -46,7 +47,7 @@ def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy
         if node.id in seen:
             continue
         seen.add(node.id)
-        if node.event_time is not None and node.event_time.idle_after_ms is not None:
+        if node.event_time is not None and _may_be_idle(node, node.event_time):
             policies.add(node.event_time.on_late)
         waiting += [feed.upstream for feed in node.stream_inputs]
     if not policies:
@@ -54,3 +55,10 @@ def policy_after_idleness(logical: LogicalPlan, output: OutputKey) -> LatePolicy
     if sender_of_late_rows(logical, output) is not None:
         return "pass"
     return next(policy for policy in _STRICTEST_FIRST if policy in policies)
+
+
+def _may_be_idle(node: OperatorNode, event_time: EventTime) -> bool:
+    """Whether an instance of a source may be idle: always if it may have no split to read."""
+    if event_time.idle_after_ms is not None:
+        return True
+    return isinstance(node.payload, Source) and node.payload.has_splits

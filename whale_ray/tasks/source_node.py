@@ -6,6 +6,8 @@ what must wait for event time stays small. The slowest always reads, so alignmen
 A source that has had no row for `idle_after_ms` is idle: neither other sources nor the watermarks
 of its readers wait for it. The time counts from when its reader first had no row; while it waits
 for others, or for room downstream, it is not asked and does not become idle.
+
+If the reader has splits, each of them has a watermark and an idleness of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from ..operators.event_time import EventTimeAssigner
 from ..operators.process import InstanceContext
 from ..operators.snapshots import OperatorSnapshot
 from ..operators.sources.base import SourceReader
+from ..operators.split_event_times import SplitEventTimes
 from ..state.watermarks import WATERMARK_END, WATERMARK_IDLE, WATERMARK_NONE
 from ..transport.wire.batch import Batch
 from .flow import Downstream, WatermarkBoard
@@ -57,7 +60,7 @@ class SourceNode(Node):
         worker: int,
         reader: SourceReader,
         output: Downstream,
-        assigner: EventTimeAssigner | None,
+        assigner: EventTimeAssigner | SplitEventTimes | None,
         slot: int | None,
         batch_rows: int,
         max_drift_ns: int,
@@ -73,10 +76,13 @@ class SourceNode(Node):
         self._max_drift_ns = max_drift_ns
         self._board: WatermarkBoard | None = None
         self._reads_to_end = reads_to_end
-        self._draining = self._suspended = False
+        self._draining = False
         self._waits_for_others = False
         self._ready_at_ns: int | None = None
-        self._idle_after_ns = None if assigner is None else assigner.idle_after_ns
+        self._splits = assigner if isinstance(assigner, SplitEventTimes) else None
+        self._idle_after_ns = None  # of splits, each counts for itself
+        if isinstance(assigner, EventTimeAssigner):
+            self._idle_after_ns = assigner.idle_after_ns
         self._quiet_since_ns: int | None = None
         self._idle = False
 
@@ -88,13 +94,9 @@ class SourceNode(Node):
         """Read no more: the next poll ends the source, unless it reads to its end."""
         self._draining = not self._reads_to_end
 
-    def suspend(self) -> None:
-        """Read no more, and do not end unless it is drained."""
-        self._suspended = True
-
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""
-        if self.ended or (self._suspended and not self._draining):
+        if self.ended:
             return False
         waits = self._ready_at_ns is not None and now_ns < self._ready_at_ns
         if waits and not self._draining:
@@ -110,7 +112,7 @@ class SourceNode(Node):
 
     def due_ns(self, now_ns: int) -> int | None:
         """Return when it may have rows: at once, when its reader says, or when others caught up."""
-        if self.ended or (self._suspended and not self._draining):
+        if self.ended:
             return None
         if self._waits_for_others:
             return now_ns + ALIGNMENT_POLL_NS
@@ -120,9 +122,13 @@ class SourceNode(Node):
         return min(due_ns, self._quiet_since_ns + self._idle_after_ns)
 
     def update_metrics(self) -> None:
-        """Count the late rows."""
+        """Count the late rows, and ask the reader what it tells of its input."""
         if self._assigner is not None:
             self.metrics.rows_late = self._assigner.late_rows
+        if not self.ended:
+            with self.guard():
+                gauges = self._reader.gauges()
+                self.metrics.gauges = {name: dict(parts) for name, parts in gauges.items()}
 
     def snapshot(self, epoch: int) -> OperatorSnapshot:
         """See `Node.snapshot`: its position, and how far event time has come."""
@@ -193,6 +199,9 @@ class SourceNode(Node):
     def _read(self, now_ns: int) -> bool:
         with self.guard():
             batch = self._reader.read(self._batch_rows)
+        if self._splits is not None:
+            self._splits.observe(self._reader.splits() or {}, now_ns)
+            self._advance(self._splits.watermark_ns)
         if batch is None:
             if self._reader.finished:
                 self._end()
@@ -226,7 +235,7 @@ class SourceNode(Node):
         if self._assigner is not None:
             with self.guard():
                 wall_ns = self._clock.wall_ns() if self._assigner.reads_clock else 0
-                batch, dropped = self._assigner.assign(batch, wall_ns)
+                batch, dropped = self._assign(self._assigner, batch, wall_ns)
             self.metrics.drop(dropped)
         self._columns = batch.schema
         if batch.num_rows:
@@ -235,11 +244,21 @@ class SourceNode(Node):
         if self._assigner is not None:
             self._advance(self._assigner.watermark_ns)
 
+    def _assign(
+        self, assigner: EventTimeAssigner | SplitEventTimes, batch: Batch, wall_ns: int
+    ) -> tuple[Batch, dict[str, int]]:
+        if isinstance(assigner, SplitEventTimes):
+            return assigner.assign(self._reader.split, batch, wall_ns)
+        return assigner.assign(batch, wall_ns)
+
     def _rest_if_quiet(self, now_ns: int) -> bool:
         """Become idle if there has been no row for long enough; return whether it did."""
-        if self._idle or self._idle_after_ns is None or self._quiet_since_ns is None:
+        if self._idle or self._quiet_since_ns is None:
             return False
-        if now_ns - self._quiet_since_ns < self._idle_after_ns:
+        if self._splits is not None:
+            if not self._splits.idle:
+                return False
+        elif self._idle_after_ns is None or now_ns - self._quiet_since_ns < self._idle_after_ns:
             return False
         self._idle = True
         self._publish_watermark(WATERMARK_IDLE)

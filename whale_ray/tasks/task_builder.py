@@ -17,6 +17,7 @@ from ..operators.process import CoProcess, InstanceContext
 from ..operators.sinks.base import Sink
 from ..operators.snapshots import OperatorSnapshot
 from ..operators.sources.base import Source, SourceReader
+from ..operators.split_event_times import SplitEventTimes
 from ..operators.transforms import Transform
 from ..plan.assignment import (
     Assignment,
@@ -172,9 +173,9 @@ class TaskBuilder:
     ) -> SourceNode:
         """Open a source."""
         runtime = self._settings.runtime
-        assigner = EventTimeAssigner(node.event_time, node.id) if node.event_time else None
         with naming_user_errors(context):
             reader = self._open(cast(Source, node.payload), context)
+            assigner = _assigner(node, reader)
         return SourceNode(
             context,
             self._worker,
@@ -385,3 +386,14 @@ class _TaskAssembly:
                 self._writers.append(writer)
                 targets.append(writer)
         return targets[0] if len(targets) == 1 else FanOut(targets)
+
+
+def _assigner(
+    node: OperatorNode, reader: SourceReader
+) -> EventTimeAssigner | SplitEventTimes | None:
+    """Return what assigns event time to a source's rows, if it has any: by split if it has some."""
+    if node.event_time is None:
+        return None
+    if reader.splits() is None:
+        return EventTimeAssigner(node.event_time, node.id)
+    return SplitEventTimes(node.event_time, node.id)

@@ -25,13 +25,13 @@ PUBLIC = [
 ]  # fmt: skip
 
 SOURCES = [
-    "Source", "SourceReader", "arrow", "csv", "iterable", "json_lines", "pandas", "parquet",
-    "poisson", "ray_dataset", "spark",
+    "Source", "SourceReader", "arrow", "csv", "iterable", "json_lines", "kafka", "pandas",
+    "parquet", "poisson", "ray_dataset", "spark",
 ]  # fmt: skip
 
 SINKS = [
-    "Sink", "SinkResult", "SinkWriter", "Staged", "collect", "csv", "each", "json_lines",
-    "parquet", "print", "ray_dataset", "spark",
+    "CommitId", "Sink", "SinkResult", "SinkWriter", "Staged", "collect", "csv", "delta", "each",
+    "json_lines", "parquet", "print", "ray_dataset", "spark",
 ]  # fmt: skip
 
 HEAVY = ["numba", "llvmlite", "pandas", "pyspark", "ray", "raydp"]
@@ -85,10 +85,10 @@ def test_a_mistyped_name_is_corrected() -> None:
     )
     with pytest.raises(AttributeError, match=r"no attribute 'qqq'$"):
         whale.qqq  # noqa: B018 - the attribute access is the test
-    with pytest.raises(AttributeError, match="no attribute 'kafka'"):
-        whale.sources.kafka  # noqa: B018 - the mistake under test
-    with pytest.raises(AttributeError, match="no attribute 'kafka'"):
-        whale.sinks.kafka  # noqa: B018 - the mistake under test
+    with pytest.raises(AttributeError, match="no attribute 'pulsar'"):
+        whale.sources.pulsar  # noqa: B018 - the mistake under test
+    with pytest.raises(AttributeError, match="no attribute 'pulsar'"):
+        whale.sinks.pulsar  # noqa: B018 - the mistake under test
 
 
 def run_alone(program: str) -> dict[str, Any]:

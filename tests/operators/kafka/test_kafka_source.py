@@ -1,0 +1,439 @@
+"""The Kafka source, against librdkafka's stand-in of a cluster (see `kafka_cluster`)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.operators.kafka.kafka_cluster import PARTITIONS, MockCluster, mock_cluster
+from whale_ray import sources
+from whale_ray.configs.errors import BadRowError, InputError
+from whale_ray.operators.kafka.partitions import Partition, owned
+from whale_ray.operators.snapshots import Position
+from whale_ray.operators.sources.base import Source, SourceReader
+from whale_ray.testing.driving import instance_context
+from whale_ray.transport.clock import SystemClock
+from whale_ray.transport.wire.batch import Batch
+
+PATIENCE = 20_000  # pauses of a millisecond
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MockCluster]:
+    with mock_cluster() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def closes_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the readers of a test."""
+    yield
+    while _readers:
+        _readers.pop().close()
+
+
+_readers: list[SourceReader] = []
+
+
+def open_reader(
+    source: Source,
+    instance: int = 0,
+    parallelism: int = 1,
+    positions: Sequence[Position] | None = None,
+) -> SourceReader:
+    context = instance_context(instance, parallelism, clock=SystemClock())
+    reader = source.open(context) if positions is None else source.open_at(context, positions)
+    _readers.append(reader)
+    return reader
+
+
+def batches(reader: SourceReader, rows: int | None = None, max_rows: int = 1000) -> Iterator[Batch]:
+    """Yield what the reader returns, to its end or until there were so many rows."""
+    pause = threading.Event()
+    seen = 0
+    for _ in range(PATIENCE):
+        if reader.finished or (rows is not None and seen >= rows):
+            return
+        batch = reader.read(max_rows)
+        if batch is None:
+            pause.wait(0.001)
+        else:
+            seen += batch.num_rows
+            yield batch
+    pytest.fail(f"{seen} rows came, not {rows}")
+
+
+def rows_of(reader: SourceReader, rows: int | None = None) -> list[dict[str, Any]]:
+    return [row for batch in batches(reader, rows) for row in batch.to_pylist()]
+
+
+def numbers(first: int, stop: int) -> list[dict[str, Any]]:
+    """Return messages of objects with a number, dealt out to partitions in turn."""
+    return [
+        {"value": json.dumps({"n": n}).encode(), "partition": n % PARTITIONS}
+        for n in range(first, stop)
+    ]
+
+
+def source_of(cluster: MockCluster, topic: str, **options: Any) -> Source:
+    quick = {"fetch.wait.max.ms": 10, "reconnect.backoff.ms": 10}
+    options = {"schema": {"n": "int64"}, "config": quick, **options}
+    return sources.kafka(topic, cluster.servers, **options).materialize(cluster=False)
+
+
+def sorted_numbers(rows: Sequence[dict[str, Any]]) -> list[int]:
+    return sorted(row["n"] for row in rows)
+
+
+def test_all_that_a_message_has_becomes_columns(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    messages = [
+        {
+            "value": b'{"n": 1}',
+            "key": b"k",
+            "timestamp": 1_600_000_000_123,
+            "headers": [("trace", b"\xff"), ("trace", b"new"), ("none", None)],
+        },
+        {"value": None, "key": b"gone", "timestamp": 1_600_000_000_124},
+        {"value": b' {"more": [1], \r\n"n":\n2} ', "timestamp": 1_600_000_000_125},
+    ]
+    cluster.write(topic, [{**one, "partition": 2} for one in messages])
+    columns = {
+        "key": "key",
+        "where": "topic",
+        "part": "partition",
+        "at": "offset",
+        "time": "timestamp",
+        "headers": "headers",
+        "trace": "header:trace",
+    }
+    source = source_of(cluster, topic, columns=columns, end="latest")
+    (batch,) = batches(open_reader(source))
+    assert batch.schema == source.schema()
+    time = dt.datetime(2020, 9, 13, 12, 26, 40, 123_000, dt.UTC)
+    first = {
+        "n": 1,
+        "key": b"k",
+        "where": topic,
+        "part": 2,
+        "at": 0,
+        "time": time,
+        "headers": '[["trace", "\\\\xff"], ["trace", "new"], ["none", null]]',
+        "trace": b"new",
+    }
+    bare = {"where": topic, "part": 2, "headers": None, "trace": None}
+    later = [time + dt.timedelta(milliseconds=more) for more in (1, 2)]
+    assert batch.to_pylist() == [
+        first,
+        {"n": None, "key": b"gone", "at": 1, "time": later[0], **bare},
+        {"n": 2, "key": None, "at": 2, "time": later[1], **bare},
+    ]
+
+
+def test_raw_bytes_and_functions(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, [{"value": b"%d" % n, "partition": 0} for n in range(5)])
+
+    def decode(batch: Batch) -> dict[str, list[int]]:
+        values = [int(row["value"]) * 10 + row["offset"] for row in batch.rows()]
+        return {"n": [value for value in values if value % 2]}
+
+    options: dict[str, Any] = {"end": "latest", "schema": None}
+    raw = source_of(cluster, topic, value="bytes", **options)
+    assert rows_of(open_reader(raw)) == [{"value": b"%d" % n} for n in range(5)]
+    made = source_of(cluster, topic, value=decode, columns=["offset"], **options)
+    assert made.schema() is None
+    assert rows_of(open_reader(made)) == [{"n": 11}, {"n": 33}]
+    declared = source_of(
+        cluster, topic, value=decode, columns=["offset"], end="latest", schema={"n": "int32"}
+    )
+    assert declared.schema() is not None
+    assert rows_of(open_reader(declared)) == [{"n": 11}, {"n": 33}]
+    wrong = source_of(
+        cluster,
+        topic,
+        value=lambda batch: pa.table({"m": [1]}),
+        end="latest",
+        schema={"n": "int32"},
+    )
+    with pytest.raises(InputError, match=r"returned .*m.*, but schema= says"):
+        rows_of(open_reader(wrong))
+
+
+def test_columns_that_nobody_needs_are_not_made(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, [{"value": b'{"n": 1, "m": 2}', "partition": 0}])
+    whole = source_of(
+        cluster, topic, schema={"n": "int64", "m": "int64"}, columns=["offset"], end="latest"
+    )
+    assert rows_of(open_reader(whole.with_columns_needed(frozenset({"m"})))) == [{"m": 2}]
+    assert rows_of(open_reader(whole.with_columns_needed(frozenset({"offset"})))) == [{"offset": 0}]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 6])
+def test_instances_share_the_partitions(cluster: MockCluster, parallelism: int) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 40))
+    source = source_of(cluster, topic, columns=["partition", "offset"], end="latest")
+    rows = []
+    for instance in range(parallelism):
+        reader = open_reader(source, instance, parallelism)
+        mine = rows_of(reader)
+        places = [(row["partition"], row["offset"]) for row in mine]
+        assert sorted(places) == sorted(set(places))
+        assert {place[0] for place in places} == {
+            one for one in range(PARTITIONS) if one % parallelism == instance
+        }
+        rows += mine
+        reader.close()
+    assert sorted_numbers(rows) == list(range(40))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+def test_it_goes_on_from_positions_at_any_parallelism(
+    cluster: MockCluster, parallelism: int
+) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 60))
+    source = source_of(cluster, topic)
+    before: list[dict[str, Any]] = []
+    positions = []
+    for instance in range(3):
+        reader = open_reader(source, instance, 3)
+        for batch in batches(reader, rows=7, max_rows=4):
+            before += batch.to_pylist()
+        positions.append(json.loads(json.dumps(reader.position())))
+        reader.close()
+    after = []
+    cluster.write(topic, numbers(60, 64))
+    for instance in range(parallelism):
+        reader = open_reader(source, instance, parallelism, positions)
+        mine = len(owned([Partition(topic, n) for n in range(4)], [topic], instance, parallelism))
+        left = sum(
+            16 - max(0, position[topic][str(n)])
+            for position in positions
+            for n in range(PARTITIONS)
+            if n % parallelism == instance and str(n) in position[topic]
+        )
+        assert mine
+        after += rows_of(reader, rows=left)
+        reader.close()
+    assert sorted_numbers(before + after) == list(range(64))
+
+
+def test_where_to_begin_and_to_end(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 8))
+    offsets = dict.fromkeys(range(PARTITIONS), 1)
+    late = source_of(cluster, topic, start=offsets, end="latest")
+    latest = source_of(cluster, topic, start="latest")
+    bounded = source_of(cluster, topic, end={topic: {0: 1, 1: 2, 2: 0, 3: 1}})
+    assert (bounded.bounded, latest.bounded) == (True, False)
+    cluster.write(topic, numbers(8, 12))
+    assert sorted_numbers(rows_of(open_reader(late))) == [4, 5, 6, 7]
+    assert sorted_numbers(rows_of(open_reader(latest), rows=4)) == [8, 9, 10, 11]
+    reader = open_reader(bounded)
+    assert sorted_numbers(rows_of(reader)) == [0, 1, 3, 5]
+    assert reader.position() == {topic: {"0": 1, "1": 2, "2": 0, "3": 1}}
+    assert reader.read(10) is None
+
+
+def test_values_that_are_no_objects(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    values = [b'{"n": 0}', b"", b"[1]", b'{"n": 1}{"n": 2}', b'{"n": "x"}', b"\xff", b'{"n": 5}']
+    cluster.write(topic, [{"value": value, "partition": 1} for value in values])
+    source = source_of(cluster, topic, columns=["offset"], end="latest")
+    with pytest.raises(BadRowError) as raised:
+        rows_of(open_reader(source))
+    assert str(raised.value).startswith(f"topic {topic!r}, partition 1, offset 1: ")
+    assert "on_bad_rows='drop'" in str(raised.value)
+    reader = open_reader(source.with_bad_rows("drop"))
+    assert rows_of(reader) == [{"n": 0, "offset": 0}, {"n": 5, "offset": 6}]
+    assert reader.rejected == {"malformed message": 5}
+
+
+def test_how_far_it_is_behind_and_which_partitions_may_have_rows(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    cluster.write(topic, [{"value": b'{"n": 1}', "partition": 3}] * 10)
+    reader = open_reader(source_of(cluster, topic))
+    names = [f"{topic}/{number}" for number in range(PARTITIONS)]
+    assert reader.splits() == dict.fromkeys(names, True)
+    assert sum(batch.num_rows for batch in batches(reader, rows=4, max_rows=1)) == 4
+    assert reader.split == names[3]
+    assert reader.gauges()["rows behind"][names[3]] == 6
+    assert reader.splits()[names[3]]
+    rows_of(reader, rows=6)
+    assert reader.read(10) is None
+    for _ in range(PATIENCE):
+        if not any((reader.splits() or {}).values()):
+            break
+        reader.read(10)
+        threading.Event().wait(0.001)
+    assert reader.splits() == dict.fromkeys(names, False)
+    assert sum(reader.gauges()["rows behind"].values()) == 0
+    reader.close()
+    reader.close()
+    assert reader.read(1) is None
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in cannot add partitions, so the reader is shown only two of four at first."""
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 8))
+    shown = [2]
+    from whale_ray.operators.kafka import offsets
+    from whale_ray.operators.kafka import reader as readers
+
+    whole = offsets.partitions_of
+    for module in (offsets, readers):
+        monkeypatch.setattr(
+            module, "partitions_of", lambda *args: whole(*args)[: shown[0]], raising=True
+        )
+    source = source_of(cluster, topic, find_partitions_s=0.001, start="latest")
+    reader = open_reader(source)
+    cluster.write(topic, numbers(8, 12))
+    assert sorted_numbers(rows_of(reader, rows=2)) == [8, 9]
+    shown[0] = 4
+    assert sorted_numbers(rows_of(reader, rows=6)) == [2, 3, 6, 7, 10, 11]
+    assert reader.position() == {topic: {str(n): 3 for n in range(PARTITIONS)}}
+    reader.close()
+
+
+def test_offsets_that_have_expired(cluster: MockCluster) -> None:
+    """Those behind the end stand for them: the brokers answer alike."""
+    topic = cluster.topic()
+    cluster.write(topic, numbers(0, 8))
+    start = dict.fromkeys(range(PARTITIONS), 2) | {1: 500}
+    reader = open_reader(source_of(cluster, topic, start=start))
+    with pytest.raises(InputError) as raised:
+        rows_of(reader, rows=1)
+    assert str(raised.value) == (
+        f"topic {topic!r}, partition 1: the next message, offset 500, is not there: the partition "
+        "holds 0 to 2; the topic's retention has removed it, or the topic was created anew. Keep "
+        "messages longer, or pass on_expired='earliest' (or 'latest') to go on without them"
+    )
+    reader.close()
+    reader = open_reader(source_of(cluster, topic, start=start, on_expired="earliest"))
+    assert sorted_numbers(rows_of(reader, rows=2)) == [1, 5]
+    reader.close()
+
+
+def test_what_retention_has_removed_is_counted(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    # The stand-in keeps 5 MB of each partition.
+    for _ in range(8):
+        cluster.write(topic, [{"value": bytes(900_000), "partition": 0}])
+    source = source_of(
+        cluster,
+        topic,
+        value="bytes",
+        schema=None,
+        columns=["offset"],
+        start=dict.fromkeys(range(PARTITIONS), 0),
+        end="latest",
+        on_expired="earliest",
+    )
+    reader = open_reader(source.with_columns_needed(frozenset({"offset"})))
+    left = [row["offset"] for row in rows_of(reader)]
+    assert 0 < len(left) < 8
+    assert left == list(range(8 - len(left), 8))
+    assert reader.rejected == {"removed from the topic before they were read": 8 - len(left)}
+    reader.close()
+
+
+def test_what_a_cluster_refuses_is_one_line_with_the_remedy(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"n": "int64"}
+    gone = sources.kafka("never-created", cluster.servers, schema=schema)
+    with pytest.raises(InputError, match=r"'never-created'.*create it, or correct its name"):
+        gone.materialize(cluster=False)
+    monkeypatch.setattr("whale_ray.operators.kafka.offsets.ANSWER_S", 0.3)
+    monkeypatch.setattr(
+        "whale_ray.operators.kafka.offsets.partitions_of.__defaults__", (0.3,), raising=True
+    )
+    nobody = sources.kafka("t", "127.0.0.1:1", schema=schema)
+    with pytest.raises(
+        InputError, match=r"127\.0\.0\.1:1: .*no broker answers; start it"
+    ) as raised:
+        nobody.materialize(cluster=False)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_broker_that_dies_is_waited_for() -> None:
+    with mock_cluster(brokers=3) as cluster:
+        topic = cluster.topic()
+        cluster.write(topic, numbers(0, 400))
+        source = source_of(cluster, topic, end="latest", config={"test.mock.broker.rtt": 1})
+        reader = open_reader(source)
+        assert sorted_numbers(rows_of(reader)) == list(range(400))
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"topics": []}, "must be one name"),
+        ({"topics": ["a", "a"]}, "several different ones"),
+        ({"bootstrap_servers": ""}, "no bootstrap_servers"),
+        ({"value": "jsn"}, "did you mean 'json'"),
+        ({"schema": None}, "needs schema="),
+        ({"value": "bytes"}, "leave out schema="),
+        ({"columns": ["keys"]}, "a message has key"),
+        ({"columns": "key"}, "pass a list"),
+        ({"columns": {"n": "key"}}, "two columns 'n'"),
+        ({"start": "first"}, "is no place in a topic"),
+        ({"start": {0: -1}}, "is no place in a topic"),
+        ({"start": dt.datetime(2020, 1, 1)}, "no time zone"),  # noqa: DTZ001  that is the mistake
+        ({"end": "earliest"}, "leaves no row"),
+        ({"on_expired": "skip"}, "is unknown"),
+        ({"find_partitions_s": 0}, "must be above 0"),
+        ({"config": {"group.id": "x"}}, "pass group="),
+    ],
+)
+def test_arguments_that_are_refused(options: dict[str, Any], told: str) -> None:
+    given: dict[str, Any] = {"topics": "t", "bootstrap_servers": "b:1", "schema": {"n": "int64"}}
+    given |= options
+    with pytest.raises(InputError, match=told):
+        sources.kafka(given.pop("topics"), given.pop("bootstrap_servers"), **given)
+
+
+def test_settings_that_the_client_refuses(cluster: MockCluster) -> None:
+    source = sources.kafka("t", cluster.servers, schema={"n": "int64"}, config={"no.such": 1})
+    with pytest.raises(InputError, match=r"refuses config=: .*no\.such"):
+        source.materialize(cluster=False)
+
+
+def test_positions_and_offsets_of_other_topics_are_refused(cluster: MockCluster) -> None:
+    topic = cluster.topic()
+    source = source_of(cluster, topic)
+    with pytest.raises(InputError, match=r"topic 'other', which the source does not read"):
+        open_reader(source, positions=[{"other": {"0": 1}}])
+    with pytest.raises(InputError, match=r"names no offset for topic-\d+/1"):
+        source_of(cluster, topic, start={0: 1})
+    with pytest.raises(InputError, match=r"names topic-\d+/9; it is not there"):
+        source_of(cluster, topic, start=dict.fromkeys([*range(PARTITIONS), 9], 0))
+
+
+def test_passwords_are_not_shown() -> None:
+    source = sources.kafka("t", "b:1", schema={"n": "int64"}, config={"sasl.password": "secret"})
+    assert "secret" not in repr(source) + source.describe()
+
+
+def test_new_partitions_never_move_others() -> None:
+    topics = ["a", "b"]
+    for parallelism in range(1, 6):
+        few = [Partition(topic, n) for topic in topics for n in range(3)]
+        many = [Partition(topic, n) for topic in topics for n in range(7)]
+        shares = [owned(many, topics, one, parallelism) for one in range(parallelism)]
+        assert sorted(one for share in shares for one in share) == many
+        for instance in range(parallelism):
+            assert set(owned(few, topics, instance, parallelism)) <= set(shares[instance])
