@@ -47,6 +47,10 @@ class EpochAligner:
         """Whether a ring has come to the marker, so that nothing may be read from it."""
         return self.epoch is not None and bool(self._open[ring]) and self._has_come(ring)
 
+    def is_open(self, ring: int, producer: int) -> bool:
+        """Whether a producer of a ring has not ended."""
+        return producer in self._open[ring]
+
     @property
     def aligned(self) -> bool:
         """Whether all rings have come to the marker, so that the snapshot is due."""

@@ -173,7 +173,9 @@ def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) ->
     if data is None:
         return
     held = ClaimRecord.decode(data, f"{claim_name(number)} in the checkpoint folder {files.url!r}")
-    reason = refusal_of_claim(held, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url)
+    reason = refusal_of_claim(
+        held, job=ours.job, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url
+    )
     if reason:
         raise OutputError(reason)
 

@@ -85,17 +85,20 @@ class ClaimRecord:
         )
 
 
-def refusal_of_claim(held: ClaimRecord, *, lock: str, host: str, now_ms: int, url: str) -> str:
+def refusal_of_claim(
+    held: ClaimRecord, *, job: str, lock: str, host: str, now_ms: int, url: str
+) -> str:
     """Return why the last claim of a folder must not be taken over; "" if it may.
 
     Args:
         held: the claim.
+        job: the id of the job that wants it; the successor of a controller that failed may have it.
         lock: of `LockState`.
         host: this one.
         now_ms: wall clock.
         url: the folder.
     """
-    if held.over:
+    if held.over or held.job == job:
         return ""
     left_ms = max(0, held.beat_ms + EXPIRY_MS - now_ms)
     in_use = (

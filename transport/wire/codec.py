@@ -15,8 +15,8 @@ A data message, every part 8-byte aligned::
     │ hidden event times are the last column                 │
     └────────────────────────────────────────────────────────┘
 
-The payload of a schema message is `Schema.to_bytes`; a watermark message is a header alone. A frame
-may be longer than its message.
+The payload of a schema message is `Schema.to_bytes`; watermark messages and markers are a header
+alone. A frame may be longer than its message.
 
 Encoding writes straight into the reserved buffer. Decoding copies nothing: columns are read-only
 views whose numpy base is the frame, so the frame lives as long as the message or one of its arrays.
@@ -39,15 +39,17 @@ from .header import (
     END_FLAG,
     HEADER_BYTES,
     IDLE_FLAG,
+    MARKER,
     NO_WATERMARK,
     SCHEMA,
+    STOP_FLAG,
     TIMES_FLAG,
     WATERMARK,
     Header,
     seal,
     verify,
 )
-from .messages import Message, SchemaMessage, WatermarkMessage, WorkerMessage
+from .messages import MarkerMessage, Message, SchemaMessage, WatermarkMessage, WorkerMessage
 from .types import Schema
 
 if TYPE_CHECKING:
@@ -206,6 +208,39 @@ def encode_watermark_into(
     return HEADER_BYTES
 
 
+def encode_marker_into(
+    buffer: Buffer,
+    *,
+    stream: int,
+    source: int,
+    attempt: int,
+    sequence: int,
+    epoch: int,
+    stop: bool = False,
+) -> int:
+    """Write the marker of an epoch and return its bytes, `HEADER_BYTES`.
+
+    `sequence` is the number that the source's next row will have, the first behind the marker; with
+    `stop` none follows.
+    """
+    _check_room(buffer, HEADER_BYTES)
+    Header(
+        kind=MARKER,
+        flags=ALL_FLAG | (STOP_FLAG if stop else 0),
+        stream=stream,
+        source=source,
+        attempt=attempt,
+        sequence=sequence,
+        row_count=0,
+        payload_length=0,
+        watermark_ns=NO_WATERMARK,
+        origin_ns=epoch,
+        schema_id=0,
+        checksum=0,
+    ).pack_into(buffer)
+    return HEADER_BYTES
+
+
 def decode(frame: Buffer, schemas: dict[int, Schema]) -> Message:
     """Read a message; its arrays are views of the frame and keep it alive.
 
@@ -225,6 +260,8 @@ def decode(frame: Buffer, schemas: dict[int, Schema]) -> Message:
         return _decode_data(frame, header, schemas)
     if header.kind == WATERMARK:
         return WatermarkMessage(header)
+    if header.kind == MARKER:
+        return MarkerMessage(header)
     end = HEADER_BYTES + header.payload_length
     schema = Schema.from_bytes(frame[HEADER_BYTES:end].tobytes())
     if schema.schema_id != header.schema_id:

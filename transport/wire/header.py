@@ -10,7 +10,7 @@
      ├──────────────┼───────────────────┼────────────────────────────┤ 32
      │ row count    │ payload length    │ watermark, ns              │
      ├──────────────┴───────────────────┼─────────────┬──────────────┤ 48
-     │ origin, ns                       │ schema id   │ checksum     │
+     │ origin, ns; a marker's epoch     │ schema id   │ checksum     │
      └──────────────────────────────────┴─────────────┴──────────────┘ 64
 
 A row's identity is (source, stream, attempt, sequence + its place): slices are cut by time, so a
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 MAGIC: Final = 0x4C414857
 """The bytes ``WHAL``."""
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER_BYTES: Final = 64
 
 DATA: Final = 1
 SCHEMA: Final = 2
 WATERMARK: Final = 3
-KIND_NAMES: Final = {DATA: "data", SCHEMA: "schema", WATERMARK: "watermark"}
+MARKER: Final = 4
+KIND_NAMES: Final = {DATA: "data", SCHEMA: "schema", WATERMARK: "watermark", MARKER: "marker"}
 
 ALL_FLAG: Final = 1
 """Every instance of the stream is addressed; no destinations follow."""
@@ -52,6 +53,9 @@ TIMES_FLAG: Final = 8
 """The rows' hidden event times follow the columns."""
 IDLE_FLAG: Final = 16
 """The source is idle until its next message: its watermark holds nobody back."""
+
+STOP_FLAG: Final = 32
+"""Sources read nothing behind this marker."""
 
 NO_WATERMARK: Final = -(1 << 63)
 """The source has not seen an event time yet."""
@@ -69,9 +73,9 @@ class Header(NamedTuple):
     """A message's header without magic and version."""
 
     kind: int
-    """DATA, SCHEMA or WATERMARK."""
+    """DATA, SCHEMA, WATERMARK or MARKER."""
     flags: int
-    """ALL_FLAG, END_FLAG, CHECKSUM_FLAG, TIMES_FLAG, IDLE_FLAG."""
+    """ALL_FLAG, END_FLAG, CHECKSUM_FLAG, TIMES_FLAG, IDLE_FLAG, STOP_FLAG."""
     stream: int
     """The number of the producer's ring in the plan: one edge, from one worker, to its readers."""
     source: int
@@ -86,7 +90,7 @@ class Header(NamedTuple):
     watermark_ns: int
     """No later row of this source is older; NO_WATERMARK while unknown."""
     origin_ns: int
-    """Monotonic ns at which a source read the oldest row."""
+    """Monotonic ns at which a source read the oldest row; in a marker the number of its epoch."""
     schema_id: int
     checksum: int
     """0 without CHECKSUM_FLAG."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...configs.errors import CorruptedMessageError
 from .batch import Batch
-from .header import Header
+from .header import STOP_FLAG, Header
 from .types import Schema
 
 if TYPE_CHECKING:
@@ -99,4 +99,20 @@ class WatermarkMessage(NamedTuple):
     header: Header
 
 
-Message = WorkerMessage | SchemaMessage | WatermarkMessage
+class MarkerMessage(NamedTuple):
+    """Divides a source's rows into those that an epoch's snapshot covers, and those behind it."""
+
+    header: Header
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self.header.origin_ns
+
+    @property
+    def stops(self) -> bool:
+        """Whether sources read nothing behind it."""
+        return bool(self.header.flags & STOP_FLAG)
+
+
+Message = WorkerMessage | SchemaMessage | WatermarkMessage | MarkerMessage

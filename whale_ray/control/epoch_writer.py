@@ -87,6 +87,23 @@ class EpochWriter:
         point = self.restore_point
         return "" if point is None else f"{point.url}/{point.manifest}"
 
+    # --- the folder -------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Take the folder of checkpoints for this job; `close` gives it back.
+
+        Raises:
+            OutputError: another job uses it, or it cannot be written to.
+            InputError: it holds checkpoints of another job, from which this one does not go on.
+        """
+        job, name = self._assignment.job_id, self._assignment.plan.name
+        self._store.take_claim(job, name, restore=self._assignment.restore, clock=self._clock)
+
+    def close(self) -> None:
+        """Let other jobs use the folder."""
+        if self._store.claim is not None:
+            self._store.claim.close()
+
     # --- go on from an epoch ----------------------------------------------------------------------
 
     def recover(self) -> None:
@@ -149,6 +166,8 @@ class EpochWriter:
 
         def commit() -> events.Event:
             if not has_nothing:
+                if self._store.claim is not None:
+                    self._store.claim.check()
                 self._commit(commit_id, staged)
             return events.Committed(epoch)
 

@@ -215,6 +215,9 @@ class Supervisor:
                 self._fleet.shutdown(runtime.kill_grace_ms * 1_000_000)
             if not in_order:
                 self._drop_output(self._controller.attempt)
+            with logged("give the folder of checkpoints back"):
+                if self._epochs is not None:
+                    self._epochs.writer.close()
             with logged("erase the journal"):
                 self._journal.erase()
         assert self._outcome is not None
@@ -222,6 +225,8 @@ class Supervisor:
 
     def _begin(self) -> list[e.Action]:
         """Start the job, or resume it for a controller that failed."""
+        if self._epochs is not None:
+            self._epochs.writer.claim()
         before = self._journal.read()
         if before is not None:
             self._term = before.term + 1

@@ -1,27 +1,45 @@
 """Receives from one ring: decodes frames in place and hands their rows to the local tasks.
 
 One frame is taken at a time, and none while a task that it may feed is blocked: the ring then
-fills, and its producer is back-pressured. No other ring is affected.
+fills, and its producer is back-pressured. No other ring is affected. None is taken either from a
+ring that has come to the marker of an epoch and waits for the others of its stage
+(stage_epochs.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from ..configs.errors import HeldViewsError, ProtocolError, TopologyError
+from ..configs.errors import (
+    ForeignMessageError,
+    HeldViewsError,
+    ProtocolError,
+    TopologyError,
+)
 from ..plan.physical import Edge
 from ..plan.unions import columns_of_schema, difference
 from ..state.watermarks import WATERMARK_NONE
 from ..transport.channel import Channel, Frame
 from ..transport.wire.codec import decode
 from ..transport.wire.header import IDLE_FLAG, Header
-from ..transport.wire.messages import SchemaMessage, WatermarkMessage, WorkerMessage
+from ..transport.wire.messages import (
+    MarkerMessage,
+    SchemaMessage,
+    WatermarkMessage,
+    WorkerMessage,
+)
 from ..transport.wire.types import Schema
 from .flow import RowTaker
+
+if TYPE_CHECKING:
+    from .stage_epochs import EpochInlet
+
+StreamMessage = WorkerMessage | WatermarkMessage | MarkerMessage
+"""What a producer says, in order; schemas come before."""
 
 
 class StreamProgress:
@@ -82,7 +100,9 @@ class EdgeReader:
     """This worker's end of one ring.
 
     `stream` is the ring's number, `tasks` are the target's local tasks by instance, or their side
-    inputs. `united` is shared by the streams of a union.
+    inputs. `united` is shared by the streams of a union. `inlet` is the ring's place in the
+    alignment of its stage; None if it takes no part, since the job has no checkpoints, or the ring
+    brings a table: its markers are ignored.
     """
 
     def __init__(
@@ -94,6 +114,7 @@ class EdgeReader:
         tasks: Mapping[int, RowTaker],
         progress: StreamProgress,
         united: UnitedColumns | None = None,
+        inlet: EpochInlet | None = None,
     ) -> None:
         self.edge = edge
         self.channel = channel
@@ -106,6 +127,7 @@ class EdgeReader:
         )
         self._schemas: dict[int, Schema] = {}
         self._progress = progress
+        self._inlet = inlet
         self._name = f"{edge.source_operator!r} → {edge.target_operator!r}"
 
     @property
@@ -115,7 +137,12 @@ class EdgeReader:
 
     def available(self) -> bool:
         """Whether a frame waits and nothing keeps it from being taken."""
-        return self.channel.available() and not self.blocked_by
+        return self.channel.available() and not self.held and not self.blocked_by
+
+    @property
+    def held(self) -> bool:
+        """Whether it has come to the marker of an epoch, and waits for others."""
+        return self._inlet is not None and self._inlet.held
 
     def poll(self, now_ns: int) -> bool:
         """Take one frame if there is one; return whether there was."""
@@ -148,26 +175,43 @@ class EdgeReader:
 
     def take(self, frame: Frame, now_ns: int) -> None:
         """Do what a frame says, and release it."""
-        message: WorkerMessage | WatermarkMessage | None = None
         try:
-            message = self._decode(frame.data)
+            self.take_bytes(frame.data, now_ns)
+        finally:
+            self.channel.release_buffer(frame)
+
+    def take_bytes(self, data: npt.NDArray[np.uint8], now_ns: int) -> None:
+        """Do what a frame's bytes say, and keep no view of them."""
+        message: StreamMessage | None = None
+        try:
+            message = self._decode(data)
             if message is not None:
-                self._dispatch(message)
+                self._follow(message)
             for task in self._tasks:
                 task.settle(now_ns)
         finally:
-            del message  # no view may outlive the frame's release
-            self.channel.release_buffer(frame)
+            del message  # an exception would keep it
 
-    def _decode(self, data: npt.NDArray[np.uint8]) -> WorkerMessage | WatermarkMessage | None:
+    def _decode(self, data: npt.NDArray[np.uint8]) -> StreamMessage | None:
         """Decode a message; None for one of a schema, and for one that is refused.
 
         A message that is damaged or not for this ring is counted and stops nothing else. If rows
-        of ours were in its place, the numbers of the next rows show that they are missing.
+        of ours were in its place, the numbers of the next rows show that they are missing. Nothing
+        would show that a marker is: with checkpoints, damage is an error.
+
+        Raises:
+            ProtocolError: another version of whale-ray wrote it, or it is damaged and may have been
+                a marker.
         """
         try:
             message = decode(data, self._schemas)
+        except ForeignMessageError as error:
+            msg = f"edge {self._name}: {error}"
+            raise ForeignMessageError(msg) from error
         except ProtocolError as error:
+            if self._inlet is not None:
+                msg = f"edge {self._name}: {error}"
+                raise type(error)(msg) from error
             self._progress.refused = self._progress.refused or error
             self._count("messages not understood")
             return None
@@ -188,6 +232,20 @@ class EdgeReader:
         for task in self._tasks[:1]:
             task.nodes[0].metrics.drop({reason: 1})
 
+    def _follow(self, message: StreamMessage) -> None:
+        """Do what a message says, and tell the stage's alignment how far its producer is."""
+        inlet, header = self._inlet, message.header
+        if isinstance(message, MarkerMessage):
+            self._check_place(header)
+            if inlet is not None:
+                inlet.marker(message)
+            return
+        if inlet is not None:
+            inlet.row(header.source)
+        self._dispatch(message)
+        if inlet is not None and header.is_end:
+            inlet.end(header.source)
+
     def _dispatch(self, message: WorkerMessage | WatermarkMessage) -> None:
         header = message.header
         if not self._progress.take(header):
@@ -201,6 +259,11 @@ class EdgeReader:
             self._note_idle(header)
         if header.is_end:
             self._progress.open_sources.discard(header.source)
+
+    def _check_place(self, header: Header) -> None:
+        """Check that all rows before a marker have come."""
+        if header.sequence != self._progress.due(header.source):
+            self._raise_missing(header)
 
     def _advance(self, tasks: Iterable[RowTaker], header: Header) -> None:
         if header.watermark_ns != WATERMARK_NONE:

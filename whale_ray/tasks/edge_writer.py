@@ -7,6 +7,10 @@ Rows wait in a slicer until they make a slice (MMS bytes, or WTL has passed). Th
 (addressing.py) turns a slice into messages for the edge's rings, each small enough for a frame, and
 these are put one after the other. A full ring blocks this writer alone: its messages wait here, and
 the operators that feed it are not called until they are gone.
+
+The marker of an epoch comes behind all rows that were emitted before it, and into every ring of the
+edge, also into those that its present addressing does not use: rows behind the marker may. As long
+as it waits for room, the writer is blocked.
 """
 
 from __future__ import annotations
@@ -26,7 +30,14 @@ from ..transport.wire.batch import Batch
 from ..transport.wire.header import HEADER_BYTES
 from ..transport.wire.types import Schema
 from .addressing import AddressingStrategy
-from .ring_queue import OutRing, RingQueue, WaitingMark, WaitingRows
+from .ring_queue import (
+    OutRing,
+    RingQueue,
+    WaitingItem,
+    WaitingMark,
+    WaitingMarker,
+    WaitingRows,
+)
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,14 @@ class EdgeWriter:
         self._stamp = stamp
         self._addressings = dict(addressings)
         self._addressing = self._next_addressing = next(iter(addressings.values()))
-        self._queues = self._addressing.queues
+        self._queues = [queue for each in addressings.values() for queue in each.queues]
         self._slicer = slicer
         self._wtl_ns = wtl_ns
         self._watermark_ns = self._sent_watermark_ns = WATERMARK_NONE
         self._idle = self._sent_idle = False
         self._advanced_at_ns: int | None = None
         self._now_ns = 0
+        self._marker: tuple[int, bool] | None = None  # epoch and STOP, until it is queued
 
     def set_addressing(self, name: str) -> None:
         """Use another addressing from the next slice on; callable from any thread.
@@ -85,12 +97,17 @@ class EdgeWriter:
     @property
     def blocked(self) -> bool:
         """Whether frames wait for room in a ring."""
-        return any(queue.waiting for queue in self._queues)
+        return self._marker is not None or any(queue.waiting for queue in self._queues)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every marker that it was given, and the end, are in all rings."""
+        return not self.blocked and (not self.ended or self._sent_watermark_ns == WATERMARK_END)
 
     @property
     def done(self) -> bool:
         """Whether the end has been sent to everybody."""
-        return self.ended and self._sent_watermark_ns == WATERMARK_END and not self.blocked
+        return self.ended and self.caught_up
 
     @property
     def deadline_ns(self) -> int | None:
@@ -131,6 +148,16 @@ class EdgeWriter:
         self._idle = False
         self.advance(WATERMARK_END)
 
+    def mark_epoch(self, epoch: int, *, stop: bool) -> None:
+        """Take the marker of an epoch; `caught_up` says when it is in all rings.
+
+        A producer that has ended writes none: its end counts as one. Nobody may emit before it has
+        caught up, and neither may the producers that share its rings (see
+        `state.epochs.aligner`).
+        """
+        if not self.ended:
+            self._marker = (epoch, stop)
+
     def settle(self, now_ns: int) -> None:
         """Send what is due; copy what has to wait, since its memory is valid only until now."""
         self.pump(now_ns)
@@ -148,9 +175,16 @@ class EdgeWriter:
         """Send what is due and what the rings have room for; return whether anything was sent."""
         self._now_ns = now_ns
         sent = self._push()
-        if self.blocked or not self._due(now_ns):
+        if any(queue.waiting for queue in self._queues):
             return sent
-        self._cut()
+        if self._marker is not None:
+            self._cut()
+            self._queue_marker(*self._marker)
+            self._marker = None
+        elif self._due(now_ns):
+            self._cut()
+        else:
+            return sent
         return self._push() or sent
 
     def _due(self, now_ns: int) -> bool:
@@ -165,19 +199,28 @@ class EdgeWriter:
         addressing = self._next_addressing  # read once: another thread may set it
         if addressing is not self._addressing:
             addressing.continue_from(self._addressing)
-            self._addressing, self._queues = addressing, addressing.queues
+            self._addressing = addressing
+        queues = addressing.queues
         batch = self._slicer.take()
         if batch is not None:
-            self._addressing.queue_slice(batch, self._sent_watermark_ns)
+            addressing.queue_slice(batch, self._sent_watermark_ns)
         if self._watermark_ns > self._sent_watermark_ns or self._sent_idle > self._idle:
-            for queue in self._queues:
+            for queue in queues:
                 queue.mark(self._watermark_ns)
             self._sent_watermark_ns = self._watermark_ns
         if self._idle:  # again after rows, which tell readers that it is not
-            for queue in self._queues:
+            for queue in queues:
                 queue.mark_idle(self._watermark_ns)
         self._sent_idle = self._idle
         self._advanced_at_ns = None
+
+    def _queue_marker(self, epoch: int, stop: bool) -> None:
+        """Queue a marker behind everything else, for the rings of all addressings."""
+        for addressing in self._addressings.values():
+            if addressing is not self._addressing:
+                addressing.continue_from(self._addressing)
+            for queue in addressing.queues:
+                queue.waiting.append(WaitingMarker(queue.sequence, epoch, stop))
 
     def _push(self) -> bool:
         sent = False
@@ -187,12 +230,18 @@ class EdgeWriter:
                 sent = True
         return sent
 
-    def _put(self, queue: RingQueue, item: WaitingRows | WaitingMark) -> bool:
+    def _put(self, queue: RingQueue, item: WaitingItem) -> bool:
         ring = queue.ring
         if isinstance(item, WaitingMark):
             outcome = ring.channel.put(
                 HEADER_BYTES,
                 lambda buffer: self._encode_mark(buffer, ring, item),
+            )
+            return self._accepted(outcome)
+        if isinstance(item, WaitingMarker):
+            outcome = ring.channel.put(
+                HEADER_BYTES,
+                lambda buffer: self._encode_marker(buffer, ring, item),
             )
             return self._accepted(outcome)
         schema = item.batch.schema
@@ -236,6 +285,20 @@ class EdgeWriter:
             watermark_ns=mark.watermark_ns,
             end=mark.watermark_ns == WATERMARK_END,
             idle=mark.idle,
+        )
+
+    def _encode_marker(
+        self, buffer: npt.NDArray[np.uint8], ring: OutRing, marker: WaitingMarker
+    ) -> int:
+        stamp = self._stamp
+        return codec.encode_marker_into(
+            buffer,
+            stream=ring.stream,
+            source=stamp.source,
+            attempt=stamp.attempt,
+            sequence=marker.sequence,
+            epoch=marker.epoch,
+            stop=marker.stop,
         )
 
     def _encode_rows(self, buffer: npt.NDArray[np.uint8], ring: OutRing, rows: WaitingRows) -> int:

@@ -14,6 +14,7 @@ one ring only when all rows before are in the other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +25,12 @@ from ..transport.wire import codec
 from ..transport.wire.header import Header
 from ..transport.wire.messages import WatermarkMessage, WorkerMessage
 from .addressing import WorkerOriented
-from .edge_reader import EdgeReader, StreamProgress, UnitedColumns
+from .edge_reader import EdgeReader, StreamMessage, StreamProgress, UnitedColumns
 from .flow import RowTaker
 from .ring_queue import Destinations, OutRing, Piece
+
+if TYPE_CHECKING:
+    from .stage_epochs import EpochInlet
 
 
 class InstanceOriented(WorkerOriented):
@@ -104,8 +108,9 @@ class TwoRingReader(EdgeReader):
         tasks: Mapping[int, RowTaker],
         progress: TwoRingProgress,
         united: UnitedColumns | None = None,
+        inlet: EpochInlet | None = None,
     ) -> None:
-        super().__init__(edge, stream, channel, attempt, tasks, progress, united)
+        super().__init__(edge, stream, channel, attempt, tasks, progress, united, inlet)
         self._order = progress
         self._early: Frame | None = None
         progress.rings += 1
@@ -117,7 +122,7 @@ class TwoRingReader(EdgeReader):
                 return False
         elif not self.channel.available():
             return False
-        return not self.blocked_by
+        return not self.held and not self.blocked_by
 
     def _receive(self) -> Frame | None:
         """Return the early frame whose turn it is, before all others."""
@@ -130,7 +135,7 @@ class TwoRingReader(EdgeReader):
 
     def take(self, frame: Frame, now_ns: int) -> None:
         """Do what a frame says, or keep it if rows before it must come through the other ring."""
-        message: WorkerMessage | WatermarkMessage | None = None
+        message: StreamMessage | None = None
         kept = False
         try:
             message = self._decode(frame.data)
@@ -139,13 +144,19 @@ class TwoRingReader(EdgeReader):
                 kept = True
                 return
             if message is not None:
-                self._dispatch(message)
+                self._follow(message)
             for task in self._tasks:
                 task.settle(now_ns)
         finally:
             del message  # no view may outlive the frame's release
             if not kept:
                 self.channel.release_buffer(frame)
+
+    def _check_place(self, header: Header) -> None:
+        """See `EdgeReader._check_place`; it was not early, so that none is missing.
+
+        The other ring's rows overtake the marker of an epoch that was forgotten.
+        """
 
     def _keep(self, frame: Frame, header: Header) -> None:
         """Keep an early frame; raises ProtocolError if what it waits for is lost."""

@@ -97,6 +97,9 @@ class Node:
     def drain(self) -> None:
         """Read no more from outside the job."""
 
+    def suspend(self) -> None:
+        """Read no more from outside the job, and do not end."""
+
     def poll(self, now_ns: int) -> bool:
         """Read one batch from outside the job, or do what is due; return whether it did."""
         return False

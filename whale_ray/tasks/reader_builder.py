@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ..plan.physical import Edge, PhysicalPlan
 from ..plan.streams import CustomStream, RingSpec
@@ -10,16 +11,27 @@ from ..transport.channel import Channel
 from .edge_reader import EdgeReader, StreamProgress, UnitedColumns
 from .flow import RowTaker
 from .instance_oriented import InstanceOrientedReader, TwoRingProgress, TwoRingReader
+from .stage_epochs import EpochInlet, StageEpochs, aligns
 from .stage_task import StageTask
 
 
 class ReaderBuilder:
-    """Builds the edge readers of one worker for one attempt; `tasks` are all that it runs."""
+    """Builds the edge readers of one worker for one attempt; `tasks` are all that it runs.
 
-    def __init__(self, plan: PhysicalPlan, attempt: int, tasks: Sequence[StageTask]) -> None:
+    `epochs` are those of its stages, by stage; none in a job without checkpoints.
+    """
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        attempt: int,
+        tasks: Sequence[StageTask],
+        epochs: Mapping[int, StageEpochs] = MappingProxyType({}),
+    ) -> None:
         self._plan = plan
         self._attempt = attempt
         self._tasks = tasks
+        self._epochs = epochs
         self._united: dict[tuple[str, int], UnitedColumns] = {}
         self._two_rings: dict[tuple[int, int], TwoRingProgress] = {}
         self._edges_of_two_rings = {ring.edge for ring in plan.rings if ring.per_instance}
@@ -36,7 +48,22 @@ class ReaderBuilder:
             (edge.id, ring.producer_worker), TwoRingProgress(sources, tasks)
         )
         kind = InstanceOrientedReader if ring.per_instance else TwoRingReader
-        return kind(edge, ring.id, channel, self._attempt, tasks, progress, self._united_of(edge))
+        beside = [
+            other.id
+            for other in plan.rings_of_edge(edge.id)
+            if other.producer_worker == ring.producer_worker
+            and other.per_instance != ring.per_instance
+        ]
+        return kind(
+            edge,
+            ring.id,
+            channel,
+            self._attempt,
+            tasks,
+            progress,
+            self._united_of(edge),
+            self._inlet_of(edge, ring.id, beside),
+        )
 
     def of_stream(self, stream: RingSpec | CustomStream, channel: Channel) -> EdgeReader:
         """Return the reader of a stream that alone brings the rows of an edge from a worker."""
@@ -50,7 +77,15 @@ class ReaderBuilder:
             self._targets_of(edge),
             StreamProgress(plan.source_ids(edge.source_stage, stream.producer_worker)),
             self._united_of(edge),
+            self._inlet_of(edge, stream.id),
         )
+
+    def _inlet_of(self, edge: Edge, stream: int, beside: Sequence[int] = ()) -> EpochInlet | None:
+        """Return a stream's place in the alignment of its stage, if it takes part."""
+        epochs = self._epochs.get(edge.target_stage)
+        if epochs is None or not aligns(edge):
+            return None
+        return epochs.inlet(stream, beside)
 
     def _targets_of(self, edge: Edge) -> dict[int, RowTaker]:
         """Return what takes an edge's rows here, by instance, ascending: tasks or side inputs."""

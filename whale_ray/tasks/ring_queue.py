@@ -1,4 +1,4 @@
-"""What waits for one ring of an edge: rows and watermarks as messages that are not encoded yet."""
+"""What waits for one ring of an edge: rows, watermarks and markers, not encoded yet."""
 
 from __future__ import annotations
 
@@ -92,12 +92,24 @@ class WaitingMark:
     idle: bool = False
 
 
+@dataclass(slots=True)
+class WaitingMarker:
+    """The marker of an epoch; with `stop`, sources read nothing behind it."""
+
+    sequence: int
+    epoch: int
+    stop: bool
+
+
+WaitingItem = WaitingRows | WaitingMark | WaitingMarker
+
+
 class RingQueue:
     """What waits for one ring, and the number of the next row that is put in here."""
 
     def __init__(self, ring: OutRing) -> None:
         self.ring = ring
-        self.waiting: list[WaitingRows | WaitingMark] = []
+        self.waiting: list[WaitingItem] = []
         self.sequence = 0
 
     def add(
@@ -126,7 +138,7 @@ class RingQueue:
             self.waiting.append(WaitingMark(self.sequence, watermark_ns))
             return
         for item in reversed(self.waiting):
-            if item.sequence != last.sequence:
+            if not isinstance(item, WaitingRows) or item.sequence != last.sequence:
                 break
             item.watermark_ns = watermark_ns
 

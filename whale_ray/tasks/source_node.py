@@ -76,7 +76,7 @@ class SourceNode(Node):
         self._max_drift_ns = max_drift_ns
         self._board: WatermarkBoard | None = None
         self._reads_to_end = reads_to_end
-        self._draining = False
+        self._draining = self._suspended = False
         self._waits_for_others = False
         self._ready_at_ns: int | None = None
         self._splits = assigner if isinstance(assigner, SplitEventTimes) else None
@@ -94,9 +94,13 @@ class SourceNode(Node):
         """Read no more: the next poll ends the source, unless it reads to its end."""
         self._draining = not self._reads_to_end
 
+    def suspend(self) -> None:
+        """Read no more, and do not end unless it is drained."""
+        self._suspended = True
+
     def poll(self, now_ns: int) -> bool:
         """Read and pass on one batch if there is one; return whether anything happened."""
-        if self.ended:
+        if self.ended or (self._suspended and not self._draining):
             return False
         waits = self._ready_at_ns is not None and now_ns < self._ready_at_ns
         if waits and not self._draining:
@@ -112,7 +116,7 @@ class SourceNode(Node):
 
     def due_ns(self, now_ns: int) -> int | None:
         """Return when it may have rows: at once, when its reader says, or when others caught up."""
-        if self.ended:
+        if self.ended or (self._suspended and not self._draining):
             return None
         if self._waits_for_others:
             return now_ns + ALIGNMENT_POLL_NS

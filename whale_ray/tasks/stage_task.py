@@ -59,6 +59,9 @@ class StageTask:
         self.nodes = tuple(nodes)
         self.writers = tuple(writers)
         self.side_inputs = dict(side_inputs)
+        self.paused = False
+        """Whether nothing may be handed to it: the marker of an epoch is on its way to the rings
+        that it shares with other units of its stage."""
         self._head = head
         self._unfed = False
         self._restored = False
@@ -80,11 +83,17 @@ class StageTask:
 
         Until then its head is not called at all, and a source not read.
         """
-        return self._tables_ready and not self.blocked
+        return not self.paused and self.tables_ready and not self.blocked
 
     @property
-    def _tables_ready(self) -> bool:
+    def tables_ready(self) -> bool:
+        """Whether its side inputs have brought all that its head needs."""
         return all(side.ready for side in self.side_inputs.values())
+
+    @property
+    def head_ended(self) -> bool:
+        """Whether its head has ended: it emits nothing more."""
+        return self._head.ended
 
     @property
     def done(self) -> bool:
@@ -151,7 +160,7 @@ class StageTask:
 
     def _end_unfed(self) -> bool:
         """End the head if nothing feeds it and its tables are complete; return whether it ended."""
-        ends = self._unfed and self._tables_ready
+        ends = self._unfed and self.tables_ready
         if ends:
             self._unfed = False
             self._head.end()
@@ -177,6 +186,10 @@ class StageTask:
         """Let a source read no more."""
         self._head.drain()
 
+    def suspend(self) -> None:
+        """Let a source read no more, without an end."""
+        self._head.suspend()
+
     def deadlines_ns(self, now_ns: int) -> Iterator[int]:
         """Yield when its writers, and its head, are due for a turn; monotonic ns."""
         for writer in self.writers:
@@ -185,7 +198,7 @@ class StageTask:
         if self.blocked:
             yield now_ns + BLOCKED_POLL_NS
             return
-        if not self._tables_ready:
+        if self.paused or not self.tables_ready:
             return
         if (due_ns := self._head.due_ns(now_ns)) is not None:
             yield due_ns
@@ -202,9 +215,10 @@ class StageTask:
         """Count a time during which a full output kept the head from working."""
         self.nodes[0].metrics.blocked_ns += elapsed_ns
 
-    def snapshot(self, epoch: int) -> tuple[OperatorSnapshot, ...]:
-        """Return what its operators keep at an epoch's marker.
+    def snapshot(self, epoch: int) -> Iterator[OperatorSnapshot]:
+        """Yield what its operators keep at an epoch's marker.
 
+        Each as soon as it is taken: what a sink has staged is not lost if a later operator fails.
         Called between two other calls, once all its inputs have come to the marker; also after its
         end. What happens later does not change it: batches are owned.
 
@@ -212,9 +226,11 @@ class StageTask:
             UsageError: an operator keeps what cannot be saved, or a source has no position.
             OutputError: a sink cannot stage its rows.
         """
-        kept = [node.snapshot(epoch) for node in self.nodes]
-        values = {**kept[0].values, "producers": self._producers}
-        return (replace(kept[0], values=values), *kept[1:])
+        for node in self.nodes:
+            kept = node.snapshot(epoch)
+            if node is self.nodes[0]:
+                kept = replace(kept, values={**kept.values, "producers": self._producers})
+            yield kept
 
     def restore(self, snapshots: Mapping[str, Sequence[OperatorSnapshot]]) -> None:
         """Take over what the operators kept; called once, after the task is built, before `begin`.
@@ -237,7 +253,7 @@ class StageTask:
 
     def update_metrics(self) -> None:
         """Bring gauges up to date before a snapshot."""
-        self.nodes[0].metrics.waits_for_table = not self._tables_ready
+        self.nodes[0].metrics.waits_for_table = not self.tables_ready
         for node in self.nodes:
             node.update_metrics()
             name = node.metrics.operator_id

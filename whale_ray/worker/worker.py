@@ -27,8 +27,10 @@ from ..operators.sinks.base import Staged
 from ..plan.assignment import Assignment, job_is_bounded
 from ..plan.logical import OutputKey
 from ..plan.physical import watermark_slots
+from ..state.epochs.messages import EpochCommand
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.reader_builder import ReaderBuilder
+from ..tasks.stage_epochs import SnapshotOutlet
 from ..tasks.stage_task import StageTask, close_all
 from ..tasks.task_builder import TaskBuilder
 from ..transport.clock import Clock, SystemClock
@@ -40,6 +42,7 @@ from .offers import RingOffer
 from .rings import RingSet
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
+from .worker_epochs import WorkerEpochs
 
 Report = Callable[[int, object], None]
 """Sends content to the controller unasked, from any thread: called with the attempt and it."""
@@ -69,6 +72,7 @@ class Worker:
         self._draining = False
         self._next_part_ns = 0
         self._turn_at_ns = 0
+        self._epochs: WorkerEpochs | None = None
         self._addressing: str = assignment.settings.runtime.addressing
 
     @property
@@ -105,11 +109,20 @@ class Worker:
         """Attach the rings that the other workers (and this one) write for this worker."""
         rings = self._opened
         rings.attach_rings(offers)
-        builder = ReaderBuilder(self._assignment.plan, attempt, self._tasks)
+        plan = self._assignment.plan
+        outlet = self._make_outlet(attempt)
+        if outlet is not None:
+            self._epochs = WorkerEpochs(plan, self._index, self._tasks, outlet)
+        stages = {} if self._epochs is None else self._epochs.by_stage
+        builder = ReaderBuilder(plan, attempt, self._tasks, stages)
         self._readers = [builder.of_ring(ring, channel) for ring, channel in rings.in_channels]
         self._readers += self._transport_operators(rings.transports, builder)
         for task in self._tasks:
             task.begin(rings.board.board)
+
+    def _make_outlet(self, attempt: int) -> SnapshotOutlet | None:
+        """Return where snapshots go; None in a job without checkpoints."""
+        return None
 
     def _transport_operators(
         self, transports: CustomTransports, builder: ReaderBuilder
@@ -131,7 +144,7 @@ class Worker:
         """
         stop_at_ns = None if budget_ns is None else self._clock.monotonic_ns() + budget_ns
         transports = self._opened.transports
-        while not (all(task.done for task in self._tasks) and transports.ended):
+        while not (all(task.done for task in self._tasks) and transports.ended and self._is_kept):
             now_ns = self._clock.monotonic_ns()
             if stop_at_ns is not None and now_ns >= stop_at_ns:
                 return None
@@ -166,13 +179,18 @@ class Worker:
         """Do nothing: a worker knows by itself when everything has ended."""
 
     def tell(self, attempt: int, content: object) -> None:
-        """Take a message of the controller: another addressing, or what ended senders have sent."""
+        """Take a message of the controller: of an epoch, another addressing, what senders sent."""
         if attempt != self._attempt:
             return
         if isinstance(content, SendersEnded):
             for reader in self._readers:
                 if isinstance(reader, ReceiverOperator):
                     reader.expect(content.messages)
+            return
+        if isinstance(content, EpochCommand):
+            if self._epochs is not None:
+                self._epochs.tell(content)
+                self._wake()
             return
         assert isinstance(content, SetAddressing)
         self.set_addressing(content.addressing)
@@ -214,8 +232,13 @@ class Worker:
         closings = [task.close for task in self._tasks]
         if self._rings is not None:
             closings.append(self._rings.close)
-        self._tasks, self._readers, self._rings = [], [], None
+        self._tasks, self._readers, self._rings, self._epochs = [], [], None, None
         close_all(closings)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the last snapshots of all stages are taken, if the job has checkpoints."""
+        return self._epochs is None or self._epochs.ended
 
     @property
     def _opened(self) -> RingSet:
@@ -236,12 +259,16 @@ class Worker:
             self._draining = True
             for task in self._tasks:
                 task.drain()
+        if self._epochs is not None and self._epochs.told:
+            self._epochs.take_told()
 
     def _turn(self, now_ns: int) -> bool:
         """Give every reader, task and writer one turn; return whether anything moved."""
         progress = False
         for reader in self._readers:
             progress |= reader.poll(now_ns)
+        if self._epochs is not None:
+            progress |= self._epochs.turn(now_ns)
         for task in self._tasks:
             progress |= task.poll(now_ns)
             for writer in task.writers:
@@ -295,6 +322,8 @@ class Worker:
     def _has_work(self) -> bool:
         """Whether a command or a frame has come since the last turn."""
         if max(self._aborted, -1 if self._draining else self._drained) >= self._attempt:
+            return True
+        if self._epochs is not None and self._epochs.told:
             return True
         return any(reader.available() for reader in self._readers)
 

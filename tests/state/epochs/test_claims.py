@@ -76,14 +76,24 @@ def last_point(store):
 )
 def test_a_claim_is_taken_over_from_the_dead_alone(lock, locks, host, later_ms, free):
     held = replace(HELD, locks=locks)
-    said = refusal_of_claim(held, lock=lock, host=host, now_ms=NOW_MS + later_ms, url="/data")
-    assert (said == "") == free
-    assert refusal_of_claim(replace(held, over=True), lock=lock, host=host, now_ms=0, url="") == ""
+
+    def said(held, job="auction-13"):
+        now_ms = NOW_MS + later_ms
+        return refusal_of_claim(held, job=job, lock=lock, host=host, now_ms=now_ms, url="/data")
+
+    assert (said(held) == "") == free
+    assert said(replace(held, over=True)) == ""
+    assert said(held, held.job) == ""
 
 
 def test_the_refusal_names_job_host_and_since_when():
     said = refusal_of_claim(
-        HELD, lock=LockState.NONE, host="berta", now_ms=NOW_MS + EXPIRY_MS - 1_500, url="/data"
+        HELD,
+        job="auction-13",
+        lock=LockState.NONE,
+        host="berta",
+        now_ms=NOW_MS + EXPIRY_MS - 1_500,
+        url="/data",
     )
     assert said == (
         "the checkpoint folder '/data' is in use by job auction-12 (topology 'auction', process 77"

@@ -19,6 +19,7 @@ from whale_ray.transport.wire.codec import (
     decode,
     encode_gather_into,
     encode_into,
+    encode_marker_into,
     encode_schema_into,
     encode_watermark_into,
     gather_size,
@@ -31,6 +32,7 @@ from whale_ray.transport.wire.messages import (
     ALL,
     AddressedTuple,
     BatchTuple,
+    MarkerMessage,
     SchemaMessage,
     WatermarkMessage,
     WorkerMessage,
@@ -41,7 +43,7 @@ PLACE = {"stream": 3, "source": 7, "attempt": 2, "sequence": 100}
 
 DATA_FRAME = bytes.fromhex(
     # header
-    "5748414c 01 01 0900 03000000 07000000"  # data, ALL | TIMES, stream 3, source 7
+    "5748414c 02 01 0900 03000000 07000000"  # data, ALL | TIMES, stream 3, source 7
     "02000000 00000000 6400000000000000"  # attempt 2, reserved, sequence 100
     "03000000 68000000 2a00000000000000"  # 3 rows, 104 bytes, watermark 42
     "0900000000000000 09f66948 00000000"  # origin 9, schema id, no checksum
@@ -61,7 +63,7 @@ DATA_FRAME = bytes.fromhex(
 )
 
 SCHEMA_FRAME = bytes.fromhex(
-    "5748414c 01 02 0100 03000000 07000000"  # schema, ALL
+    "5748414c 02 02 0100 03000000 07000000"  # schema, ALL
     "02000000 00000000 0000000000000000"
     "00000000 23000000 0000000000000080"  # 35 bytes, no watermark
     "0000000000000000 09f66948 00000000"
@@ -71,10 +73,17 @@ SCHEMA_FRAME = bytes.fromhex(
 )
 
 WATERMARK_FRAME = bytes.fromhex(
-    "5748414c 01 03 0300 03000000 07000000"  # watermark, ALL | END
+    "5748414c 02 03 0300 03000000 07000000"  # watermark, ALL | END
     "02000000 00000000 6700000000000000"  # the next row would be 103
     "00000000 00000000 2a00000000000000"
     "0000000000000000 00000000 00000000"
+)
+
+MARKER_FRAME = bytes.fromhex(
+    "5748414c 02 04 2100 03000000 07000000"  # marker, ALL | STOP
+    "02000000 00000000 6700000000000000"  # behind row 102
+    "00000000 00000000 0000000000000080"  # no watermark
+    "1500000000000000 00000000 00000000"  # epoch 21
 )
 
 
@@ -164,6 +173,22 @@ def test_golden_bytes_of_a_watermark_message():
     assert message.header.is_end
     assert not message.header.is_idle
     assert message.header.watermark_ns == 42
+
+
+def test_golden_bytes_of_a_marker():
+    buffer = np.zeros(64, np.uint8)
+    length = encode_marker_into(
+        buffer, stream=3, source=7, attempt=2, sequence=103, epoch=21, stop=True
+    )
+    assert buffer[:length].tobytes().hex() == MARKER_FRAME.hex()
+    message = decode(frame_of(MARKER_FRAME), {})
+    assert isinstance(message, MarkerMessage)
+    assert (message.epoch, message.stops) == (21, True)
+    assert message.header.sequence == 103
+    encode_marker_into(buffer, stream=3, source=7, attempt=2, sequence=103, epoch=21)
+    message = decode(buffer, {})
+    assert isinstance(message, MarkerMessage)
+    assert not message.stops
 
 
 def test_an_idle_source_differs_in_one_flag():
@@ -338,12 +363,12 @@ def test_what_cannot_be_written_is_refused():
     with pytest.raises(InputError) as error:
         encode_into(room, batch, **PLACE, destinations=np.array([[0, 3]]))
     assert str(error.value) == "destinations must be uint32 (k, 2), not int64 (1, 2)"
-    for small_message in (encode_schema_into, encode_watermark_into):
-        fields = {"stream": 0, "source": 0, "attempt": 0}
-        if small_message is encode_schema_into:
-            fields["schema"] = batch.schema
-        else:
-            fields |= {"sequence": 0, "watermark_ns": 0}
+    for small_message, more in (
+        (encode_schema_into, {"schema": batch.schema}),
+        (encode_watermark_into, {"sequence": 0, "watermark_ns": 0}),
+        (encode_marker_into, {"sequence": 0, "epoch": 1}),
+    ):
+        fields = {"stream": 0, "source": 0, "attempt": 0, **more}
         with pytest.raises(InputError, match="does not fit into its buffer"):
             small_message(ring_memory(63), **fields)
 

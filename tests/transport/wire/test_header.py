@@ -22,7 +22,7 @@ from whale_ray.transport.wire.header import (
 )
 
 GOLDEN = bytes.fromhex(
-    "5748414c 01 01 0900 03000000 07000000"  # WHAL, version 1, data, ALL|TIMES, 3, 7
+    "5748414c 02 01 0900 03000000 07000000"  # WHAL, version 2, data, ALL|TIMES, 3, 7
     "02000000 00000000 efcdab8967452301"  # attempt 2, reserved, sequence
     "00200000 00000000 ffffffffffffffff"  # 8192 rows, no payload, watermark -1
     "1500000000000000 04030201 00000000"  # origin 21, schema id, no checksum
@@ -61,7 +61,7 @@ U16, U32, I64 = (
 )
 
 
-@given(st.integers(1, 3), U16, st.tuples(U32, U32, U32), st.integers(0, 2**64 - 1), U32, I64)
+@given(st.integers(1, 4), U16, st.tuples(U32, U32, U32), st.integers(0, 2**64 - 1), U32, I64)
 def test_every_value_survives(kind, flags, words, sequence, rows, watermark_ns):
     header = Header(kind, flags, *words, sequence, rows, 0, watermark_ns, 0, words[0], words[1])
     buffer = np.zeros(HEADER_BYTES + 8, np.uint8)
@@ -90,9 +90,9 @@ def test_a_foreign_message():
 
 def test_another_version():
     with pytest.raises(ForeignMessageError) as error:
-        Header.unpack(frame_of(GOLDEN[:4] + b"\x02" + GOLDEN[5:]))
+        Header.unpack(frame_of(GOLDEN[:4] + b"\x01" + GOLDEN[5:]))
     assert str(error.value) == (
-        "a message of wire version 2, this whale-ray reads 1; run one version of whale-ray "
+        "a message of wire version 1, this whale-ray reads 2; run one version of whale-ray "
         "everywhere"
     )
 

@@ -1,0 +1,279 @@
+"""The epochs of one stage on one worker: aligns its rings, takes snapshots, passes markers on.
+
+::
+
+    marker in every ring ──► snapshot of every unit ──► marker into every ring behind ──► read on
+
+The units of a stage on a worker share the rings into which they write. So they take their snapshots
+together, and none is called again before the markers of all are in the rings (the *sibling rule*,
+`state.epochs.aligner`): a unit whose ring is full keeps the others waiting. `StageTask.paused`
+keeps rings, deadlines and sources away from them meanwhile.
+
+A stage whose head is a source is told to begin an epoch. That is one more input of the alignment:
+a marker that comes from the controller.
+
+Tables that are joined are complete before the first snapshot, so their rings take no part: the
+sources behind them write no marker, and their stages tell only their end. A snapshot waits until
+the tables of its stage are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..configs.errors import WhaleError
+from ..operators.sinks.base import Staged
+from ..operators.snapshots import OperatorSnapshot
+from ..plan.logical import TABLE
+from ..plan.physical import Edge
+from ..state.epochs.aligner import EpochAligner
+from ..state.epochs.messages import InjectMarker
+from ..transport.wire.messages import MarkerMessage
+from .stage_task import StageTask
+
+__all__ = ["EpochInlet", "SnapshotOutlet", "StageEpochs", "TakenSnapshot", "aligns"]
+
+
+def aligns(edge: Edge) -> bool:
+    """Return whether an edge's rings take part in epochs: all but those that bring a table."""
+    return not (edge.is_side_input and edge.port == TABLE)
+
+
+_CONTROLLER = 0
+"""The number of the ring, and of the producer, that stands for the controller."""
+
+
+@dataclass(frozen=True)
+class TakenSnapshot:
+    """The snapshot of one operator object at an epoch.
+
+    Attributes:
+        operator: what it keeps.
+        staged: what it has staged since the last epoch that counts, oldest first.
+    """
+
+    operator: OperatorSnapshot
+    staged: tuple[Staged, ...] = ()
+
+
+class SnapshotOutlet(Protocol):
+    """Where a stage tells how far it is, and where its snapshots go; no call may wait."""
+
+    def aligned(self, task: tuple[int, int], epoch: int) -> None:
+        """Learn that all inputs have come to the marker, and that it has been passed on."""
+
+    def taken(self, task: tuple[int, int], epoch: int, parts: tuple[TakenSnapshot, ...]) -> None:
+        """Take the snapshot of an epoch, which is to be written."""
+
+    def failed(self, task: tuple[int, int], epoch: int, reason: str) -> None:
+        """Learn that the snapshot of an epoch could not be taken."""
+
+    def ended(self, task: tuple[int, int], behind: int, parts: tuple[TakenSnapshot, ...]) -> None:
+        """Take the last snapshot of units that have all ended, behind this epoch."""
+
+
+class StageEpochs:
+    """The epochs of a stage on a worker, whose `units` are all that it runs there.
+
+    Args:
+        task: its name towards the coordinator: stage and worker.
+        units: the stage's tasks on this worker.
+        rings: the producers of each ring that takes part, by the ring's number in the plan.
+        injects: whether it is a source's stage whose markers come from the controller.
+        last: the epoch that this attempt goes on from; 0 for none.
+        outlet: where it tells what happens.
+    """
+
+    def __init__(
+        self,
+        task: tuple[int, int],
+        units: Sequence[StageTask],
+        rings: Mapping[int, Sequence[int]],
+        outlet: SnapshotOutlet,
+        *,
+        injects: bool = False,
+        last: int = 0,
+    ) -> None:
+        self.task = task
+        self.behind = last
+        """The last epoch of which it has taken a snapshot."""
+        self.ended = False
+        """Whether all its units have ended, and their last snapshot is taken."""
+        self._units = tuple(units)
+        self._outlet = outlet
+        self._injects = injects
+        self._numbers = {ring: number for number, ring in enumerate(rings, int(injects))}
+        producers = [(_CONTROLLER,)] if injects else []
+        self.aligner = EpochAligner([*producers, *rings.values()])
+        self.aligner.forget(last)
+        self._passing = False
+        self._stop = False  # the flag of the epoch that is being aligned
+        self._stopped_at: int | None = None
+        self._staged: dict[tuple[str, tuple[int, ...]], list[tuple[int, Staged]]] = {}
+
+    def inlet(self, ring: int, beside: Sequence[int] = ()) -> EpochInlet:
+        """Return a ring's place in the alignment; `beside` are others of the same producers.
+
+        A producer writes its end into one of them only. Some may go to other workers alone.
+        """
+        here = [self._numbers[other] for other in beside if other in self._numbers]
+        return EpochInlet(self, self._numbers[ring], here)
+
+    # --- what the controller says -----------------------------------------------------------------
+
+    def inject(self, command: InjectMarker) -> None:
+        """Begin an epoch, if the head is a source that has not ended."""
+        if self._injects:
+            self.mark(_CONTROLLER, _CONTROLLER, command.epoch, stop=command.stop)
+
+    def forget(self, epoch: int) -> None:
+        """End the alignment of an epoch that does not count; units that it stopped go on.
+
+        Sources do not: the stop is tried again with another epoch.
+        """
+        self.aligner.forget(epoch)
+        if self._stopped_at is not None and self._stopped_at <= epoch:
+            self._stopped_at = None
+            self._go_on()
+
+    def durable(self, epoch: int) -> None:
+        """Give up what was staged up to an epoch that counts: the controller has it."""
+        for key, staged in self._staged.items():
+            self._staged[key] = [one for one in staged if one[0] > epoch]
+
+    # --- what rings bring -------------------------------------------------------------------------
+
+    def mark(self, ring: int, producer: int, epoch: int, *, stop: bool) -> None:
+        """Take a marker; `ring` counts those that take part."""
+        if ring == _CONTROLLER and self._injects and self._source_ended:
+            return
+        self.aligner.marker(ring, producer, epoch)
+        if epoch == self.aligner.epoch:
+            self._stop = stop
+
+    @property
+    def _source_ended(self) -> bool:
+        return all(unit.head_ended for unit in self._units)
+
+    # --- the worker's loop ------------------------------------------------------------------------
+
+    def turn(self, now_ns: int) -> bool:
+        """Take a snapshot if it is due, pass markers on; return whether anything happened."""
+        if self._passing:
+            return self._let_go()
+        if self.ended:
+            return False
+        if all(unit.done for unit in self._units):
+            self.ended = True
+            self._outlet.ended(self.task, self.behind, self._snapshots(self.behind + 1))
+            return True
+        if self.aligner.epoch is None:
+            return False
+        if self._injects and self._source_ended:
+            self.aligner.end(_CONTROLLER, _CONTROLLER)
+        if not self.aligned:
+            return False
+        self._pass_on(now_ns)
+        return True
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the snapshot is due: all rings are held, and all tables complete."""
+        return self.aligner.aligned and all(unit.tables_ready for unit in self._units)
+
+    def _pass_on(self, now_ns: int) -> None:
+        """Take the snapshot, then pass the marker on; keep the units waiting until it is sent."""
+        epoch = self.behind = self.aligner.pass_on()
+        if self._stop:
+            self._stopped_at = epoch
+            for unit in self._units:
+                unit.suspend()
+        try:
+            parts = self._snapshots(epoch)
+        except WhaleError as error:
+            parts = None
+            self._outlet.failed(self.task, epoch, str(error))
+        self._passing = True
+        for unit in self._units:
+            unit.paused = True
+            for writer in unit.writers:
+                writer.mark_epoch(epoch, stop=self._stop)
+                writer.pump(now_ns)
+        self._outlet.aligned(self.task, epoch)
+        if parts is not None:
+            self._outlet.taken(self.task, epoch, parts)
+        self._let_go()
+
+    def _let_go(self) -> bool:
+        """Let the units be called again if their markers are in the rings; return whether so."""
+        if not all(writer.caught_up for unit in self._units for writer in unit.writers):
+            return False
+        self._passing = False
+        self._go_on()
+        return True
+
+    def _go_on(self) -> None:
+        if not self._passing and self._stopped_at is None:
+            for unit in self._units:
+                unit.paused = False
+
+    def _snapshots(self, epoch: int) -> tuple[TakenSnapshot, ...]:
+        """Return the snapshots of all units; raises WhaleError if one cannot be taken.
+
+        What other sinks have staged by then is kept for the next epoch.
+        """
+        failed: WhaleError | None = None
+        taken: list[TakenSnapshot] = []
+        for unit in self._units:
+            try:
+                for snapshot in unit.snapshot(epoch):
+                    taken.append(TakenSnapshot(snapshot, self._note_staged(epoch, snapshot)))
+            except WhaleError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return tuple(taken)
+
+    def _note_staged(self, epoch: int, snapshot: OperatorSnapshot) -> tuple[Staged, ...]:
+        staged = self._staged.setdefault((snapshot.operator_id, snapshot.instances), [])
+        if snapshot.staged is not None:
+            staged.append((epoch, snapshot.staged))
+        return tuple(output for _, output in staged)
+
+
+class EpochInlet:
+    """One ring of a stage, as its reader tells the alignment what comes through it."""
+
+    def __init__(self, epochs: StageEpochs, ring: int, beside: Sequence[int] = ()) -> None:
+        self._epochs = epochs
+        self._aligner = epochs.aligner
+        self._ring = ring
+        self._beside = tuple(beside)
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing may be read: the ring has come to the marker, and others have not."""
+        return self._aligner.waits(self._ring)
+
+    def row(self, producer: int) -> None:
+        """Check that rows, or a watermark, may come; raises ProtocolError."""
+        if not self._is_over(producer):
+            self._aligner.row(self._ring, producer)
+
+    def marker(self, message: MarkerMessage) -> None:
+        """Take a marker; raises ProtocolError."""
+        producer = message.header.source
+        if self._is_over(producer):
+            return
+        self._epochs.mark(self._ring, producer, message.epoch, stop=message.stops)
+
+    def end(self, producer: int) -> None:
+        """Take a producer's end."""
+        for ring in (self._ring, *self._beside):
+            self._aligner.end(ring, producer)
+
+    def _is_over(self, producer: int) -> bool:
+        """Whether another ring has brought the end; it overtakes marks that say nothing new."""
+        return bool(self._beside) and not self._aligner.is_open(self._ring, producer)

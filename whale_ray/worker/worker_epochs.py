@@ -1,0 +1,104 @@
+"""The epochs of one worker: what the controller says of them, and the stages that carry it out.
+
+The controller speaks in another thread. The worker's loop takes what it has said at its next turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from ..plan.physical import PhysicalPlan
+from ..plan.side_inputs import sources_of_side_inputs
+from ..plan.streams import CustomStream, RingSpec
+from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
+from ..tasks.stage_epochs import SnapshotOutlet, StageEpochs, aligns
+from ..tasks.stage_task import StageTask
+
+__all__ = ["WorkerEpochs"]
+
+
+class WorkerEpochs:
+    """The epochs of all stages of worker `worker`, whose tasks are `tasks`, in one attempt.
+
+    `tell` may be called from any thread, everything else only by the worker's loop.
+
+    Args:
+        last: the epoch that the attempt goes on from; 0 for none.
+        outlet: where stages tell how far they are, and where snapshots go.
+    """
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        worker: int,
+        tasks: Sequence[StageTask],
+        outlet: SnapshotOutlet,
+        last: int = 0,
+    ) -> None:
+        of_tables = sources_of_side_inputs(plan.logical)
+        self.by_stage: dict[int, StageEpochs] = {}
+        """The epochs of each local stage, those upstream first."""
+        for stage in plan.local_stages(worker):
+            units = [task for task in tasks if task.stage.id == stage.id]
+            is_source = not plan.operator(stage.head).inputs
+            self.by_stage[stage.id] = StageEpochs(
+                (stage.id, worker),
+                units,
+                _producers(plan, stage.id, worker),
+                outlet,
+                injects=is_source and stage.head not in of_tables,
+                last=last,
+            )
+        self._stages = tuple(self.by_stage.values())
+        self._lock = threading.Lock()
+        # The latest of each kind: the controller leads one epoch at a time.
+        self._told: dict[type, EpochCommand] = {}
+
+    @property
+    def told(self) -> bool:
+        """Whether the controller has said something that the loop has not taken."""
+        return bool(self._told)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all stages have ended, and their last snapshots are taken."""
+        return all(stage.ended for stage in self._stages)
+
+    def tell(self, command: EpochCommand) -> None:
+        """Keep a command of the controller for the loop's next turn."""
+        with self._lock:
+            self._told[type(command)] = command
+
+    def take_told(self) -> None:
+        """Do what the controller has said."""
+        with self._lock:
+            told, self._told = self._told, {}
+        forgotten, durable = told.get(EpochForgotten), told.get(EpochDurable)
+        begun = told.get(InjectMarker)
+        for stage in self._stages:
+            if forgotten is not None:
+                stage.forget(forgotten.epoch)
+            if durable is not None:
+                stage.durable(durable.epoch)
+            if isinstance(begun, InjectMarker):
+                stage.inject(begun)
+
+    def turn(self, now_ns: int) -> bool:
+        """Give every stage its turn; return whether anything happened."""
+        moved = False
+        for stage in self._stages:
+            moved |= stage.turn(now_ns)
+        return moved
+
+
+def _producers(plan: PhysicalPlan, stage: int, worker: int) -> dict[int, tuple[int, ...]]:
+    """Return the producers of each stream that brings rows to a stage on a worker, by its id."""
+    streams: list[RingSpec | CustomStream] = list(plan.rings_of_consumer(worker))
+    streams += [one for one in plan.custom_streams if one.consumer_worker == worker]
+    found: dict[int, tuple[int, ...]] = {}
+    for stream in streams:
+        edge = plan.edges[stream.edge]
+        if edge.target_stage == stage and aligns(edge):
+            found[stream.id] = plan.source_ids(edge.source_stage, stream.producer_worker)
+    return found
