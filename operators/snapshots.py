@@ -46,7 +46,7 @@ class OperatorSnapshot:
         parallelism: of the operator.
         watermark_ns: what it has seen of event time.
         chunks: its state by virtual node (levels "declared" and "rows"), which another object can
-            take in part.
+            take in part; behind it the rows that wait.
         values: what else it keeps, by name: picklable, and moves whole. Learnt columns, rows that
             wait, the attributes of an opaque operator.
         position: of a source.

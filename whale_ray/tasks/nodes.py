@@ -126,7 +126,6 @@ class Node:
         self.update_metrics()
         context = self.context
         values = {
-            "ended": self.ended,
             "cut_short": self.cut_short,
             "columns": self._columns,
             "counts": counts_of(self.metrics),
@@ -257,7 +256,7 @@ class TransformNode(Node):
         super().restore(before)
         self._transform.take_learnt(
             [one.values["learnt"] for one in before.dealt],
-            [one.values["learnt"] for one in before.all],
+            [one.values["learnt"] for one in before.sources],
         )
         self.metrics.buffered_rows = waiting = self._transform.waiting_rows
         self._note_waiting(waiting)

@@ -30,6 +30,7 @@ class Predecessors:
     Attributes:
         all: of all objects, by their lowest instance.
         own: of the object with the same instances of as many; None if there was none.
+        sources: those that the object takes anything of: its own alone, if there is one.
         dealt: those whose indivisible values the object takes.
         same_producers: whether the producers of its inputs are those that there were, by number.
     """
@@ -51,28 +52,29 @@ class Predecessors:
         self.dealt: Sequence[OperatorSnapshot] = tuple(
             one for one in self.all if one.instances[0] % parallelism in context.instances
         )
+        self.sources: Sequence[OperatorSnapshot] = self.all
         if self.own is not None:
-            self.dealt = (self.own,)
+            self.sources = self.dealt = (self.own,)
 
     @property
     def ended(self) -> bool:
         """Whether no row comes out any more."""
-        return all(map(has_ended, self._sources))
+        return all(map(has_ended, self.sources))
 
     @property
     def watermark_ns(self) -> int:
         """The least watermark of those that had not ended; `WATERMARK_END` if all had."""
-        running = (one.watermark_ns for one in self._sources if not has_ended(one))
+        running = (one.watermark_ns for one in self.sources if not has_ended(one))
         return min(running, default=WATERMARK_END if self.all else WATERMARK_NONE)
 
     def known(self, name: str) -> Any:
         """Return a value that is the same for all objects, as soon as they know it; None if not."""
-        found = (one.values.get(name) for one in (*self.dealt, *self.all))
+        found = (one.values.get(name) for one in (*self.dealt, *self.sources))
         return next((value for value in found if value is not None), None)
 
     def least(self, name: str) -> int:
         """Return the least of a value of those that had not ended."""
-        running = (one.values[name] for one in self._sources if not has_ended(one))
+        running = (one.values[name] for one in self.sources if not has_ended(one))
         return min(running, default=WATERMARK_END)
 
     def only(self, what: str, context: InstanceContext) -> OperatorSnapshot:
@@ -93,14 +95,10 @@ class Predecessors:
         )
         raise UsageError(msg)
 
-    @property
-    def _sources(self) -> Sequence[OperatorSnapshot]:
-        return self.all if self.own is None else (self.own,)
-
 
 def has_ended(snapshot: OperatorSnapshot) -> bool:
-    """Return whether an object had ended."""
-    return bool(snapshot.values.get("ended"))
+    """Return whether an object had ended: then, and only then, its watermark is the last."""
+    return snapshot.watermark_ns == WATERMARK_END
 
 
 def counts_of(metrics: InstanceMetrics) -> dict[str, Any]:

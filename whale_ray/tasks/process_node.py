@@ -210,20 +210,21 @@ class ProcessNode(Node):
             chunks, whole = self._state.kept()
         waiting = () if self._buffer is None else self._buffer.waiting()
         rows = [StateChunk(batch, waits=(port, source)) for port, source, batch in waiting]
-        return replace(kept, chunks=(*chunks, *rows), values={**values, "object": whole})
+        values |= {"object": whole, "state_chunks": len(chunks)}
+        return replace(kept, chunks=(*chunks, *rows), values=values)
 
     def restore(self, before: Predecessors) -> None:
         """See `Node.restore`."""
         super().restore(before)
         self._passed_on_ns = before.least("passed_on_ns")
         for port, _ in enumerate(self._empty):
-            known = (one.values["ports"][port] for one in (*before.dealt, *before.all))
+            known = (one.values["ports"][port] for one in (*before.dealt, *before.sources))
             schema = next(filter(None, known), None)
             self._empty[port] = None if schema is None else Batch.empty(schema)
         self._output.know_inputs([known.schema for known in self._empty if known is not None])
         self._output.take_kept(
             [one.values["output"] for one in before.dealt],
-            [one.values["output"] for one in before.all],
+            [one.values["output"] for one in before.sources],
         )
         self._note_waiting(self._output.waiting_rows)
         if self.ended:

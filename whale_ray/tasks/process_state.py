@@ -58,10 +58,10 @@ class ProcessState:
         Raises:
             UsageError: it cannot be divided, or it was kept in another way than the class does now.
         """
-        if any(one.values.get("object") is not None for one in before.all):
+        if any(one.values.get("object") is not None for one in before.sources):
             self._restore_whole(before)
         elif not gives_rows(self._process):
-            if any(_state_of(one) for one in before.all):
+            if any(_state_of(one) for one in before.sources):
                 msg = self._changed_from("by key", "defines no dump and load")
                 raise UsageError(msg)
         elif before.own is not None:
@@ -128,11 +128,10 @@ def divided_rows(
     instance, each takes all; others go with the object where they waited.
     """
     own = before.own
-    objects = [one for one in before.all if not has_ended(one)] if own is None else [own]
+    objects = [one for one in before.sources if not has_ended(one)]
     for number, one in enumerate(objects):
-        for chunk in one.chunks:
-            if chunk.waits is None:
-                continue
+        for chunk in one.chunks[one.values["state_chunks"] :]:
+            assert chunk.waits is not None
             port, source = chunk.waits
             rows = chunk.rows
             if own is None:
@@ -150,8 +149,9 @@ def nodes_of(snapshot: OperatorSnapshot, context: InstanceContext) -> npt.NDArra
     return Owners.even(context.virtual_nodes, snapshot.parallelism).nodes_of(*snapshot.instances)
 
 
-def _state_of(snapshot: OperatorSnapshot) -> list[StateChunk]:
-    return [chunk for chunk in snapshot.chunks if chunk.waits is None]
+def _state_of(snapshot: OperatorSnapshot) -> Sequence[StateChunk]:
+    """Return the chunks of state, which come before those of rows that wait."""
+    return snapshot.chunks[: snapshot.values.get("state_chunks", 0)]
 
 
 def _owned(rows: Batch, columns: Sequence[str], context: InstanceContext) -> Batch:

@@ -164,7 +164,7 @@ class SourceNode(Node):
         self._idle = before.own is not None and before.own.values["idle"]
         kept = [
             one.values["event_time"]
-            for one in (before.all if before.own is None else (before.own,))
+            for one in before.sources
             if one.values["event_time"] is not None and (before.ended or not has_ended(one))
         ]
         if self._assigner is not None and kept:

@@ -94,16 +94,16 @@ class TableJoinNode(Node):
         if self._kept is None or self._kept[0] != self._table.changes:
             chunks, _ = kept_of(self._table, self.context)
             made = f"{self.context.attempt}-{self._table.changes}"
-            named = [
-                replace(one, identity=f"{made}-{number}") for number, one in enumerate(chunks)
-            ]
+            named = [replace(one, identity=f"{made}-{number}") for number, one in enumerate(chunks)]
             self._kept = self._table.changes, named
         return replace(kept, chunks=self._kept[1], values={**kept.values, "loaded": self.ready})
 
     def restore(self, before: Predecessors) -> None:
         """See `Node.restore`: all objects that filled a table had the same one."""
         super().restore(before)
-        filled = next((one for one in before.all if one.values.get("loaded")), None)
+        filled = next(
+            (one for one in (*before.dealt, *before.all) if one.values.get("loaded")), None
+        )
         if filled is not None and self._fills:
             for chunk in filled.chunks:
                 self._table.load(chunk.rows)

@@ -131,7 +131,7 @@ class Fleet:
     ) -> None:
         process = self._make()
         in_order = process.input_order != "arrival"
-        kept = [one for one in restored.get("op", ()) if not one.values["ended"]]
+        kept = [one for one in restored.get("op", ()) if one.watermark_ns != WATERMARK_END]
         context = replace(
             instance_context(instances[0], parallelism, operator_id="op", clock=self._clock),
             instances=instances,
