@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from . import errors, functions, sinks, sources, state, testing, transports
     from .api.job import Job
-    from .api.submission import run, submit
+    from .api.submission import resume, run, submit
     from .api.topology import (
         ConnectedStream,
         GroupedRows,
@@ -88,6 +88,7 @@ __all__ = [
     "lit",
     "load_settings",
     "processing_time",
+    "resume",
     "run",
     "session_window",
     "sinks",
@@ -133,6 +134,7 @@ _HOMES = {
     "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",
     "processing_time": "operators.windows.specifications",
+    "resume": "api.submission",
     "run": "api.submission",
     "session_window": "operators.windows.specifications",
     "submit": "api.submission",

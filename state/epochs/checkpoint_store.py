@@ -29,6 +29,7 @@ from .store_names import (
     ChunkName,
     ManifestName,
     claim_number,
+    job_name,
     manifest_names,
 )
 
@@ -130,6 +131,20 @@ class CheckpointStore:
         if refusal:
             raise InputError(refusal)
         return None if name is None else ManifestName.of(name)
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def write_job(self, job: str, data: bytes) -> None:
+        """Keep what a job was submitted as; raises OutputError if it cannot be written."""
+        self._files.put(job_name(job), data)
+
+    def read_job(self, job: str) -> bytes | None:
+        """Return what a job was submitted as, None if it is not there.
+
+        Raises:
+            InputError: the folder cannot be read.
+        """
+        return self._files.get(job_name(job))
 
     # --- chunks -----------------------------------------------------------------------------------
 

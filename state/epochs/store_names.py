@@ -6,6 +6,7 @@
     manifests/000003-000000000017-JOB          written under the third claim, epoch 17
     chunks/JOB/000000000017/NAME-1a2b3c4d      written for epoch 17; the end is the CRC of its bytes
     claims/000003                              the third claim of the folder, and its heartbeat
+    jobs/JOB                                 what the job was submitted as
     lock                                       locked while a job on this host uses the folder
 """
 
@@ -19,6 +20,7 @@ from urllib.parse import quote, unquote
 __all__ = [
     "CHUNKS",
     "CLAIMS",
+    "JOBS",
     "LOCK",
     "MANIFESTS",
     "NEWEST",
@@ -27,6 +29,7 @@ __all__ = [
     "chunk_name",
     "claim_name",
     "claim_number",
+    "job_name",
     "manifest_names",
     "newest_name",
 ]
@@ -35,6 +38,7 @@ MANIFESTS = "manifests"
 CHUNKS = "chunks"
 CLAIMS = "claims"
 NEWEST = "newest"
+JOBS = "jobs"
 LOCK = "lock"
 
 _MANIFEST = re.compile(rf"{MANIFESTS}/(\d{{6,}})-(\d{{12,}})-([^/]+)")
@@ -102,6 +106,11 @@ def chunk_name(job: str, epoch: int, label: str) -> str:
         label: tells it from the others of that epoch: stage, worker, operator, number; any text.
     """
     return str(ChunkName(job, epoch, label))
+
+
+def job_name(job: str) -> str:
+    """Return the name of the file with what a job was submitted as."""
+    return f"{JOBS}/{quote(job, safe='')}"
 
 
 def claim_name(number: int) -> str:

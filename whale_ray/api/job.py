@@ -16,7 +16,7 @@ from ..metrics.tables import metrics_html
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from ..control.supervisor import JobOutcome
+    from ..control.supervisor import JobOutcome, Supervisor
     from ..multicast.tree_messages import Addressing
     from ..multicast.tree_state import (
         ReconfigurationRequest,
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from ..operators.sinks.base import SinkResult
 
 _POLL_S = 0.2
+_SAVEPOINT_POLL_S = 0.02
 
 
+_NO_SAVEPOINTS = "this kind of job takes no checkpoints, and so no savepoints"
 _INSTEAD = {
     **{
         name: f"job.results('out').{ours}, with the id of a sink"
@@ -50,6 +52,7 @@ _INSTEAD = {
     **dict.fromkeys(("cancel", "kill", "terminate"), "job.stop(drain=False)"),
     **dict.fromkeys(("isActive", "is_running", "done"), "job.state"),
     "lastProgress": "job.metrics()",
+    **dict.fromkeys(("checkpoint", "trigger_savepoint"), "job.savepoint()"),
 }
 """What to write instead of an attribute that a job does not have, by its name."""
 
@@ -72,6 +75,18 @@ class JobRunner(ABC):
     @abstractmethod
     def reconfigure(self, request: ReconfigurationRequest) -> None:
         """Request other multicast trees or another addressing, if the job still runs."""
+
+    def stop_with_savepoint(self) -> None:
+        """Request the end of the job behind a savepoint; UsageError without checkpoints."""
+        raise UsageError(_NO_SAVEPOINTS)
+
+    def ask_savepoint(self) -> int:
+        """Request a savepoint, and return its number; UsageError without checkpoints."""
+        raise UsageError(_NO_SAVEPOINTS)
+
+    def savepoint_of(self, number: int) -> str | None:
+        """Return where the savepoint of a number is; None as long as there is none."""
+        return None
 
     @abstractmethod
     def join(self, timeout_s: float) -> JobOutcome | None:
@@ -111,8 +126,8 @@ class Job:
         """The state of the job.
 
         While it is alive: queued (it waits for resources of the Ray cluster), starting, running,
-        draining, finishing, restarting or failing. After its end: finished, drained, cancelled or
-        failed.
+        draining, stopping, finishing, restarting or failing. After its end: finished, drained,
+        stopped, cancelled or failed.
         """
         return self._runner.state() if self._outcome is None else self._outcome.state
 
@@ -170,7 +185,7 @@ class Job:
             if outcome.error is None:
                 self.report_progress(lines, line)
             else:
-                lines.report_restarts(outcome.restarts)
+                lines.report_restarts(outcome.restarts, _restored(outcome.metrics))
         if outcome.error is not None:
             # The traceback shows only the inside of the runtime, which does not help the user.
             raise outcome.error.with_traceback(None)
@@ -185,7 +200,7 @@ class Job:
         state, metrics = self.state, self.metrics()
         if state not in ALIVE and self._outcome is None:
             return  # it has just ended; the last line reports the outcome
-        watch.report_restarts(metrics.attempt)
+        watch.report_restarts(metrics.attempt, _restored(metrics))
         watch.show(state, self._status_line(metrics, line))
 
     def results(self, sink_id: str | None = None) -> SinkResult:
@@ -232,7 +247,9 @@ class Job:
             raise JobCancelledError(msg)
         return self._outcome
 
-    def stop(self, drain: bool = True, timeout_s: float | None = None) -> Job:
+    def stop(
+        self, drain: bool = True, timeout_s: float | None = None, *, savepoint: bool = False
+    ) -> Job:
         """End the job, wait for its end and return the job itself.
 
         A job that is still starting drains as soon as its workers run, within
@@ -242,14 +259,49 @@ class Job:
         Args:
             drain: whether to process and publish all rows read so far; else the job is cancelled.
             timeout_s: how long to wait, in seconds; None: without limit.
+            savepoint: whether to keep all that the job knows in a savepoint instead, so that it can
+                go on from there: no input ends, and no window closes early. `outcome().checkpoint`
+                says where it is.
 
         Raises:
+            UsageError: a savepoint is asked for, and the job takes no checkpoints.
             WhaleError: the job failed before it ended.
             TimeoutError: the job has not ended within `timeout_s`.
         """
         if self._outcome is None:
-            self._runner.stop(drain)
+            if savepoint:
+                self._runner.stop_with_savepoint()
+            else:
+                self._runner.stop(drain)
         return self.wait(timeout_s)
+
+    def savepoint(self, timeout_s: float | None = None) -> str:
+        """Take a savepoint while the job runs on; return its path, for `restore=`.
+
+        It stays until you remove it (`whale-ray state`).
+
+        Args:
+            timeout_s: how long to wait, in seconds; None: without limit. A savepoint that fails is
+                tried again, with a warning.
+
+        Raises:
+            UsageError: the job takes no checkpoints, or has ended.
+            TimeoutError: there is none within `timeout_s`; it may still come.
+        """
+        number = self._runner.ask_savepoint()
+        waited_s = 0.0
+        while (place := self._runner.savepoint_of(number)) is None:
+            if self._join(_SAVEPOINT_POLL_S) is not None:
+                place = self._runner.savepoint_of(number)
+                if place is not None:
+                    return place
+                msg = f"job {self.name!r} has ended ({self.state}), and took no savepoint before"
+                raise UsageError(msg)
+            waited_s += _SAVEPOINT_POLL_S
+            if timeout_s is not None and waited_s >= timeout_s:
+                msg = f"job {self.name!r} has taken no savepoint within {timeout_s:g} s"
+                raise TimeoutError(msg)
+        return place
 
     def set_route(self, route: Route, out_degree: int = 0) -> None:
         """Change the multicast trees of all streams for several hosts, while the job runs.
@@ -336,23 +388,15 @@ class Job:
             raise AttributeError(msg)
 
 
+def _restored(metrics: JobMetrics) -> int:
+    return 0 if metrics.checkpoints is None else metrics.checkpoints.restored
+
+
 class ThreadRunner(JobRunner):
     """Runs a job's supervisor in a thread of this process."""
 
-    def __init__(
-        self,
-        name: str,
-        run: Callable[[], JobOutcome],
-        state: Callable[[], str],
-        metrics: Callable[[], JobMetrics],
-        stop: Callable[[bool], None],
-        reconfigure: Callable[[ReconfigurationRequest], None],
-    ) -> None:
-        self._reconfigure = reconfigure
-        self._run = run
-        self._state = state
-        self._metrics = metrics
-        self._stop = stop
+    def __init__(self, name: str, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
         self._outcome: JobOutcome | None = None
         self._crash: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name=f"job {name}", daemon=True)
@@ -360,25 +404,37 @@ class ThreadRunner(JobRunner):
 
     def _main(self) -> None:
         try:
-            self._outcome = self._run()
+            self._outcome = self._supervisor.run()
         except BaseException as error:  # noqa: BLE001  # raised again by join, in the user's thread
             self._crash = error
 
     def state(self) -> str:
         """See `JobRunner.state`."""
-        return self._state() if self._crash is None else "failed"
+        return self._supervisor.state if self._crash is None else "failed"
 
     def metrics(self) -> JobMetrics:
         """See `JobRunner.metrics`."""
-        return self._metrics()
+        return self._supervisor.metrics()
 
     def stop(self, drain: bool) -> None:
         """See `JobRunner.stop`."""
-        self._stop(drain)
+        self._supervisor.stop(drain)
 
     def reconfigure(self, request: ReconfigurationRequest) -> None:
         """See `JobRunner.reconfigure`."""
-        self._reconfigure(request)
+        self._supervisor.reconfigure(request)
+
+    def stop_with_savepoint(self) -> None:
+        """See `JobRunner.stop_with_savepoint`."""
+        self._supervisor.stop_with_savepoint()
+
+    def ask_savepoint(self) -> int:
+        """See `JobRunner.ask_savepoint`."""
+        return self._supervisor.ask_savepoint()
+
+    def savepoint_of(self, number: int) -> str | None:
+        """See `JobRunner.savepoint_of`."""
+        return self._supervisor.savepoint_of(number)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`."""

@@ -7,7 +7,7 @@ import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -40,13 +40,16 @@ from ..deployment.on_ray.ray_room import Room
 from ..metrics.job_metrics import JobMetrics
 from ..multicast.tree_state import ReconfigurationRequest
 from ..plan.assignment import Assignment
-from ..plan.logical import OperatorKind
+from ..plan.logical import LogicalPlan, OperatorKind
+from ..plan.preflight import unbounded_sources
 from ..plan.requests import ClusterNode, worker_demands
 from ..ray_bridge.session import RaySession, check_outlives_process, connect_ray
+from .checkpoints import keep_for_resume
+from .cluster_options import RayOptions
 from .job import Job, JobRunner
-from .topology import Topology
 
-Assign = Callable[[Topology, Settings, int | None, Sequence[ClusterNode]], Assignment]
+Assign = Callable[[Settings, Sequence[ClusterNode]], Assignment]
+"""Plans a job for a cluster: with its settings there, and the node of each host."""
 
 _ANSWER_TIMEOUT_S = 10.0
 _NO_METRICS = JobMetrics((), 0.0, 0)
@@ -54,40 +57,31 @@ _NO_METRICS = JobMetrics((), 0.0, 0)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RayOptions:
-    """The arguments of `submit` that are only for Ray; see there."""
-
-    address: str | None = None
-    detach: bool = False
-    queue: bool = False
-    runtime_env: Mapping[str, Any] | None = None
-
-
 def submit_to_ray(
-    topology: Topology,
+    logical: LogicalPlan,
     settings: Settings,
     workers: int | None,
     options: RayOptions,
     assign: Assign,
     release: Callable[[Assignment], None],
 ) -> Job:
-    """Create a job's actors on Ray and return its handle; see `submit`."""
+    """Create the actors of a topology's job on Ray and return its handle; see `submit`."""
     detach = options.detach
     if detach:
         check_outlives_process(options.address)
     with ExitStack() as undo:
         session = undo.enter_context(
-            connect_ray(options.address, dashboard=_is_unbounded(topology))
+            connect_ray(options.address, dashboard=bool(unbounded_sources(logical)))
         )
         check_runtime_env(options.runtime_env)
         nodes = cluster_nodes()
         settings = spread_over(nodes, settings, workers)
         places = places_of_hosts(nodes, settings.runtime.hosts)
-        assignment = assign(topology, settings, workers, places)
+        assignment = assign(settings, places)
         undo.callback(release, assignment)
         if detach:
             _check_detachable(assignment)
+        keep_for_resume(assignment)
         plan, job_id = assignment.plan, assignment.job_id
         follows = not detach and not ray_prints_output()
         keep_envelope(job_id, _sealed(assignment, options.runtime_env, follows))
@@ -109,18 +103,12 @@ def submit_to_ray(
         undo.pop_all()
     return Job(
         job_id,
-        topology.name,
+        logical.name,
         runner,
         lambda: release(assignment),
         logs_place(),
         session.dashboard_url,
     )
-
-
-def _is_unbounded(topology: Topology) -> bool:
-    """Return whether a job will run until it is stopped."""
-    sources = topology.logical_plan().of_kind(OperatorKind.SOURCE)
-    return not all(getattr(node.payload, "bounded", True) for node in sources)
 
 
 def check_runtime_env(runtime_env: Mapping[str, Any] | None) -> None:
@@ -263,6 +251,18 @@ class RayRunner(JobRunner):
         """See `JobRunner.reconfigure`."""
         _reconfigure(self._controller, request)
 
+    def stop_with_savepoint(self) -> None:
+        """See `JobRunner.stop_with_savepoint`."""
+        _answer_of(self._controller.stop_with_savepoint.remote())
+
+    def ask_savepoint(self) -> int:
+        """See `JobRunner.ask_savepoint`."""
+        return int(_answer_of(self._controller.ask_savepoint.remote()))
+
+    def savepoint_of(self, number: int) -> str | None:
+        """See `JobRunner.savepoint_of`."""
+        return _savepoint_of(self._controller, number)
+
     def join(self, timeout_s: float) -> JobOutcome | None:
         """See `JobRunner.join`; a Ray that was started for this job is stopped at its end."""
         self._thread.join(timeout_s)
@@ -306,6 +306,18 @@ class DetachedRunner(JobRunner):
         """See `JobRunner.reconfigure`."""
         _reconfigure(self._controller, request)
 
+    def stop_with_savepoint(self) -> None:
+        """See `JobRunner.stop_with_savepoint`."""
+        _answer_of(self._controller.stop_with_savepoint.remote())
+
+    def ask_savepoint(self) -> int:
+        """See `JobRunner.ask_savepoint`."""
+        return int(_answer_of(self._controller.ask_savepoint.remote()))
+
+    def savepoint_of(self, number: int) -> str | None:
+        """See `JobRunner.savepoint_of`."""
+        return _savepoint_of(self._controller, number)
+
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Raise UsageError: a detached job cannot be waited for."""
         msg = (
@@ -333,13 +345,29 @@ def _metrics_of(controller: ActorHandle[Any]) -> JobMetrics:
 
 
 def _reconfigure(controller: ActorHandle[Any], request: ReconfigurationRequest) -> None:
-    """Send a request to a job's controller.
+    """Send a request to a job's controller; raises what `_answer_of` does."""
+    _answer_of(controller.reconfigure.remote(pickle.dumps(request)))
+
+
+def _savepoint_of(controller: ActorHandle[Any], number: int) -> str | None:
+    """Return where a savepoint is; None if there is none, or the controller does not answer."""
+    if not ray.is_initialized():
+        return None
+    try:
+        place = ray.get(controller.savepoint_of.remote(number), timeout=_ANSWER_TIMEOUT_S)
+    except RayError:
+        return None
+    return None if place is None else str(place)
+
+
+def _answer_of(call: Any) -> Any:
+    """Return what a job's controller answers to a request.
 
     Raises:
         UsageError: the controller refuses the request, or the job has ended.
     """
     try:
-        ray.get(controller.reconfigure.remote(pickle.dumps(request)), timeout=_ANSWER_TIMEOUT_S)
+        return ray.get(call, timeout=_ANSWER_TIMEOUT_S)
     except RayTaskError as error:
         if isinstance(error.cause, WhaleError):
             raise error.cause from None

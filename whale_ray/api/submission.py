@@ -7,9 +7,10 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from ..configs.errors import UsageError, WhaleError
@@ -20,6 +21,7 @@ from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
+from ..operators.windows.durations import Duration
 from ..plan.assignment import (
     Assignment,
 )
@@ -27,8 +29,16 @@ from ..plan.column_pruning import prune_columns
 from ..plan.logical import LogicalPlan, OperatorKind
 from ..plan.physical import PhysicalPlan
 from ..plan.planner import plan
-from ..plan.preflight import preflight
+from ..plan.preflight import preflight, unbounded_sources
 from ..transport.clock import Clock, SystemClock
+from .checkpoints import (
+    CheckpointOptions,
+    going_on,
+    keep_for_resume,
+    kept_job,
+    warn_without_checkpoints,
+)
+from .cluster_options import RayOptions
 from .job import Job, JobRunner, ThreadRunner
 from .watch import Watch, watching
 
@@ -42,6 +52,8 @@ if TYPE_CHECKING:
 
 SettingsLike = Settings | Mapping[str, object] | None
 """Settings, or overrides of the defaults: `{"transport.mms_bytes": 65536}`."""
+
+_NO_CHECKPOINTS = CheckpointOptions()
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +71,11 @@ def run(
     clock: Clock | None = None,
     watch: TextIO | None = None,
     line: Callable[[JobMetrics], str] | None = None,
+    checkpoints: str | Path | None = None,
+    checkpoint_interval: Duration | None = None,
+    checkpoint_timeout: Duration | None = None,
+    restore: str | Path | None = None,
+    restore_without: Collection[str] = (),
 ) -> Job:
     """Run a topology to its end in the calling thread, without Ray or Java, and return the job.
 
@@ -73,14 +90,22 @@ def run(
         watch: a stream such as `sys.stderr`, on which to print progress lines, as in `Job.wait`.
         line: returns the text of a progress line for the metrics; by default rate, lag and
             backpressure of every operator.
+        checkpoints: as for `submit`, like all that follow.
+        checkpoint_interval: from one checkpoint to the next.
+        checkpoint_timeout: for each step of a checkpoint.
+        restore: where to go on.
+        restore_without: operators that are gone.
 
     Raises:
         WhaleError: the error with which the job failed.
         KeyboardInterrupt: a second Ctrl-C, which ends the job at once; nothing is published.
     """
-    resolved = _settings(settings).with_overrides({"runtime.hosts": 1})
+    options = CheckpointOptions(
+        checkpoints, checkpoint_interval, checkpoint_timeout, restore, restore_without
+    )
+    resolved = options.configured(_settings(settings)).with_overrides({"runtime.hosts": 1})
     clock = clock or SystemClock()
-    assignment = _assign(topology, resolved, 1, needs_cluster=False)
+    assignment = _assign(topology, resolved, 1, needs_cluster=False, options=options)
     from ..deployment.local_fleet import (
         LocalFleet,  # imports all modules of a worker, which `submit` does not need
     )
@@ -113,6 +138,11 @@ def submit(
     places: Sequence[HostPlace] = (),
     queue: bool = False,
     runtime_env: Mapping[str, Any] | None = None,
+    checkpoints: str | Path | None = None,
+    checkpoint_interval: Duration | None = None,
+    checkpoint_timeout: Duration | None = None,
+    restore: str | Path | None = None,
+    restore_without: Collection[str] = (),
 ) -> Job:
     """Start a topology and return its job at once.
 
@@ -132,70 +162,156 @@ def submit(
             names the jobs that hold the resources.
         runtime_env: Ray's runtime environment of the job's actors: env_vars, pip, working_dir, …
             (Ray only).
+        checkpoints: the folder, or URL of an object store, in which the job keeps its state, so
+            that it goes on where it was after a failure; None: as in the settings, by default
+            nowhere. All hosts must reach it.
+        checkpoint_interval: from the beginning of one checkpoint to that of the next, such as
+            "10 seconds"; unbounded jobs make their output visible as often.
+        checkpoint_timeout: for all snapshots of a checkpoint to be written, and for each step after
+            it; one that takes longer fails, and the job runs on.
+        restore: where to go on: "latest", the newest checkpoint in that folder, if there is one; a
+            folder, for the newest in that; or the path of a checkpoint or savepoint.
+        restore_without: ids of operators that the topology has no more, whose state is given up.
 
     Raises:
-        UsageError: the topology cannot be planned or sent to workers.
+        UsageError: the topology cannot be planned or sent to workers, or cannot go on from there.
         ResourceError: there is not enough memory for the rings, the cluster lacks resources for the
             workers, or no cluster was found.
     """
-    resolved = _settings(settings)
+    checkpointing = CheckpointOptions(
+        checkpoints, checkpoint_interval, checkpoint_timeout, restore, restore_without
+    )
+    resolved = checkpointing.configured(_settings(settings))
+    on_ray = RayOptions(address, detach, queue, runtime_env)
+    _check_where(on, places, on_ray)
     if on == "processes":
-        if detach:
-            msg = "only a job on Ray can be detached; leave out on='processes'"
-            raise UsageError(msg)
-        if queue or runtime_env is not None:
-            named = "queue" if queue else "runtime_env"
-            msg = f"{named}= has an effect only on Ray; leave it out, or on='processes'"
-            raise UsageError(msg)
-        return _submit_to_processes(topology, resolved, workers, places)
-    if places:
-        msg = "places are for on='processes'; under Ray the hosts are its nodes"
-        raise UsageError(msg)
-    if on != "ray":
-        msg = f"on={on!r} is not known; use on='ray' or on='processes'"
-        raise UsageError(msg)
-    from .ray_submission import RayOptions, submit_to_ray
+        resolved = _hosts_of_places(resolved, places)
+        assignment = _assign(
+            topology, resolved, workers, needs_cluster=False, options=checkpointing
+        )
+        return start_on_processes(assignment, places)
+    return _submit_to_ray(topology, resolved, workers, on_ray, checkpointing)
 
-    _stop_earlier_job(topology.name)
-    options = RayOptions(address, detach, queue, runtime_env)
-    job = submit_to_ray(topology, resolved, workers, options, assign, release)
-    if not detach:
+
+def _submit_to_ray(
+    topology: Topology,
+    settings: Settings,
+    workers: int | None,
+    options: RayOptions,
+    checkpointing: CheckpointOptions,
+) -> Job:
+    def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
+        return _assign(
+            topology, settings, workers, nodes, needs_cluster=True, options=checkpointing
+        )
+
+    return start_on_ray(topology.logical_plan(), settings, workers, options, assign)
+
+
+def start_on_ray(
+    logical: LogicalPlan,
+    settings: Settings,
+    workers: int | None,
+    options: RayOptions,
+    assign: Callable[[Settings, Sequence[ClusterNode]], Assignment],
+) -> Job:
+    """Start a job on Ray, planned by `assign` for the cluster's nodes, and return it at once."""
+    from .ray_submission import submit_to_ray
+
+    _stop_earlier_job(logical.name)
+    job = submit_to_ray(logical, settings, workers, options, assign, release)
+    if not options.detach:
         _active[job.id] = job
     return job
 
 
-def _submit_to_processes(
-    topology: Topology, settings: Settings, workers: int | None, places: Sequence[HostPlace]
+def _check_where(on: str, places: Sequence[HostPlace], options: RayOptions) -> None:
+    """Raise UsageError for options that have no effect where the job is to run."""
+    if on not in ("ray", "processes"):
+        msg = f"on={on!r} is not known; use on='ray' or on='processes'"
+        raise UsageError(msg)
+    if on == "ray":
+        if places:
+            msg = "places are for on='processes'; under Ray the hosts are its nodes"
+            raise UsageError(msg)
+        return
+    if options.detach:
+        msg = "only a job on Ray can be detached; leave out on='processes'"
+        raise UsageError(msg)
+    if options.queue or options.runtime_env is not None:
+        named = "queue" if options.queue else "runtime_env"
+        msg = f"{named}= has an effect only on Ray; leave it out, or on='processes'"
+        raise UsageError(msg)
+
+
+def resume(
+    path: str | Path,
+    *,
+    on: Literal["ray", "processes"] = "ray",
+    address: str | None = None,
+    workers: int | None = None,
+    detach: bool = False,
+    queue: bool = False,
+    runtime_env: Mapping[str, Any] | None = None,
 ) -> Job:
+    """Go on with a job that has ended, or was killed with all it consisted of; return the new job.
+
+    What was submitted is kept beside its checkpoints, so that neither the script nor the machine
+    on which it ran is needed. Its settings stay, and the new job takes checkpoints in their folder.
+
+    Args:
+        path: a folder of checkpoints, for the newest, or the path of a checkpoint or savepoint.
+        on: as for `submit`, like all that follow.
+        address: of a Ray cluster.
+        workers: the number of worker processes; None: as before.
+        detach: let the job outlive this process.
+        queue: wait for resources.
+        runtime_env: Ray's runtime environment.
+
+    Raises:
+        UsageError: there is no checkpoint, or the job has finished.
+        InputError: a file of the checkpoint is damaged, or lacks.
+        OutputError: another job uses the folder.
+    """
+    before, point, manifest = kept_job(str(path))
+    settings = before.settings.with_overrides({"checkpoints.url": point.url})
+    logical = before.plan.logical
+    workers = workers or before.plan.workers
+
+    def assign(settings: Settings, nodes: Sequence[ClusterNode]) -> Assignment:
+        planned: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
+        begun = Assignment(new_job_id(logical.name), planned, settings)
+        return going_on(begun, point, manifest)
+
+    options = RayOptions(address, detach, queue, runtime_env)
+    _check_where(on, (), options)
+    if on == "processes":
+        return start_on_processes(assign(settings, ()))
+    return start_on_ray(logical, settings, workers, options, assign)
+
+
+def _hosts_of_places(settings: Settings, places: Sequence[HostPlace]) -> Settings:
+    if not places:
+        return settings
+    hosts = settings.runtime.hosts or len(places)
+    if hosts != len(places):
+        msg = f"{len(places)} places for {hosts} hosts (runtime.hosts): name one for each"
+        raise UsageError(msg)
+    return settings.with_overrides({"runtime.hosts": hosts})
+
+
+def start_on_processes(assignment: Assignment, places: Sequence[HostPlace] = ()) -> Job:
+    """Start a job that is planned on processes of this machine, and return it at once."""
     from ..deployment.processes.process_fleet import ProcessFleet
 
-    if places:
-        hosts = settings.runtime.hosts or len(places)
-        if hosts != len(places):
-            msg = f"{len(places)} places for {hosts} hosts (runtime.hosts): name one for each"
-            raise UsageError(msg)
-        settings = settings.with_overrides({"runtime.hosts": hosts})
-    assignment = _assign(topology, settings, workers, needs_cluster=False)
-    _stop_earlier_job(topology.name)
+    name = assignment.plan.name
+    _stop_earlier_job(name)
+    keep_for_resume(assignment)
     supervisor = Supervisor(assignment, ProcessFleet(places), SystemClock())
-    runner = ThreadRunner(
-        topology.name,
-        supervisor.run,
-        lambda: supervisor.state,
-        supervisor.metrics,
-        supervisor.stop,
-        supervisor.reconfigure,
-    )
-    job = Job(assignment.job_id, topology.name, runner, lambda: release(assignment))
+    runner = ThreadRunner(name, supervisor)
+    job = Job(assignment.job_id, name, runner, lambda: release(assignment))
     _active[job.id] = job
     return job
-
-
-def assign(
-    topology: Topology, settings: Settings, workers: int | None, nodes: Sequence[ClusterNode]
-) -> Assignment:
-    """Plan a topology for a Ray cluster; `nodes` has the node of each host."""
-    return _assign(topology, settings, workers, nodes, needs_cluster=True)
 
 
 def release(assignment: Assignment) -> None:
@@ -212,14 +328,21 @@ def _assign(
     nodes: Sequence[ClusterNode] = (),
     *,
     needs_cluster: bool,
+    options: CheckpointOptions = _NO_CHECKPOINTS,
 ) -> Assignment:
     unprepared = topology.logical_plan()
-    preflight(unprepared)
+    preflight(
+        unprepared,
+        checkpoints=bool(settings.checkpoints.url),
+        restores=options.restore is not None,
+    )
     if not needs_cluster:
         _warn_of_requests(unprepared)
     logical = _prepare(prune_columns(unprepared), settings, needs_cluster)
     physical: PhysicalPlan = plan(logical, settings, workers, nodes=nodes)
-    return Assignment(new_job_id(topology.name), physical, settings)
+    assignment = Assignment(new_job_id(topology.name), physical, settings)
+    warn_without_checkpoints(assignment, unbounded_sources(logical))
+    return options.restored(assignment)
 
 
 def _prepare(logical: LogicalPlan, settings: Settings, cluster: bool) -> LogicalPlan:
@@ -304,6 +427,18 @@ class CallingThreadRunner(JobRunner):
     def reconfigure(self, request: ReconfigurationRequest) -> None:
         """See `JobRunner.reconfigure`."""
         self._supervisor.reconfigure(request)
+
+    def stop_with_savepoint(self) -> None:
+        """See `JobRunner.stop_with_savepoint`."""
+        self._supervisor.stop_with_savepoint()
+
+    def ask_savepoint(self) -> int:
+        """See `JobRunner.ask_savepoint`."""
+        return self._supervisor.ask_savepoint()
+
+    def savepoint_of(self, number: int) -> str | None:
+        """See `JobRunner.savepoint_of`."""
+        return self._supervisor.savepoint_of(number)
 
     def join(self, timeout_s: float) -> JobOutcome | None:
         """Return the outcome at once; None while `run` has not returned."""

@@ -36,14 +36,19 @@ class Watch:
         self._next_s += self._interval_s
         return True
 
-    def report_restarts(self, restarts: int) -> None:
-        """Print a permanent line if the job has restarted since the last call."""
+    def report_restarts(self, restarts: int, restored: int = 0) -> None:
+        """Print a permanent line if the job has restarted since the last call.
+
+        `restored` is the checkpoint from which it went on, 0 if it began at the start.
+        """
         if restarts <= self._restarts:
             return
         self._restarts = restarts
+        then = "the sources are read again from their start"
+        if restored:
+            then = f"the job goes on from checkpoint {restored}"
         self._print_permanently(
-            f"{self._name}: restart {restarts}: a worker or host was lost; "
-            "the sources are read again from their start"
+            f"{self._name}: restart {restarts}: a worker or host was lost; {then}"
         )
 
     def show(self, state: str, line: str) -> None:

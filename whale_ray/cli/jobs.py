@@ -26,6 +26,11 @@ def add_stop(commands: Any) -> None:
         "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
     )
     command.add_argument("--now", action="store_true", help="cancel it instead of draining it")
+    command.add_argument(
+        "--savepoint",
+        action="store_true",
+        help="keep all that it knows instead of draining it; `whale-ray resume` goes on with it",
+    )
     command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
     _add_address(command)
     command.set_defaults(function=_stop)
@@ -50,11 +55,15 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _stop(parsed: argparse.Namespace) -> int:
-    from ..deployment.on_ray.ray_jobs import stop_job
+    from ..deployment.on_ray.ray_jobs import HowToStop, stop_job
 
     if not 0 <= parsed.timeout < math.inf:  # also refuses NaN
         msg = f"--timeout is {parsed.timeout:g}: give seconds, 0 or more"
         raise UsageError(msg)
-    job_id = stop_job(parsed.job, not parsed.now, parsed.address, parsed.timeout)
+    if parsed.now and parsed.savepoint:
+        msg = "--now cancels the job, and --savepoint keeps what it knows; give one of them"
+        raise UsageError(msg)
+    how: HowToStop = "savepoint" if parsed.savepoint else "now" if parsed.now else "drain"
+    job_id = stop_job(parsed.job, how, parsed.address, parsed.timeout)
     sys.stdout.write(f"{job_id} has ended\n")
     return 0

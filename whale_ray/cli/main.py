@@ -1,4 +1,4 @@
-"""`whale-ray`: run, explain, bench, simulate, doctor, list, stop, settings, completion.
+"""`whale-ray`: run, resume, explain, bench, simulate, doctor, list, stop, savepoint, settings.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..configs.errors import (
     EXIT_FAILURE,
@@ -23,8 +24,11 @@ from ..configs.errors import (
     WhaleError,
 )
 from ..deployment.signals import interrupting_signals
-from . import bench, completion, jobs, running, simulate
+from . import bench, checkpoints, completion, jobs, running, simulate
 from .parser import Parser
+
+if TYPE_CHECKING:
+    from ..api.job import Job
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,6 +48,8 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.set_defaults(function=_doctor)
     jobs.add_list(commands)
     jobs.add_stop(commands)
+    checkpoints.add_savepoint(commands)
+    checkpoints.add_resume(commands, _finish_resumed)
     listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
     listing.set_defaults(function=_settings)
     completion.add_completion(commands)
@@ -117,6 +123,10 @@ def _doctor(parsed: argparse.Namespace) -> int:
     else:
         sys.stdout.write(doctor.render(findings).rstrip() + "\n")
     return 0
+
+
+def _finish_resumed(job: Job, parsed: argparse.Namespace) -> int:
+    return running.finish_job(running.follow_job(job, parsed), parsed)
 
 
 def _settings(_parsed: argparse.Namespace) -> int:

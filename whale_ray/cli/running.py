@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..configs.errors import EXIT_INTERRUPTED, SettingsError, UsageError, WhaleError
+from .checkpoints import add_checkpoints, checkpoint_options
 from .parser import Parser, did_you_mean
 from .tables import preview
 
@@ -102,6 +103,7 @@ def add_placement(command: Parser) -> None:
         "--queue", action="store_true", help="wait for room on Ray if others hold it"
     )
     command.add_argument("--watch", action="store_true", help="print what every operator does")
+    add_checkpoints(command)
     command.exclude("--detach", "--watch", "--json")
 
 
@@ -201,14 +203,21 @@ def add_own_options(parser: Parser) -> None:
 
 
 def _run_topology(app: str, options: argparse.Namespace) -> int:
-    from ..metrics.relay_metrics import describe_links
-
     settings = settings_of(options)
     check_placement(options, settings)
     job = start_job(load_topology(app), options, settings)
+    return finish_job(job, options)
+
+
+def finish_job(job: Job, options: argparse.Namespace) -> int:
+    """Print what became of a job, unless it is detached; return the exit code."""
+    from ..metrics.relay_metrics import describe_links
+
     if options.detach:
         return 0
     outcome = job.outcome()
+    if outcome.state == "stopped":
+        sys.stdout.write(f"stopped; go on with: whale-ray resume {outcome.checkpoint}\n")
     for name, result in outcome.results.items():
         where = f"{result.whereabouts}{NOT_READ if result.partial else ''}"
         sys.stdout.write(f"{name}: {result.rows:,} rows {where}\n")
@@ -220,7 +229,7 @@ def _run_topology(app: str, options: argparse.Namespace) -> int:
         sys.stdout.write(f"links between hosts: {describe_links(outcome.metrics.relays)}\n")
     if options.json:
         sys.stdout.write(json.dumps(_described(job.name, outcome)) + "\n")
-    return 0 if job.state == "finished" else EXIT_INTERRUPTED
+    return 0 if job.state in ("finished", "stopped") else EXIT_INTERRUPTED
 
 
 def start_job(
@@ -241,9 +250,10 @@ def start_job(
     from ..api.submission import run, submit
     from ..metrics.job_metrics import JobMetrics
 
-    line = None if options.watch else line or JobMetrics.progress_line
+    checkpoints = checkpoint_options(options)
     if options.on == "inline":
-        return run(topology, settings=settings, watch=sys.stderr, line=line)
+        line = None if options.watch else line or JobMetrics.progress_line
+        return run(topology, settings=settings, watch=sys.stderr, line=line, **checkpoints)
     job = submit(
         topology,
         on=options.on,
@@ -252,7 +262,18 @@ def start_job(
         settings=settings,
         detach=options.detach,
         queue=options.queue,
+        **checkpoints,
     )
+    return follow_job(job, options, line)
+
+
+def follow_job(
+    job: Job, options: argparse.Namespace, line: Callable[[JobMetrics], str] | None = None
+) -> Job:
+    """Wait for a job's end, and print its progress; for a detached job print its id."""
+    from ..metrics.job_metrics import JobMetrics
+
+    line = None if options.watch else line or JobMetrics.progress_line
     if job.dashboard_url:
         sys.stderr.write(
             f"Ray's dashboard: {job.dashboard_url} (for its token: ray get-auth-token)\n"
@@ -279,6 +300,7 @@ def _described(name: str, outcome: JobOutcome) -> dict[str, Any]:
         "workers": outcome.workers,
         "restarts": outcome.restarts,
         "seconds": round(outcome.seconds, 3),
+        "checkpoint": outcome.checkpoint,
         **carriers_as_dict(outcome.metrics.edges, outcome.metrics.relays),
     }
 

@@ -10,36 +10,82 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ..configs.errors import OutputError
+from ..configs.errors import OutputError, UsageError
+from ..operators.sinks.base import Sink
+from ..operators.sources.base import Source
 from .columns import known_columns
 from .logical import LogicalPlan, OperatorKind
 
 if TYPE_CHECKING:
-    from ..operators.sinks.base import Sink
+    from collections.abc import Collection
 
 
-def preflight(logical: LogicalPlan) -> None:
+def unbounded_sources(logical: LogicalPlan) -> list[str]:
+    """Return the ids of the sources that do not end by themselves."""
+    return [
+        node.id
+        for node in logical.of_kind(OperatorKind.SOURCE)
+        if not getattr(node.payload, "bounded", True)
+    ]
+
+
+def preflight(logical: LogicalPlan, *, checkpoints: bool = False, restores: bool = False) -> None:
     """Check expressions against their columns, and the outputs; changes nothing.
 
+    Args:
+        logical: the topology.
+        checkpoints: whether its job takes checkpoints.
+        restores: whether its job goes on with an output that may be there already.
+
     Raises:
+        UsageError: a source or a sink cannot take part in checkpoints.
         TopologyError: an expression does not fit the columns that its operator reads, or streams
             of a union have different columns.
         OutputError: an output exists already or cannot be written, or a sink that publishes only
             at the end reads from an unbounded source.
     """
     known_columns(logical)
-    unbounded = [
-        node.id
-        for node in logical.of_kind(OperatorKind.SOURCE)
-        if not getattr(node.payload, "bounded", True)
-    ]
+    unbounded = unbounded_sources(logical)
+    if checkpoints:
+        _check_checkpoints(logical, unbounded)
     for node in logical.of_kind(OperatorKind.SINK):
         sink = cast("Sink", node.payload)
-        if unbounded and not sink.publishes_parts:
+        if unbounded and not checkpoints and not sink.publishes_parts:
             msg = (
                 f"sink {node.id!r} ({sink.describe()}) publishes once, at the end, but source "
                 f"{unbounded[0]!r} is unbounded: write to files (parquet, csv, json_lines), or set "
                 "publishes_parts = True on a sink of your own that publishes in parts"
             )
             raise OutputError(msg)
-        sink.check()
+        if not restores:
+            sink.check()
+
+
+def _check_checkpoints(logical: LogicalPlan, unbounded: Collection[str]) -> None:
+    """Refuse sources without positions, and sinks without epochs."""
+    for node in logical.of_kind(OperatorKind.SOURCE):
+        source = cast("Source", node.payload)
+        if type(source).open_at is Source.open_at:
+            msg = (
+                f"source {node.id!r} ({source.describe()}) has no positions, so its job can take no"
+                f" checkpoints: give {type(source).__name__} open_at(), and its reader position(),"
+                " or run the job without checkpoints"
+            )
+            raise UsageError(msg)
+    for node in logical.of_kind(OperatorKind.SINK):
+        sink = cast("Sink", node.payload)
+        lacks = [
+            name
+            for name, is_missing in (
+                ("recover()", type(sink).recover is Sink.recover),
+                ("commit()", bool(unbounded) and type(sink).commit is Sink.commit),
+            )
+            if is_missing
+        ]
+        if lacks:
+            msg = (
+                f"sink {node.id!r} ({sink.describe()}) has no epochs, so its job can take no"
+                f" checkpoints: give {type(sink).__name__} {' and '.join(lacks)}, and its writer"
+                " stage_epoch(), or run the job without checkpoints"
+            )
+            raise UsageError(msg)

@@ -30,7 +30,8 @@ USER_CODE = Path(__file__).parents[1] / "user_code"
 MILEAGE = f"{USER_CODE / 'mileage.py'}:topology"
 FAILING = f"{USER_CODE / 'mileage.py'}:failing"
 SUITES = "transport, rows, streaming, ride-hailing, one-to-many, dynamic, options-market"
-COMMANDS = "run, explain, bench, simulate, doctor, list, stop, settings, completion"
+COMMANDS = "run, explain, bench, simulate, doctor, list, stop, savepoint, resume, settings"
+COMMANDS += ", completion"
 
 
 @pytest.fixture(autouse=True)
@@ -292,6 +293,7 @@ def test_the_end_of_a_run_as_json(folder: Path, capsys: Any) -> None:
         "outputs": {"out": {"rows": 7, "path": str(folder / "out"), "partial": False}},
         "workers": 1,
         "restarts": 0,
+        "checkpoint": "",
         "edges": told["edges"],
         "links": [],
     }

@@ -18,7 +18,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 
-from ...configs.errors import JobError, WhaleError
+from ...configs.errors import JobError, UsageError, WhaleError
 from ...control.supervisor import QUEUED, JobOutcome, Supervisor
 from ...metrics.job_metrics import JobMetrics
 from ...plan.assignment import Assignment
@@ -191,6 +191,25 @@ class ControllerActor:
         """Ask for other trees or another addressing; `request` is pickled."""
         if self._supervisor is not None:
             self._supervisor.reconfigure(pickle.loads(request))  # noqa: S301  # from our own driver
+
+    def stop_with_savepoint(self) -> None:
+        """Ask for the end behind a savepoint; raises UsageError without checkpoints."""
+        self._leading.stop_with_savepoint()
+
+    def ask_savepoint(self) -> int:
+        """Ask for a savepoint, return its number; raises UsageError without checkpoints."""
+        return self._leading.ask_savepoint()
+
+    def savepoint_of(self, number: int) -> str | None:
+        """Return where the savepoint of a number is; None as long as there is none."""
+        return self._leading.savepoint_of(number)
+
+    @property
+    def _leading(self) -> Supervisor:
+        if self._supervisor is None:
+            msg = f"job {self._job_id!r} could not be started"
+            raise UsageError(msg)
+        return self._supervisor
 
     def stop(self, drain: bool) -> None:
         """Ask for the end."""

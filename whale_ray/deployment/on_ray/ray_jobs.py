@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from ...configs.errors import ResourceError, UsageError
+from ...configs.errors import ResourceError, UsageError, WhaleError
 from ...ray_bridge.session import connect_ray
 from ...transport.clock import SystemClock
 from .ray_controller import controller_name, job_of
 from .ray_fleet import NAMESPACE
+
+HowToStop: TypeAlias = Literal["drain", "now", "savepoint"]
+"""After all rows read have come out, at once, or behind a savepoint."""
 
 _ANSWER_TIMEOUT_S = 10.0
 _RESTART_POLL_NS = 100_000_000
@@ -48,13 +50,44 @@ def list_jobs(address: str | None) -> list[RunningJob]:
         return sorted(found, key=lambda job: job.id)
 
 
-def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> str:
+def take_savepoint(named: str, address: str | None, timeout_s: float) -> str:
+    """Let a job on a cluster take a savepoint; return its path.
+
+    Raises:
+        UsageError: there is no such job, or it takes no checkpoints.
+        ResourceError: there was none in time.
+    """
+    job_id = find_job(named, list_jobs(address)).id
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + round(timeout_s * 1e9)
+    with connect_ray(address or "auto"):
+        controller = _controller_of(job_id)
+        try:
+            number = None if controller is None else ray.get(controller.ask_savepoint.remote())
+            while controller is not None and clock.monotonic_ns() < until_ns:
+                place = ray.get(controller.savepoint_of.remote(number), timeout=_ANSWER_TIMEOUT_S)
+                if place is not None:
+                    return str(place)
+                clock.sleep_ns(_RESTART_POLL_NS)
+        except RayTaskError as error:
+            if isinstance(error.cause, WhaleError):
+                raise error.cause from None
+            raise
+        except (GetTimeoutError, RayActorError) as error:
+            msg = f"job {job_id!r} has ended, or its controller is being restarted; ask again"
+            raise ResourceError(msg) from error
+    msg = f"job {job_id!r} has taken no savepoint within {timeout_s:g} s"
+    raise ResourceError(msg)
+
+
+def stop_job(named: str, how: HowToStop, address: str | None, timeout_s: float) -> str:
     """End a job on a cluster and wait until its controller is gone; return its id.
 
     `named` is its id, or its name if no other job has that.
 
     Raises:
-        UsageError: there is no such job, or several of that name; the message lists them.
+        UsageError: there is no such job, or several of that name, which the message lists; or it
+            takes no checkpoints, and so no savepoint.
         ResourceError: it did not end in time.
     """
     job_id = find_job(named, list_jobs(address)).id
@@ -63,14 +96,14 @@ def stop_job(named: str, drain: bool, address: str | None, timeout_s: float) -> 
     with connect_ray(address or "auto"):
         while (controller := _controller_of(job_id)) is not None:
             left_s = max(0.0, (until_ns - clock.monotonic_ns()) / 1e9)
-            if not _end(controller, drain, left_s):
+            if not _end(controller, how, left_s):
                 msg = f"job {job_id!r} has not ended within {timeout_s:g} s; try stop --now"
                 raise ResourceError(msg)
             clock.sleep_ns(_RESTART_POLL_NS)
     return job_id
 
 
-def _end(controller: ActorHandle[Any], drain: bool, timeout_s: float) -> bool:
+def _end(controller: ActorHandle[Any], how: HowToStop, timeout_s: float) -> bool:
     """Ask a controller to end its job; return whether its process ended in time.
 
     Ray restarts a controller that was killed; the new process has not received the stop. So the
@@ -78,10 +111,19 @@ def _end(controller: ActorHandle[Any], drain: bool, timeout_s: float) -> bool:
     """
     # With retries these would wait for a controller that is being restarted, and Ray would print
     # that the actor is dead, which is what is expected here.
-    asked = controller.stop.options(max_task_retries=0).remote(drain)
+    if how == "savepoint":
+        asked = controller.stop_with_savepoint.options(max_task_retries=0).remote()
+    else:
+        asked = controller.stop.options(max_task_retries=0).remote(how == "drain")
     gone = controller.wait_until_gone.options(max_task_retries=0).remote()
-    with suppress(RayActorError, GetTimeoutError):  # `gone` shows the outcome
+    try:
         ray.get(asked, timeout=_ANSWER_TIMEOUT_S)
+    except (RayActorError, GetTimeoutError):
+        pass  # `gone` shows the outcome
+    except RayTaskError as error:
+        if isinstance(error.cause, WhaleError):
+            raise error.cause from None
+        raise
     done, _ = ray.wait([gone], timeout=timeout_s)
     return bool(done)
 

@@ -399,5 +399,5 @@ def test_a_detached_job_whose_controller_is_killed_goes_on(cluster: Any, tmp_pat
     with pytest.raises(whale.errors.JobError, match="has ended"):
         fetch_envelope(job.id)
     with pytest.raises(whale.errors.UsageError, match="there is no job"):
-        stop_job(job.id, True, "auto", 10)
+        stop_job(job.id, "drain", "auto", 10)
     assert actors_left(cluster) == []

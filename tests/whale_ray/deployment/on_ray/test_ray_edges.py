@@ -220,7 +220,7 @@ def test_a_detached_job_that_never_got_room_leaves_nothing(cluster: Any, tmp_pat
         job = whale.submit(topology, workers=2, detach=True, address="auto", queue=True)
         while job.state != "queued":
             pass  # asking takes a moment
-        stop_job(job.id, True, None, 60)
+        stop_job(job.id, "drain", None, 60)
         named = cluster.util.list_named_actors(all_namespaces=True)
         assert not [entry for entry in named if job.id in entry["name"]]
         assert not _internal_kv_list(f"envelope:{job.id}", namespace="whale-ray")
@@ -278,7 +278,7 @@ def test_a_controller_that_dies_while_its_job_is_stopped(
 
     monkeypatch.setattr(ray_jobs, "_controller_of", found_just_before_it_dies)
     monkeypatch.setattr(ray_jobs, "list_jobs", lambda _: [RunningJob(job.id, "dying", "running")])
-    assert stop_job("dying", False, None, 60) == job.id
+    assert stop_job("dying", "now", None, 60) == job.id
     assert found[0] is not None and found[-1] is None
     if comes_back:
         assert job.wait(60).state == "cancelled"
@@ -295,7 +295,7 @@ def test_a_job_that_ends_while_it_is_asked_for_is_no_error(
     assert ray_jobs.list_jobs(None) == []
     listed = [RunningJob("ended-1", "ended", "finishing")]
     monkeypatch.setattr(ray_jobs, "list_jobs", lambda _: listed)
-    assert ray_jobs.stop_job("ended", True, None, 1) == "ended-1"
+    assert ray_jobs.stop_job("ended", "drain", None, 1) == "ended-1"
 
 
 def test_a_name_that_several_jobs_bear_is_not_enough() -> None:

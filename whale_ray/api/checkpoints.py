@@ -1,0 +1,201 @@
+"""Checkpoints as users ask for them: the options of `run` and `submit`, and where a job goes on."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..configs.errors import InputError, UsageError
+from ..configs.settings import Settings
+from ..control.operator_records import check_restorable
+from ..deployment.envelope import Envelope, installed_versions, seal, unseal
+from ..operators.windows.durations import Duration, duration_ns
+from ..plan.assignment import Assignment, has_checkpoints
+from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.manifest import Manifest
+from ..state.epochs.messages import RestorePoint
+
+LATEST = "latest"
+_MANIFESTS = "/manifests/"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """The arguments of `submit` about checkpoints; see there."""
+
+    checkpoints: str | Path | None = None
+    interval: Duration | None = None
+    timeout: Duration | None = None
+    restore: str | Path | None = None
+    restore_without: Collection[str] = ()
+
+    def configured(self, settings: Settings) -> Settings:
+        """Return settings with these options in them.
+
+        Raises:
+            UsageError: an option has no effect without checkpoints.
+            InputError: a duration is none.
+            SettingsError: a duration is out of range.
+        """
+        given: dict[str, object] = {}
+        if self.checkpoints is not None:
+            given["checkpoints.url"] = str(self.checkpoints)
+        if self.interval is not None:
+            given["checkpoints.interval_ms"] = _milliseconds(self.interval, "checkpoint_interval")
+        if self.timeout is not None:
+            given["checkpoints.timeout_ms"] = _milliseconds(self.timeout, "checkpoint_timeout")
+        settings = settings.with_overrides(given)
+        url = settings.checkpoints.url
+        if url:
+            return settings.with_overrides({"checkpoints.url": CheckpointStore.at(url).url})
+        needing = {
+            "checkpoint_interval": self.interval is not None,
+            "checkpoint_timeout": self.timeout is not None,
+            "restore": self.restore is not None,
+            "restore_without": bool(self.restore_without),
+        }
+        for name, is_given in needing.items():
+            if is_given:
+                msg = f"{name}= has no effect without checkpoints=: name the folder to keep them in"
+                raise UsageError(msg)
+        return settings
+
+    def restored(self, assignment: Assignment) -> Assignment:
+        """Return a job that goes on where `restore` says; raises what `restore_point` does."""
+        if self.restore is None:
+            if self.restore_without:
+                msg = "restore_without= has no effect without restore=; leave it out"
+                raise UsageError(msg)
+            return assignment
+        found = find_manifest(str(self.restore), assignment.settings.checkpoints.url)
+        if found is None:
+            _log.warning(
+                "restore=%r: there is no checkpoint in %s, so the job begins at the start",
+                LATEST,
+                assignment.settings.checkpoints.url,
+            )
+            return assignment
+        point, manifest = found
+        check_restorable(assignment.plan.logical, manifest, self.restore_without)
+        return going_on(assignment, point, manifest)
+
+
+def going_on(assignment: Assignment, point: RestorePoint, manifest: Manifest) -> Assignment:
+    """Return a job that goes on from an epoch of another job."""
+    lineage = manifest.lineage
+    history = (*lineage.restored, (lineage.job, manifest.epoch))
+    return replace(assignment, restore=point, restored=history)
+
+
+def find_manifest(restore: str, url: str) -> tuple[RestorePoint, Manifest] | None:
+    """Return the checkpoint that `restore` names, and what it says.
+
+    Args:
+        restore: "latest", a folder of checkpoints, or the path of a manifest in one.
+        url: the job's own folder of checkpoints, for "latest".
+
+    Returns:
+        None if it is "latest", and there is none yet.
+
+    Raises:
+        UsageError: there is no checkpoint at the path, or the job has finished behind it.
+        InputError: the folder cannot be read, or the manifest is damaged or of a newer version.
+    """
+    folder, slash, name = restore.partition(_MANIFESTS)
+    store = CheckpointStore.at(url if restore == LATEST else folder)
+    found = f"{_MANIFESTS[1:]}{name}" if slash else store.newest_name()
+    if found is None:
+        if restore == LATEST:
+            return None
+        msg = f"there is no checkpoint in {store.url}; `whale-ray state PATH` lists what is there"
+        raise UsageError(msg)
+    manifest = store.read_manifest(found)
+    if manifest.finished:
+        msg = (
+            f"job {manifest.lineage.job!r} has ended behind its checkpoint {manifest.epoch}, and"
+            " its output is complete: there is nothing to go on with. Leave restore= out and take"
+            " another folder of checkpoints to run it again, or name an earlier checkpoint"
+        )
+        raise UsageError(msg)
+    return RestorePoint(store.url, found, manifest.epoch), manifest
+
+
+def keep_for_resume(assignment: Assignment) -> None:
+    """Keep a job that takes checkpoints beside them, for `resume`.
+
+    Raises:
+        UsageError: something of the topology cannot be pickled.
+        OutputError: the folder cannot be written to.
+    """
+    if has_checkpoints(assignment):
+        store = CheckpointStore.at(assignment.settings.checkpoints.url)
+        store.write_job(assignment.job_id, pickle.dumps(seal(assignment)))
+
+
+def kept_job(path: str) -> tuple[Assignment, RestorePoint, Manifest]:
+    """Return the job that wrote the newest checkpoint at a path, and that checkpoint.
+
+    Raises:
+        UsageError: there is no checkpoint, the job has finished behind it, or was run by another
+            version of what it needs.
+        InputError: the folder cannot be read, a file in it is damaged, or lacks.
+        JobError: the topology cannot be unpickled here.
+    """
+    found = find_manifest(path, path)
+    if found is None:
+        msg = f"there is no checkpoint in {path}; name the folder that the job was given"
+        raise UsageError(msg)
+    point, manifest = found
+    job = manifest.lineage.job
+    packed = CheckpointStore.at(point.url).read_job(job)
+    if packed is None:
+        msg = (
+            f"{point.url} lacks what job {job!r} was submitted as: submit its topology again, with"
+            f" restore={path!r}"
+        )
+        raise InputError(msg)
+    envelope = pickle.loads(packed)  # noqa: S301  # the user's own folder, as they name it
+    assert isinstance(envelope, Envelope)
+    _check_versions(envelope, job, path)
+    return unseal(envelope), point, manifest
+
+
+def _check_versions(envelope: Envelope, job: str, path: str) -> None:
+    mine = installed_versions()
+    for name, version in envelope.versions.items():
+        if mine.get(name) != version:
+            msg = (
+                f"job {job!r} was submitted with {name} {version}, and here is {mine.get(name)}:"
+                f" install that, or submit the topology again with restore={path!r}"
+            )
+            raise UsageError(msg)
+
+
+def warn_without_checkpoints(assignment: Assignment, unbounded: Collection[str]) -> None:
+    """Log what a failure would cost a job that never ends and takes no checkpoints."""
+    if has_checkpoints(assignment) or not unbounded:
+        return
+    runtime = assignment.settings.runtime
+    if runtime.on_loss == "fail":
+        cost = (
+            "if a worker dies the job fails, and what was read since its last part, up to"
+            f" {runtime.commit_interval_ms:,} ms, is lost"
+        )
+    else:
+        cost = "if a worker dies the sources are read again from their start, and rows come twice"
+    _log.warning(
+        "topology %r does not end (%s) and takes no checkpoints: %s. With checkpoints='folder' it"
+        " goes on where it was, and each row comes once",
+        assignment.plan.name,
+        ", ".join(map(repr, unbounded)),
+        cost,
+    )
+
+
+def _milliseconds(value: Duration, what: str) -> int:
+    return duration_ns(value, what) // 1_000_000

@@ -1,0 +1,111 @@
+"""Options about checkpoints, and the commands `resume` and `savepoint`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..api.job import Job
+
+Finish = Callable[["Job", argparse.Namespace], int]
+"""Waits for a job's end as `run` does; returns the exit code."""
+
+
+def add_checkpoints(command: argparse.ArgumentParser) -> None:
+    """Add the options with which a job takes checkpoints, and goes on from one."""
+    command.add_argument(
+        "--checkpoints", default=None, metavar="URL", help="folder in which the job keeps its state"
+    )
+    command.add_argument(
+        "--checkpoint-interval",
+        default=None,
+        metavar="TIME",
+        help="from one checkpoint to the next, such as '10 seconds'",
+    )
+    command.add_argument(
+        "--restore",
+        default=None,
+        metavar="PATH",
+        help="go on from a checkpoint, from the newest in a folder, or from the latest of the job",
+    )
+    command.add_argument(
+        "--restore-without",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="an operator that is gone, whose state is given up (may be repeated)",
+    )
+
+
+def checkpoint_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `submit` about checkpoints."""
+    return {
+        "checkpoints": options.checkpoints,
+        "checkpoint_interval": options.checkpoint_interval,
+        "restore": options.restore,
+        "restore_without": options.restore_without,
+    }
+
+
+def add_resume(commands: Any, finish: Finish) -> None:
+    """Add `resume`; `finish` waits for the end of the job."""
+    command = commands.add_parser(
+        "resume", help="go on with a job from its checkpoints, without its script"
+    )
+    command.add_argument("path", metavar="PATH", help="a folder of checkpoints, or one of them")
+    command.add_argument(
+        "--on", choices=("ray", "processes"), default="ray", help="Ray actors, or plain processes"
+    )
+    command.add_argument("--address", default=None, help="of a running Ray; else one is started")
+    command.add_argument("--workers", type=int, default=None, help="worker processes")
+    command.add_argument("--detach", action="store_true", help="let the job outlive this command")
+    command.add_argument(
+        "--queue", action="store_true", help="wait for room on Ray if others hold it"
+    )
+    command.add_argument("--watch", action="store_true", help="print what every operator does")
+    command.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    command.set_defaults(function=lambda parsed: _resume(parsed, finish))
+
+
+def _resume(parsed: argparse.Namespace, finish: Finish) -> int:
+    from ..api.submission import resume
+    from ..configs.errors import UsageError
+
+    if parsed.on == "processes":
+        for option in ("address", "detach", "queue"):
+            if getattr(parsed, option):
+                msg = f"--{option} means nothing with --on processes; leave one of them out"
+                raise UsageError(msg)
+        job = resume(parsed.path, on="processes", workers=parsed.workers)
+    else:
+        job = resume(
+            parsed.path,
+            address=parsed.address,
+            workers=parsed.workers,
+            detach=parsed.detach,
+            queue=parsed.queue,
+        )
+    return finish(job, parsed)
+
+
+def add_savepoint(commands: Any) -> None:
+    """Add `savepoint`."""
+    command = commands.add_parser(
+        "savepoint", help="keep all that a job on Ray knows, while it runs on"
+    )
+    command.add_argument(
+        "job", metavar="JOB", help="its id or name, as `whale-ray list` shows them"
+    )
+    command.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
+    command.add_argument("--address", default=None, help="of Ray; found by itself if left out")
+    command.set_defaults(function=_savepoint)
+
+
+def _savepoint(parsed: argparse.Namespace) -> int:
+    from ..deployment.on_ray.ray_jobs import take_savepoint
+
+    sys.stdout.write(f"{take_savepoint(parsed.job, parsed.address, parsed.timeout)}\n")
+    return 0
