@@ -115,13 +115,13 @@ $(CREATED):
 	 exit 1
 
 $(RUNTIME): pyproject.toml $(CONSTRAINTS) | $(CREATED)
-	@echo "[2/$(STEPS)] whale-ray with all extras, about 715 MB to load and 1,580 MB on disk: some minutes"
+	@echo "[2/$(STEPS)] whale-ray with all extras, about 720 MB to load and 1,595 MB on disk: some minutes"
 	@$(INSTALL) ".[all]"
 	@$(BIN)/python -c '$(SHOW_SOURCES)' $(VENV)/src
 	@touch $@
 
 $(DEV): $(RUNTIME)
-	@echo "[3/$(STEPS)] tools for tests and checks, about 140 MB to load and 410 MB on disk"
+	@echo "[3/$(STEPS)] tools for tests and checks, about 150 MB to load and 445 MB on disk"
 	@$(INSTALL) ".[all,dev]"
 	@touch $@
 

@@ -40,6 +40,7 @@ EXTRAS: Final[Mapping[str, Extra]] = MappingProxyType(
         "pandas": Extra(("pandas",), "results as pandas frames"),
         "s3": Extra(("fsspec", "s3fs"), "checkpoints in S3, and at other URLs that fsspec knows"),
         "delta": Extra(("deltalake",), "tables of Delta Lake"),
+        "postgres": Extra(("psycopg",), "tables of Postgres"),
         "plots": Extra(("matplotlib",), "what --plots and `whale-ray simulate` draw"),
         "kafka": Extra(("confluent_kafka",), "sources and sinks of Kafka's topics"),
         "bench": Extra(("zmq",), "ZeroMQ, which `whale-ray bench transport` compares with"),

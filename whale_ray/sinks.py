@@ -1,8 +1,8 @@
 """Sinks for rows: pass one of these to `sink` at the end of a stream.
 
-They write files (`parquet`, `csv`, `json_lines`: a folder), tables (`delta`), to the caller's
-memory (`collect`), Ray Datasets (`ray_dataset`), Spark DataFrames (`spark`), to standard output
-(`print`), or call a function of your own (`each`). Derive a sink of your own from `Sink`.
+They write files (`parquet`, `csv`, `json_lines`: a folder), tables (`delta`, `postgres`), to the
+caller's memory (`collect`), Ray Datasets (`ray_dataset`), Spark DataFrames (`spark`), to standard
+output (`print`), or call a function of your own (`each`). Derive a sink of your own from `Sink`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .operators.sinks import (
     delta,
     json_lines,
     parquet,
+    postgres,
     print,
 )
 
@@ -46,6 +47,7 @@ __all__ = [
     "each",
     "json_lines",
     "parquet",
+    "postgres",
     "print",
     "ray_dataset",
     "spark",

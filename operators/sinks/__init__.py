@@ -9,6 +9,7 @@ from .collect import collect
 from .delta import delta
 from .each import EachBatch, EachRow, print
 from .files import csv, json_lines, parquet
+from .postgres import postgres
 
 __all__ = [
     "CommitId",
@@ -23,5 +24,6 @@ __all__ = [
     "delta",
     "json_lines",
     "parquet",
+    "postgres",
     "print",
 ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...configs.errors import OutputError, UsageError
 from ...configs.extras import require_extra
-from .base import CommitId, Sink, SinkResult, SinkWriter, Staged
+from .base import CommitId, Delivery, Sink, SinkResult, SinkWriter, Staged
 from .delta_files import PUBLICATION, DeltaFile, TableFolder, key_in, key_of, staged_files
 from .delta_log import DeltaLog, as_output_error
 from .delta_types import delta_schema
@@ -66,6 +66,7 @@ class DeltaSink(Sink):
     """A Delta table; see `delta`."""
 
     publishes_parts: ClassVar[bool] = True
+    delivery: ClassVar[Delivery | None] = "exactly once"
 
     folder: TableFolder
     mode: Literal["append", "overwrite"]

@@ -61,6 +61,11 @@ USES: dict[str, tuple[str, str, Callable[[], object]]] = {
     "rows for a dataset": ("data", "fsspec", whale.sinks.ray_dataset),
     "a table as a dataset": ("data", "fsspec", lambda: to_ray_dataset(TABLE)),
     "rows for a table": ("delta", "deltalake", lambda: whale.sinks.delta("table")),
+    "rows for a server": (
+        "postgres",
+        "psycopg",
+        lambda: whale.sinks.postgres("dsn", "table"),
+    ),
     "rows for a DataFrame": ("spark", "pyspark", whale.sinks.spark),
     "a table as a DataFrame": ("spark", "pyspark", lambda: spark.to_spark(TABLE)),
     "a session here": ("spark", "pyspark", lambda: spark.spark_locally("never").__enter__()),

@@ -88,7 +88,7 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[random.Random, float], N
     return let_fail
 
 
-@pytest.mark.parametrize("failures", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("failures", [0.0, pytest.param(0.1, marks=pytest.mark.long), 0.3])
 def test_an_unbounded_job_has_each_of_100_000_ids_once(
     tmp_path: Path, flaky: Callable[[random.Random, float], None], failures: float
 ) -> None:

@@ -1,0 +1,152 @@
+"""What a Postgres sink refuses: one clear line, nothing half there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.operators.sinks.postgres_server import ask, do, staged_rows_left
+from whale_ray.configs.errors import OutputError, UsageError
+from whale_ray.operators.sinks.postgres import PostgresSink, postgres
+from whale_ray.testing import write_all
+from whale_ray.transport.wire.batch import Batch
+
+
+def numbers(*values: int) -> Batch:
+    return Batch.from_pydict({"id": np.array(values, np.int64)})
+
+
+def _first_rows(dsn: str, table: str, batch: Batch, **options: Any) -> None:
+    do(dsn, table)
+    write_all(postgres(dsn, "t", **options), [batch])
+
+
+def _null_where_none_may_be(dsn: str) -> None:
+    _first_rows(dsn, "CREATE TABLE t (id bigint NOT NULL)", Batch.from_pydict({"id": [1, None]}))
+
+
+def _broken_while_it_commits(dsn: str) -> None:
+    """Let the server end the connection in the middle of a commit."""
+    do(
+        dsn,
+        "CREATE TABLE t (id bigint); CREATE FUNCTION bye() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;"
+        " CREATE TRIGGER bye BEFORE INSERT ON t EXECUTE FUNCTION bye()",
+    )
+    write_all(postgres(dsn, "t"), [numbers(1)])
+
+
+def _refused_login(dsn: str) -> None:
+    do(dsn, "CREATE ROLE guest NOLOGIN")
+    postgres(dsn.replace("user=postgres", "user=guest password=secret"), "t").prepare(
+        "job-1", bounded=True
+    )
+
+
+REFUSED: dict[str, tuple[Callable[[str], object], str]] = {
+    "a server that is not there": (
+        lambda dsn: postgres("host=/nowhere password=secret", "t").prepare("t", bounded=True),
+        "the Postgres table t: no connection: connection is bad",
+    ),
+    "a dsn that is none": (
+        lambda dsn: postgres("nonsense=word password=secret", "t").prepare("t", bounded=True),
+        "the Postgres table t: no connection: ",
+    ),
+    "a login that is refused": (_refused_login, 'role "guest" is not permitted to log in'),
+    "a table of other columns": (
+        lambda dsn: _first_rows(dsn, "CREATE TABLE t (id text, more int)", numbers(1)),
+        "the Postgres table t has other columns than these rows: column 'id' is bigint instead of "
+        "text and column 'more' is missing instead of integer; rename or cast them with select()",
+    ),
+    "a column too many": (
+        lambda dsn: _first_rows(dsn, "CREATE TABLE t (x int DEFAULT 1)", numbers(1)),
+        "column 'id' is bigint instead of missing",
+    ),
+    "a column too small": (
+        lambda dsn: _first_rows(
+            dsn,
+            "CREATE TABLE t (n numeric(5,2))",
+            Batch.from_arrow(pa.record_batch({"n": pa.array([None], pa.decimal128(8, 3))})),
+        ),
+        "column 'n' is numeric(8,3) instead of numeric(5,2)",
+    ),
+    "null where none may be": (
+        _null_where_none_may_be,
+        'the server refuses: null value in column "id"',
+    ),
+    "a text with a zero": (
+        lambda dsn: write_all(postgres(dsn, "t"), [Batch.from_rows([{"x": "a\0"}])]),
+        "the server refuses: invalid byte sequence",
+    ),
+    "single nanoseconds": (
+        lambda dsn: write_all(
+            postgres(dsn, "t"),
+            [Batch.from_arrow(pa.record_batch({"x": pa.array([1], pa.timestamp("ns"))}))],
+        ),
+        "column 'x' is timestamp[ns], in Postgres it is timestamp[us], where not every value fits",
+    ),
+    "a time that Postgres does not have": (
+        lambda dsn: write_all(
+            postgres(dsn, "t"),
+            [Batch.from_arrow(pa.record_batch({"x": pa.array([-(2**63)], pa.timestamp("us"))}))],
+        ),
+        "column 'x' has a time that Postgres does not have",
+    ),
+    "a key without an index": (
+        lambda dsn: _first_rows(
+            dsn, "CREATE TABLE t (id bigint)", numbers(1), mode="upsert", key="id"
+        ),
+        "the Postgres table t has no unique index on (id), by which rows could replace each other: "
+        "CREATE UNIQUE INDEX ON t (id)",
+    ),
+    "a key that no row has": (
+        lambda dsn: write_all(postgres(dsn, "t", mode="upsert", key="x"), [numbers(1)]),
+        "the rows have no column 'x', which the key names",
+    ),
+    "a row that is there": (
+        lambda dsn: _first_rows(dsn, "CREATE TABLE t (id bigint UNIQUE)", numbers(1, 1)),
+        'the server refuses: duplicate key value violates unique constraint "t_id_key" (Key '
+        "(id)=(1) already exists.); correct the table or the rows",
+    ),
+    "a connection that breaks in a commit": (
+        _broken_while_it_commits,
+        "the connection broke, or the server had no room: terminating connection due to "
+        "administrator command; what was being committed may be there or not, and is asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_in_one_line(database: str, case: str) -> None:
+    refuse, told = REFUSED[case]
+    with pytest.raises(OutputError) as error:
+        refuse(database)
+    assert told in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+    assert "secret" not in str(error.value)
+    if ask(database, "SELECT to_regclass('t') IS NOT NULL")[0][0]:
+        assert ask(database, "SELECT count(*) FROM t") == [(0,)]
+    assert staged_rows_left(database) == 0
+    do(server_of(database), "DROP ROLE IF EXISTS guest")
+
+
+def server_of(dsn: str) -> str:
+    return " ".join("dbname=postgres" if "dbname" in one else one for one in dsn.split())
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(UsageError, match="it is 'append' or 'upsert'"):
+        postgres("dsn", "t", mode="merge")
+    for wrong in ({"mode": "upsert"}, {"key": "id"}):
+        with pytest.raises(UsageError, match="an upsert has a key, and nothing else has one"):
+            postgres("dsn", "t", **wrong)
+    with pytest.raises(UsageError, match="name the database and a table"):
+        postgres("dsn", "schema.")
+    sink = postgres("password=secret", "s.t", mode="upsert", key=["a", "b"])
+    assert isinstance(sink, PostgresSink)
+    assert sink.describe() == "postgres s.t by a, b"
+    assert "secret" not in repr(sink)

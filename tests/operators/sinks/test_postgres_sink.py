@@ -1,0 +1,310 @@
+"""Postgres tables, on a real server: exactly once under failures, types, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+import whale_ray as whale
+from tests.operators.sinks.epoch_jobs import EpochJob
+from tests.operators.sinks.postgres_server import ask, do, ids, postgres_server, staged_rows_left
+from whale_ray.configs.errors import OutputError
+from whale_ray.operators.sinks.base import CommitId
+from whale_ray.operators.sinks.postgres import postgres
+from whale_ray.operators.sinks.postgres_tables import PostgresTable
+from whale_ray.testing import check_sink, instance_context, write_all
+from whale_ray.transport.wire.batch import Batch
+
+
+def numbers(*values: int) -> Batch:
+    return Batch.from_pydict({"id": np.array(values, np.int64)})
+
+
+def test_the_sink_keeps_its_promises(database: str) -> None:
+    names = itertools.count()
+
+    def read(sink: Any) -> list[dict[str, Any]]:
+        there = ask(database, f"SELECT to_regclass('{sink.table.name}') IS NOT NULL")
+        rows = ask(database, f"SELECT id, text FROM {sink.table.name}") if there[0][0] else []
+        return [{"id": number, "text": text} for number, text in rows]
+
+    check_sink(lambda: postgres(database, f"t{next(names)}"), read)
+    assert ask(database, "SELECT tablename FROM pg_tables WHERE tablename ~ 'whale_stage'") == []
+
+
+@pytest.fixture
+def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[random.Random, float], None]:
+    """Return a function after which connections break before or after a commit's parts."""
+
+    def let_fail(chance: random.Random, failures: float) -> None:
+        def breaking(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(self: PostgresTable, connection: Any, *arguments: Any) -> Any:
+                for moment in ("before", "after"):
+                    if moment == "after":
+                        done = real(self, connection, *arguments)
+                    if chance.random() < failures / 4:
+                        connection.pgconn.finish()
+                        raise psycopg.OperationalError(f"the connection broke {moment}")
+                return done
+
+            return call
+
+        for name in ("advance", "create", "move"):
+            monkeypatch.setattr(PostgresTable, name, breaking(getattr(PostgresTable, name)))
+        real_commit = psycopg.Connection.commit
+
+        def commit(self: Any) -> None:
+            """Be cut off behind a commit, so that its outcome is unknown."""
+            real_commit(self)
+            if "advance" in getattr(self, "marks", ()) and chance.random() < failures:
+                raise psycopg.OperationalError("the connection broke after the commit")
+
+        def advance(self: PostgresTable, connection: Any, *arguments: Any) -> Any:
+            connection.marks = ("advance",)
+            return marked(self, connection, *arguments)
+
+        marked = PostgresTable.advance
+        monkeypatch.setattr(PostgresTable, "advance", advance)
+        monkeypatch.setattr(psycopg.Connection, "commit", commit)
+
+    return let_fail
+
+
+_LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("mode", "failures"),
+    [
+        ("append", 0.0),
+        ("append", 0.3),
+        pytest.param("append", 0.1, marks=_LONG),
+        pytest.param("upsert", 0.1, marks=_LONG),
+        pytest.param("upsert", 0.3, marks=_LONG),
+    ],
+)
+def test_an_unbounded_job_has_each_of_100_000_ids_once(
+    database: str, flaky: Callable[..., None], mode: Any, failures: float
+) -> None:
+    chance = random.Random(failures)
+    flaky(chance, failures)
+    sink = postgres(database, "t", mode=mode, key="id" if mode == "upsert" else ())
+    job = EpochJob(sink, "job-1", chance, failures, batch_rows=2500)
+    job.begin()
+    for _ in range(20):
+        job.run_epoch(rows=5000)
+    job.close()
+    assert ids(database) == list(range(100_000))
+    job.sink.recover("job-1", job.kept[-1].staged, bounded=False)
+    assert staged_rows_left(database) == 0
+
+
+@pytest.mark.parametrize("failures", [0.0, 0.3])
+def test_a_bounded_job_moves_the_parts_of_all_epochs_at_its_end(
+    database: str, flaky: Callable[..., None], failures: float
+) -> None:
+    chance = random.Random(f"bounded {failures}")
+    flaky(chance, failures)
+    job = EpochJob(postgres(database, "t"), "job-1", chance, failures, bounded=True)
+    job.begin()
+    for _ in range(10):
+        job.run_epoch(rows=1000)
+    assert ask(database, "SELECT to_regclass('t')") == [(None,)]
+    job._write(77)
+    assert job.publish() == 10_077
+    assert ids(database) == list(range(10_077))
+    assert staged_rows_left(database) == 0
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_job_restored_from_an_older_epoch_loses_nothing(database: str, mode: Any) -> None:
+    """Its epochs have numbers that the first job has committed already."""
+    sink = postgres(database, "t", mode=mode, key="id" if mode == "upsert" else ())
+    first = EpochJob(sink, "job-1", random.Random(1))
+    first.begin()
+    for _ in range(5):
+        first.run_epoch(rows=100)
+    first.close()
+    second = EpochJob(sink, "job-2", random.Random(1))
+    second.begin(first.kept[1])
+    for _ in range(5):
+        second.run_epoch(rows=100)
+    second.close()
+    twice = [] if mode == "upsert" else range(200, 500)
+    assert ids(database) == sorted([*range(700), *twice])
+
+
+def test_two_operators_of_one_job_write_into_one_table(database: str) -> None:
+    sinks = [postgres(database, "t").for_operator(name) for name in ("left", "right")]
+    jobs = [EpochJob(sink, "job-1", random.Random(1)) for sink in sinks]
+    for job in jobs:
+        job.begin()
+    for _ in range(3):
+        for job in jobs:
+            job.run_epoch(rows=10)
+    for job in jobs:
+        job.close()
+    assert ids(database) == sorted([*range(30), *range(30)])
+    assert sorted(ask(database, "SELECT job, operator, epoch FROM whale_ray_commits")) == [
+        ("job-1", "left", 3),
+        ("job-1", "right", 3),
+    ]
+
+
+def test_a_second_coordinator_waits_for_the_first_and_does_nothing(database: str) -> None:
+    sink = postgres(database, "t")
+    sink.prepare("job-1", bounded=False)
+    writer = sink.open(instance_context(), "job-1")
+    failed: list[BaseException] = []
+
+    def commit(epoch: int, staged: Any) -> None:
+        try:
+            sink.commit(CommitId("job-1", epoch), staged)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    for epoch in range(1, 6):
+        writer.write(numbers(epoch))
+        staged = [writer.stage_epoch(epoch)]
+        pair = [threading.Thread(target=commit, args=(epoch, staged)) for _ in range(3)]
+        for thread in pair:
+            thread.start()
+        for thread in pair:
+            thread.join()
+    writer.abort()
+    assert not failed
+    assert ids(database) == [1, 2, 3, 4, 5]
+
+
+def test_the_last_row_of_a_key_stays_in_the_order_in_which_they_came(database: str) -> None:
+    sink = postgres(database, "t", mode="upsert", key=["id", "part"])
+
+    def row(number: int, text: str) -> Batch:
+        return Batch.from_rows([{"id": number, "part": 0, "text": text}])
+
+    sink.prepare("job-1", bounded=False)
+    writer = sink.open(instance_context(), "job-1")
+    staged = []
+    for epoch in (1, 2):
+        for turn in range(2):
+            writer.write(row(7, f"epoch {epoch} turn {turn}"))
+        staged.append(writer.stage_epoch(epoch))
+    sink.commit(CommitId("job-1", 2), staged)  # those of a forgotten epoch with it
+    assert ask(database, "SELECT * FROM t") == [(7, 0, "epoch 2 turn 1")]
+    writer.write(row(7, "third"))
+    writer.write(row(8, "third"))
+    sink.commit(CommitId("job-1", 3), [writer.stage_epoch(3)])
+    writer.abort()
+    assert sorted(ask(database, "SELECT * FROM t")) == [(7, 0, "third"), (8, 0, "third")]
+    assert ask(database, "SELECT indexdef FROM pg_indexes WHERE tablename = 't'")[0][0].endswith(
+        "(id, part)"
+    )
+    write_all(postgres(database, "keys", mode="upsert", key="id"), [numbers(1, 1, 2)])
+    assert ask(database, "SELECT * FROM keys ORDER BY id") == [(1,), (2,)]
+
+
+def test_what_was_staged_survives_a_crash_of_the_server() -> None:
+    with postgres_server() as server:
+        sink = postgres(server.dsn, "t")
+        sink.prepare("job-1", bounded=False)
+        writer = sink.open(instance_context(), "job-1")
+        writer.write(numbers(1, 2))
+        staged = [writer.stage_epoch(1)]
+        writer.write(numbers(3))
+        server.crash()
+        with pytest.raises(OutputError, match="the connection broke|no connection"):
+            writer.stage_epoch(2)
+        writer.abort()
+        with pytest.raises(OutputError, match=r"no connection: .*; start the server"):
+            sink.commit(CommitId("job-1", 1), staged)
+        server.start()
+        sink.recover("job-1", staged, bounded=False)
+        sink.commit(CommitId("job-1", 1), staged)
+        assert ids(server.dsn) == [1, 2]
+
+
+def test_staged_rows_that_are_gone_are_named(database: str) -> None:
+    sink = postgres(database, "t")
+    sink.prepare("job-1", bounded=False)
+    writer = sink.open(instance_context(), "job-1")
+    writer.write(numbers(1, 2))
+    staged = [writer.stage_epoch(1)]
+    ((stage,),) = ask(database, "SELECT tablename FROM pg_tables WHERE tablename ~ 'whale_stage'")
+    do(database, f"DELETE FROM {stage} WHERE id = 1")
+    message = f"1 of 2 staged rows are gone from {stage}"
+    with pytest.raises(OutputError, match=message):
+        sink.recover("job-1", staged, bounded=False)
+    with pytest.raises(OutputError, match=message):
+        sink.commit(CommitId("job-1", 1), staged)
+    writer.abort()
+
+
+def test_forgotten_epochs_and_ended_jobs_leave_nothing(database: str) -> None:
+    sink = postgres(database, "t")
+    sink.prepare("job-1", bounded=False)
+    writer, other = (sink.open(instance_context(), name) for name in ("job-1", "job-2"))
+    for one in (writer, other):
+        one.write(numbers(1, 2))
+        one.stage_epoch(1)
+        one.write(numbers(3))
+        one.abort()
+    assert staged_rows_left(database) == 4
+    sink.recover("job-1", (), bounded=False)
+    assert staged_rows_left(database) == 2  # the other job's
+    sink.discard("job-2")
+    sink.prepare("job-3", bounded=False)
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+    assert ask(database, tables) == [("whale_ray_commits",)]
+
+
+@pytest.mark.parametrize("on", ["inline", "processes"])
+def test_a_job_writes_a_table(database: str, on: str, no_leaks: None) -> None:
+    topology = whale.Topology("table")
+    source = whale.sources.iterable([{"id": n} for n in range(1000)])
+    topology.source(source, id="rows").sink(whale.sinks.postgres(database, "t"), id="out")
+    if on == "inline":
+        job = whale.run(topology)
+    else:
+        job = whale.submit(topology, on="processes", workers=2)
+    result = job.wait(60).results("out")
+    assert result.rows == 1000
+    assert result.whereabouts == "in the Postgres table t"
+    with pytest.raises(OutputError, match="read it from there"):
+        result.preview()
+    assert ids(database) == list(range(1000))
+    assert ask(database, "SELECT operator, epoch FROM whale_ray_commits") == [("out", 0)]
+
+
+_HELD = """
+import json, sys
+from tests.operators.sinks.postgres_server import postgres_server
+with postgres_server() as server:
+    print(json.dumps(str(server.folder)), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_tests_server_ends_with_the_test_that_is_killed() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", _HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdin and child.stdout
+    with child.stdin, child.stdout:
+        folder = json.loads(child.stdout.readline())
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        while os.path.exists(folder):  # pytest's time limit ends this
+            os.sched_yield()
