@@ -24,6 +24,7 @@ class KeptSnapshots:
     def __init__(self) -> None:
         self._epochs: dict[int, dict[ObjectKey, OperatorSnapshot]] = {}
         self._ended: dict[ObjectKey, tuple[int, OperatorSnapshot]] = {}
+        self._counted = 0
 
     def remember(self, epoch: int, snapshots: Iterable[OperatorSnapshot]) -> None:
         """Add snapshots of an epoch; of an object that has ended, they are of all later ones too.
@@ -40,13 +41,20 @@ class KeptSnapshots:
             else:
                 here[key] = one
 
+    def forget(self, epoch: int) -> None:
+        """Give up an epoch that does not count, and all before it behind the last that does."""
+        for gone in [one for one in self._epochs if self._counted < one <= epoch]:
+            del self._epochs[gone]
+
     def forget_before(self, epoch: int) -> None:
-        """Give up the epochs before one: nobody goes back to them."""
+        """Give up the epochs before one that counts: nobody goes back to them."""
+        self._counted = epoch
         for earlier in [one for one in self._epochs if one < epoch]:
             del self._epochs[earlier]
 
     def forget_after(self, epoch: int) -> None:
         """Give up the epochs behind one, to which the attempt that begins has gone back."""
+        self._counted = epoch
         for later in [one for one in self._epochs if one > epoch]:
             del self._epochs[later]
         self._ended = {key: kept for key, kept in self._ended.items() if kept[0] <= epoch}

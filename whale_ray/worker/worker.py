@@ -3,7 +3,8 @@
 ::
 
     open()            a host's first worker makes its board of doorbells and watermarks
-    link(boards)      make the rings it writes; open its sources, operators and sinks
+    link(boards)      make the rings it writes; open its sources, operators and sinks, maybe at
+                      an epoch that they go on from
     connect(offers)   attach the rings it reads
     run()             until all its inputs have ended and all its output is in the rings
     stage()           finish the files of its sinks
@@ -19,15 +20,18 @@ doorbell until somebody rings or something falls due (DESIGN 3, Slash 4.4.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ..configs.errors import AttemptLostError
 from ..metrics.counters import WorkerSnapshot, cpu_time_ns
 from ..multicast.tree_messages import SendersEnded, SetAddressing
 from ..operators.sinks.base import Staged
-from ..plan.assignment import Assignment, job_is_bounded
+from ..operators.snapshots import OperatorSnapshot
+from ..plan.assignment import Assignment, has_checkpoints, job_is_bounded
 from ..plan.logical import OutputKey
 from ..plan.physical import watermark_slots
-from ..state.epochs.messages import EpochCommand
+from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.messages import EpochCommand, RestorePoint
 from ..tasks.edge_reader import EdgeReader
 from ..tasks.reader_builder import ReaderBuilder
 from ..tasks.stage_epochs import SnapshotOutlet
@@ -38,8 +42,11 @@ from ..transport.handles import BoardHandle
 from ..transport.wire import codec
 from ..transport.wire.types import Schema
 from .custom_transports import POLL_NS, CustomTransports
+from .kept_snapshots import KeptSnapshots
 from .offers import RingOffer
+from .restored_snapshots import snapshots_of
 from .rings import RingSet
+from .snapshot_writer import SnapshotWriter
 from .staged_output import StagedOutput
 from .transport_operators import ReceiverOperator, SenderOperator
 from .worker_epochs import WorkerEpochs
@@ -73,6 +80,9 @@ class Worker:
         self._next_part_ns = 0
         self._turn_at_ns = 0
         self._epochs: WorkerEpochs | None = None
+        self._snapshots: SnapshotWriter | None = None
+        self._kept = KeptSnapshots()
+        self._last_epoch = 0
         self._addressing: str = assignment.settings.runtime.addressing
 
     @property
@@ -94,16 +104,47 @@ class Worker:
         self._rings = RingSet(self._assignment, self._index, attempt, slots, self._clock)
         return self._rings.board.make()
 
-    def link(self, attempt: int, boards: tuple[BoardHandle | None, ...]) -> RingOffer:
-        """Make the rings that this worker writes, and open its sources, operators and sinks."""
+    def link(
+        self,
+        attempt: int,
+        boards: tuple[BoardHandle | None, ...],
+        restore: RestorePoint | None = None,
+    ) -> RingOffer:
+        """Make the rings that this worker writes, and open its sources, operators and sinks.
+
+        With `restore` they go on from an epoch. Its manifest is read, and state that this worker
+        did not keep itself.
+
+        Raises:
+            DamagedCheckpointError: the manifest, or a file that it names, is missing or damaged.
+            InputError: the folder of checkpoints cannot be read, or a source cannot go on.
+            UsageError: state cannot be divided among the instances that there are.
+        """
         rings = self._opened
         codec.warm_up()  # compiled now, or loaded, rather than at the first row
         offer = rings.make_rings(boards)
         self._tasks = TaskBuilder(
-            self._assignment, self._index, attempt, self._clock, rings.out_rings
+            self._assignment,
+            self._index,
+            attempt,
+            self._clock,
+            rings.out_rings,
+            self._restored(restore),
         ).build()
         self._apply_addressing()
         return offer
+
+    def _restored(self, point: RestorePoint | None) -> dict[str, list[OperatorSnapshot]]:
+        """Return the snapshots of an epoch, by operator; of no epoch, none."""
+        self._last_epoch = 0 if point is None else point.epoch
+        self._kept.forget_after(self._last_epoch)
+        if point is None:
+            return {}
+        store = CheckpointStore.at(point.url)
+        manifest = store.read_manifest(point.manifest)
+        is_ours = manifest.lineage.job == self._assignment.job_id
+        kept = self._kept.at(point.epoch) if is_ours else {}
+        return snapshots_of(manifest, store.read_chunk, kept)
 
     def connect(self, attempt: int, offers: tuple[RingOffer, ...]) -> None:
         """Attach the rings that the other workers (and this one) write for this worker."""
@@ -112,7 +153,9 @@ class Worker:
         plan = self._assignment.plan
         outlet = self._make_outlet(attempt)
         if outlet is not None:
-            self._epochs = WorkerEpochs(plan, self._index, self._tasks, outlet)
+            self._epochs = WorkerEpochs(
+                plan, self._index, self._tasks, outlet, self._kept, self._last_epoch
+            )
         stages = {} if self._epochs is None else self._epochs.by_stage
         builder = ReaderBuilder(plan, attempt, self._tasks, stages)
         self._readers = [builder.of_ring(ring, channel) for ring, channel in rings.in_channels]
@@ -122,7 +165,17 @@ class Worker:
 
     def _make_outlet(self, attempt: int) -> SnapshotOutlet | None:
         """Return where snapshots go; None in a job without checkpoints."""
-        return None
+        if not has_checkpoints(self._assignment):
+            return None
+        self._snapshots = SnapshotWriter(
+            CheckpointStore.at(self._assignment.settings.checkpoints.url),
+            self._kept,
+            self._assignment.job_id,
+            attempt,
+            partial(self.report, attempt),
+            self._wake,
+        )
+        return self._snapshots
 
     def _transport_operators(
         self, transports: CustomTransports, builder: ReaderBuilder
@@ -229,16 +282,20 @@ class Worker:
 
     def close(self) -> None:
         """Give back rings, files and whatever was not published."""
-        closings = [task.close for task in self._tasks]
+        closings = [] if self._snapshots is None else [self._snapshots.close]
+        closings += [task.close for task in self._tasks]
         if self._rings is not None:
             closings.append(self._rings.close)
-        self._tasks, self._readers, self._rings, self._epochs = [], [], None, None
+        self._tasks, self._readers, self._rings = [], [], None
+        self._epochs = self._snapshots = None
         close_all(closings)
 
     @property
     def _is_kept(self) -> bool:
-        """Whether the last snapshots of all stages are taken, if the job has checkpoints."""
-        return self._epochs is None or self._epochs.ended
+        """Whether the last snapshots of all stages are written, if the job has checkpoints."""
+        if self._epochs is not None and not self._epochs.ended:
+            return False
+        return self._snapshots is None or self._snapshots.idle
 
     @property
     def _opened(self) -> RingSet:
@@ -296,6 +353,8 @@ class Worker:
             reader.check_alive()
         if isinstance(self._clock, SystemClock):
             self._opened.board.sleep(timeout_ns, self._has_work)
+        elif self._snapshots is not None and not self._snapshots.idle:
+            self._snapshots.wait()
         else:
             self._clock.sleep_ns(timeout_ns)
 

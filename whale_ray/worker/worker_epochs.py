@@ -14,6 +14,7 @@ from ..plan.streams import CustomStream, RingSpec
 from ..state.epochs.messages import EpochCommand, EpochDurable, EpochForgotten, InjectMarker
 from ..tasks.stage_epochs import SnapshotOutlet, StageEpochs, aligns
 from ..tasks.stage_task import StageTask
+from .kept_snapshots import KeptSnapshots
 
 __all__ = ["WorkerEpochs"]
 
@@ -24,8 +25,9 @@ class WorkerEpochs:
     `tell` may be called from any thread, everything else only by the worker's loop.
 
     Args:
-        last: the epoch that the attempt goes on from; 0 for none.
         outlet: where stages tell how far they are, and where snapshots go.
+        kept: the snapshots that are kept in memory.
+        last: the epoch that the attempt goes on from; 0 for none.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class WorkerEpochs:
         worker: int,
         tasks: Sequence[StageTask],
         outlet: SnapshotOutlet,
+        kept: KeptSnapshots,
         last: int = 0,
     ) -> None:
         of_tables = sources_of_side_inputs(plan.logical)
@@ -51,6 +54,7 @@ class WorkerEpochs:
                 last=last,
             )
         self._stages = tuple(self.by_stage.values())
+        self._kept = kept
         self._lock = threading.Lock()
         # The latest of each kind: the controller leads one epoch at a time.
         self._told: dict[type, EpochCommand] = {}
@@ -76,6 +80,10 @@ class WorkerEpochs:
             told, self._told = self._told, {}
         forgotten, durable = told.get(EpochForgotten), told.get(EpochDurable)
         begun = told.get(InjectMarker)
+        if forgotten is not None:
+            self._kept.forget(forgotten.epoch)
+        if durable is not None:
+            self._kept.forget_before(durable.epoch)
         for stage in self._stages:
             if forgotten is not None:
                 stage.forget(forgotten.epoch)

@@ -1,0 +1,205 @@
+"""Snapshots become files beside the loop: what is told, what is not written twice, what fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whale_ray.configs.errors import OutputError
+from whale_ray.operators.sinks.base import Staged
+from whale_ray.operators.sinks.staged_json import staged_from_json
+from whale_ray.operators.snapshot_files import chunk_from_bytes, values_from_bytes
+from whale_ray.operators.snapshots import OperatorSnapshot, StateChunk
+from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.coordinator_events import (
+    Aligned,
+    SnapshotFailed,
+    SnapshotWritten,
+    TaskEnded,
+)
+from whale_ray.state.epochs.manifest import ChunkFile, OperatorPart
+from whale_ray.tasks.stage_epochs import TakenSnapshot
+from whale_ray.transport.wire.batch import Batch
+from whale_ray.worker.kept_snapshots import KeptSnapshots
+from whale_ray.worker.snapshot_writer import SnapshotWriter
+
+TASK = (2, 1)
+
+
+def rows(*values: int) -> Batch:
+    return Batch.from_pydict({"key": np.array(values, np.int64)})
+
+
+def taken(
+    *chunks: tuple[str | None, int], values: Any = None, staged: tuple[Staged, ...] = ()
+) -> tuple[TakenSnapshot, ...]:
+    """Return the snapshot of one operator, with a chunk for each (identity, key)."""
+    state = [StateChunk(rows(key), identity) for identity, key in chunks]
+    kept = OperatorSnapshot("sum", (3, 4), 6, 17, state, values or {}, {"next": 5})
+    return (TakenSnapshot(kept, staged),)
+
+
+class GatedStore:
+    """A store of checkpoints whose writes wait at a gate, or fail."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = CheckpointStore.at(str(folder))
+        self.gate = threading.Event()
+        self.gate.set()
+        self.reached = threading.Event()
+        self.names: list[str] = []
+        self.failures = 0
+
+    def write_chunk(self, name: str, data: bytes) -> ChunkFile:
+        self.reached.set()
+        assert self.gate.wait(60)
+        self.names.append(name)
+        if self.failures:
+            self.failures -= 1
+            raise OutputError("no space left in 'folder'; make room")
+        return self.store.write_chunk(name, data)
+
+
+class Written:
+    """A writer, and what it tells."""
+
+    def __init__(self, folder: Path) -> None:
+        self.told: Queue[Any] = Queue()
+        self.woken = threading.Semaphore(0)
+        self.store = GatedStore(folder)
+        self.kept = KeptSnapshots()
+        self.writer = SnapshotWriter(
+            self.store, self.kept, "job", 0, self.told.put, self.woken.release, retry_s=0.001
+        )
+
+    def next(self) -> Any:
+        return self.told.get(timeout=60)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Any:
+    written = Written(tmp_path)
+    yield written
+    written.store.gate.set()
+    written.writer.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "snapshots"]
+
+
+def test_a_snapshot_can_be_read_from_what_is_told_of_it(written: Written) -> None:
+    staged = Staged(3, 2, path="part-3-1"), Staged(3, 9, payload=bytes(9_000))
+    parts = taken((None, 1), ("b", 2), values={"object": {1, 2}}, staged=staged)
+    written.writer.aligned(TASK, 1)
+    written.writer.taken(TASK, 1, parts)
+    assert written.next() == Aligned(TASK, 1)
+    told = written.next()
+    assert isinstance(told, SnapshotWritten)
+    assert (told.task, told.epoch) == (TASK, 1)
+    (part,) = told.part
+    assert isinstance(part, OperatorPart)
+    assert (part.operator_id, part.instances, part.parallelism) == ("sum", (3, 4), 6)
+    assert (part.watermark_ns, part.position) == (17, {"next": 5})
+    store = written.store.store
+    chunks = [chunk_from_bytes(store.read_chunk(file)).rows.to_pylist() for file in part.chunks]
+    assert chunks == [[{"key": 1}], [{"key": 2}]]
+    assert part.values is not None
+    assert values_from_bytes(store.read_chunk(part.values)) == {"object": {1, 2}}
+    assert tuple(staged_from_json(one, store.read_chunk) for one in part.staged) == staged
+    written.writer.wait()
+    assert written.writer.idle
+    assert written.woken.acquire(timeout=60)
+
+
+def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Written) -> None:
+    def files(epoch: int, *chunks: tuple[str | None, int]) -> list[ChunkFile]:
+        written.writer.taken(TASK, epoch, taken(*chunks))
+        (part,) = written.next().part
+        return list(part.chunks)
+
+    first = files(1, ("a", 1), ("b", 2), (None, 3))
+    second = files(2, ("b", 2), ("a", 1), (None, 3))
+    assert second[:2] == [first[1], first[0]]
+    assert second[2] != first[2]
+    third = files(3, ("a", 1))
+    assert third == [first[0]]
+    fourth = files(4, ("a", 1), ("b", 2))
+    assert fourth[0] == first[0]
+    assert fourth[1] != first[1], "an epoch did without it, so it may be gone"
+    assert len(written.store.names) == 5
+
+
+def test_what_fails_is_told_and_the_next_epoch_is_written(written: Written) -> None:
+    written.store.failures = 1
+    written.writer.taken(TASK, 1, taken(("a", 1), ("b", 2)))
+    assert written.next() == SnapshotFailed(TASK, 1, "no space left in 'folder'; make room")
+    written.writer.taken(TASK, 2, taken(values={"object": threading.Lock()}))
+    failed = written.next()
+    assert isinstance(failed, SnapshotFailed)
+    assert (failed.epoch, failed.reason.split(":")[0]) == (2, "TypeError")
+    written.writer.taken(TASK, 3, taken(("a", 1)))
+    assert isinstance(written.next(), SnapshotWritten)
+
+
+def test_a_later_epoch_takes_the_place_of_one_that_waits(written: Written) -> None:
+    written.store.gate.clear()
+    written.writer.taken((0, 0), 1, taken(("a", 1)))
+    assert written.store.reached.wait(60)
+    for epoch in range(1, 9):
+        written.writer.taken(TASK, epoch, taken(("a", epoch)))
+    assert len(written.writer._due) == 1
+    written.store.gate.set()
+    told = [written.next(), written.next()]
+    assert [(one.task, one.epoch) for one in told] == [((0, 0), 1), (TASK, 8)]
+
+
+def test_the_last_snapshot_is_tried_again_until_it_is_written(written: Written) -> None:
+    written.store.failures = 3
+    written.writer.ended(TASK, 4, taken(("a", 1)))
+    failed = [written.next() for _ in range(3)]
+    assert {(one.task, one.epoch) for one in failed} == {(TASK, 5)}
+    told = written.next()
+    assert isinstance(told, TaskEnded)
+    assert (told.task, told.behind, len(told.part)) == (TASK, 4, 1)
+
+
+def test_a_last_snapshot_that_cannot_be_written_ends_the_attempt(written: Written) -> None:
+    written.store.failures = 1_000
+    written.writer.ended(TASK, 4, taken(("a", 1)))
+    written.writer.wait()
+    with pytest.raises(OutputError, match="stage 2 kept at their end .* no space left"):
+        assert written.writer.idle
+
+
+def test_a_writer_that_is_closed_tells_nothing_more(written: Written) -> None:
+    written.store.gate.clear()
+    written.writer.taken((0, 0), 1, taken(("a", 1)))
+    written.writer.taken(TASK, 1, taken(("a", 1)))
+    assert written.store.reached.wait(60)
+    closing = threading.Thread(target=written.writer.close)
+    closing.start()
+    while not written.writer._closed:
+        pass
+    written.store.gate.set()
+    closing.join(60)
+    assert written.told.empty()
+    assert len(written.store.names) == 1
+
+
+def test_what_is_written_is_kept_in_memory_too(written: Written) -> None:
+    written.writer.taken(TASK, 1, taken(("a", 1)))
+    written.writer.ended(TASK, 1, taken(("a", 2)))
+    written.next(), written.next()
+    assert [len(written.kept.at(epoch)) for epoch in (1, 2)] == [1, 1]
+
+
+def test_epochs_that_do_not_count_are_not_kept_in_memory() -> None:
+    kept = KeptSnapshots()
+    for epoch in range(1, 6):
+        kept.remember(epoch, [taken(("a", epoch))[0].operator])
+    kept.forget_before(2)
+    kept.forget(4)
+    assert [epoch for epoch in range(1, 6) if kept.at(epoch)] == [2, 5]

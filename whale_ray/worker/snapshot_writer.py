@@ -1,0 +1,270 @@
+"""Writes the snapshots of a worker's stages beside the running job, and tells the controller.
+
+The loop hands a snapshot over and goes on; a thread turns it into chunk files. A chunk of state
+that the last snapshot of its operator object had, too, is not written again: its identity says so.
+
+One epoch is written at a time. The snapshot of a later one takes the place of an earlier one of the
+same stage that waits: the coordinator has forgotten that one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..configs.errors import OutputError, WhaleError
+from ..operators.sinks.staged_json import staged_to_json
+from ..operators.snapshot_files import chunk_to_bytes, values_to_bytes
+from ..operators.snapshots import OperatorSnapshot, StateChunk
+from ..state.epochs.coordinator_events import (
+    Aligned,
+    SnapshotFailed,
+    SnapshotWritten,
+    TaskEnded,
+)
+from ..state.epochs.manifest import ChunkFile, OperatorPart
+from ..state.epochs.store_names import chunk_name
+from ..tasks.stage_epochs import TakenSnapshot
+from .kept_snapshots import KeptSnapshots
+
+__all__ = ["ChunkStore", "SnapshotWriter"]
+
+_TRIES_MAX = 10
+_RETRY_S = 0.1
+_CLOSING_S = 5.0
+"""How long a write under way may take when the attempt ends; then it is left behind."""
+
+_log = logging.getLogger(__name__)
+
+_Task = tuple[int, int]
+_Object = tuple[str, tuple[int, ...]]
+
+
+class ChunkStore(Protocol):
+    """What it needs of the store of checkpoints."""
+
+    def write_chunk(self, name: str, data: bytes) -> ChunkFile:
+        """Write a file, durably; raises OutputError."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A snapshot that is to be written: of an epoch, or the last one of units that have ended."""
+
+    task: _Task
+    epoch: int
+    parts: tuple[TakenSnapshot, ...]
+    ended: bool
+
+
+class SnapshotWriter:
+    """The snapshots of one worker in one attempt; see `tasks.stage_epochs.SnapshotOutlet`.
+
+    Args:
+        store: where chunk files go.
+        kept: keeps the snapshots in memory, too.
+        job: the id of the job.
+        attempt: the attempt, which is part of the files' names.
+        report: sends an event of the coordinator to the controller; called in both threads.
+        wake: wakes the worker's loop.
+        retry_s: until the last snapshot of units that have ended is tried again; doubles.
+    """
+
+    def __init__(
+        self,
+        store: ChunkStore,
+        kept: KeptSnapshots,
+        job: str,
+        attempt: int,
+        report: Callable[[object], None],
+        wake: Callable[[], None],
+        *,
+        retry_s: float = _RETRY_S,
+    ) -> None:
+        self._store = store
+        self._kept = kept
+        self._job = job
+        self._attempt = attempt
+        self._report = report
+        self._wake = wake
+        self._retry_s = retry_s
+        self._changed = threading.Condition()
+        self._due: dict[tuple[_Task, bool], _Due] = {}  # at most two for each stage
+        self._writing = self._closed = False
+        self._broken: WhaleError | None = None
+        self._known: dict[_Object, dict[str, ChunkFile]] = {}
+        self._thread: threading.Thread | None = None
+
+    # --- the worker's loop ------------------------------------------------------------------------
+
+    def aligned(self, task: _Task, epoch: int) -> None:
+        """See `SnapshotOutlet.aligned`."""
+        self._report(Aligned(task, epoch))
+
+    def taken(self, task: _Task, epoch: int, parts: tuple[TakenSnapshot, ...]) -> None:
+        """See `SnapshotOutlet.taken`."""
+        self._kept.remember(epoch, (part.operator for part in parts))
+        self._add(_Due(task, epoch, parts, ended=False))
+
+    def failed(self, task: _Task, epoch: int, reason: str) -> None:
+        """See `SnapshotOutlet.failed`."""
+        self._report(SnapshotFailed(task, epoch, reason))
+
+    def ended(self, task: _Task, behind: int, parts: tuple[TakenSnapshot, ...]) -> None:
+        """See `SnapshotOutlet.ended`."""
+        self._kept.remember(behind + 1, (part.operator for part in parts))
+        self._add(_Due(task, behind, parts, ended=True))
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that it was given is written and told; raises what it gave up on."""
+        with self._changed:
+            if self._broken is not None:
+                raise self._broken
+            return not self._due and not self._writing
+
+    def wait(self) -> None:
+        """Wait until it is idle: for workers on a clock of their own, which must not run ahead."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._broken is not None or not (self._due or self._writing)
+            )
+
+    def close(self) -> None:
+        """End the thread; what is not written yet is dropped, and nothing is told any more."""
+        with self._changed:
+            self._closed = True
+            self._due.clear()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_CLOSING_S)
+
+    def _add(self, due: _Due) -> None:
+        with self._changed:
+            self._due.pop((due.task, due.ended), None)
+            self._due[due.task, due.ended] = due
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="snapshots", daemon=True)
+                self._thread.start()
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while (due := self._next()) is not None:
+            event = self._written(due)
+            with self._changed:
+                is_told = event is not None and not self._closed
+            if is_told:
+                self._report(event)
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
+            self._wake()
+
+    def _next(self) -> _Due | None:
+        """Wait for a snapshot; None when it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._closed)
+            if self._closed:
+                return None
+            self._writing = True
+            return self._due.pop(next(iter(self._due)))
+
+    def _written(self, due: _Due) -> object:
+        """Write a snapshot; return what is to be told of it, None for nothing."""
+        if due.ended:
+            return self._last_written(due)
+        try:
+            return SnapshotWritten(due.task, due.epoch, self._parts(due))
+        except Exception as error:  # noqa: BLE001  # the job runs on, whatever pickling raises
+            return SnapshotFailed(due.task, due.epoch, _reason(error))
+
+    def _last_written(self, due: _Due) -> object:
+        """Write the last snapshot of units that have ended, which is not taken again."""
+        pause_s = self._retry_s
+        for left in reversed(range(_TRIES_MAX)):
+            try:
+                return TaskEnded(due.task, due.epoch, self._parts(due))
+            except Exception as error:  # noqa: BLE001  # as above
+                reason = _reason(error)
+            _log.warning("the last snapshot of stage %d cannot be written: %s", due.task[0], reason)
+            self._report(SnapshotFailed(due.task, due.epoch + 1, reason))
+            with self._changed:
+                if not left or self._changed.wait_for(lambda: self._closed, pause_s):
+                    break
+            pause_s *= 2
+        with self._changed:
+            self._broken = OutputError(
+                f"what the operators of stage {due.task[0]} kept at their end could not be written"
+                f" to the folder of checkpoints: {reason}"
+            )
+        return None
+
+    def _parts(self, due: _Due) -> tuple[OperatorPart, ...]:
+        return tuple(self._part(due, part) for part in due.parts)
+
+    def _part(self, due: _Due, taken: TakenSnapshot) -> OperatorPart:
+        kept = taken.operator
+        files = _Files(self._store, self._job, self._labels(due, kept))
+        values = files.write(values_to_bytes(kept.values)) if kept.values else None
+        return OperatorPart(
+            kept.operator_id,
+            kept.instances,
+            kept.parallelism,
+            kept.watermark_ns,
+            self._chunks(kept, files),
+            values,
+            kept.position,
+            tuple(staged_to_json(one, files.write) for one in taken.staged),
+        )
+
+    def _chunks(self, kept: OperatorSnapshot, files: _Files) -> tuple[ChunkFile, ...]:
+        """Return the files of an operator's state; write those that the last snapshot lacked.
+
+        A file that an epoch did without is not named again: it may be gone by then.
+        """
+        key = kept.operator_id, kept.instances
+        before, now = self._known.get(key, {}), {}
+        found: list[ChunkFile] = []
+        for chunk in kept.chunks:
+            file = _known_file(before, chunk) or files.write(chunk_to_bytes(chunk))
+            found.append(file)
+            if chunk.identity is not None:
+                now[chunk.identity] = file
+        self._known[key] = now
+        return tuple(found)
+
+    def _labels(self, due: _Due, kept: OperatorSnapshot) -> tuple[int, str]:
+        """Return the epoch for which files are written, and how their names begin."""
+        stage, worker = due.task
+        epoch = due.epoch + 1 if due.ended else due.epoch
+        label = f"{kept.operator_id}-{kept.instances[0]}-{stage}-{worker}-{self._attempt}"
+        return epoch, label
+
+
+class _Files:
+    """The files of one operator object's snapshot, numbered."""
+
+    def __init__(self, store: ChunkStore, job: str, named: tuple[int, str]) -> None:
+        self._store = store
+        self._job = job
+        self._epoch, self._label = named
+        self._numbers: Iterator[int] = iter(range(1 << 62))
+
+    def write(self, data: bytes) -> ChunkFile:
+        """Write the next one."""
+        label = f"{self._label}-{next(self._numbers)}"
+        return self._store.write_chunk(chunk_name(self._job, self._epoch, label), data)
+
+
+def _known_file(known: dict[str, ChunkFile], chunk: StateChunk) -> ChunkFile | None:
+    return None if chunk.identity is None else known.get(chunk.identity)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, WhaleError) else f"{type(error).__name__}: {error}"
