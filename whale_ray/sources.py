@@ -1,8 +1,9 @@
 """Sources of rows: pass one of these to `Topology.source`.
 
-They read files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), objects in memory
-(`arrow`, `pandas`, `iterable`), generated rows at a rate (`poisson`), Kafka's topics (`kafka`), Ray
-Datasets (`ray_dataset`) and Spark DataFrames (`spark`). Derive a source of your own from `Source`.
+They read files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), files that appear in
+a folder (`growing_folder`), objects in memory (`arrow`, `pandas`, `iterable`), generated rows at a
+rate (`poisson`), Kafka's topics (`kafka`), Ray Datasets (`ray_dataset`) and Spark DataFrames
+(`spark`). Derive a source of your own from `Source`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .operators.sources import (
     SourceReader,
     arrow,
     csv,
+    growing_folder,
     iterable,
     json_lines,
     kafka,
@@ -31,6 +33,7 @@ __all__ = [
     "SourceReader",
     "arrow",
     "csv",
+    "growing_folder",
     "iterable",
     "json_lines",
     "kafka",

@@ -6,6 +6,7 @@ heavy library is imported before a worker opens its share.
 
 from .base import BadRows, Source, SourceReader
 from .csv_files import csv
+from .growing_folder import growing_folder
 from .json_lines_files import json_lines
 from .kafka import kafka
 from .parquet_files import parquet
@@ -19,6 +20,7 @@ __all__ = [
     "SourceReader",
     "arrow",
     "csv",
+    "growing_folder",
     "iterable",
     "json_lines",
     "kafka",

@@ -63,7 +63,7 @@ class ArrowReader(SourceReader):
     @property
     def rejected(self) -> Mapping[str, int]:
         """The number of rows dropped so far, by reason."""
-        return self._progress.rejected
+        return {reason: rows for reason, rows in self._progress.rejected.items() if rows}
 
     def close(self) -> None:
         """Drop the iterator, which closes its files."""

@@ -189,7 +189,10 @@ class SourceReader(ABC):
 
     @property
     def rejected(self) -> Mapping[str, int]:
-        """The rows left out so far, counted by reason."""
+        """The rows left out since it was opened, counted by reason.
+
+        What was left out before a position is counted by the reader that returned this position.
+        """
         return NOTHING_REJECTED
 
     def gauges(self) -> Mapping[str, Mapping[str, int]]:

@@ -129,7 +129,7 @@ class FileSet:
         except PermissionError:
             msg = f"no permission to list the folder {folder!r}; change its mode or its owner"
             raise InputError(msg) from None
-        wanted = [name for name in names if self._has_suffix(name)]
+        wanted = [name for name in names if self.takes(name)]
         files = [path for name in wanted if os.path.isfile(path := os.path.join(folder, name))]
         if files:
             return files
@@ -153,7 +153,10 @@ class FileSet:
         msg = f"the pattern {pattern!r} matches no file; correct it{_nearest_folder(pattern)}"
         raise InputError(msg)
 
-    def _has_suffix(self, name: str) -> bool:
+    def takes(self, name: str) -> bool:
+        """Return whether a file of a folder is to be read, by its name."""
+        if name[0] in "._":
+            return False
         root, suffix = os.path.splitext(name.lower())
         return (root if suffix in _COMPRESSIONS else name.lower()).endswith(self.suffixes)
 

@@ -4,9 +4,8 @@ A position is a mapping of JSON values::
 
     left       the units that are not begun, see `units_left`
     begun      [unit, place] of each unit that was begun and may not be read to its end; a place
-               says how many rows of it were passed on (`rows`), since where in it, and what the
-               file was like
-    rejected   the rows left out so far, by reason
+               says how many rows of it were passed on (`rows`), since where in it, how many were
+               counted as left out since there (`rejected`), and what the file was like
     …          facts about the whole input, by which another one is recognized
 
 Units begun are dealt out whole to the instances that go on.
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ..instance_context import InstanceContext
     from ..snapshots import Position
 
-__all__ = ["Progress", "own_or_first", "rejected_before"]
+__all__ = ["Progress", "own_or_first"]
 
 Place = Mapping[str, Any]
 
@@ -35,25 +34,25 @@ class Progress:
     Args:
         left: the units to read, without those begun.
         begun: the place in each unit that was begun before.
-        rejected: the counts of the rows left out, which the reader goes on with.
-        facts: about the whole input; part of every position.
+        facts: about the whole input.
 
     Attributes:
-        rejected, facts: as above; the reader changes them as it reads.
+        rejected: the rows left out, by reason, which the reader counts; less those of a unit begun
+            that were counted before, until they are read again.
+        facts: part of every position; the reader may change them.
     """
 
     def __init__(
         self,
         left: UnitsLeft,
         begun: Mapping[int, Place],
-        rejected: dict[str, int],
         facts: Mapping[str, Any],
     ) -> None:
-        self.rejected = rejected
+        self.rejected: dict[str, int] = {}
         self._left = left
         self._begun = dict(begun)
         self.facts = dict(facts)
-        self._settled = dict(rejected)
+        self._rejected_before: dict[str, int] = {}
         self._units: Sequence[int] = ()
         self._ends: Sequence[int] = ()
         self._rows_before = 0
@@ -75,15 +74,14 @@ class Progress:
         """
         instance, parallelism = context.instance, context.parallelism
         if positions is None:
-            return cls(UnitsLeft.of_share(instance, parallelism), {}, {}, facts)
+            return cls(UnitsLeft.of_share(instance, parallelism), {}, facts)
         lefts = [UnitsLeft.from_json(one["left"]) for one in positions]
-        rejected = rejected_before(context, positions)
         if len(positions) == parallelism:
-            return cls(lefts[instance], dict(positions[instance]["begun"]), rejected, facts)
+            return cls(lefts[instance], dict(positions[instance]["begun"]), facts)
         begun = sorted((tuple(one) for each in positions for one in each["begun"]), key=_unit_of)
         mine = deal_out(begun, [1] * len(begun), instance, parallelism)
         left = UnitsLeft.divided(lefts, instance, parallelism)
-        return cls(left, dict(mine), rejected, facts)
+        return cls(left, dict(mine), facts)
 
     @property
     def first(self) -> int:
@@ -104,13 +102,18 @@ class Progress:
             yield unit, None
         yield from ((unit, self._begun[unit]) for unit in begun)
 
+    def discount(self, place: Place) -> None:
+        """Take off the rows behind a place that were counted as left out, to count them again."""
+        for reason, rows in place["rejected"].items():
+            self.rejected[reason] = self.rejected.get(reason, 0) - rows
+
     def enter(self, unit: int, place: Place) -> None:
         """Begin with a unit behind `place`, which says `rows` among others."""
         self._units = (unit,)
         self._ends = ()
         self._rows_before = place["rows"]
         self._place = place
-        self._settled = dict(self.rejected) if self.rejected else {}
+        self._rejected_before = dict(self.rejected)
 
     def enter_run(self, units: Sequence[int], lengths: Sequence[int], place: Place) -> None:
         """Begin with several units, one behind the other, from the first's begin.
@@ -135,7 +138,6 @@ class Progress:
             self._left = self._left.from_unit(self._units[-1] + 1)
         self._begun = {}
         self._units = ()
-        self._settled = dict(self.rejected)
 
     def position(self, rows: int) -> Position:
         """Return the position behind so many rows of the batch that was announced last."""
@@ -144,13 +146,18 @@ class Progress:
             unit, passed_on = self._whereabouts(self._rows_before + rows)
             left = left.from_unit(unit + 1)
             begun = {one: place for one, place in begun.items() if one > unit}
-            begun = {unit: {**self._place, "rows": passed_on}, **begun}
+            place = {**self._place, "rows": passed_on, "rejected": self._rejected_since()}
+            begun = {unit: place, **begun}
         return {
             "left": left.to_json(),
             "begun": [[unit, dict(place)] for unit, place in begun.items()],
-            "rejected": self._settled,
             **self.facts,
         }
+
+    def _rejected_since(self) -> dict[str, int]:
+        before = self._rejected_before
+        since = {reason: rows - before.get(reason, 0) for reason, rows in self.rejected.items()}
+        return {reason: rows for reason, rows in since.items() if rows}
 
     def _whereabouts(self, rows: int) -> tuple[int, int]:
         """Return the unit that holds the row behind `rows` others, and the rows of it before."""
@@ -160,18 +167,6 @@ class Progress:
                 return unit, rows - before
             before = end
         return self._units[0], rows
-
-
-def rejected_before(context: InstanceContext, positions: Sequence[Position]) -> dict[str, int]:
-    """Return the counts that an instance goes on with: its own, or the sum for the first one."""
-    if len(positions) == context.parallelism:
-        return dict(positions[context.instance]["rejected"])
-    total: dict[str, int] = {}
-    if context.instance == 0:
-        for one in positions:
-            for reason, rows in one["rejected"].items():
-                total[reason] = total.get(reason, 0) + rows
-    return total
 
 
 def own_or_first(context: InstanceContext, positions: Sequence[Position], name: str) -> Any:

@@ -17,7 +17,7 @@ from ..learnt_schema import WAITING_NS_MAX, LearntSchema
 from .bad_rows import Good, separate
 from .base import BadRows, Source, SourceReader
 from .files import START_ANEW
-from .progress import own_or_first, rejected_before
+from .progress import own_or_first
 from .text_source import check_policy, take_schema
 from .units_left import UnitsLeft
 
@@ -96,7 +96,7 @@ class IterableSource(Source):
         reader = RowReader(self, rows, context)
         learnt = own_or_first(context, positions, "columns")
         presumed = own_or_first(context, positions, "presumed")
-        reader.go_on(rejected_before(context, positions), learnt, presumed)
+        reader.go_on(learnt, presumed)
         return reader
 
     def resumption(self) -> str | None:
@@ -210,12 +210,10 @@ class RowReader(SourceReader):
 
     def go_on(
         self,
-        rejected: Mapping[str, int],
         columns: Sequence[tuple[str, str]] | None,
         presumed: Mapping[str, int] | None,
     ) -> None:
-        """Go on from what was counted and learnt before; the names and types of the columns."""
-        self._rejected = dict(rejected)
+        """Go on from what was learnt before; the names and types of the columns."""
         if columns is not None:
             known = take_schema(dict(columns))
             self._learnt.take_kept([{"known": known, "presumed": presumed or {}}], ())
@@ -226,7 +224,6 @@ class RowReader(SourceReader):
             return None
         position: dict[str, Any] = {
             "left": self._rows.left.from_count(self._passed_on).to_json(),
-            "rejected": dict(self._rejected),
             "size": self._source.size,
         }
         kept = self._learnt.kept()

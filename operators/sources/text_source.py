@@ -67,6 +67,12 @@ class TextSource(Source):
 
         return Schema.from_arrow(self._arrow_schema(self.paths.files()))
 
+    def declared_schema(self) -> Schema | None:
+        """Return the columns without looking into files; None if they are to be learnt."""
+        from ...transport.wire.types import Schema
+
+        return None if self.given_schema is None else Schema.from_arrow(self._arrow_schema([]))
+
     def with_bad_rows(self, policy: BadRows) -> Self:
         """Return this source with another policy for malformed lines."""
         return replace(self, on_bad_rows=check_policy(policy))
@@ -98,7 +104,7 @@ class TextSource(Source):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all files in order."""
         files = self.paths.files()
-        return self._batches(files, Progress(UnitsLeft.of_share(0, 1), {}, {}, {}), None)
+        return self._batches(files, Progress(UnitsLeft.of_share(0, 1), {}, {}), None)
 
     def _batches(
         self, files: list[str], progress: Progress, learnt: list[list[str]] | None
@@ -132,6 +138,7 @@ class TextSource(Source):
         if place is not None:
             check_likeness(path, place)
             passed_on, offset, line = place["rows"], place["offset"], place["line"]
+            progress.discount(place)
         parser: BlockParser | None = None
         for block in self.blocks(path, offset, line):
             body = block
