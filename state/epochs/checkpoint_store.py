@@ -83,6 +83,7 @@ class CheckpointStore:
         restore: RestorePoint | None = None,
         take_over: bool = False,
         clock: Clock | None = None,
+        beats: bool = True,
     ) -> Claim:
         """Take the folder for a job, which then may write manifests; close the claim at its end.
 
@@ -92,6 +93,7 @@ class CheckpointStore:
             restore: where the user lets it go on.
             take_over: also from a job that is alive; it can write and commit nothing any more.
             clock: whose wall time is that of the heartbeats.
+            beats: whether a thread renews the claim; else `Claim.beat` must be called often enough.
 
         Raises:
             OutputError: another job uses the folder, or it cannot be written to.
@@ -109,7 +111,8 @@ class CheckpointStore:
             claim.close()
             raise
         self.claim, self._durable = claim, None
-        claim.start_beating()
+        if beats:
+            claim.start_beating()
         return claim
 
     def _begin_from(
@@ -118,19 +121,19 @@ class CheckpointStore:
         """Return the newest manifest when a claim is taken; refuse a folder of others."""
         is_restored = restore is not None and restore.url == self.url
         try:
-            name = self.newest_name()
+            found = self._newest(None)
         except DamagedCheckpointError:
             note = read_note(self._files)
             if not is_restored or note is None:
                 raise
             return note.name
-        newest = None if name is None else self.read_manifest(name)
+        newest = None if found is None else found[1]
         refusal = refusal_of_folder(
             newest, job=job, topology=topology, is_restored=is_restored, url=self.url
         )
         if refusal:
             raise InputError(refusal)
-        return None if name is None else ManifestName.of(name)
+        return None if found is None else found[0]
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -238,19 +241,39 @@ class CheckpointStore:
                 from one before it unasked would lose or repeat results.
             InputError: the newest is of a newer version, or the folder cannot be read.
         """
-        name = self.newest_name(job)
-        return None if name is None else self.read_manifest(name)
+        found = self._newest(job)
+        return None if found is None else found[1]
 
     def newest_name(self, job: str | None = None) -> str | None:
         """Return the name of the manifest that `newest` returns; it raises the same."""
-        note = read_note(self._files)
+        found = self._newest(job)
+        if found is None:
+            return None
+        with self._lock:
+            if self._durable is not None:  # whoever asks goes on from it, so it counts
+                self._durable |= {str(found[0])}
+        return str(found[0])
+
+    def _newest(self, job: str | None) -> tuple[ManifestName, Manifest] | None:
+        while True:
+            note = read_note(self._files)
+            try:
+                return self._newest_behind(note, job)
+            except DamagedCheckpointError:
+                # The job that has the claim may have gone on meanwhile, and removed what is old.
+                if read_note(self._files) == note:
+                    raise
+
+    def _newest_behind(
+        self, note: NewestNote | None, job: str | None
+    ) -> tuple[ManifestName, Manifest] | None:
         named = () if note is None or note.name is None else (str(note.name),)
         names = manifest_names((*self._files.names(MANIFESTS), *named))
-        for name in reversed(self._counting(names, self._durable_names())):
+        for name in reversed(self._counting(names, self._durable_in(note))):
             if job not in (None, name.job):
                 continue
             try:
-                self.read_manifest(str(name))
+                return name, self.read_manifest(str(name))
             except DamagedCheckpointError as error:
                 if note is not None and note.is_behind(name):
                     msg = (
@@ -260,8 +283,6 @@ class CheckpointStore:
                     )
                     raise DamagedCheckpointError(msg) from None
                 _log.warning("%s: it was never finished, and is passed over", error)
-            else:
-                return str(name)
         return None
 
     # --- what nobody needs any more ---------------------------------------------------------------
@@ -286,8 +307,7 @@ class CheckpointStore:
         # First what is there, then what is listed: what is written meanwhile is not looked at.
         chunks = self._files.names(CHUNKS)
         durable = self._durable_names()
-        newest = self.newest_name()
-        if durable is None or newest is None:
+        if self._newest(None) is None or durable is None:
             return 0
         names = self._listed(durable)
         manifests = self._readable(self._counting(names, durable), durable)
@@ -309,11 +329,14 @@ class CheckpointStore:
     def _readable(
         self, names: Iterable[ManifestName], durable: Collection[str]
     ) -> dict[str, Manifest]:
-        """Return manifests, but those that were never finished."""
+        """Return the manifests that are there, but those that were never finished."""
         found = {}
         for name in map(str, names):
+            data = self._files.get(name)
+            if data is None:  # removed: the listing is out of date
+                continue
             try:
-                found[name] = self.read_manifest(name)
+                found[name] = decode_manifest(data, self._where(name))[0]
             except DamagedCheckpointError as error:
                 if name in durable:
                     msg = f"{error}; nothing is removed from that folder until it is gone"
@@ -328,7 +351,10 @@ class CheckpointStore:
             known = self._durable
         if known is not None:
             return known
-        note = read_note(self._files)
+        return self._durable_in(read_note(self._files))
+
+    def _durable_in(self, note: NewestNote | None) -> frozenset[str] | None:
+        """Return the names of all manifests that are durable by a note; None: unknown."""
         if note is None or note.name is None:
             return None if note is None else frozenset()
         try:
@@ -357,12 +383,14 @@ class CheckpointStore:
         ]
 
     def _read(self, name: str) -> tuple[Manifest, frozenset[str]]:
-        where = f"the checkpoint folder {self.url!r}"
         data = self._files.get(name)
         if data is None:
-            msg = f"{where} lacks {name}"
+            msg = f"the checkpoint folder {self.url!r} lacks {name}"
             raise DamagedCheckpointError(msg)
-        return decode_manifest(data, f"{name} in {where}")
+        return decode_manifest(data, self._where(name))
+
+    def _where(self, name: str) -> str:
+        return f"{name} in the checkpoint folder {self.url!r}"
 
     def _claimed(self) -> Claim:
         if self.claim is None:

@@ -172,7 +172,12 @@ def _check_free(files: StoreFiles, number: int, lock: str, ours: ClaimRecord) ->
     data = files.get(claim_name(number))
     if data is None:
         return
-    held = ClaimRecord.decode(data, f"{claim_name(number)} in the checkpoint folder {files.url!r}")
+    where = f"the checkpoint folder {files.url!r}"
+    try:
+        held = ClaimRecord.decode(data, f"{claim_name(number)} in {where}")
+    except DamagedCheckpointError as error:
+        msg = f"{error}; once no job uses that folder, order it to be taken over (take_over=True)"
+        raise OutputError(msg) from None
     reason = refusal_of_claim(
         held, job=ours.job, lock=lock, host=ours.host, now_ms=ours.beat_ms, url=files.url
     )

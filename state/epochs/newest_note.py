@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...configs.errors import DamagedCheckpointError
 from .claim import claim_numbers
 from .sealed_json import seal, unseal
 from .store_files import StoreFiles
@@ -45,15 +46,19 @@ class NewestNote:
 def read_note(files: StoreFiles) -> NewestNote | None:
     """Return the note of the last claim that has written one; None if none has.
 
+    One that was cut short counts as none: its writer died, and the manifest before it is whole.
+
     Raises:
-        DamagedCheckpointError: it was cut short, or is damaged.
         InputError: it is of a newer version, or the folder cannot be read.
     """
     for number in reversed(claim_numbers(files)):
         where = newest_name(number)
         data = files.get(where)
         if data is not None:
-            name = unseal(_KIND, _VERSION, data, f"{where} in the checkpoint folder {files.url!r}")
+            try:
+                name = unseal(_KIND, _VERSION, data, f"{where} in the folder {files.url!r}")
+            except DamagedCheckpointError:
+                return None
             return NewestNote(number, ManifestName.of(name))
     return None
 

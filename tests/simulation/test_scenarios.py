@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.simulation.scenarios import epochs
+from tests.simulation.scenarios import epochs, store
 from tests.simulation.scenarios.multicast import Play
 from tests.simulation.seeds import (
     SCENARIOS,
@@ -35,9 +38,16 @@ from whale_ray.multicast.switch_messages import PlannedMove
 from whale_ray.multicast.switch_protocol import SwitchPhase
 from whale_ray.multicast.switch_vertex import SwitchVertex
 from whale_ray.relay.watermark_exchange import WatermarkExchange
+from whale_ray.state.epochs import checkpoint_store, retention
 from whale_ray.state.epochs.aligner import EpochAligner
+from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.claim import Claim
 from whale_ray.state.epochs.coordinator import EpochCoordinator, EpochPhase
 from whale_ray.state.epochs.coordinator_events import Action, CommitEpoch
+from whale_ray.state.epochs.manifest import ChunkFile, Manifest, chunk_files
+from whale_ray.state.epochs.newest_note import NewestNote
+from whale_ray.state.epochs.store_files import StoreFiles
+from whale_ray.state.epochs.store_names import ManifestName
 from whale_ray.transport.links.attached import Offer
 from whale_ray.transport.links.control import ControlOutbox
 from whale_ray.transport.links.link import Link, Role
@@ -55,11 +65,13 @@ SEEDS = {
     "moving": 125,
     "multicast": 500,
     "epochs": 500,
+    "store": 500,
 }
 """In a minute or so; `make soak` plays more."""
 BLOCK = 50
 """Seeds that one test plays at most; `make test` plays the first block of each scenario."""
 SEEDS_TO_CATCH = dict.fromkeys(SEEDS, 100) | {"moving": 200, "multicast": 500, "epochs": 500}
+SEEDS_TO_CATCH["store"] = 1_000
 BASE = fresh_base()
 
 
@@ -74,7 +86,7 @@ def _print_base(request: pytest.FixtureRequest) -> None:
 def test_every_scenario_has_its_share_of_seeds():
     assert SEEDS.keys() == SCENARIOS.keys()
     assert SEEDS["push"] + SEEDS["resumption"] + SEEDS["forwarding"] == 500
-    assert SEEDS["multicast"] == SEEDS["epochs"] == 500
+    assert SEEDS["multicast"] == SEEDS["epochs"] == SEEDS["store"] == 500
     assert {path.stem for path in PAST_FAILURES.glob("*.txt")} <= SEEDS.keys()
 
 
@@ -143,6 +155,16 @@ def test_the_epochs_scenario_covers_all_of_its_events():
     assert seen["ReleaseEpoch"] > 100
     assert seen["CommitEpoch"] > seen["ReleaseEpoch"]
     assert stopped > 2
+
+
+def test_the_store_scenario_covers_all_of_its_events():
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        seen += store.play(Simulator(seed)).seen
+    for what in ("CrashedError", "ClaimLostError", "taken over", "forgotten", "not removed"):
+        assert seen[what] >= 5, what
+    assert seen["counted"] > 300
+    assert seen["removed"] > 300
 
 
 def resume_behind_what_was_sent(sender: StreamSender, received: int, limit: int) -> None:
@@ -251,13 +273,67 @@ def count_the_end_for_every_epoch(coordinator: EpochCoordinator, epoch: int) -> 
     return {task: end.part for task, end in coordinator._ended.items()}
 
 
+def remove_what_the_newest_does_not_list(
+    chunks: Iterable[str], kept: Mapping[str, Manifest], job: str
+) -> frozenset[str]:
+    """Forget the chunks that only an older manifest lists."""
+    return REMOVABLE_CHUNKS(chunks, {name: kept[name] for name in sorted(kept)[-1:]}, job)
+
+
+def remove_what_is_young(
+    chunks: Iterable[str], kept: Mapping[str, Manifest], job: str
+) -> frozenset[str]:
+    """Remove whatever no manifest lists, also of the epoch under way."""
+    listed = frozenset[str]().union(*map(chunk_files, kept.values()))
+    return frozenset(set(chunks) - listed)
+
+
+def keep_durable_ones_alone(
+    manifests: Mapping[str, Manifest], durable: Collection[str], *rest: Any
+) -> frozenset[str]:
+    """Remove savepoints, too."""
+    plain = {name: replace(one, savepoint=False) for name, one in manifests.items()}
+    return KEPT_MANIFESTS(plain, durable, *rest)
+
+
+def write_chunks_behind_the_next_file(
+    checkpoints: CheckpointStore, name: str, data: bytes
+) -> ChunkFile:
+    """Say that a chunk is written before it is."""
+    late, checkpoints.__dict__["late"] = checkpoints.__dict__.get("late"), (name, data)
+    if late is not None:
+        WRITE_CHUNK(checkpoints, *late)
+    return ChunkFile(f"{name}-{zlib.crc32(data):08x}", len(data), zlib.crc32(data))
+
+
+def commit_then_write(job: store.Job, savepoint: bool) -> str:
+    job.commit(job.name_of_epoch())
+    return job.write_manifest(savepoint)
+
+
+def hold_for_ever(claim: Claim) -> bool:
+    return True
+
+
+def count_whatever_is_there(note: NewestNote, name: ManifestName) -> bool:
+    """Let manifests count that a job wrote after another had taken over from it."""
+    return True
+
+
+def rely_on_the_listing(files: StoreFiles) -> NewestNote | None:
+    return None
+
+
 PASS_ON = epochs.Task.pass_on
+REMOVABLE_CHUNKS = retention.removable_chunks
+KEPT_MANIFESTS = retention.kept_manifests
+WRITE_CHUNK = CheckpointStore.write_chunk
 WRITE_IF_WHOLE = EpochCoordinator._write_if_whole
 FORGET = EpochCoordinator._forget
 SUBSCRIBED = StreamSender.subscribed
 BEGIN = Link.begin
 ESTABLISHED = LinkManager._established
-FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
+FAULTS: list[tuple[str, type | ModuleType, str, Callable[..., Any] | property]] = [
     ("resumption", StreamSender, "subscribed", resume_behind_what_was_sent),
     ("resumption", Link, "begin", begin_whatever_the_sequence),
     ("resumption", Offer, "release", give_back_what_was_only_sent),
@@ -281,13 +357,24 @@ FAULTS: list[tuple[str, type, str, Callable[..., Any] | property]] = [
     ("epochs", EpochCoordinator, "_forget", count_what_is_forgotten),
     ("epochs", EpochCoordinator, "resume", resume_without_a_commit),
     ("epochs", EpochCoordinator, "_ended_before", count_the_end_for_every_epoch),
+    ("store", checkpoint_store, "removable_chunks", remove_what_the_newest_does_not_list),
+    ("store", checkpoint_store, "removable_chunks", remove_what_is_young),
+    ("store", checkpoint_store, "kept_manifests", keep_durable_ones_alone),
+    ("store", CheckpointStore, "write_chunk", write_chunks_behind_the_next_file),
+    ("store", store.Job, "end_epoch", commit_then_write),
+    ("store", Claim, "holds", hold_for_ever),
+    ("store", NewestNote, "lets_count", count_whatever_is_there),
+    ("store", checkpoint_store, "read_note", rely_on_the_listing),
 ]
 
 
 @pytest.mark.parametrize(
     ("name", "owner", "method", "fault"),
     FAULTS,
-    ids=[f"{name}-{owner.__name__}-{method}" for name, owner, method, _ in FAULTS],
+    ids=[
+        f"{name}-{owner.__name__}-{getattr(fault, '__name__', method)}"
+        for name, owner, method, fault in FAULTS
+    ],
 )
 def test_an_injected_fault_is_detected_and_its_seed_repeats_it(
     name, owner, method, fault, monkeypatch
