@@ -8,16 +8,13 @@ worker starts. Sinks check their outputs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ..configs.errors import OutputError, UsageError
 from ..operators.sinks.base import Sink
 from ..operators.sources.base import Source
 from .columns import known_columns
 from .logical import LogicalPlan, OperatorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 def unbounded_sources(logical: LogicalPlan) -> list[str]:
@@ -47,25 +44,31 @@ def preflight(logical: LogicalPlan, *, checkpoints: bool = False, restores: bool
     known_columns(logical)
     unbounded = unbounded_sources(logical)
     if checkpoints:
-        _check_checkpoints(logical, unbounded)
+        _check_checkpoints(logical)
     for node in logical.of_kind(OperatorKind.SINK):
         sink = cast("Sink", node.payload)
-        if unbounded and not checkpoints and not sink.publishes_parts:
+        commits = type(sink).commit is not Sink.commit
+        if unbounded and not (commits if checkpoints else sink.publishes_parts):
+            remedy = (
+                "give a sink of your own commit()"
+                if checkpoints
+                else ("set publishes_parts = True on a sink of your own that publishes in parts")
+            )
             msg = (
                 f"sink {node.id!r} ({sink.describe()}) publishes once, at the end, but source "
-                f"{unbounded[0]!r} is unbounded: write to files (parquet, csv, json_lines), or set "
-                "publishes_parts = True on a sink of your own that publishes in parts"
+                f"{unbounded[0]!r} is unbounded: write to files (parquet, csv, json_lines), or "
+                f"{remedy}"
             )
             raise OutputError(msg)
         if not restores:
             sink.check()
 
 
-def _check_checkpoints(logical: LogicalPlan, unbounded: Collection[str]) -> None:
+def _check_checkpoints(logical: LogicalPlan) -> None:
     """Refuse sources without positions, and sinks without epochs."""
     for node in logical.of_kind(OperatorKind.SOURCE):
         source = cast("Source", node.payload)
-        if type(source).open_at is Source.open_at:
+        if source.resumption() is None:
             msg = (
                 f"source {node.id!r} ({source.describe()}) has no positions, so its job can take no"
                 f" checkpoints: give {type(source).__name__} open_at(), and its reader position(),"
@@ -74,18 +77,10 @@ def _check_checkpoints(logical: LogicalPlan, unbounded: Collection[str]) -> None
             raise UsageError(msg)
     for node in logical.of_kind(OperatorKind.SINK):
         sink = cast("Sink", node.payload)
-        lacks = [
-            name
-            for name, is_missing in (
-                ("recover()", type(sink).recover is Sink.recover),
-                ("commit()", bool(unbounded) and type(sink).commit is Sink.commit),
-            )
-            if is_missing
-        ]
-        if lacks:
+        if sink.delivery is None:
             msg = (
                 f"sink {node.id!r} ({sink.describe()}) has no epochs, so its job can take no"
-                f" checkpoints: give {type(sink).__name__} {' and '.join(lacks)}, and its writer"
-                " stage_epoch(), or run the job without checkpoints"
+                f" checkpoints: give {type(sink).__name__} recover(), commit() and delivery, and"
+                " its writer stage_epoch(), or run the job without checkpoints"
             )
             raise UsageError(msg)

@@ -1,0 +1,216 @@
+"""Jobs that lose a worker, all they consist of, or are stopped, and go on: each row comes once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import whale_ray as whale
+from tests.whale_ray.user_code.gated_numbers import (
+    Counted,
+    GatedNumbers,
+    expected,
+    kill_worker_once,
+)
+from whale_ray.configs.errors import InputError, UsageError
+from whale_ray.transport.clock import SystemClock
+
+COUNT, GATE = 2000, 1000
+OFTEN: dict[str, Any] = {"checkpoint_interval": "50 milliseconds"}
+
+
+def numbers(
+    folder: Path, *, count: int = COUNT, kill_at: int | None = None, parallelism: int = 2
+) -> whale.Topology:
+    """Return the topology that numbers the rows of each key; it waits for the file `go`."""
+    topology = whale.Topology("numbers")
+    rows = topology.source(
+        GatedNumbers(count, GATE, folder / "go"), id="numbers", parallelism=parallelism
+    )
+    if kill_at is not None:
+        killed = folder / "killed"
+        rows = rows.map(
+            lambda row: {
+                "key": row.key,
+                "number": kill_worker_once(row.number, kill_at, killed),
+            },
+            id="killer",
+        )
+    counted = rows.key_by("key").process(Counted, id="counted", parallelism=parallelism)
+    counted.sink(whale.sinks.parquet(str(folder / "out")), id="out")
+    return topology
+
+
+def visible(folder: Path) -> list[tuple[int, int]]:
+    """Return (key, nth) of all rows that readers of the output find."""
+    found = []
+    for part in (folder / "out").glob("*.parquet"):
+        table = pq.read_table(part)
+        found += list(zip(table["key"].to_pylist(), table["nth"].to_pylist(), strict=True))
+    return sorted(found)
+
+
+def until(true: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+    clock = SystemClock()
+    end_ns = clock.monotonic_ns() + round(limit_s * 1e9)
+    while not true():
+        assert clock.monotonic_ns() < end_ns, what
+        clock.sleep_ns(5_000_000)
+
+
+def checkpoints_of(job: whale.Job) -> int:
+    metrics = job.metrics().checkpoints
+    return 0 if metrics is None else metrics.count
+
+
+def test_a_job_that_loses_a_worker_goes_on_and_each_row_comes_once(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    topology = numbers(tmp_path, kill_at=GATE + 500)
+    job = whale.submit(topology, on="processes", workers=2, checkpoints=tmp_path / "state", **OFTEN)
+    until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
+    (tmp_path / "go").touch()
+    job.wait(60)
+    assert (job.state, job.outcome().restarts) == ("finished", 1)
+    assert visible(tmp_path) == expected(COUNT)
+    metrics = job.metrics().checkpoints
+    assert metrics is not None
+    assert metrics.restored > 0
+    with pytest.raises(UsageError, match="has ended behind its checkpoint"):
+        whale.submit(
+            topology, on="processes", checkpoints=tmp_path / "state", restore="latest", **OFTEN
+        )
+
+
+def test_a_job_stopped_with_a_savepoint_goes_on_with_another_parallelism(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    state = tmp_path / "state"
+    first = whale.submit(numbers(tmp_path), on="processes", workers=2, checkpoints=state, **OFTEN)
+    until(lambda: checkpoints_of(first) > 0, "there is no checkpoint")
+    kept = first.savepoint(60)
+    first.stop(savepoint=True, timeout_s=60)
+    assert first.state == "stopped"
+    assert visible(tmp_path) == expected(GATE)
+    (tmp_path / "go").touch()
+    second = whale.submit(
+        numbers(tmp_path, parallelism=3),
+        on="processes",
+        workers=3,
+        checkpoints=state,
+        restore="latest",
+        **OFTEN,
+    )
+    second.wait(60)
+    assert visible(tmp_path) == expected(COUNT)
+    assert Path(kept).exists()
+
+
+def test_what_kills_everything_is_survived(tmp_path: Path, no_leaks: None) -> None:
+    """The driver and its workers are killed; `resume` needs nothing but the folder."""
+    state = tmp_path / "state"
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "import whale_ray as whale\n"
+        "from tests.whale_ray.api.test_checkpoints import OFTEN, numbers\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "job = whale.submit(numbers(folder), on='processes', workers=2,\n"
+        "                   checkpoints=folder / 'state', **OFTEN)\n"
+        "job.wait()\n"
+    )
+    root = Path(__file__).parents[3]
+    driver = subprocess.Popen(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    try:
+        until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    script.unlink()
+    (tmp_path / "go").touch()
+    job = whale.resume(state, on="processes", workers=1)
+    job.wait(60)
+    assert job.state == "finished"
+    assert visible(tmp_path) == expected(COUNT)
+
+
+def test_a_bounded_job_publishes_at_its_end_what_it_staged_before(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    topology = whale.Topology("bounded")
+    killed = tmp_path / "killed"
+    rows = topology.source(whale.sources.iterable([{"v": v} for v in range(3000)]), id="rows")
+    rows.map(lambda row: {"v": kill_worker_once(row.v, 2500, killed)}, id="killer").sink(
+        whale.sinks.parquet(str(tmp_path / "out")), id="out"
+    )
+    settings = {"runtime.source_batch_rows": 10, "checkpoints.interval_ms": 10}
+    job = whale.submit(
+        topology,
+        on="processes",
+        workers=1,
+        checkpoints=tmp_path / "state",
+        settings=settings,
+    )
+    job.wait(60)
+    assert job.outcome().restarts == 1
+    assert sorted(job.results("out").to_arrow()["v"].to_pylist()) == list(range(3000))
+
+
+def test_a_topology_that_has_lost_an_operator_goes_on_only_if_the_user_says_so(
+    tmp_path: Path, no_leaks: None
+) -> None:
+    state = tmp_path / "state"
+    first = whale.submit(numbers(tmp_path), on="processes", workers=1, checkpoints=state, **OFTEN)
+    until(lambda: len(visible(tmp_path)) == GATE, "the first half is not visible")
+    first.stop(savepoint=True, timeout_s=60)
+    (tmp_path / "go").touch()
+    topology = whale.Topology("numbers")
+    rows = topology.source(GatedNumbers(COUNT, GATE, tmp_path / "go"), id="numbers", parallelism=1)
+    flat = rows.map(lambda row: {"key": row.key, "nth": 0, "number": row.number}, id="flat")
+    flat.sink(whale.sinks.parquet(str(tmp_path / "out")), id="out")
+    again: dict[str, Any] = {"on": "processes", "workers": 1, "checkpoints": state, **OFTEN}
+    with pytest.raises(InputError, match="'counted', which the topology lacks: give the operator"):
+        whale.submit(topology, restore="latest", **again)
+    with pytest.raises(InputError, match="names 'count', which the checkpoint does not have"):
+        whale.submit(topology, restore="latest", restore_without=["count"], **again)
+    job = whale.submit(topology, restore="latest", restore_without=["counted"], **again)
+    job.wait(60)
+    assert len(visible(tmp_path)) == COUNT
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"restore": "latest"}, "restore= has no effect without checkpoints="),
+        ({"checkpoint_interval": "1 second"}, "checkpoint_interval= has no effect without"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        whale.run(numbers(tmp_path), **options)
+
+
+class Unrepeatable(GatedNumbers):
+    """A source that cannot go on from a position."""
+
+    open_at = whale.sources.Source.open_at
+
+
+def test_a_source_without_positions_is_refused_by_name(tmp_path: Path) -> None:
+    topology = whale.Topology("once")
+    source = Unrepeatable(1, 1, tmp_path / "go")
+    topology.source(source, id="rows").sink(whale.sinks.parquet(str(tmp_path / "out")), id="out")
+    with pytest.raises(UsageError, match=r"source 'rows' .* has no positions"):
+        whale.run(topology, checkpoints=tmp_path / "state")
