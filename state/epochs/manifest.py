@@ -6,7 +6,7 @@ written. What no kept manifest names may be removed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
 
 MANIFEST_VERSION = 1
 _KIND = "manifest"
+_FILE_KEYS = {"name", "nbytes", "crc32"}
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,25 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def chunk_files(manifest: Manifest) -> frozenset[str]:
-    """Return the names of all files that an epoch consists of."""
-    state = frozenset(
-        file.name
-        for part in manifest.parts
-        for file in (*part.chunks, *([part.values] if part.values else ()))
-    )
-    payloads = (one.get("payload") for part in manifest.parts for one in part.staged)
-    return state | {one["name"] for one in payloads if isinstance(one, Mapping) and "name" in one}
+def chunk_files(manifest: Manifest) -> dict[str, ChunkFile]:
+    """Return all files that an epoch consists of, by name: also those of what sinks have staged."""
+    found: dict[str, ChunkFile] = {}
+    for part in manifest.parts:
+        for file in (*part.chunks, *([part.values] if part.values else ()), *_named(part.staged)):
+            found[file.name] = file
+    return found
+
+
+def _named(value: Any) -> Iterator[ChunkFile]:
+    """Yield the chunk files that values of JSON name, at any depth."""
+    if isinstance(value, Mapping):
+        if value.keys() == _FILE_KEYS:
+            yield ChunkFile(**value)
+        else:
+            yield from _named(tuple(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _named(one)
 
 
 def encode_manifest(manifest: Manifest, kept: Collection[str] = ()) -> bytes:

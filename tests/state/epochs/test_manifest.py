@@ -1,6 +1,7 @@
 """Manifests: equal after both directions, whatever they say; what was cut or changed is told."""
 
 import json
+from dataclasses import asdict
 from types import MappingProxyType
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from tests.state.epochs.manifests import MANIFESTS, small_manifest
 from whale_ray.errors import DamagedCheckpointError, InputError
+from whale_ray.operators.sinks.base import Staged
+from whale_ray.operators.sinks.staged_json import staged_to_json
 from whale_ray.state.epochs.manifest import (
     MANIFEST_VERSION,
     ChunkFile,
@@ -91,6 +94,25 @@ def test_the_files_are_readable_json():
 
 
 def test_all_files_of_an_epoch_are_named():
-    chunks = tuple(ChunkFile(f"chunks/{n}", n, n) for n in range(3))
-    parts = (OperatorPart("a", (0,), 1, 0, chunks), OperatorPart("b", (0,), 1, 0, values=chunks[1]))
-    assert chunk_files(small_manifest(1, parts=parts)) == {"chunks/0", "chunks/1", "chunks/2"}
+    chunks = tuple(ChunkFile(f"chunks/{n}", n, n) for n in range(5))
+    staged = ({"rows": 1, "payload": asdict(chunks[3])}, {"deep": [{"er": asdict(chunks[4])}]})
+    parts = (
+        OperatorPart("a", (0,), 1, 0, chunks[:3]),
+        OperatorPart("b", (0,), 1, 0, values=chunks[1]),
+        OperatorPart("out", (0,), 1, 0, staged=staged),
+    )
+    assert chunk_files(small_manifest(1, parts=parts)) == {one.name: one for one in chunks}
+
+
+def test_what_a_sink_really_stages_is_named():
+    """A payload that became a file is part of the epoch, and is not removed before it."""
+    written = []
+
+    def write(data):
+        written.append(ChunkFile("chunks/payload", len(data), 0))
+        return written[-1]
+
+    payload = b"x" * 100_000
+    values = staged_to_json(Staged(0, 1, len(payload), payload=payload), write)
+    part = OperatorPart("out", (0,), 1, 0, staged=(values,))
+    assert chunk_files(small_manifest(1, parts=(part,))) == {"chunks/payload": written[0]}
