@@ -1,6 +1,6 @@
 """A source and a sink of one's own, both on SQLite, checked by `whale_ray.testing`.
 
-The source reads a table in shares, one per instance. The sink publishes all rows in one transaction
+The source reads a table in parts, which instances share, also after a checkpoint. The sink publishes all rows in one transaction
 when the job has ended, and once only, however often `publish` is called.
 
 Run it by `python examples/own_source_and_sink.py [FOLDER]`.
@@ -16,6 +16,9 @@ import whale_ray as whale
 from whale_ray.testing import check_sink, check_source
 
 
+PARTS = 12  # by which instances share the table: instance i of p reads the parts i, i + p …
+
+
 class TableSource(whale.sources.Source):
     """The description of the input: pickled and sent to workers, so it holds no connection."""
 
@@ -26,18 +29,26 @@ class TableSource(whale.sources.Source):
         return f"SQLite {self.table}"
 
     def open(self, context):  # the same share for the same instance, in every attempt
-        return TableReader(self, context.instance, context.parallelism)
+        return TableReader(self, context, {str(part): -1 for part in range(PARTS)})
+
+    def open_at(self, context, positions):  # of all instances then, perhaps more or fewer than now
+        return TableReader(self, context, {k: n for one in positions for k, n in one.items()})
 
 
 class TableReader(whale.sources.SourceReader):
-    """The open input of one instance."""
+    """The open input of one instance: of each of its parts what was not read."""
 
-    def __init__(self, source, instance, parallelism):
+    def __init__(self, source, context, read):
+        mine = range(context.instance, PARTS, context.parallelism)
+        self.read_to = {str(part): read[str(part)] for part in mine}
+        left = [f"n % {PARTS} = {part} and n > {n}" for part, n in self.read_to.items()]
+        where = " or ".join(left) or "false"
         self.database = sqlite3.connect(source.path)
-        self.rows = self.database.execute(
-            f"select n from {source.table} where n % ? = ? order by n", (parallelism, instance)
-        )
+        self.rows = self.database.execute(f"select n from {source.table} where {where} order by n")
         self.ended = False
+
+    def position(self):  # behind the last row that was returned; a checkpoint keeps it
+        return dict(self.read_to)
 
     @property
     def finished(self):
@@ -46,6 +57,7 @@ class TableReader(whale.sources.SourceReader):
     def read(self, max_rows):  # returns at once; None would mean: nothing yet
         rows = self.rows.fetchmany(max_rows)
         self.ended = not rows
+        self.read_to.update((str(n % PARTS), n) for (n,) in rows)
         return whale.Batch.from_pydict({"n": [n for (n,) in rows]}) if rows else None
 
     def close(self):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..operators.sources.base import Source, SourceReader
+from ..operators.sources.base import Source
 from ..transport.clock import VirtualClock
+from .checked_reader import CheckedReader
 from .conformance import (
     call_twice,
     check_description,
@@ -18,13 +19,7 @@ from .conformance import (
     require,
 )
 from .driving import instance_context
-
-if TYPE_CHECKING:
-    from ..transport.wire.batch import Batch
-    from ..transport.wire.types import Schema
-
-_IDLE_CALLS_MAX = 100_000
-"""A bounded source that returns no rows for this many calls is considered endless."""
+from .position_contract import check_positions
 
 Rows = list[dict[str, Any]]
 
@@ -35,6 +30,8 @@ def check_source(
     parallelism: Sequence[int] = (2, 3),
     max_rows: Sequence[int] = (1, 1000),
     unbounded_rows: int = 100,
+    rescales: bool = True,
+    seed: int = 0,
 ) -> None:
     """Read a source in all the ways in which the runtime may, and compare the rows.
 
@@ -47,6 +44,10 @@ def check_source(
       also while another reader is active;
     - instances share the input: no row is lost or read twice;
     - a reader that has finished returns no more rows;
+    - positions, if the source has any: read up to random places, by the same and by other numbers
+      of instances, again and again, every row is read exactly once, one instance keeps the order,
+      and the counts of rows left out are those of one reader; a position consists of JSON values,
+      and stays as it is while its reader reads on;
     - `close` may be called at any time and twice, and leaves no file or socket open.
 
     Args:
@@ -55,6 +56,8 @@ def check_source(
         max_rows: the numbers of rows per call to try.
         unbounded_rows: for an unbounded source: how many rows of each instance are compared. How
             the instances share such an input is not checked.
+        rescales: whether other instances can go on from positions; else `open_at` must refuse them.
+        seed: where snapshots are taken depends on it.
 
     Raises:
         ContractError: the source violates the contract; the message says how.
@@ -65,7 +68,11 @@ def check_source(
     source.check()
     ready = source.materialize(cluster=False)
     try:
-        _check_readers(pickled_copy(ready), parallelism, max_rows, unbounded_rows)
+        copy = pickled_copy(ready)
+        _check_readers(copy, parallelism, max_rows, unbounded_rows)
+        if copy.replayable:
+            limit = None if copy.bounded else unbounded_rows
+            check_positions(copy, parallelism, limit, rescales, seed)
     finally:
         call_twice(source.release, "release()")
 
@@ -115,7 +122,7 @@ def _check_shares(
 
 def _check_interleaved(source: Source, first: Rows, limit: int | None) -> None:
     """Read with two readers alternately: they must not share state."""
-    readers = [_rows(_Checked(source, 0, 1), 1, limit) for _ in range(2)]
+    readers = [_rows(CheckedReader(source, 0, 1), 1, limit) for _ in range(2)]
     both: list[list[str]] = [[], []]
     for rows in zip(*readers, strict=False):
         for seen, row in zip(both, rows, strict=True):
@@ -140,85 +147,16 @@ def _check_closing(source: Source) -> None:
             del reader
 
 
-class _Checked:
-    """A reader whose results are all checked."""
-
-    def __init__(self, source: Source, instance: int, parallelism: int) -> None:
-        self._source = source
-        self._name = type(source).__name__
-        self._clock = VirtualClock()
-        context = instance_context(instance, parallelism, clock=self._clock)
-        self._columns: Schema | None = source.schema()
-        self.reader = source.open(context)
-        require(
-            isinstance(self.reader, SourceReader),
-            f"{self._name}.open() must return a SourceReader, not {self.reader!r}",
-        )
-
-    def batches(self, max_rows: int) -> Iterator[Batch]:
-        idle = 0
-        while not self.reader.finished:
-            batch = self.reader.read(max_rows)
-            if batch is not None:
-                idle = 0
-                self._check(batch, max_rows)
-                yield batch
-            elif not self.reader.finished:
-                idle += 1
-                require(idle < _IDLE_CALLS_MAX, f"{self._name} has nothing to read and never ends")
-                self._wait()
-        self._check_end(max_rows)
-
-    def _check(self, batch: Batch, max_rows: int) -> None:
-        from ..transport.wire.batch import Batch
-
-        require(
-            isinstance(batch, Batch), f"{self._name}: read() must return a Batch, not {batch!r}"
-        )
-        require(
-            1 <= batch.num_rows <= max_rows,
-            f"{self._name}: read({max_rows}) returned {batch.num_rows} rows: at least one and at "
-            "most as many as asked for, or None",
-        )
-        if self._columns is None:
-            self._columns = batch.schema
-        require(
-            batch.schema == self._columns,
-            f"{self._name}: a batch has the columns {batch.schema}, but schema() or the batches "
-            f"before it {self._columns}",
-        )
-
-    def _wait(self) -> None:
-        ready_ns = self.reader.next_ready_ns()
-        require(
-            ready_ns is None or isinstance(ready_ns, int),
-            f"{self._name}: next_ready_ns() must return nanoseconds or None, not {ready_ns!r}",
-        )
-        if ready_ns is not None:
-            self._clock.sleep_ns(max(0, ready_ns - self._clock.monotonic_ns()))
-
-    def _check_end(self, max_rows: int) -> None:
-        require(
-            self.reader.read(max_rows) is None and self.reader.finished,
-            f"{self._name}: a reader that had finished went on: read() returns None from then on",
-        )
-        rejected = self.reader.rejected
-        require(
-            isinstance(rejected, Mapping) and all(count >= 0 for count in rejected.values()),
-            f"{self._name}: rejected must map reasons to numbers of rows, not {rejected!r}",
-        )
-
-
 def _read(
     source: Source, instance: int, parallelism: int, max_rows: int, limit: int | None
 ) -> Rows:
     with nothing_left_open(
         f"a reader of {type(source).__name__}", "close() must close files and connections"
     ):
-        return list(_rows(_Checked(source, instance, parallelism), max_rows, limit))
+        return list(_rows(CheckedReader(source, instance, parallelism), max_rows, limit))
 
 
-def _rows(checked: _Checked, max_rows: int, limit: int | None) -> Iterator[dict[str, Any]]:
+def _rows(checked: CheckedReader, max_rows: int, limit: int | None) -> Iterator[dict[str, Any]]:
     try:
         rows = (row for batch in checked.batches(max_rows) for row in batch.to_pylist())
         yield from islice(rows, limit)
