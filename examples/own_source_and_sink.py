@@ -1,7 +1,8 @@
 """A source and a sink of one's own, both on SQLite, checked by `whale_ray.testing`.
 
-The source reads a table in parts, which instances share, also after a checkpoint. The sink publishes all rows in one transaction
-when the job has ended, and once only, however often `publish` is called.
+The source reads a table in parts, which instances share, and goes on from a checkpoint. The sink
+publishes all rows in one transaction when the job has ended, and once only, however often `publish`
+is called.
 
 Run it by `python examples/own_source_and_sink.py [FOLDER]`.
 """
@@ -14,7 +15,6 @@ from pathlib import Path
 
 import whale_ray as whale
 from whale_ray.testing import check_sink, check_source
-
 
 PARTS = 12  # by which instances share the table: instance i of p reads the parts i, i + p …
 

@@ -105,10 +105,7 @@ class Source(ABC):
         Raises:
             InputError: the input has changed since, or its rows cannot be divided otherwise.
         """
-        msg = (
-            f"{self.describe()} cannot be read from a position: give {type(self).__name__} "
-            "open_at(), and its reader position()"
-        )
+        msg = f"{self.describe()} cannot be read from a position: {self.resumption_remedy()}"
         raise InputError(msg)
 
     def resumption(self) -> str | None:
@@ -117,6 +114,10 @@ class Source(ABC):
         Such as "seeks to the row group" or "reads again and skips".
         """
         return None if type(self).open_at is Source.open_at else "goes on from a position"
+
+    def resumption_remedy(self) -> str:
+        """Return what to do about it if `resumption` returns None."""
+        return f"give {type(self).__name__} open_at(), and its reader position()"
 
     def with_bad_rows(self, policy: BadRows) -> Self:
         """Return this source with another policy for rows that cannot be read.

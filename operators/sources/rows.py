@@ -70,10 +70,7 @@ class IterableSource(Source):
             InputError: the rows are an iterator, or a collection of another size.
         """
         if not self.replayable:
-            msg = (
-                f"the rows of a {type(self.rows).__name__} cannot be read again: pass the function "
-                "that makes it, iterable(rows) instead of iterable(rows())"
-            )
+            msg = f"{self.describe()} cannot be read from a position: {self.resumption_remedy()}"
             raise InputError(msg)
         for one in positions:
             if one["size"] != self.size:
@@ -104,6 +101,13 @@ class IterableSource(Source):
         if not self.replayable:
             return None
         return "makes all rows again and skips" if self.resume is None else "seeks to the row"
+
+    def resumption_remedy(self) -> str:
+        """Return what to pass instead of an iterator."""
+        return (
+            f"a {type(self.rows).__name__} can be read only once; pass the function that makes it, "
+            "iterable(rows) instead of iterable(rows())"
+        )
 
     def _from_start(self) -> Rows:
         return self.rows() if callable(self.rows) else self.rows

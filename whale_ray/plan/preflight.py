@@ -71,8 +71,7 @@ def _check_checkpoints(logical: LogicalPlan) -> None:
         if source.resumption() is None:
             msg = (
                 f"source {node.id!r} ({source.describe()}) has no positions, so its job can take no"
-                f" checkpoints: give {type(source).__name__} open_at(), and its reader position(),"
-                " or run the job without checkpoints"
+                f" checkpoints: {source.resumption_remedy()}, or run the job without checkpoints"
             )
             raise UsageError(msg)
     for node in logical.of_kind(OperatorKind.SINK):

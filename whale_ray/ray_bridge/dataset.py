@@ -100,6 +100,10 @@ class RayDatasetSource(Source):
         # Blocks of pandas frames, and a dataset without blocks, have no Arrow schema.
         return schema or _schema_of_tables(refs), refs
 
+    def resumption(self) -> str:
+        """Return that the source of its blocks seeks."""
+        return "executes the dataset again and seeks to the block"
+
     def open(self, context: InstanceContext) -> SourceReader:
         """Raise UsageError: only the source that `materialize` returns can be read."""
         _only_in_driver(self.describe())

@@ -97,6 +97,10 @@ class SparkSource(Source):
             return _as_objects(self.frame, self.schema(), self.describe())
         return _as_files(self.frame, self.schema(), self.describe())
 
+    def resumption(self) -> str:
+        """Return that the source of its partitions seeks."""
+        return "evaluates the DataFrame again and seeks to the partition"
+
     def open(self, context: InstanceContext) -> SourceReader:
         """Raise UsageError: only the source that `materialize` returns can be read."""
         _only_in_driver()
