@@ -13,6 +13,7 @@ from ..configs.errors import JobCancelledError, UsageError
 from ..deployment.signals import draining_signals
 from ..metrics.job_metrics import JobMetrics
 from ..metrics.tables import metrics_html
+from ..transport.clock import SystemClock
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ..operators.sinks.base import SinkResult
 
 _POLL_S = 0.2
-_SAVEPOINT_POLL_S = 0.02
+_SAVEPOINT_POLL_NS = 20_000_000
 
 
 _NO_SAVEPOINTS = "this kind of job takes no checkpoints, and so no savepoints"
@@ -85,7 +86,10 @@ class JobRunner(ABC):
         raise UsageError(_NO_SAVEPOINTS)
 
     def savepoint_of(self, number: int) -> str | None:
-        """Return where the savepoint of a number is; None as long as there is none."""
+        """Return where the savepoint of a number is; None as long as there is none.
+
+        "" if the number is not known, since another controller leads the job now.
+        """
         return None
 
     @abstractmethod
@@ -288,20 +292,26 @@ class Job:
             UsageError: the job takes no checkpoints, or has ended.
             TimeoutError: there is none within `timeout_s`; it may still come.
         """
-        number = self._runner.ask_savepoint()
-        waited_s = 0.0
-        while (place := self._runner.savepoint_of(number)) is None:
-            if self._join(_SAVEPOINT_POLL_S) is not None:
-                place = self._runner.savepoint_of(number)
-                if place is not None:
-                    return place
+        from ..control.supervisor import ALIVE
+
+        clock = SystemClock()
+        end_ns = None if timeout_s is None else clock.monotonic_ns() + round(timeout_s * 1e9)
+        number: int | None = None
+        while True:
+            has_ended = self.state not in ALIVE
+            number = self._runner.ask_savepoint() if number is None else number
+            place = self._runner.savepoint_of(number)
+            if place:
+                return place
+            if place is not None:
+                number = None  # another controller leads the job now
+            if has_ended:
                 msg = f"job {self.name!r} has ended ({self.state}), and took no savepoint before"
                 raise UsageError(msg)
-            waited_s += _SAVEPOINT_POLL_S
-            if timeout_s is not None and waited_s >= timeout_s:
+            if end_ns is not None and clock.monotonic_ns() >= end_ns:
                 msg = f"job {self.name!r} has taken no savepoint within {timeout_s:g} s"
                 raise TimeoutError(msg)
-        return place
+            clock.sleep_ns(_SAVEPOINT_POLL_NS)
 
     def set_route(self, route: Route, out_degree: int = 0) -> None:
         """Change the multicast trees of all streams for several hosts, while the job runs.

@@ -54,6 +54,7 @@ class EpochSession:
         writer: writes and commits.
         call: `Fleet.call`.
         write_down: writes what a successor needs to the journal; called before a marker is sent.
+        first_request: the number of the first request for a savepoint, see `Savepoints`.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class EpochSession:
         writer: EpochWriter,
         call: FleetCall,
         write_down: Callable[[], None],
+        first_request: int = 1,
     ) -> None:
         plan = assignment.plan
         self._workers = plan.workers
@@ -81,7 +83,7 @@ class EpochSession:
         self._metrics = CheckpointMetrics()
         self._counted_begun_ns: int | None = None
         self.writer = writer
-        self.savepoints = Savepoints()
+        self.savepoints = Savepoints(first_request)
 
     @property
     def progress(self) -> EpochProgress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 
 from ..state.epochs.coordinator_events import SavepointAsked
@@ -11,16 +10,23 @@ _KEPT = 1024
 """Whereabouts of savepoints that are remembered for those who asked; the oldest are forgotten."""
 
 
-class Savepoints:
-    """Requests for savepoints, numbered from 1, and the epochs that serve them."""
+UNKNOWN = ""
+"""In the place of a savepoint: this controller does not know the request, a former one may have."""
 
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._asked = 0
-        self._told = 0  # requests that the coordinator of the present attempt knows
-        self._begun = 0  # requests that the present epoch serves, and all before it
+
+class Savepoints:
+    """Requests for savepoints, and the epochs that serve them.
+
+    Requests are numbered upwards from `first`, which differs from that of a former controller.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._asked = first - 1
+        self._told = self._asked  # requests that the coordinator of the present attempt knows
+        self._begun = self._asked  # requests that the present epoch serves, and all before it
         self._serving: int | None = None
-        self._written = 0
+        self._written = self._asked
         self._places: OrderedDict[int, str] = OrderedDict()
         self._has_told_stop = False
         self.stops = False
@@ -28,7 +34,7 @@ class Savepoints:
 
     def ask(self) -> int:
         """Ask for a savepoint; `place_of` the number that is returned says where it is, later."""
-        self._asked = next(self._numbers)
+        self._asked += 1
         return self._asked
 
     def stop(self) -> None:
@@ -36,8 +42,9 @@ class Savepoints:
         self.stops = True
 
     def place_of(self, number: int) -> str | None:
-        """Return where the savepoint of a request is; None as long as there is none."""
-        return self._places.get(number)
+        """Return where the savepoint of a request is; None as long as there is none, or UNKNOWN."""
+        is_known = self._first <= number <= self._asked
+        return self._places.get(number) if is_known else UNKNOWN
 
     # --- for the session --------------------------------------------------------------------------
 

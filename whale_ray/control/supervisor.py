@@ -118,7 +118,8 @@ class Supervisor:
 
     def _new_epochs(self, store: CheckpointStore) -> EpochSession:
         writer = EpochWriter(self._assignment, store, self._publisher.commit, self._clock)
-        return EpochSession(self._assignment, writer, self._fleet.call, self._write_down)
+        call, first = self._fleet.call, self._clock.wall_ns()
+        return EpochSession(self._assignment, writer, call, self._write_down, first)
 
     @property
     def state(self) -> str:
@@ -163,7 +164,7 @@ class Supervisor:
         return self._savepoints.ask()
 
     def savepoint_of(self, number: int) -> str | None:
-        """Return where the savepoint of a number is; None as long as there is none."""
+        """Return where the savepoint of a number is, None as long as there is none, or UNKNOWN."""
         return self._savepoints.place_of(number)
 
     @property

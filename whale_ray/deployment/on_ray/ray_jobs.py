@@ -63,11 +63,15 @@ def take_savepoint(named: str, address: str | None, timeout_s: float) -> str:
     with connect_ray(address or "auto"):
         controller = _controller_of(job_id)
         try:
-            number = None if controller is None else ray.get(controller.ask_savepoint.remote())
+            number: int | None = None
             while controller is not None and clock.monotonic_ns() < until_ns:
+                if number is None:
+                    number = ray.get(controller.ask_savepoint.remote(), timeout=_ANSWER_TIMEOUT_S)
                 place = ray.get(controller.savepoint_of.remote(number), timeout=_ANSWER_TIMEOUT_S)
-                if place is not None:
+                if place:
                     return str(place)
+                if place is not None:
+                    number = None  # another controller leads the job now
                 clock.sleep_ns(_RESTART_POLL_NS)
         except RayTaskError as error:
             if isinstance(error.cause, WhaleError):
