@@ -144,6 +144,11 @@ class EdgeReader:
         """Whether it has come to the marker of an epoch, and waits for others."""
         return self._inlet is not None and self._inlet.held
 
+    def give_up_epoch(self, reason: str) -> None:
+        """Let its stage take no snapshot of the epoch for whose marker it is held."""
+        if self._inlet is not None:
+            self._inlet.give_up(reason)
+
     def poll(self, now_ns: int) -> bool:
         """Take one frame if there is one; return whether there was."""
         if not self.available():

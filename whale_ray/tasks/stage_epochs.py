@@ -153,6 +153,13 @@ class StageEpochs:
         if epoch == self.aligner.epoch:
             self._stop = stop
 
+    def give_up(self, reason: str) -> None:
+        """End the alignment that is under way, and let the rings be read."""
+        epoch = self.aligner.epoch
+        if epoch is not None:
+            self.aligner.forget(epoch)
+            self._outlet.failed(self.task, epoch, reason)
+
     @property
     def _source_ended(self) -> bool:
         return all(unit.head_ended for unit in self._units)
@@ -268,6 +275,10 @@ class EpochInlet:
         if self._is_over(producer):
             return
         self._epochs.mark(self._ring, producer, message.epoch, stop=message.stops)
+
+    def give_up(self, reason: str) -> None:
+        """End the alignment that is under way: the stage takes no snapshot of this epoch."""
+        self._epochs.give_up(reason)
 
     def end(self, producer: int) -> None:
         """Take a producer's end."""

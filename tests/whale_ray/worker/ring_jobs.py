@@ -258,7 +258,8 @@ class EpochJob:
 
     def is_whole(self, epoch: int) -> bool:
         """Whether all tasks have taken the snapshot of an epoch, or had ended before it."""
-        if epoch in self.forgotten:
+        failed = {n for kind, _, n in self.record.told if kind.startswith("failed")}
+        if epoch in self.forgotten | failed:
             return False
         last = self.record.last
         behind = {task for task in self.tasks if last.get(task, epoch) < epoch}

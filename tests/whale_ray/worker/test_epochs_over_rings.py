@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whale_ray as whale
+from tests.transport.unix_transport import unix_transport
 from tests.whale_ray.worker.ring_jobs import (
     Counting,
     EpochJob,
@@ -24,6 +25,8 @@ from tests.whale_ray.worker.ring_jobs import (
 from whale_ray.configs.errors import ProtocolError
 from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
 from whale_ray.tasks.stage_epochs import StageEpochs
+from whale_ray.transports import Transport
+from whale_ray.worker.transport_operators import ReceiverOperator
 
 SMALL = {
     "transport.ring_bytes": 65_536,
@@ -41,10 +44,16 @@ GROUPINGS = {
 
 
 def topology_of(
-    record: Record, shape: str, groupings: list[str], parallelism: int, rows: int, row_bytes: int
+    record: Record,
+    shape: str,
+    groupings: list[str],
+    parallelism: int,
+    rows: int,
+    row_bytes: int,
+    transport: Transport | None = None,
 ) -> tuple[whale.Topology, dict[str, int]]:
-    """Return a topology of two or three stages behind one source or a union of two."""
-    topology = whale.Topology("epochs")
+    """Return a topology of one to three stages behind one source or a union of two."""
+    topology = whale.Topology("epochs", transport=transport)
     sources = {"a": rows} if shape != "union" else {"a": rows, "b": 2 * rows // 3}
     streams = [
         topology.source(Numbered(name, count, row_bytes), id=name, parallelism=parallelism)
@@ -194,3 +203,73 @@ def test_without_the_sibling_rule_rows_come_before_a_siblings_marker(
         pytest.raises(ProtocolError, match="while producers that share the ring had not written"),
     ):
         begin_epochs(job, 50)
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 2**32),
+    workers=st.integers(2, 3),
+    shape=st.sampled_from(["one", "union"]),
+    groupings=st.lists(st.sampled_from(sorted(GROUPINGS)), min_size=1, max_size=2),
+    parallelism=st.integers(1, 4),
+    row_bytes=st.sampled_from([10, 1_000]),
+    kept_bytes=st.sampled_from([2_000, 1 << 20]),
+)
+def test_a_snapshot_is_a_cut_through_streams_that_share_a_receiver(
+    seed: int,
+    workers: int,
+    shape: str,
+    groupings: list[str],
+    parallelism: int,
+    row_bytes: int,
+    kept_bytes: int,
+) -> None:
+    chance, record = Random(seed), Record()
+    topology, sources = topology_of(
+        record, shape, groupings, parallelism, 40, row_bytes, unix_transport(512, 4)
+    )
+    with EpochJob(topology, workers, record, SMALL) as job:
+        for receiver in receivers_of(job):
+            receiver._kept_bytes_max = kept_bytes
+        play(job, chance, 200)
+        job.check_cuts(sources)
+        job.check_cut(-1, sources)
+        assert record.last.keys() == job.tasks
+        assert not any(receiver._kept_bytes for receiver in receivers_of(job))
+
+
+def receivers_of(job: EpochJob) -> list[ReceiverOperator]:
+    return [
+        reader
+        for worker in job.workers
+        for reader in worker._readers
+        if isinstance(reader, ReceiverOperator)
+    ]
+
+
+@pytest.mark.parametrize("kept_bytes", [1 << 20, 2_000])
+def test_frames_behind_a_marker_are_kept_or_the_epoch_is_given_up(kept_bytes: int) -> None:
+    """Two workers send to a third: one has written its marker, and the other one has not."""
+    record = Record()
+    topology, sources = topology_of(record, "one", ["global"], 2, 300, 100, unix_transport(512, 4))
+    with EpochJob(topology, 2, record, SMALL) as job:
+        (receiver,) = receivers_of(job)
+        receiver._kept_bytes_max = kept_bytes
+        target = job.plan.stage_of("keep-0").workers[0]
+        job.tell(1 - target, InjectMarker(1))
+        most = 0
+        for _ in range(100):
+            job.turn()
+            most = max(most, receiver._kept_bytes)
+        failed = [told for told in record.told if told[0].startswith("failed")]
+        assert most > 0
+        if kept_bytes == 2_000:
+            ((reason, task, epoch),) = failed
+            assert "had to keep more than 2,000 bytes behind the marker of one sender" in reason
+            assert (task, epoch) == ((job.plan.stage_of("keep-0").id, target), 1)
+        else:
+            assert not failed
+            job.tell(target, InjectMarker(1))
+        job.run_to_the_end()
+        assert job.check_cuts(sources) == (kept_bytes != 2_000)
+        job.check_cut(-1, sources)
