@@ -21,9 +21,12 @@ from ..transport.channel import Frame
 from ..transport.custom.receiving import CustomReceivingEnd
 from ..transport.custom.sending import CustomSendingEnd
 from ..transport.segment import Bytes
+from ..transport.wire.header import HEADER_BYTES
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """How much a receiver keeps of streams that wait for the markers of others."""
+
+_KEPT_FRAMES_MAX = KEPT_BYTES_MAX // HEADER_BYTES + 1
 
 
 class SenderOperator:
@@ -115,7 +118,7 @@ class ReceiverOperator:
         stream = self._channel.stream
         data = frame.data.copy()
         self._channel.release_buffer(frame)
-        self._kept.setdefault(stream, deque()).append(data)
+        self._kept.setdefault(stream, deque(maxlen=_KEPT_FRAMES_MAX)).append(data)
         self._kept_bytes += data.nbytes
         if self._kept_bytes > self._kept_bytes_max:
             self._readers[stream].give_up_epoch(

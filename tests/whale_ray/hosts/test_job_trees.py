@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,27 @@ def test_trees_are_switched_while_rows_flow() -> None:
     assert job.outcome().restarts == 0
     switches = job.metrics().switches
     assert [switch.degree_after for switch in switches if not switch.aborted] == [7, 1, 2, 3, 1]
+
+
+def test_trees_switch_and_relays_die_amid_epochs(tmp_path: Path) -> None:
+    """A marker comes once to each host, whatever the way that it takes."""
+    settings = {"checkpoints.url": str(tmp_path), "checkpoints.interval_ms": 20}
+    job = begin(**settings)
+
+    def counted() -> int:
+        return job.metrics().checkpoints.count
+
+    for number, route in enumerate((("star", 0), ("chain", 0), ("non-blocking", 2)), 1):
+        before = counted()
+        job.set_route(*route)
+        wait_for(job, partial(has_switched, job, number))
+        wait_for(job, lambda before=before: counted() > before + 1)
+    before = counted()
+    kill(job, "whale relay 1")
+    wait_for(job, lambda: counted() > before + 1)
+    assert_all_see_every_row_once(job)
+    assert job.outcome().restarts == 0
+    assert job.metrics().checkpoints.failures == 0
 
 
 @pytest.mark.long
