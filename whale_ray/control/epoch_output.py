@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..operators.sinks.base import Staged
-from ..operators.sinks.staged_json import staged_from_json
+from ..operators.sinks.staged_json import LoadedChunk, staged_from_json
 from ..state.epochs.manifest import Manifest, OperatorPart
 
 _Key = tuple[str, str]
@@ -22,17 +22,24 @@ _Json = Mapping[str, Any]
 
 
 class EpochOutput:
-    """What has been staged and belongs to an epoch that counts."""
+    """What has been staged and belongs to an epoch that counts.
 
-    def __init__(self, *, bounded: bool) -> None:
+    `load` reads a payload that is in a chunk file; without it such a part has none.
+    """
+
+    def __init__(self, *, bounded: bool, load: LoadedChunk | None = None) -> None:
         self._bounded = bounded
+        self._load = load
         self._kept: dict[str, tuple[_Json, ...]] = {}
         self._counted: frozenset[_Key] = frozenset()
 
     @property
     def staged(self) -> dict[str, list[Staged]]:
         """What the epoch that counted last names, by sink: all that is staged in a bounded job."""
-        return {sink: [staged_from_json(one) for one in all_] for sink, all_ in self._kept.items()}
+        return {
+            sink: [staged_from_json(one, self._load) for one in all_]
+            for sink, all_ in self._kept.items()
+        }
 
     def parts(self, snapshots: Iterable[OperatorPart]) -> tuple[OperatorPart, ...]:
         """Return the parts of a manifest, with each output once, and in it those kept before."""

@@ -68,7 +68,7 @@ class EpochWriter:
         self._clock = clock
         self._timeout_ns = assignment.settings.checkpoints.timeout_ms * _NS_PER_MS
         self._bounded = job_is_bounded(assignment)
-        self._output = EpochOutput(bounded=self._bounded)
+        self._output = EpochOutput(bounded=self._bounded, load=store.read_chunk)
         self._background: Background[_Written | events.Event | None] = Background(clock)
         self._operators = operator_records(assignment.plan.logical)
         self.manifest: Manifest | None = None

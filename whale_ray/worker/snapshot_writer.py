@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..configs.errors import OutputError, WhaleError
+from ..operators.sinks.base import Staged
 from ..operators.sinks.staged_json import staged_to_json
 from ..operators.snapshot_files import chunk_to_bytes, values_to_bytes
 from ..operators.snapshots import OperatorSnapshot, StateChunk
@@ -97,6 +98,7 @@ class SnapshotWriter:
         self._writing = self._closed = False
         self._broken: WhaleError | None = None
         self._known: dict[_Object, dict[str, ChunkFile]] = {}
+        self._told: dict[_Object, tuple[tuple[Staged, Mapping[str, Any]], ...]] = {}
         self._thread: threading.Thread | None = None
 
     # --- the worker's loop ------------------------------------------------------------------------
@@ -220,8 +222,24 @@ class SnapshotWriter:
             self._chunks(kept, files),
             values,
             kept.position,
-            tuple(staged_to_json(one, files.write) for one in taken.staged),
+            self._staged_json(kept, taken.staged, files),
         )
+
+    def _staged_json(
+        self, kept: OperatorSnapshot, staged: tuple[Staged, ...], files: _Files
+    ) -> tuple[Mapping[str, Any], ...]:
+        """Return what a sink has staged as JSON, the same at each epoch that names it.
+
+        The controller knows by that what it has committed, so a payload's file is written once.
+        """
+        key = kept.operator_id, kept.instances
+        before = self._told.get(key, ())
+        now = []
+        for one in staged:
+            told = next((json for known, json in before if known is one), None)
+            now.append((one, staged_to_json(one, files.write) if told is None else told))
+        self._told[key] = tuple(now)
+        return tuple(json for _, json in now)
 
     def _chunks(self, kept: OperatorSnapshot, files: _Files) -> tuple[ChunkFile, ...]:
         """Return the files of an operator's state; write those that the last snapshot lacked.

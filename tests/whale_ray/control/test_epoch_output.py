@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from whale_ray.control.epoch_output import EpochOutput
 from whale_ray.operators.sinks.base import Staged
 from whale_ray.operators.sinks.staged_json import staged_to_json
-from whale_ray.state.epochs.manifest import Lineage, Manifest, OperatorPart
+from whale_ray.state.epochs.manifest import ChunkFile, Lineage, Manifest, OperatorPart
 
 
 def part(*names: str, operator_id: str = "out", instance: int = 0) -> OperatorPart:
@@ -37,6 +37,22 @@ def test_what_an_ended_task_staged_belongs_to_the_first_epoch_behind_its_end() -
     second = output.parts((part("b"), ended))
     assert paths(second) == ["b"]
     assert output.staged == {"out": [Staged(0, 1, path="a"), Staged(1, 1, path="tail")]}
+
+
+def test_a_large_payload_is_read_from_its_file() -> None:
+    files: dict[ChunkFile, bytes] = {}
+
+    def store(data: bytes) -> ChunkFile:
+        file = ChunkFile("a", len(data), 0)
+        files[file] = data
+        return file
+
+    staged = Staged(0, 1, payload=bytes(5_000))
+    output = EpochOutput(bounded=True, load=files.__getitem__)
+    json = staged_to_json(staged, store)
+    output.count(manifest(1, (OperatorPart("out", (0,), 1, 0, staged=(json,)),)))
+    assert files
+    assert output.staged == {"out": [staged]}
 
 
 def test_an_epoch_that_was_forgotten_leaves_its_output_to_the_next() -> None:

@@ -175,9 +175,10 @@ def test_trees_switch_and_relays_die_amid_epochs(tmp_path: Path) -> None:
         job.set_route(*route)
         wait_for(job, partial(has_switched, job, number))
         wait_for(job, lambda before=before: counted() > before + 1)
-    before = counted()
-    kill(job, "whale relay 1")
-    wait_for(job, lambda: counted() > before + 1)
+    for host in (1, 0):
+        before = counted()
+        kill(job, f"whale relay {host}")
+        wait_for(job, lambda before=before: counted() > before + 1)
     assert_all_see_every_row_once(job)
     assert job.outcome().restarts == 0
     assert job.metrics().checkpoints.failures == 0

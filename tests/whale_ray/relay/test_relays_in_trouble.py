@@ -90,20 +90,6 @@ def test_two_relays_that_die_at_once_are_replaced(tmp_path, no_leaks, route):
     assert job.outcome().restarts == 0
 
 
-def test_relays_that_die_amid_epochs_lose_no_marker(tmp_path, no_leaks):
-    """Relays pass markers on as they pass rows: as bytes."""
-    victims = ("whale relay 1", "whale relay 2")
-    marker = tmp_path / "killed"
-    settings = {"checkpoints.url": str(tmp_path / "state"), "checkpoints.interval_ms": 10}
-    job = begun(partial(Keep, marker, victims, signal.SIGKILL), **settings).wait(100)
-    assert_all_received(job, ROWS)
-    assert marker.exists()
-    assert job.outcome().restarts == 0
-    checkpoints = job.metrics().checkpoints
-    assert checkpoints.failures == 0
-    assert checkpoints.count > 2
-
-
 def test_a_stopped_relay_blocks_neither_the_driver_nor_for_ever_the_job(
     tmp_path, no_leaks, monkeypatch
 ):

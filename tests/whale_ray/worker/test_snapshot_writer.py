@@ -132,6 +132,18 @@ def test_a_chunk_is_written_once_as_long_as_each_snapshot_has_it(written: Writte
     assert len(written.store.names) == 5
 
 
+def test_a_payload_that_is_named_again_stays_in_its_file(written: Written) -> None:
+    """The controller compares what workers name with what it has committed."""
+    first, second = (Staged(3, number, payload=bytes(9_000)) for number in (1, 2))
+    named = []
+    for epoch, staged in enumerate(((first,), (first, second), (second,)), 1):
+        written.writer.taken(TASK, epoch, taken(staged=staged))
+        (part,) = written.next().part
+        named.append(part.staged)
+    assert named[1] == (*named[0], *named[2])
+    assert len(written.store.names) == 2
+
+
 def test_what_fails_is_told_and_the_next_epoch_is_written(written: Written) -> None:
     written.store.failures = 1
     written.writer.taken(TASK, 1, taken(("a", 1), ("b", 2)))
