@@ -1,8 +1,9 @@
 """Sinks for rows: pass one of these to `sink` at the end of a stream.
 
-They write files (`parquet`, `csv`, `json_lines`: a folder), tables (`delta`, `postgres`), to the
-caller's memory (`collect`), Ray Datasets (`ray_dataset`), Spark DataFrames (`spark`), to standard
-output (`print`), or call a function of your own (`each`). Derive a sink of your own from `Sink`.
+They write files (`parquet`, `csv`, `json_lines`: a folder), tables (`delta`, `postgres`), topics
+of Kafka (`kafka`), to the caller's memory (`collect`), Ray Datasets (`ray_dataset`), Spark
+DataFrames (`spark`), to standard output (`print`), or call a function of your own (`each`). Derive
+a sink of your own from `Sink`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .operators.sinks import (
     csv,
     delta,
     json_lines,
+    kafka,
     parquet,
     postgres,
     print,
@@ -46,6 +48,7 @@ __all__ = [
     "delta",
     "each",
     "json_lines",
+    "kafka",
     "parquet",
     "postgres",
     "print",

@@ -107,17 +107,23 @@ class KafkaCluster:
             raise InputError(self._refused_setting(error)) from None
 
     def producer(
-        self, settings: Mapping[str, Any], errors: ClientErrors
+        self,
+        settings: Mapping[str, Any],
+        errors: ClientErrors,
+        defaults: Mapping[str, Any] | None = None,
     ) -> confluent_kafka.Producer:
-        """Connect a producer; `settings` win over the user's.
+        """Connect a producer; `settings` win over the user's, which win over `defaults`.
+
+        Without a partitioner of the user's, keys go to the partitions to which Java's clients send.
 
         Raises:
             InputError: the client does not know a setting.
         """
         import confluent_kafka
 
+        defaults = {"partitioner": "murmur2_random", **(defaults or {})}
         try:
-            return confluent_kafka.Producer(self._settings({}, settings, errors))
+            return confluent_kafka.Producer(self._settings(defaults, settings, errors))
         except confluent_kafka.KafkaException as error:
             raise InputError(self._refused_setting(error)) from None
 

@@ -9,6 +9,7 @@ from .collect import collect
 from .delta import delta
 from .each import EachBatch, EachRow, print
 from .files import csv, json_lines, parquet
+from .kafka import kafka
 from .postgres import postgres
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "csv",
     "delta",
     "json_lines",
+    "kafka",
     "parquet",
     "postgres",
     "print",

@@ -198,17 +198,21 @@ class JsonLinesFormat(PartFormat):
         return JsonLinesSource(_files(paths), _given(schema), None).batches()
 
 
+def json_texts(record: pa.RecordBatch) -> list[str]:
+    """Return each row as a JSON object on one line; see `operators/sources/json_values.py`."""
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    names = record.schema.names
+    columns = [jsonable(column) for column in record.columns]
+    rows = zip(*columns, strict=True) if columns else ((),) * record.num_rows
+    return [encode(dict(zip(names, row, strict=True))) for row in rows]
+
+
 class _JsonLinesEncoder(PartEncoder):
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
         self._stream = stream
-        self._names = schema.names
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
     def write(self, record: pa.RecordBatch) -> None:
-        columns = [jsonable(column) for column in record.columns]
-        rows = zip(*columns, strict=True) if columns else ((),) * record.num_rows
-        lines = [self._encode(dict(zip(self._names, row, strict=True))) for row in rows]
-        self._stream.write(("\n".join(lines) + "\n").encode())
+        self._stream.write(("\n".join(json_texts(record)) + "\n").encode())
 
     def close(self) -> None:
         return None

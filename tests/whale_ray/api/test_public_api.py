@@ -31,7 +31,7 @@ SOURCES = [
 
 SINKS = [
     "CommitId", "Sink", "SinkResult", "SinkWriter", "Staged", "collect", "csv", "delta", "each",
-    "json_lines", "parquet", "print", "ray_dataset", "spark",
+    "json_lines", "kafka", "parquet", "postgres", "print", "ray_dataset", "spark",
 ]  # fmt: skip
 
 HEAVY = ["numba", "llvmlite", "pandas", "pyspark", "ray", "raydp"]
