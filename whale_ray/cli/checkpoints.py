@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..api.job import Job
+    from ..configs.settings import Settings
 
 Finish = Callable[["Job", argparse.Namespace], int]
 """Waits for a job's end as `run` does; returns the exit code."""
@@ -48,6 +49,20 @@ def checkpoint_options(options: argparse.Namespace) -> dict[str, Any]:
         "restore": options.restore,
         "restore_without": options.restore_without,
     }
+
+
+def with_checkpoints(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Return settings with the options about checkpoints in them, for `explain`."""
+    from ..api.checkpoints import CheckpointOptions
+
+    asked = CheckpointOptions(
+        options.checkpoints,
+        options.checkpoint_interval,
+        None,
+        options.restore,
+        options.restore_without,
+    )
+    return asked.configured(settings)
 
 
 def add_resume(commands: Any, finish: Finish) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..configs.errors import EXIT_INTERRUPTED, SettingsError, UsageError, WhaleError
-from .checkpoints import add_checkpoints, checkpoint_options
+from .checkpoints import add_checkpoints, checkpoint_options, with_checkpoints
 from .parser import Parser, did_you_mean
 from .tables import preview
 
@@ -318,7 +318,7 @@ def _explain(parsed: argparse.Namespace) -> int:
 
 def explained(topology: Topology, options: argparse.Namespace) -> Explanation:
     """Return the explanation of the job that `start_job` would start."""
-    settings = settings_of(options)
+    settings = with_checkpoints(options, settings_of(options))
     check_placement(options, settings)
     if options.on == "ray":
         from ..deployment.on_ray.ray_explain import ray_runs

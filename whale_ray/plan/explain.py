@@ -16,6 +16,7 @@ from .column_pruning import prune_columns
 from .custom_transports import custom_transport_tables
 from .data_path import Devices, data_paths, describe_link, describe_link_rule, probe_devices
 from .diagram import draw
+from .explain_checkpoints import checkpoint_tables
 from .explanation import Explanation, Table, number_ranges
 from .logical import (
     CHANGES,
@@ -81,6 +82,7 @@ def explain(
             *custom_transport_tables(physical),
             *(() if cluster is None else (_ray_table(physical, cluster),)),
             *_state_tables(physical, settings),
+            *checkpoint_tables(logical, settings),
             *_host_tables(physical, describe_link_rule(transport, found)),
             _ring_table(physical, refusal or _budget_line(physical, free, share)),
         ),

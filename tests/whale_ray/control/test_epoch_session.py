@@ -1,0 +1,307 @@
+"""The session of epochs leads pretended workers; what it commits has each row once.
+
+A worker's task numbers its rows. A snapshot holds how far it is; what it has staged since the last
+epoch that counts is named with it. Steps of Hypothesis let snapshots fail or come late, attempts
+and controllers be lost, commits and manifests fail. In the end all go on in peace to their end.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import whale_ray as whale
+from whale_ray.api.submission import _assign
+from whale_ray.configs.errors import OutputError
+from whale_ray.configs.settings import Settings
+from whale_ray.control.controller_events import EpochCounted, EpochsFailed, EpochsOver
+from whale_ray.control.epoch_progress import EpochProgress
+from whale_ray.control.epoch_session import EpochSession
+from whale_ray.control.epoch_writer import EpochWriter
+from whale_ray.control.fleet import MemberMessage
+from whale_ray.operators.sinks.base import CommitId, Staged
+from whale_ray.operators.sinks.staged_json import staged_to_json
+from whale_ray.plan.assignment import Assignment
+from whale_ray.state.epochs import coordinator_events as events
+from whale_ray.state.epochs.checkpoint_store import CheckpointStore
+from whale_ray.state.epochs.manifest import Manifest, OperatorPart
+from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+from whale_ray.transport.clock import VirtualClock
+
+MS = 1_000_000
+WORKERS = 2
+Row = tuple[int, int]
+
+
+def assignment(url: str) -> Assignment:
+    """Return an unbounded job of one stage on two workers."""
+    topology = whale.Topology("rows")
+    rows = whale.sources.poisson(1.0, lambda numbers, _: {"v": numbers})
+    source = topology.source(rows, id="rows", parallelism=WORKERS)
+    source.sink(whale.sinks.parquet(f"{url}/out"), id="out", parallelism=WORKERS)
+    overrides = {
+        "checkpoints.url": url,
+        "checkpoints.interval_ms": 1000,
+        "checkpoints.timeout_ms": 5000,
+        "checkpoints.tries_max": 1000,
+    }
+    return _assign(topology, Settings().with_overrides(overrides), WORKERS, needs_cluster=False)
+
+
+class Table:
+    """What sinks have committed, by identity; may fail before or after it has done so."""
+
+    def __init__(self) -> None:
+        self.commits: dict[CommitId, list[Row]] = {}
+        self.failing = 0
+
+    def commit(self, commit: CommitId, staged: Mapping[str, Sequence[Staged]]) -> None:
+        self.failing = max(self.failing - 1, 0)
+        if self.failing % 2:
+            raise OutputError("the table is locked")
+        rows = [row for one in staged["out"] for row in rows_of(one)]
+        assert self.commits.setdefault(commit, rows) == rows
+        if self.failing:
+            raise OutputError("the answer was lost")
+
+    @property
+    def rows(self) -> list[Row]:
+        return sorted(row for rows in self.commits.values() for row in rows)
+
+
+def rows_of(staged: Staged) -> list[Row]:
+    assert staged.path is not None
+    first, last = map(int, staged.path.split("-"))
+    return [(staged.instance, number) for number in range(first, last)]
+
+
+class UncertainStore(CheckpointStore):
+    """Writes manifests; may fail before it has done so, or behind that."""
+
+    failing = 0
+
+    def write_manifest(self, manifest: Manifest) -> str:
+        self.failing = max(self.failing - 1, 0)
+        if self.failing % 2:
+            raise OutputError("no space left on device")
+        name = super().write_manifest(manifest)
+        if self.failing:
+            raise OutputError("the connection was reset")
+        return name
+
+
+@dataclass
+class Task:
+    """What a worker knows of its rows."""
+
+    worker: int
+    done: int = 0
+    staged: list[tuple[int, str]] = field(default_factory=list)
+    named: int = 0
+    behind: int = 0
+    ended: bool = False
+
+    def snapshot(self, epoch: int) -> tuple[OperatorPart, ...]:
+        if self.done > self.named:
+            self.staged.append((epoch, f"{self.named}-{self.done}"))
+            self.named = self.done
+        names = (Staged(self.worker, 0, path=path) for _, path in self.staged)
+        part = OperatorPart(
+            "out",
+            (self.worker,),
+            WORKERS,
+            0,
+            position={"done": self.done},
+            staged=tuple(map(staged_to_json, names)),
+        )
+        return (part,)
+
+
+class Job:
+    """A session, its store and table, and its workers."""
+
+    def __init__(self, url: str) -> None:
+        self.clock = VirtualClock()
+        self.assignment = assignment(url)
+        self.table = Table()
+        self.store = UncertainStore(CheckpointStore.at(url)._files)
+        self.attempt = 0
+        self.tasks = [Task(worker) for worker in range(WORKERS)]
+        self.answers: list[tuple[int, Any]] = []
+        self.told: list[Any] = []
+        self.progress: EpochProgress | None = None
+        self.session = self.new_session()
+        self.session.writer.claim()
+
+    def new_session(self) -> EpochSession:
+        writer = EpochWriter(self.assignment, self.store, self.table.commit, self.clock)
+        return EpochSession(self.assignment, writer, self.call, self.write_down)
+
+    def write_down(self) -> None:
+        self.progress = self.session.progress
+
+    def call(self, worker: int, attempt: int, method: str, arguments: tuple[object, ...]) -> None:
+        assert (method, attempt) == ("tell", self.attempt)
+        task, (command,) = self.tasks[worker], arguments
+        if isinstance(command, EpochDurable):
+            task.staged = [one for one in task.staged if one[0] > command.epoch]
+        elif isinstance(command, InjectMarker) and not task.ended:
+            task.behind = command.epoch
+            name = (0, worker)
+            self.answers.append((worker, events.Aligned(name, command.epoch)))
+            written = events.SnapshotWritten(name, command.epoch, task.snapshot(command.epoch))
+            self.answers.append((worker, written))
+        else:
+            assert isinstance(command, EpochForgotten | InjectMarker)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def work(self, worker: int) -> None:
+        if not self.tasks[worker].ended:
+            self.tasks[worker].done += 1
+
+    def answer(self, _: int) -> None:
+        if self.answers:
+            worker, content = self.answers.pop(0)
+            message = MemberMessage(worker, self.attempt, content)
+            self.session.take(message, self.clock.monotonic_ns())
+
+    def fail_snapshot(self, _: int) -> None:
+        if self.answers and isinstance(self.answers[0][1], events.SnapshotWritten):
+            worker, written = self.answers[0]
+            failed = events.SnapshotFailed(written.task, written.epoch, "no space")
+            self.answers[0] = (worker, failed)
+
+    def turn(self, ms: int) -> None:
+        self.clock.sleep_ns(ms * 400 * MS)
+        now_ns = self.clock.monotonic_ns()
+        self.session.run(self.attempt, now_ns)
+        self.told += self.session.turn(now_ns)
+
+    def fail_commits(self, times: int) -> None:
+        self.table.failing = times
+
+    def fail_manifests(self, times: int) -> None:
+        self.store.failing = times
+
+    def lose_attempt(self, _: int) -> None:
+        self.session.end()
+        self.session.writer.recover()
+        self.attempt += 1
+        self.answers.clear()
+        self.restore()
+
+    def restore(self) -> None:
+        manifest = self.session.writer.manifest
+        done = {} if manifest is None else {p.instances[0]: p.position for p in manifest.parts}
+        self.tasks = []
+        for worker in range(WORKERS):
+            at = (done.get(worker) or {"done": 0})["done"]
+            self.tasks.append(Task(worker, at, named=at))
+
+    def lose_controller(self, _: int) -> None:
+        if self.progress is None:
+            return
+        self.session = self.new_session()
+        self.session.inherit(self.progress)
+
+    def end_in_peace(self) -> None:
+        self.fail_commits(0)
+        self.fail_manifests(0)
+        for task in self.tasks:
+            if not task.ended:
+                task.ended = True
+                name = (0, task.worker)
+                ended = events.TaskEnded(name, task.behind, task.snapshot(task.behind + 1))
+                self.answers.append((task.worker, ended))
+        for _ in range(200):
+            self.turn(1)
+            while self.answers:
+                self.answer(0)
+            if any(isinstance(one, EpochsOver) for one in self.told):
+                return
+        raise AssertionError("it does not come to its end")
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "work",
+                "work",
+                "answer",
+                "answer",
+                "answer",
+                "turn",
+                "turn",
+                "turn",
+                "fail_snapshot",
+                "fail_commits",
+                "fail_manifests",
+                "lose_attempt",
+                "lose_controller",
+            ]
+        ),
+        st.integers(0, 1),
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(STEPS)
+def test_each_row_is_committed_once_whatever_is_lost(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        try:
+            for name, given_ in steps:
+                argument = given_ + 2 if name in ("fail_commits", "fail_manifests") else given_ + 1
+                getattr(job, name)(given_ if name == "work" else argument)
+            job.end_in_peace()
+        finally:
+            job.session.writer.close()
+        expected = [(task.worker, n) for task in job.tasks for n in range(task.done)]
+        assert job.table.rows == expected
+        assert not any(isinstance(one, EpochsFailed) for one in job.told)
+        assert any(isinstance(one, EpochCounted) for one in job.told)
+
+
+def test_a_checkpoint_that_fails_is_told_and_the_next_one_counts(caplog: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        job.turn(0)
+        job.turn(3)
+        job.answer(0)
+        job.fail_snapshot(0)
+        job.answer(0)
+        told = job.session.metrics(job.clock.monotonic_ns())
+        assert (told.count, told.failures, told.failure) == (0, 1, "no space")
+        assert "checkpoint 1 failed: no space; the job runs on" in caplog.text
+        assert "THE LAST FAILED (1 in all)" in told.line()
+        job.end_in_peace()
+        told = job.session.metrics(job.clock.monotonic_ns())
+        assert (told.failures, told.failure) == (1, "")
+        assert told.count > 0
+        job.session.writer.close()
+
+
+def test_a_savepoint_is_found_by_who_asked_for_it() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(folder)
+        job.turn(0)
+        number = job.session.savepoints.ask()
+        assert job.session.savepoints.place_of(number) is None
+        assert job.session.savepoints.place_of(number + 1) == ""
+        while job.session.savepoints.place_of(number) is None:
+            job.turn(0)
+            job.answer(0)
+        manifest = job.session.writer.manifest
+        assert manifest is not None
+        assert (manifest.savepoint, manifest.stopped) == (True, False)
+        assert job.session.savepoints.place_of(number) == job.session.writer.place
+        job.session.writer.close()
