@@ -2,8 +2,9 @@
 
 They read files (`parquet`, `csv`, `json_lines`: a file, a folder or a glob), files that appear in
 a folder (`growing_folder`), objects in memory (`arrow`, `pandas`, `iterable`), generated rows at a
-rate (`poisson`), Kafka's topics (`kafka`), Ray Datasets (`ray_dataset`) and Spark DataFrames
-(`spark`). Derive a source of your own from `Source`.
+rate (`poisson`), Kafka's topics (`kafka`), Ray Datasets (`ray_dataset`), Spark DataFrames
+(`spark`) and the micro-batches of its streams (`micro_batches`). Derive a source of your own from
+`Source`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .operators.sources import (
 
 if TYPE_CHECKING:
     from .ray_bridge import ray_dataset_source as ray_dataset
+    from .spark import micro_batches
     from .spark import spark_source as spark
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "iterable",
     "json_lines",
     "kafka",
+    "micro_batches",
     "pandas",
     "parquet",
     "poisson",
@@ -51,6 +54,10 @@ def __getattr__(name: str) -> Any:
         from .ray_bridge import ray_dataset_source
 
         return ray_dataset_source
+    if name == "micro_batches":
+        from .spark import micro_batches
+
+        return micro_batches
     if name == "spark":
         from .spark import spark_source
 

@@ -190,10 +190,10 @@ class FileSource(Source):
             try:
                 with pq.ParquetFile(path, pre_buffer=False) as file:
                     total = file.metadata.num_rows
-                    _check_rows(self.origin, number, total, place)
+                    check_rows(self.origin, number, total, place)
                     progress.enter(number, {"rows": 0, "of": total})
                     batches = file.iter_batches(_BATCH_ROWS)
-                    for batch in _behind(place, batches, progress):
+                    for batch in behind(place, batches, progress):
                         yield fitted(batch, schema, self.origin)
             except (OSError, pa.ArrowException) as error:
                 msg = (
@@ -247,10 +247,10 @@ class _ObjectReader(ArrowReader):
                 f"({root_of(error)}); the process that submitted the job must live until it ends"
             )
             raise ResourceError(msg) from error
-        _check_rows(self._source.origin, number, table.num_rows, place)
+        check_rows(self._source.origin, number, table.num_rows, place)
         progress.enter(number, {"rows": 0, "of": table.num_rows})
         batches = table.to_batches(max_chunksize=_BATCH_ROWS)
-        for batch in _behind(place, batches, progress):
+        for batch in behind(place, batches, progress):
             yield fitted(batch, self._schema, self._source.origin)
 
 
@@ -260,7 +260,7 @@ def _progress(
     return Progress.opened(context, positions, {"blocks": blocks})
 
 
-def _behind(
+def behind(
     place: Place | None, batches: Iterable[pa.RecordBatch], progress: Progress
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a block behind a place in it, and tell `progress` where they are."""
@@ -270,6 +270,7 @@ def _behind(
         if rows > skip:
             progress.move(max(begin, skip))
             yield batch.slice(skip - begin) if begin < skip else batch
+    progress.move(rows)  # the reader may have to wait before it enters the next block
 
 
 def _check_blocks(origin: str, blocks: int, positions: Sequence[Position]) -> None:
@@ -283,7 +284,7 @@ def _check_blocks(origin: str, blocks: int, positions: Sequence[Position]) -> No
             raise InputError(msg)
 
 
-def _check_rows(origin: str, number: int, rows: int, place: Place | None) -> None:
+def check_rows(origin: str, number: int, rows: int, place: Place | None) -> None:
     """Raise InputError if a block that was begun has another number of rows."""
     if place is not None and place["of"] != rows:
         msg = (

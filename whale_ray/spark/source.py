@@ -162,16 +162,25 @@ def _as_files(frame: DataFrame, columns: Schema, origin: str) -> FileSource:
     check_same_host(frame.sparkSession, "reading this DataFrame")
     folder = new_folder("frame")
     target = os.path.join(folder, "rows")
+    write_parts(frame, columns, target, origin)
+    parts = sorted(
+        (int(match[1]), name) for name in os.listdir(target) if (match := _PART.fullmatch(name))
+    )
+    return FileSource(folder, tuple(f"rows/{name}" for _, name in parts), columns, origin)
+
+
+def write_parts(frame: DataFrame, columns: Schema, target: str, origin: str) -> None:
+    """Let Spark write a DataFrame's partitions into a new folder, see `_as_files`.
+
+    Raises:
+        InputError: Spark cannot evaluate it.
+    """
     try:
         plain = frame.toDF(*[f"c{number}" for number in range(len(columns))])
         written = plain.selectExpr(*_as_integers(columns)).write
         written.option("parquet.enable.dictionary", "false").parquet(f"file://{target}")
     except Exception as error:  # py4j's or Spark's
         raise InputError(_why_not_evaluated(origin, error)) from error
-    parts = sorted(
-        (int(match[1]), name) for name in os.listdir(target) if (match := _PART.fullmatch(name))
-    )
-    return FileSource(folder, tuple(f"rows/{name}" for _, name in parts), columns, origin)
 
 
 def _as_integers(columns: Schema) -> list[str]:

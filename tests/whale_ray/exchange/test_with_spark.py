@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from whale_ray.spark import (
     stop_session,
     to_spark,
 )
-from whale_ray.testing import read_all, write_all
+from whale_ray.testing import instance_context, read_all, write_all
 from whale_ray.transport.wire.batch import Batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.ray]
@@ -367,3 +368,40 @@ def test_structured_streaming_runs_a_topology_per_micro_batch(spark: Any, tmp_pa
     )
     assert query.awaitTermination(60)
     assert sorted(received.values()) == [[0, 2, 4], [20, 22, 24]]
+
+
+def test_micro_batches_are_handed_over_once_each(spark: Any, tmp_path: Path) -> None:
+    """Spark repeats the last micro-batch, of which it does not know that it was taken."""
+    batches = whale.sources.micro_batches(tmp_path / "batches")
+
+    def stream(rows: range) -> None:
+        folder = str(tmp_path / "in")
+        frame = spark.range(rows.start, rows.stop, 1, 3).selectExpr(
+            "id", "date_add(date'1500-01-01', int(id)) AS day", "timestamp_micros(id) AS at"
+        )
+        frame.write.mode("append").parquet(folder)
+        query = (
+            spark.readStream.schema(frame.schema)
+            .parquet(folder)
+            .writeStream.foreachBatch(batches.take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+
+    stream(range(10))
+    for name in (tmp_path / "checkpoint" / "commits").glob("*0*"):
+        name.unlink()
+    stream(range(10, 15))
+    assert [one.number for one in batches.folder.batches()] == [0, 1]
+    reader = batches.open(instance_context())
+    found = list(iter(lambda: reader.read(1000), None))
+    table = pa.Table.from_batches([batch.to_arrow() for batch in found]).sort_by("id")
+    reader.close()
+    assert table["id"].to_pylist() == list(range(15))
+    day = dt.date(1500, 1, 1)
+    assert table["day"].to_pylist() == [day + dt.timedelta(days=n) for n in range(15)]
+    assert table["at"].cast(pa.int64()).to_pylist() == list(range(15))
+    with pytest.raises(UsageError, match="has micro-batches of another query"):
+        batches.take(spark.range(1), 2)
