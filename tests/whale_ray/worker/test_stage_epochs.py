@@ -1,0 +1,150 @@
+"""Epochs where stages join tables, and where a job is stopped at a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+import whale_ray as whale
+from tests.whale_ray.worker.ring_jobs import Counting, EpochJob, Keep, Numbered, Record
+from whale_ray.configs.errors import OutputError
+from whale_ray.operators.snapshots import OperatorSnapshot
+from whale_ray.state.epochs.messages import EpochDurable, EpochForgotten, InjectMarker
+
+SETTINGS = {
+    "transport.ring_bytes": 65_536,
+    "transport.ring_bytes_min": 65_536,
+    "transport.wtl_ms": 0.0,
+}
+
+
+def two_stages(record: Record, rows: int = 400) -> whale.Topology:
+    topology = whale.Topology("stages")
+    source = topology.source(Numbered("a", rows, 2_000), id="a", parallelism=2)
+    kept = source.key_by("n").process(lambda: Keep(record.seen), id="keep", parallelism=2)
+    kept.sink(Counting(), id="out")
+    return topology
+
+
+def joined(record: Record) -> whale.Topology:
+    """Return a stream that is joined with a table, whose source feeds another stage, too."""
+    topology = whale.Topology("joined")
+    stream = topology.source(Numbered("a", 200, 500), id="a", parallelism=2)
+    table = topology.source(Numbered("b", 60, 500), id="b")
+    spread = stream.shuffle().process(lambda: Keep(record.seen), id="first", parallelism=2)
+    known = spread.join_table(table, on="n", how="semi", id="known")
+    seen = known.shuffle().process(lambda: Keep(record.seen), id="keep", parallelism=2)
+    seen.sink(Counting(), id="out")
+    table.shuffle().process(lambda: Keep(record.seen), id="beside").sink(Counting(), id="rest")
+    return topology
+
+
+def test_a_tables_source_tells_only_its_end_and_snapshots_wait_for_the_table() -> None:
+    record = Record()
+    with EpochJob(joined(record), 2, record, SETTINGS) as job:
+        tables = job.plan.stage_of("b").id
+        joins = job.plan.stage_of("known").id
+        chance = Random(3)
+        job.tell_all(InjectMarker(1))
+        while ("taken", (joins, 0), 1) not in record.told:
+            job.turn(chance)
+        assert tables in {task[0] for task in record.last}, "the table is whole"
+        assert not [told for told in record.told if told[1][0] == tables]
+        while not job.is_whole(1):
+            job.turn(chance)
+        joined_by_then = [key for key in record.cuts[1] if key[0] == "known"]
+        assert len(joined_by_then) == 2
+        job.tell_all(EpochDurable(1))
+        job.tell_all(InjectMarker(2))
+        job.run_to_the_end()
+        assert record.last.keys() == job.tasks
+        got = {row for (name, _), rows in record.seen.items() if name == "keep" for row in rows}
+        assert got == {("a", p, n) for p in (0, 1) for n in range(60)}
+
+
+def rows_out(job: EpochJob) -> int:
+    snapshots = [worker.snapshot() for worker in job.workers]
+    return sum(one.rows_out for each in snapshots for one in each.instances)
+
+
+def test_behind_a_stop_nothing_is_read_and_nothing_ends() -> None:
+    record = Record()
+    with EpochJob(two_stages(record), 2, record, SETTINGS) as job:
+        chance = Random(5)
+        for _ in range(3):
+            job.turn(chance)
+        job.tell_all(InjectMarker(1, stop=True))
+        for _ in range(200):
+            job.turn(chance)
+        assert job.is_whole(1)
+        assert not job.turn(), "everything rests"
+        assert not record.last
+        assert all(task.paused for worker in job.workers for task in worker._tasks)
+        before = rows_out(job)
+        job.check_cut(1, {"a": 400})
+        reads = sum(cut for (name, _), cut in record.cuts[1].items() if name == "a")
+        assert 0 < reads < 800
+
+        job.forgotten.add(1)  # it could not be written: the stop is tried again
+        job.tell_all(EpochForgotten(1))
+        job.tell_all(InjectMarker(2, stop=True))
+        for _ in range(200):
+            job.turn(chance)
+        assert job.is_whole(2)
+        assert record.cuts[2] == record.cuts[1]
+        assert rows_out(job) == before
+        assert not record.last
+
+
+def test_a_snapshot_that_fails_is_told_and_the_marker_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What other sinks have staged by then belongs to the next epoch."""
+    record = Record()
+    with EpochJob(two_stages(record), 1, record, SETTINGS) as job:
+        epochs = job.workers[0]._epochs
+        assert epochs is not None
+        stage = epochs.by_stage[job.plan.stage_of("keep").id]
+        first, second = stage._units
+        genuine = second.snapshot
+
+        def fail(epoch: int) -> Iterator[OperatorSnapshot]:
+            if epoch == 1:
+                msg = "no space left"
+                raise OutputError(msg)
+            return genuine(epoch)
+
+        monkeypatch.setattr(second, "snapshot", fail)
+        for epoch in (1, 2):
+            for _ in range(20):
+                job.turn()
+            job.tell_all(InjectMarker(epoch))
+            while not [told for told in record.told if told[1:] == (stage.task, epoch)]:
+                job.turn()
+        kinds = [kind for kind, task, _ in record.told if task == stage.task]
+        assert kinds == ["failed: no space left", "aligned", "aligned", "taken"]
+        staged = {
+            part.operator.instances: [one.path for one in part.staged]
+            for part in record.parts[stage.task, 2]
+            if part.operator.operator_id == "out"
+        }
+        assert staged == {
+            first.instances: ["part-0-1", "part-0-2"],
+            second.instances: ["part-1-2"],
+        }
+        job.tell_all(EpochDurable(2))
+        job.run_to_the_end()
+        job.check_cut(-1, {"a": 400})
+
+
+def test_a_stage_that_is_told_of_an_epoch_twice_or_late_does_nothing() -> None:
+    record = Record()
+    with EpochJob(two_stages(record, 20), 1, record, SETTINGS) as job:
+        job.tell_all(EpochForgotten(4))
+        job.tell_all(InjectMarker(4))
+        job.run_to_the_end()
+        job.tell_all(InjectMarker(5))
+        assert not job.turn()
+        assert not record.told
