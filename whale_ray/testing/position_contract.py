@@ -48,20 +48,20 @@ def check_positions(
     """
     if not _has_positions(source):
         return
-    random = Random(seed)
+    places = Random(seed)
     check = _Check(source, limit)
     for _ in range(_CHAINS_OF_ONE):
-        check.run([1, 1, 1], random)
+        check.run([1, 1, 1], places)
     if limit is not None:
         return
     if not rescales:
         _check_refusal(source, parallelism)
     numbers = [1, *parallelism] if rescales else [1]
     for _ in range(_CHAINS):
-        check.run(random.choices(numbers, k=random.randint(2, 4)), random)
+        check.run(places.choices(numbers, k=places.randint(2, 4)), places)
     if not rescales:
         for number in parallelism:
-            check.run([number] * 3, random)
+            check.run([number] * 3, places)
 
 
 def _has_positions(source: Source) -> bool:
@@ -116,7 +116,7 @@ class _Check:
         self._rejected = Counter(opened.reader.rejected)
         opened.reader.close()
 
-    def run(self, chain: Sequence[int], random: Random) -> None:
+    def run(self, chain: Sequence[int], places: Random) -> None:
         """Read by one generation of instances after the other, of these numbers."""
         rows: list[Any] = []
         rejected: Counter[str] = Counter()
@@ -132,9 +132,9 @@ class _Check:
                 for one in opened:
                     begin = one.reader.position()
                     told = repr(begin)
-                    reads = 0 if is_last else random.randint(0, _READS_MAX)
+                    reads = 0 if is_last else places.randint(0, _READS_MAX)
                     while (reads or is_last) and self._wants_more(rows):
-                        batch = one.next_batch(random.choice(_ROWS))
+                        batch = one.next_batch(places.choice(_ROWS))
                         if batch is None:
                             break
                         rows += batch.to_pylist()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import whale_ray as whale
 from whale_ray.configs.errors import BadRowError, InputError
 from whale_ray.operators.sources.files_read import FilesRead, owner_of
-from whale_ray.testing import VirtualClock, instance_context
+from whale_ray.testing import VirtualClock, check_source, instance_context
 
 TYPES = {"n": "int64", "file": "string"}
 POLL_NS = 1_000_000_000
@@ -380,3 +380,11 @@ def test_owners_are_the_same_everywhere() -> None:
     assert max(shares.values()) < 1.2 * min(shares.values())
     assert owner_of("part-0.csv", 1000) == 961
     assert FilesRead(2).to_json() == {"floor": None, "read": [], "owed": []}
+
+
+def test_it_keeps_the_promises_of_a_source(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, kind="parquet")
+    for name in "abcdefgh":  # each of three instances has one of them
+        folder.add(name, 100)
+    folder.close()
+    check_source(lambda: folder.source)

@@ -4,13 +4,16 @@ Vega's feed senders are separate processes that multicast recorded packets. Here
 line simulates its sender: at each read, all messages that are due by then are put into a buffer of
 limited size, or lost if it is full, as they would have been at their own times. So the reader can
 be late, but the sender never waits for it.
+
+Messages do not depend on when they are read. So a line goes on from a position, behind the last
+message that was read, by making all messages again; it stood still in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,7 @@ from .settings import OptionsMarketSettings
 
 if TYPE_CHECKING:
     from ...operators.process import InstanceContext
+    from ...operators.snapshots import Position
     from ...transport.clock import Clock
     from ...transport.wire.types import Schema
     from .line_kernels import LineContracts
@@ -58,6 +62,31 @@ class FeedLines(Source):
         Raises:
             InputError: there are not as many instances as lines.
         """
+        return self._reader(context, None)
+
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Open a line behind the last message that was read; it goes on at once.
+
+        Raises:
+            InputError: there are other lines than there were.
+        """
+        ours = _facts(self.book, self.settings)
+        for one in positions:
+            if {name: one[name] for name in ours} != ours or len(positions) != self.settings.feeds:
+                msg = (
+                    f"{self.describe()}: the lines carried other messages before the checkpoint; "
+                    "pass the same settings, or start without restoring"
+                )
+                raise InputError(msg)
+        return self._reader(context, positions)
+
+    def resumption(self) -> str:
+        """Return that messages are made again."""
+        return "makes the messages again and skips those read"
+
+    def _reader(
+        self, context: InstanceContext, positions: Sequence[Position] | None
+    ) -> SourceReader:
         if context.parallelism != self.settings.feeds:
             msg = (
                 f"{self.settings.feeds} feed lines are read by as many instances,"
@@ -66,7 +95,10 @@ class FeedLines(Source):
             raise InputError(msg)
         messages.warm_up()
         engines.warm_up()  # if fused, no operator opens the engines
-        return _LineReader(self.book, self.settings, context.instance, context.clock)
+        reader = _LineReader(self.book, self.settings, context.instance, context.clock)
+        if positions is not None:
+            reader.go_on(positions[context.instance])
+        return reader
 
     def describe(self) -> str:
         """Return the numbers of lines and contracts, the rate, the duration and the seed."""
@@ -98,9 +130,47 @@ class _LineReader(SourceReader):
         self._line["gap_ns"] = 1e9 / (settings.rate * share)
         self._line["end_ns"] = round(settings.seconds * 1e9)
         self._begun = self._ended = False
+        self._facts = _facts(book, settings)
+        self._read_to = 0
+        self._read_to_ns = -1
+        self._received = 0
+        self._counted_before = 0
         self._look_ns = settings.look_us * 1_000
         self._look_at_ns = 0
         self._warm_up()
+
+    def go_on(self, position: Position) -> None:
+        """Go on behind the messages up to a number."""
+        from .line_kernels import begin_line, make_messages, take_messages
+
+        self._ended = position["ended"]
+        self._read_to, self._read_to_ns = position["read_to"], position["read_to_ns"]
+        self._counted_before = position["missed_behind"]
+        if self._ended or self._read_to == 0:
+            return
+        self._begun = True
+        start_ns = self._clock.monotonic_ns() - self._read_to_ns
+        begin_line(self._line, start_ns)
+        all_made = (self._line, self._parameters, self._strayed)
+        # Messages before find no room, since nobody reads; others may be due in the same ns.
+        make_messages(*all_made, self._buffer[:0], start_ns + self._read_to_ns - 1)
+        self._line["missed"] = 0
+        again = self._read_to - int(self._line[0]["offered"])
+        make_messages(*all_made, self._buffer, start_ns + self._read_to_ns)
+        take_messages(self._line, self._buffer, np.empty(again * _WORDS, np.int64), False)
+        self._received = self._read_to
+
+    def position(self) -> Position:
+        """Return the number and the time of the last message read."""
+        missed_before = self._read_to - self._received
+        behind = int(self._line[0]["missed"]) - missed_before  # they will be sent again
+        return {
+            **self._facts,
+            "read_to": self._read_to,
+            "read_to_ns": self._read_to_ns,
+            "missed_behind": 0 if self._ended else behind,
+            "ended": self._ended,
+        }
 
     def _warm_up(self) -> None:
         from .line_kernels import begin_line, make_messages, take_messages
@@ -130,8 +200,17 @@ class _LineReader(SourceReader):
         taken = np.empty(wanted * _WORDS, np.int64)
         count = take_messages(self._line, self._buffer, taken, over)
         self._ended = bool(over and of["held"] == 0 and count == wanted and _ends(taken))
+        self._note(taken, count - self._ended)
         data = taken.view(f"V{MESSAGE_BYTES}")
         return Batch(MESSAGES, [Column(MESSAGES.field("message").type, data)], count)
+
+    def _note(self, taken: npt.NDArray[np.int64], trades: int) -> None:
+        """Note the last of the trades that were read."""
+        if trades:
+            last = (trades - 1) * _WORDS
+            self._read_to = int(taken[last + 1])
+            self._read_to_ns = int(taken[last + 2]) - int(self._line[0]["start_ns"])
+            self._received += trades
 
     @property
     def finished(self) -> bool:
@@ -147,7 +226,17 @@ class _LineReader(SourceReader):
     @property
     def rejected(self) -> Mapping[str, int]:
         """The messages that found no room on the line."""
-        return {"missed": int(self._line["missed"][0])}
+        return {"missed": int(self._line["missed"][0]) - self._counted_before}
+
+
+def _facts(book: ContractBook, settings: OptionsMarketSettings) -> dict[str, Any]:
+    """Return what messages depend on."""
+    return {
+        "contracts": len(book),
+        "feeds": settings.feeds,
+        "rate": settings.rate,
+        "seed": settings.seed,
+    }
 
 
 def _ends(taken: npt.NDArray[np.int64]) -> bool:

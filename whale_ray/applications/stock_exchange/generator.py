@@ -10,7 +10,8 @@ records as an average day of that trace, unless the requested number ends before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from .schemas import ORDERS
 
 if TYPE_CHECKING:
     from ...operators.process import InstanceContext
+    from ...operators.snapshots import Position
     from ...transport.wire.types import Schema
 
 __all__ = ["OrderGeneratorSettings", "OrdersSource", "orders"]
@@ -39,6 +41,8 @@ _FIRST_DAY_MS = 1_689_033_600_000
 _DAY_MS = 86_400_000
 _FIRST_SYMBOL = 600_000
 _SYMBOL_BYTES = 9
+#: Rows that one call of `read` generates and leaves out, so that it does not take long.
+_SKIPPED_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,29 @@ class OrdersSource(Source):
             raise InputError(msg)
         return _GeneratedOrders(self.settings)
 
+    def open_at(self, context: InstanceContext, positions: Sequence[Position]) -> SourceReader:
+        """Generate all rows again, and leave out those that were read.
+
+        Raises:
+            InputError: there are several instances, or the settings are others.
+        """
+        settings = asdict(self.settings)
+        for one in positions:
+            if one["settings"] != settings:
+                msg = (
+                    f"{self.describe()}: other orders were generated before the checkpoint; pass "
+                    f"the same settings, {one['settings']}, or start without restoring"
+                )
+                raise InputError(msg)
+        reader = self.open(context)
+        assert isinstance(reader, _GeneratedOrders)
+        reader.skip(positions[0]["rows"])
+        return reader
+
+    def resumption(self) -> str:
+        """Return that rows are generated again."""
+        return "generates the rows again and skips"
+
     def describe(self) -> str:
         """Return records, symbols and seed."""
         of = self.settings
@@ -103,6 +130,8 @@ class _GeneratedOrders(SourceReader):
     def __init__(self, settings: OrderGeneratorSettings) -> None:
         from .generator_kernels import MARKET, RECENT, STOCK, OrderStatistics
 
+        self._settings = settings
+        self._rows = self._rows_to_skip = 0
         self._left = settings.records
         self._random = np.random.default_rng([settings.seed, 1])
         seconds, sessions = statistics.seconds_of_a_day()
@@ -130,17 +159,32 @@ class _GeneratedOrders(SourceReader):
         return self._parameters is None
 
     def read(self, max_rows: int) -> Batch | None:
-        """Return the next rows."""
+        """Return the next rows; None while rows are skipped."""
         from .generator_kernels import Made, make_rows
 
         if self._parameters is None:
             return None
+        skips = self._rows_to_skip > 0
+        if skips:
+            max_rows = min(self._rows_to_skip, _SKIPPED_AT_ONCE)
         kinds = ("i8", "i8", "i1", "i1", "i8", "i8", "i8")
         made = Made(*(np.empty(max_rows, kind) for kind in kinds))
         rows, ended = make_rows(self._market, self._stocks, self._recent, self._parameters, made)
         if ended:
             self._begin_day()
+        if skips:
+            self._rows_to_skip -= rows
+            return None
+        self._rows += rows
         return self._batch_of(made, rows) if rows else None
+
+    def skip(self, rows: int) -> None:
+        """Leave out rows from the start."""
+        self._rows = self._rows_to_skip = rows
+
+    def position(self) -> Position:
+        """Return the number of rows read, and the settings."""
+        return {"rows": self._rows, "settings": asdict(self._settings)}
 
     def _batch_of(self, made: tuple[npt.NDArray[np.generic], ...], rows: int) -> Batch:
         times_ms, symbols, *others = (array[:rows] for array in made)

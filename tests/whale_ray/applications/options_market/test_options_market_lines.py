@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
+from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from tests.whale_ray.applications.options_market.markets import (
     FeedMessage,
     all_trades,
     context,
+    decoded,
     messages_of,
     small_book,
 )
@@ -46,6 +50,38 @@ def test_a_lines_messages_are_numbered_and_in_the_order_of_time_up_to_its_end():
     times = [one.due_ns for one in trades]
     assert times == sorted(times)
     assert times[0] > START_NS and times[-1] < START_NS + 200_000_000
+
+
+@pytest.mark.parametrize("line", [0, 1])
+@pytest.mark.parametrize("room", [1 << 16, 16])
+def test_a_line_goes_on_behind_the_last_message_that_was_read(line: int, room: int) -> None:
+    settings = replace(SMALL, line_messages=room)
+    source = FeedLines(small_book(), settings)
+    positions, seen, missed = None, [], 0
+    random = Random(room + line)
+    for stop in (0, 1, 700, 900, 10**6):
+        clock = VirtualClock(start_ns=START_NS * (1 + stop))
+        here = context(line, 2, clock)
+        reader = source.open(here) if positions is None else source.open_at(here, positions)
+        while len(seen) < stop and not reader.finished:
+            batch = reader.read(random.randint(1, 40))
+            seen += (
+                []
+                if batch is None
+                else [decoded(bytes(one)) for one in batch.column("message").data]
+            )
+            clock.advance(random.choice([10_000, 3_000_000]))
+        missed += reader.rejected["missed"]
+        told = json.loads(json.dumps(reader.position()))
+        positions = [told, told]  # a line goes on from its own
+    whole = messages_of(small_book(), SMALL, line)
+    by_sequence = {one.sequence: one for one in whole}
+    assert [one.sequence for one in seen] == sorted({one.sequence for one in seen})
+    assert all(one.contract == by_sequence[one.sequence].contract for one in seen)
+    assert len(seen) + missed == len(whole)
+    assert missed > 0 if room == 16 else missed == 0
+    with pytest.raises(InputError, match="the lines carried other messages"):
+        FeedLines(small_book(), replace(SMALL, seed=6)).open_at(here, positions)
 
 
 def test_messages_come_at_random_at_the_rate():

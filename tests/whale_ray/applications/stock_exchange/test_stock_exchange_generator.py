@@ -18,6 +18,7 @@ from whale_ray.applications.stock_exchange.matcher import OrderMatcher
 from whale_ray.applications.stock_exchange.schemas import ORDERS, Action
 from whale_ray.applications.stock_exchange.splitting import is_valid
 from whale_ray.configs.errors import InputError, SettingsError
+from whale_ray.testing import check_source
 from whale_ray.transport.wire.batch import Batch
 
 SMALL = OrderGeneratorSettings(records=20_000, symbols=50, seed=4)
@@ -59,6 +60,14 @@ def figures(rows: pa.Table) -> dict[str, float]:
         "orders that trade at once": len(incoming) / added.num_rows,
         "fills of such an order": len(fills) / len(incoming),
     }
+
+
+def test_the_generator_goes_on_where_it_was() -> None:
+    check_source(lambda: orders(SMALL), parallelism=(), max_rows=(700, 8192), rescales=False)
+    position = orders(SMALL).open(context((0,), 1)).position()
+    other = OrderGeneratorSettings(records=20_000, symbols=50, seed=5)
+    with pytest.raises(InputError, match="other orders were generated before"):
+        orders(other).open_at(context((0,), 1), [position])
 
 
 def generated(settings: OrderGeneratorSettings, rows: int = 8192) -> pa.Table:
