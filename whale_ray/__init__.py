@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from . import errors, functions, sinks, sources, state, testing, transports
     from .api.job import Job
+    from .api.state_reading import read_state
     from .api.submission import resume, run, submit
     from .api.topology import (
         ConnectedStream,
@@ -88,6 +89,7 @@ __all__ = [
     "lit",
     "load_settings",
     "processing_time",
+    "read_state",
     "resume",
     "run",
     "session_window",
@@ -134,6 +136,7 @@ _HOMES = {
     "lit": "operators.expressions.expression",
     "load_settings": "configs.loading",
     "processing_time": "operators.windows.specifications",
+    "read_state": "api.state_reading",
     "resume": "api.submission",
     "run": "api.submission",
     "session_window": "operators.windows.specifications",

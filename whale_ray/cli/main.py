@@ -1,4 +1,6 @@
-"""`whale-ray`: run, resume, explain, bench, simulate, doctor, list, stop, savepoint, settings.
+"""`whale-ray`: run, resume, explain, bench, simulate, doctor, list, stop, savepoint, state.
+
+Also `settings` and `completion`.
 
 Every error that a user can cause prints one line on standard error, with exit code 2 for mistakes
 in the call and 1 for failures at runtime; `--debug` shows the traceback. Ctrl-C drains a running
@@ -24,7 +26,7 @@ from ..configs.errors import (
     WhaleError,
 )
 from ..deployment.signals import interrupting_signals
-from . import bench, checkpoints, completion, jobs, running, simulate
+from . import bench, checkpoints, completion, jobs, running, simulate, state
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     jobs.add_stop(commands)
     checkpoints.add_savepoint(commands)
     checkpoints.add_resume(commands, _finish_resumed)
+    state.add_state(commands)
     listing = commands.add_parser("settings", help="all settings: defaults, ranges, what they do")
     listing.set_defaults(function=_settings)
     completion.add_completion(commands)

@@ -19,13 +19,13 @@ PUBLIC = [
     "GroupedRows", "GroupedStream", "InstanceContext", "Job", "KeyedCoProcess", "KeyedProcess",
     "Output", "Process", "Row", "Schema", "Settings", "SinkHandle", "Stream", "Topology",
     "__version__", "col", "columns", "compiled", "count_window", "errors", "functions",
-    "interval", "lit", "load_settings", "processing_time",
+    "interval", "lit", "load_settings", "processing_time", "read_state", "resume",
     "run", "session_window", "sinks", "sources", "state", "submit", "testing", "transports",
     "when", "window",
 ]  # fmt: skip
 
 SOURCES = [
-    "Source", "SourceReader", "arrow", "csv", "iterable", "json_lines", "kafka", "pandas",
+    "Source", "SourceReader", "arrow", "csv", "growing_folder", "iterable", "json_lines", "kafka", "pandas",
     "parquet", "poisson", "ray_dataset", "spark",
 ]  # fmt: skip
 

@@ -35,7 +35,7 @@ PATHS = [f"{path}=" for path in DECLARATIONS]
 
 LINES = {
     "whale-ray ru": ["run "],
-    "whale-ray s": ["simulate", "stop", "settings"],
+    "whale-ray s": ["simulate", "stop", "settings", "savepoint", "state"],
     "whale-ray run ri": ["ride-hailing "],
     "whale-ray run ": [*APPLICATIONS, "mine.py", "folder/"],
     "whale-ray explain mi": ["mine.py "],

@@ -1,0 +1,159 @@
+"""Reads the state of operators from checkpoints: what jobs knew, without running them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..configs.errors import InputError
+from ..operators.snapshot_files import chunk_from_bytes
+from ..state.epochs.checkpoint_store import CheckpointStore
+from ..state.epochs.manifest import Manifest
+from ..state.epochs.store_names import MANIFESTS, ManifestName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..transport.wire.batch import Batch
+
+__all__ = ["find_epoch", "open_store", "operator_rows", "read_state", "state_of_operator"]
+
+LATEST = "latest"
+
+
+def read_state(
+    url: str | Path, operator: str, name: str | None = None, epoch: int | str = LATEST
+) -> pa.Table:
+    """Return what an operator knew at a checkpoint, as an Arrow table; no job runs for it.
+
+    A process with declared state gives a row per key: the key columns, then a column for each
+    declared value. Lists and maps are Arrow's; a timer is when it fires, null if it is not set;
+    a value with a `ttl` may still be there when that has passed. Other operators give the rows
+    that they keep, such as a window's groups, with what they keep beside their keys.
+
+    Args:
+        url: the folder of checkpoints, a path or a URL, or one checkpoint in it.
+        operator: its id.
+        name: of a declared value: the table has the key columns and `value` alone.
+        epoch: a number, the name of a manifest, or "latest".
+
+    Raises:
+        InputError: there is no such checkpoint, operator or name, or the operator's state is
+            opaque; or the folder cannot be read.
+        DamagedCheckpointError: a file of the checkpoint is missing, cut short or damaged.
+        ResourceError: a package that this kind of URL needs is not installed.
+    """
+    store, named = open_store(str(url))
+    _, manifest = find_epoch(store, named if named is not None and epoch == LATEST else epoch)
+    table = state_of_operator(store, manifest, operator)
+    if name is None:
+        return table
+    keys = _keys_of(manifest, operator)
+    if name not in table.column_names or name in keys:
+        others = [column for column in table.column_names if column not in keys]
+        msg = f"operator {operator!r} keeps no {name!r}; it keeps {_listed(others)}"
+        raise InputError(msg)
+    kept = [column for column in table.column_names if column in keys]
+    return table.select([*kept, name]).rename_columns([*kept, "value"])
+
+
+def open_store(path: str) -> tuple[CheckpointStore, str | None]:
+    """Return the store at a path or URL, and the manifest that the path names, None if it does not.
+
+    Raises:
+        InputError: the URL is not understood.
+        ResourceError: a package that this kind of URL needs is not installed.
+    """
+    folder, slash, name = path.partition(f"/{MANIFESTS}/")
+    return CheckpointStore.at(folder), f"{MANIFESTS}/{name}" if slash else None
+
+
+def find_epoch(store: CheckpointStore, epoch: int | str) -> tuple[str, Manifest]:
+    """Return a checkpoint: its manifest's name, and what that says.
+
+    Args:
+        store: where it is.
+        epoch: a number, the name of a manifest, or "latest". Of several with one number, which
+            were restored from one another, the newest is taken.
+
+    Raises:
+        InputError: there is none, or the folder cannot be read.
+        DamagedCheckpointError: its manifest is missing, cut short or damaged.
+    """
+    names = store.manifests()
+    if epoch == LATEST:
+        found = store.newest_name()
+    elif str(epoch).isdecimal():
+        numbers = {ManifestName.of(name): name for name in names}
+        found = next((n for p, n in reversed(numbers.items()) if p and p.epoch == int(epoch)), None)
+    else:
+        found = next((name for name in names if name.endswith(str(epoch))), None)
+    if found is None:
+        has = [str(one.epoch) for one in map(ManifestName.of, names) if one is not None]
+        what = f"no checkpoint {epoch!r}; there are epochs {', '.join(has)}" if has else "none"
+        msg = f"the checkpoint folder {store.url!r} has {what}"
+        raise InputError(msg)
+    return found, store.read_manifest(found)
+
+
+def state_of_operator(store: CheckpointStore, manifest: Manifest, operator: str) -> pa.Table:
+    """Return what an operator keeps, see `read_state`."""
+    import pyarrow as pa
+
+    from ..operators.keyed.dumped_state import declared_table, declared_values
+
+    tables = [
+        pa.Table.from_batches([rows.to_arrow()])
+        for rows in operator_rows(store, manifest, operator)
+        if rows.columns
+    ]
+    values = declared_values(manifest.operators[operator].get("state", ()))
+    if values is not None:
+        return declared_table(tables, values)
+    kept = [table for table in tables if table.num_rows] or tables[:1]
+    shown = [table.rename_columns(_without_signs(table.column_names)) for table in kept]
+    return pa.concat_tables(shown, promote_options="default") if shown else pa.table({})
+
+
+def operator_rows(store: CheckpointStore, manifest: Manifest, operator: str) -> Iterable[Batch]:
+    """Yield the rows of an operator's state, chunk by chunk, without those that wait for it.
+
+    Raises:
+        InputError: there is no such operator, or its state is opaque.
+        DamagedCheckpointError: a chunk is missing or damaged.
+    """
+    parts = [part for part in manifest.parts if part.operator_id == operator]
+    record: dict[str, Any] = dict(manifest.operators.get(operator, {}))
+    if not parts and not record:
+        near = difflib.get_close_matches(operator, list(manifest.operators), n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        has = _listed(sorted(manifest.operators))
+        msg = f"checkpoint {manifest.epoch} has no operator {operator!r}{hint}; it has {has}"
+        raise InputError(msg)
+    if record.get("level") == "opaque":
+        msg = (
+            f"operator {operator!r} keeps its object whole, which only the operator can read;"
+            " declare its state, or define dump and load"
+        )
+        raise InputError(msg)
+    for part in parts:
+        for file in part.chunks:
+            chunk = chunk_from_bytes(store.read_chunk(file))
+            if chunk.waits is None:
+                yield chunk.rows
+
+
+def _keys_of(manifest: Manifest, operator: str) -> set[str]:
+    return {name for names in manifest.operators[operator].get("key", ()) for name in names}
+
+
+def _without_signs(names: list[str]) -> list[str]:
+    """Return the names of columns without the sign of those that an operator adds to its keys."""
+    taken = {name for name in names if not name.startswith("#")}
+    return [name if name.lstrip("#") in taken else name.lstrip("#") for name in names]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"

@@ -1,0 +1,167 @@
+"""The command `state`: which checkpoints a folder has, what operators knew, and what changed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from .tables import table
+
+if TYPE_CHECKING:
+    from ..api.state_listing import EpochEntry
+    from ..state.epochs.checkpoint_store import CheckpointStore
+
+ROWS_SHOWN = 20
+
+
+def add_state(commands: Any) -> None:
+    """Add `state`."""
+    command = commands.add_parser(
+        "state", help="the checkpoints in a folder, what operators knew, what changed"
+    )
+    command.add_argument("path", metavar="PATH", help="a folder of checkpoints, a path or a URL")
+    command.add_argument(
+        "action",
+        nargs="?",
+        default="list",
+        choices=("list", "show", "diff"),
+        help="list (the default), show OPERATOR, diff EPOCH EPOCH",
+    )
+    command.add_argument("names", nargs="*", metavar="NAME", help="an operator; two epochs")
+    command.add_argument("--epoch", default="latest", help="of `list` and `show`: a number")
+    command.add_argument("--name", default=None, help="of `show`: one declared value")
+    command.add_argument(
+        "--rows", type=int, default=ROWS_SHOWN, metavar="N", help="of `show`: rows (%(default)s)"
+    )
+    command.add_argument("--json", action="store_true", help="one JSON object")
+    command.set_defaults(function=_state)
+
+
+def _state(parsed: argparse.Namespace) -> int:
+    from ..configs.errors import UsageError
+
+    wanted = {"list": 0, "show": 1, "diff": 2}[parsed.action]
+    if len(parsed.names) != wanted:
+        usage = {"list": "list", "show": "show OPERATOR", "diff": "diff EPOCH EPOCH"}
+        given = len(parsed.names)
+        msg = f"whale-ray state PATH {usage[parsed.action]} takes {wanted} names, not {given}"
+        raise UsageError(msg)
+    action = {"list": _list, "show": _show, "diff": _diff}[parsed.action]
+    found, lines = action(parsed)
+    sys.stdout.write(f"{json.dumps(found, default=str)}\n" if parsed.json else "\n".join(lines))
+    if not parsed.json:
+        sys.stdout.write("\n")
+    return 0
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def _list(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
+    from ..api.state_listing import epochs_in, operators_of
+    from ..api.state_reading import find_epoch, open_store
+    from ..transport.clock import SystemClock
+
+    store, _ = open_store(parsed.path)
+    epochs = epochs_in(store)
+    if not epochs:
+        return {"url": store.url, "checkpoints": []}, [f"{store.url} has no checkpoints"]
+    now_ms = SystemClock().wall_ns() // 1_000_000
+    lines = [f"checkpoints in {store.url}, the oldest first", *table([*map(_row, epochs)])]
+    lines += [f"  {one.manifest}: {one.damage}" for one in epochs if one.damage]
+    found: dict[str, Any] = {
+        "url": store.url,
+        "checkpoints": [dataclasses.asdict(one) for one in epochs],
+    }
+    if parsed.epoch == "latest" and epochs[-1].damage:
+        return found, lines
+    name, manifest = find_epoch(store, parsed.epoch)
+    operators = [dataclasses.asdict(one) for one in operators_of(store, manifest)]
+    age = _duration(now_ms - manifest.created_ms)
+    lines += ["", f"checkpoint {manifest.epoch}, {age} old, {store.url}/{name}"]
+    history = " ← ".join(f"{job} at {epoch}" for job, epoch in reversed(manifest.lineage.restored))
+    if history:
+        lines.append(f"written by {manifest.lineage.job}, which went on from {history}")
+    shown = [{k: v for k, v in one.items() if k != "position"} for one in operators]
+    lines += table([one | {"nbytes": _bytes(one["nbytes"])} for one in shown])
+    return {**found, "epoch": manifest.epoch, "operators": operators}, lines
+
+
+def _row(one: EpochEntry) -> dict[str, Any]:
+    if one.damage:
+        what = "damaged"
+    else:
+        what = " ".join(filter(None, ["savepoint" if one.savepoint else "", one.ended]))
+    return {
+        "epoch": one.epoch,
+        "job": one.job,
+        "topology": one.topology,
+        "written": _time(one.created_ms) if one.created_ms else "-",
+        "size": _bytes(one.nbytes),
+        "new": _bytes(one.new_nbytes),
+        "": what,
+    }
+
+
+# --- show and diff --------------------------------------------------------------------------------
+
+
+def _show(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
+    from ..api.state_reading import find_epoch, open_store, read_state
+
+    store, named = open_store(parsed.path)
+    epoch = named if named is not None and parsed.epoch == "latest" else parsed.epoch
+    name, manifest = find_epoch(store, epoch)
+    (operator,) = parsed.names
+    found = read_state(parsed.path, operator, parsed.name, name)
+    rows = found.slice(0, parsed.rows).to_pylist() if found.num_columns else []
+    keys = manifest.operators.get(operator, {}).get("key", ())
+    by = " and ".join("+".join(key) for key in keys if key)
+    lines = [
+        f"{operator} at checkpoint {manifest.epoch}: {found.num_rows:,} rows"
+        + (f", by {by}" if by else "")
+    ]
+    lines += table(rows, ".6g") if rows else []
+    if found.num_rows > len(rows):
+        lines.append(f"  … and {found.num_rows - len(rows):,} more (--rows N)")
+    said = {"operator": operator, "epoch": manifest.epoch, "total": found.num_rows, "rows": rows}
+    return said, lines
+
+
+def _diff(parsed: argparse.Namespace) -> tuple[Any, list[str]]:
+    from ..api.state_listing import diff_of
+    from ..api.state_reading import find_epoch, open_store
+
+    store: CheckpointStore = open_store(parsed.path)[0]
+    (_, first), (_, second) = (find_epoch(store, epoch) for epoch in parsed.names)
+    found = [dataclasses.asdict(one) for one in diff_of(store, first, second)]
+    lines = [f"keys by operator, from checkpoint {first.epoch} to {second.epoch}", *table(found)]
+    return {"from": first.epoch, "to": second.epoch, "operators": found}, lines
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _bytes(nbytes: int) -> str:
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1_000:
+            return f"{size:.3g} {unit}"
+        size /= 1_000
+    return f"{size:.3g} TB"
+
+
+def _duration(ms: int) -> str:
+    seconds = max(0, ms) // 1_000
+    for unit, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} seconds"
