@@ -16,6 +16,7 @@ SUITES = {
     "transport": "shared memory, tcp, RDMA verbs and push against memcpy, sockets, ZeroMQ, pickle",
     "rows": "functions on rows against a plain Python loop over the same dicts",
     "streaming": "windows and keyed state against Flink, Bytewax, Pathway, Spark, DuckDB, Polars",
+    "checkpoints": "rates, sizes and latencies with checkpoints; recovery; state on disk",
     "ride-hailing": "the application at 16 matching instances, and what bounds it",
     "one-to-many": "every tuple to up to 480 instances on 30 hosts: modes, trees, peers",
     "dynamic": "a load that changes, and the multicast tree that follows it",
