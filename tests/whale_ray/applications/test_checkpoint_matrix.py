@@ -1,0 +1,155 @@
+"""Every application and NEXMark query: fails behind a checkpoint, goes on, and answers the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import whale_ray as whale
+from tests.whale_ray.applications.paced_table import PacedTable, PlannedFailureError
+from tests.whale_ray.applications.ride_hailing.worlds import plain
+from whale_ray.applications.cluster_monitoring.topology import build as build_cluster
+from whale_ray.applications.nexmark.generator import tables
+from whale_ray.applications.nexmark.inputs import Inputs
+from whale_ray.applications.nexmark.queries import QUERIES
+from whale_ray.applications.nexmark.schemas import SCHEMAS
+from whale_ray.applications.nexmark.settings import NexmarkSettings
+from whale_ray.applications.ride_hailing.generator import CabGeneratorSettings, generate
+from whale_ray.applications.ride_hailing.settings import RideHailingSettings
+from whale_ray.applications.ride_hailing.topology import build as build_ride_hailing
+from whale_ray.applications.stock_exchange.generator import OrderGeneratorSettings, orders
+from whale_ray.applications.stock_exchange.settings import StockExchangeSettings
+from whale_ray.applications.stock_exchange.topology import build as build_stock_exchange
+from whale_ray.applications.yahoo.generator import ads_table, event_tables
+from whale_ray.applications.yahoo.settings import YahooSettings
+from whale_ray.applications.yahoo.topology import build as build_yahoo
+from whale_ray.plan.logical import OperatorKind
+from whale_ray.testing import VirtualClock, read_all
+
+Paced: TypeAlias = Callable[[pa.Table], whale.sources.Source]
+CHECKPOINTS = 3
+AFTER_ALL_EVENTS_NS = 1_760_000_000_000_000_000
+NEXMARK = NexmarkSettings(events=10_000, events_per_s=200)
+YAHOO = YahooSettings(events=10_000, campaigns=20)
+
+
+@cache
+def nexmark_streams() -> dict[str, pa.Table]:
+    return {name: pa.concat_tables(tables(name, NEXMARK)) for name in SCHEMAS}
+
+
+def nexmark(query: str, parallelism: int, paced: Paced) -> whale.Topology:
+    topology = whale.Topology("nexmark")
+
+    def source_of(name: str, columns: Sequence[str] | None) -> whale.sources.Source:
+        rows = nexmark_streams()[name]
+        return paced(rows.select(columns or rows.column_names))
+
+    QUERIES[query](Inputs(topology, source_of, parallelism)).sink(whale.sinks.collect(), id="out")
+    return topology
+
+
+@cache
+def yahoo_events() -> pa.Table:
+    return pa.concat_tables(event_tables(YAHOO))
+
+
+def yahoo(parallelism: int, paced: Paced) -> whale.Topology:
+    return build_yahoo(
+        paced(yahoo_events()), ads_table(YAHOO), whale.sinks.collect(), parallelism=parallelism
+    )
+
+
+def cluster_monitoring(parallelism: int, paced: Paced) -> whale.Topology:
+    rows = 20_000
+    samples = pa.table(
+        {
+            "event_time": pa.array(range(0, rows * 20_000, 20_000), pa.timestamp("us")),
+            "job_id": pa.array([row * 7 % 50 for row in range(rows)], pa.int64()),
+            "cpu_pct": pa.array([row * 13 % 101 / 7 for row in range(rows)], pa.float64()),
+        }
+    )
+    return build_cluster(paced(samples), whale.sinks.collect(), parallelism=parallelism)
+
+
+@pytest.fixture(scope="module")
+def rides(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, pa.Table]:
+    made = generate(
+        tmp_path_factory.mktemp("rides"), CabGeneratorSettings(vehicles=25, hours=0.5, seed=4)
+    )
+    return plain(pq.read_table(made.positions_path)), plain(pq.read_table(made.requests_path))
+
+
+@cache
+def exchange_orders() -> pa.Table:
+    source = orders(OrderGeneratorSettings(records=3_000, symbols=12, seed=3))
+    return pa.Table.from_batches([batch.to_arrow() for batch in read_all(source)])
+
+
+def stock_exchange(parallelism: int, paced: Paced) -> whale.Topology:
+    settings = StockExchangeSettings(matching_instances=parallelism)
+    return build_stock_exchange(
+        paced(exchange_orders()), whale.sinks.collect(), whale.sinks.collect(), settings
+    )
+
+
+def in_order(table: pa.Table) -> list[tuple[object, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+def answers_after_a_failure(
+    build: Callable[[int, Paced], whale.Topology], folder: Path, parallelism: int = 2
+) -> None:
+    """Run at parallelism 1; fail at another behind three checkpoints; go on at a third."""
+    plan = build(1, whale.sources.arrow).logical_plan()
+    sinks = [node.id for node in plan.of_kind(OperatorKind.SINK)]
+    expected = {
+        sink: whale.run(build(1, whale.sources.arrow)).results(sink).to_arrow() for sink in sinks
+    }
+    assert any(table.num_rows for table in expected.values())
+    settings = {
+        "checkpoints.url": str(folder),
+        "checkpoints.interval_ms": 500,
+        "runtime.poll_interval_ms": 50,
+        "runtime.max_restarts": 0,
+    }
+    clock = VirtualClock(AFTER_ALL_EVENTS_NS)
+    with pytest.raises(PlannedFailureError):
+        whale.run(
+            build(parallelism, lambda table: PacedTable(table, fails_after=CHECKPOINTS)),
+            clock=clock,
+            settings=settings,
+        )
+    found = whale.run(
+        build(parallelism + 1, PacedTable), clock=clock, settings=settings, restore="latest"
+    )
+    for sink in sinks:
+        table = found.results(sink).to_arrow()
+        assert table.column_names == expected[sink].column_names
+        assert in_order(table) == in_order(expected[sink])
+
+
+@pytest.mark.parametrize("query", [query for query in QUERIES if query != "12"])
+def test_nexmark(query: str, tmp_path: Path) -> None:
+    answers_after_a_failure(
+        lambda parallelism, paced: nexmark(query, parallelism, paced), tmp_path / "checkpoints"
+    )
+
+
+@pytest.mark.parametrize("build", [yahoo, cluster_monitoring, stock_exchange])
+def test_applications(build: Callable[[int, Paced], whale.Topology], tmp_path: Path) -> None:
+    answers_after_a_failure(build, tmp_path / "checkpoints")
+
+
+def test_ride_hailing(rides: tuple[pa.Table, pa.Table], tmp_path: Path) -> None:
+    def build(parallelism: int, paced: Paced) -> whale.Topology:
+        settings = RideHailingSettings(matching_instances=parallelism, best_instances=parallelism)
+        return build_ride_hailing(*map(paced, rides), whale.sinks.collect(), settings)
+
+    answers_after_a_failure(build, tmp_path / "checkpoints")
